@@ -1,0 +1,82 @@
+package flash
+
+import "strings"
+
+// DType is the storage type of a tensor's elements. Arithmetic is fp32 whatever the storage type.
+type DType uint8
+
+const (
+	F32  DType = iota // IEEE binary32
+	F16               // IEEE binary16
+	BF16              // bfloat16: the upper half of a binary32
+)
+
+// Size gives the bytes of one element, 0 for an unknown type.
+func (t DType) Size() int {
+	switch t {
+	case F32:
+		return 4
+	case F16, BF16:
+		return 2
+	}
+	return 0
+}
+
+// String gives the name used in result files: float32, float16, bfloat16.
+func (t DType) String() string {
+	switch t {
+	case F32:
+		return "float32"
+	case F16:
+		return "float16"
+	case BF16:
+		return "bfloat16"
+	}
+	return "unknown dtype"
+}
+
+// suffix is the name used in the names of shader modules.
+func (t DType) suffix() string {
+	switch t {
+	case F16:
+		return "f16"
+	case BF16:
+		return "bf16"
+	}
+	return "f32"
+}
+
+// ParseDType reads float32, f32, fp32, float16, f16, fp16, half, bfloat16, bf16.
+func ParseDType(s string) (DType, error) {
+	switch strings.ToLower(strings.TrimSpace(s)) {
+	case "float32", "f32", "fp32", "float":
+		return F32, nil
+	case "float16", "f16", "fp16", "half":
+		return F16, nil
+	case "bfloat16", "bf16":
+		return BF16, nil
+	}
+	return 0, badArgument("dtype", s, "must be float32, float16 or bfloat16")
+}
+
+// Causal says which keys a query may attend to.
+type Causal uint8
+
+const (
+	CausalNone        Causal = iota // every key
+	CausalBottomRight               // key j for query i iff j ≤ i + Nk − Nq: the last query sees every key
+	CausalTopLeft                   // key j for query i iff j ≤ i: the first query sees the first key
+)
+
+// String gives none, bottom-right or top-left.
+func (c Causal) String() string {
+	switch c {
+	case CausalNone:
+		return "none"
+	case CausalBottomRight:
+		return "bottom-right"
+	case CausalTopLeft:
+		return "top-left"
+	}
+	return "unknown causal mode"
+}

@@ -1,0 +1,61 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Sentinel errors; match them with errors.Is.
+var (
+	// ErrArgument marks every error about what the caller passed. The error itself is an *ArgumentError.
+	ErrArgument = errors.New("flash: bad argument")
+	// ErrClosed is returned by any use of a device, tensor, plan or recording after its Close.
+	ErrClosed = errors.New("flash: use after Close")
+	// ErrNoDevice means that no Vulkan device fits the request.
+	ErrNoDevice = errors.New("flash: no usable Vulkan device")
+	// ErrUnsupported means that no kernel of this device can run the problem as asked.
+	ErrUnsupported = errors.New("flash: unsupported on this device")
+	// ErrDeviceLost is sticky: once a device is lost, every later call on it returns an error that matches.
+	ErrDeviceLost = errors.New("flash: device lost")
+	// ErrInFlight is returned when a recording is changed or submitted while the device still runs it.
+	ErrInFlight = errors.New("flash: recording is in flight")
+)
+
+// ArgumentError names the argument that is wrong, what it was, and the rule it breaks.
+type ArgumentError struct {
+	Argument string // for example "Problem.HeadDim"
+	Value    string // what was passed
+	Rule     string // what it must be
+}
+
+func (e *ArgumentError) Error() string {
+	return fmt.Sprintf("flash: %s is %s: %s", e.Argument, e.Value, e.Rule)
+}
+
+// Unwrap makes errors.Is(err, ErrArgument) true.
+func (e *ArgumentError) Unwrap() error { return ErrArgument }
+
+func badArgument(name string, value any, rule string, a ...any) error {
+	return &ArgumentError{Argument: name, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}
+}
+
+// UnsupportedError says why no kernel can run a problem.
+type UnsupportedError struct {
+	What    string   // the problem, or the option that asks for something this device lacks
+	Reasons []string // one line per kernel considered
+}
+
+func (e *UnsupportedError) Error() string {
+	s := "flash: " + e.What + " is not supported on this device"
+	for i, r := range e.Reasons {
+		if i == 0 {
+			s += ": " + r
+		} else {
+			s += "; " + r
+		}
+	}
+	return s
+}
+
+// Unwrap makes errors.Is(err, ErrUnsupported) true.
+func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }

@@ -1,0 +1,101 @@
+package flash
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Implementation is an algorithm.
+type Implementation uint8
+
+const (
+	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored.
+	Flash Implementation = iota
+	// Standard is scores, softmax and product as three kernels with the Nq×Nk matrix in device memory: the baseline.
+	Standard
+)
+
+// String gives the name used in result files.
+func (i Implementation) String() string {
+	switch i {
+	case Flash:
+		return "flash2"
+	case Standard:
+		return "standard"
+	}
+	return "unknown implementation"
+}
+
+// ParseImplementation reads flash, flash2, standard.
+func ParseImplementation(s string) (Implementation, error) {
+	switch s {
+	case "flash", "flash2":
+		return Flash, nil
+	case "standard":
+		return Standard, nil
+	}
+	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2) or standard")
+}
+
+// Tier is a class of kernels by the hardware they need.
+type Tier string
+
+const (
+	TierScalar Tier = "scalar" // any Vulkan 1.1 device: fp32 arithmetic, tiles in workgroup shared memory
+	TierMatrix Tier = "matrix" // VK_KHR_cooperative_matrix
+)
+
+// A PlanOption narrows what Device.Plan may choose.
+type PlanOption func(*planOptions) error
+
+type planOptions struct {
+	implementation Implementation
+	tier           Tier // "" means the fastest that can
+	kernel         string
+	tuning         map[string]int
+	noLSE          bool
+}
+
+// WithImplementation chooses the algorithm; the default is Flash.
+func WithImplementation(i Implementation) PlanOption {
+	return func(o *planOptions) error {
+		if i > Standard {
+			return badArgument("WithImplementation", uint8(i), "must be Flash or Standard")
+		}
+		o.implementation = i
+		return nil
+	}
+}
+
+// WithTier insists on one tier. Plan fails when the device or the problem does not allow it: there is no quiet fallback.
+func WithTier(t Tier) PlanOption {
+	return func(o *planOptions) error {
+		if t != TierScalar && t != TierMatrix {
+			return badArgument("WithTier", fmt.Sprintf("%q", string(t)), "must be %q or %q", TierScalar, TierMatrix)
+		}
+		o.tier = t
+		return nil
+	}
+}
+
+// WithTile sets the tile: rows (queries) and cols (keys). It is WithTuning of "br" and "bc".
+func WithTile(rows, cols int) PlanOption {
+	return WithTuning(map[string]int{"br": rows, "bc": cols})
+}
+
+// WithTuning overrides named tuning parameters of the kernel. Plan.Tuning gives the names and values in effect; Plan fails on
+// a name the chosen kernel does not have and on values that break the device's limits.
+func WithTuning(values map[string]int) PlanOption {
+	return func(o *planOptions) error {
+		for name, v := range values {
+			if v < 0 {
+				return badArgument("WithTuning["+name+"]", v, "must not be negative")
+			}
+		}
+		if o.tuning == nil {
+			o.tuning = map[string]int{}
+		}
+		maps.Copy(o.tuning, values)
+		return nil
+	}
+}

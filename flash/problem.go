@@ -1,0 +1,182 @@
+package flash
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// MaxHeadDim is the largest HeadDim and ValueDim.
+const MaxHeadDim = 256
+
+// Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
+//
+//	s_ij = Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]      −∞ where Causal forbids (i, j)
+//	lse_i = log Σ_j exp(s_ij)
+//	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
+//
+// with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim],
+// o [Batch, Heads, QueryLen, ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm.
+// Softmax and accumulation are fp32. A query with no key to attend to gives o = 0 and lse = −∞.
+type Problem struct {
+	Batch    int     // B ≥ 1
+	Heads    int     // Hq ≥ 1
+	KeyHeads int     // Hk, divides Heads; 0 means Heads
+	QueryLen int     // Nq ≥ 1
+	KeyLen   int     // Nk ≥ 1; 0 means QueryLen
+	HeadDim  int     // D from 1 to 256
+	ValueDim int     // Dv from 1 to 256; 0 means HeadDim
+	DType    DType   // storage type of q, k, v and o
+	Causal   Causal  // the mask
+	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
+}
+
+// Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
+func (p Problem) Normalize() (Problem, error) {
+	if p.KeyHeads == 0 {
+		p.KeyHeads = p.Heads
+	}
+	if p.KeyLen == 0 {
+		p.KeyLen = p.QueryLen
+	}
+	if p.ValueDim == 0 {
+		p.ValueDim = p.HeadDim
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"Batch", p.Batch}, {"Heads", p.Heads}, {"KeyHeads", p.KeyHeads},
+		{"QueryLen", p.QueryLen}, {"KeyLen", p.KeyLen},
+	} {
+		if f.value < 1 || f.value > math.MaxInt32/2 {
+			return p, badArgument("Problem."+f.name, f.value, "must be from 1 to %d", math.MaxInt32/2)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"HeadDim", p.HeadDim}, {"ValueDim", p.ValueDim}} {
+		if f.value < 1 || f.value > MaxHeadDim {
+			return p, badArgument("Problem."+f.name, f.value, "must be from 1 to %d", MaxHeadDim)
+		}
+	}
+	if p.Heads%p.KeyHeads != 0 {
+		return p, badArgument("Problem.Heads", p.Heads, "must be a multiple of KeyHeads = %d", p.KeyHeads)
+	}
+	if p.DType.Size() == 0 {
+		return p, badArgument("Problem.DType", uint8(p.DType), "must be F32, F16 or BF16")
+	}
+	if p.Causal > CausalTopLeft {
+		return p, badArgument("Problem.Causal", uint8(p.Causal), "must be CausalNone, CausalBottomRight or CausalTopLeft")
+	}
+	if p.Scale == 0 {
+		p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
+	}
+	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
+		return p, badArgument("Problem.Scale", p.Scale, "must be finite and not 0 in fp32 (0 itself means 1/√HeadDim)")
+	}
+	for _, t := range []struct {
+		name  string
+		shape [4]int
+	}{{"q", p.QShape()}, {"k", p.KShape()}, {"v", p.VShape()}, {"o", p.OShape()}} {
+		n, ok := elements(t.shape)
+		if !ok || n > math.MaxUint32 {
+			return p, badArgument("Problem", p.dims(), "%s would have more than 2³²−1 elements", t.name)
+		}
+	}
+	return p, nil
+}
+
+// elements multiplies a shape out; false when the product overflows.
+func elements(shape [4]int) (uint64, bool) {
+	n := uint64(1)
+	for _, d := range shape {
+		hi, lo := bits.Mul64(n, uint64(d))
+		if hi != 0 {
+			return 0, false
+		}
+		n = lo
+	}
+	return n, true
+}
+
+// QShape is the shape of q as batch, heads, length, dimension.
+func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
+
+// KShape is the shape of k.
+func (p Problem) KShape() [4]int {
+	return [4]int{p.Batch, orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), p.HeadDim}
+}
+
+// VShape is the shape of v.
+func (p Problem) VShape() [4]int {
+	return [4]int{p.Batch, orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)}
+}
+
+// OShape is the shape of o.
+func (p Problem) OShape() [4]int {
+	return [4]int{p.Batch, p.Heads, p.QueryLen, orElse(p.ValueDim, p.HeadDim)}
+}
+
+// LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
+func (p Problem) LSEShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, 1} }
+
+func orElse(v, def int) int {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// causalShift is the c of "key j is allowed for query i iff j ≤ i + c".
+func (p Problem) causalShift() int {
+	if p.Causal == CausalBottomRight {
+		return p.KeyLen - p.QueryLen
+	}
+	return 0
+}
+
+// group is the number of query heads that read one key head.
+func (p Problem) group() int { return p.Heads / p.KeyHeads }
+
+func (p Problem) dims() string {
+	return fmt.Sprintf("B%d H%d Hk%d Nq%d Nk%d D%d Dv%d", p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim)
+}
+
+// String describes the problem in one line.
+func (p Problem) String() string {
+	n := p
+	n.KeyHeads, n.KeyLen, n.ValueDim = orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
+	return fmt.Sprintf("%s %s causal %s", n.dims(), n.DType, n.Causal)
+}
+
+// ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
+// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk counts its allowed pairs.
+func (p Problem) ForwardFLOPs() float64 {
+	nk, dv := orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
+	return 2 * float64(p.Batch) * float64(p.Heads) * p.pairs(float64(nk)) * float64(p.HeadDim+dv)
+}
+
+// pairs counts (query, key) pairs that the papers' operation count takes as computed, for one head.
+func (p Problem) pairs(nk float64) float64 {
+	nq := float64(p.QueryLen)
+	if p.Causal == CausalNone {
+		return nq * nk
+	}
+	if nq == nk {
+		return nq * nk / 2
+	}
+	// Query i has clamp(i+1+c, 0, nk) keys: an arithmetic series between its two clamps.
+	c := 0.0
+	if p.Causal == CausalBottomRight {
+		c = nk - nq
+	}
+	first := math.Min(math.Max(-c, 0), nq)        // the first query with a key
+	full := math.Min(math.Max(nk-c-1, first), nq) // the first query that sees every key
+	ramp := full - first                          // queries in between see first+1+c, first+2+c, …
+	return ramp*(first+1+c) + ramp*(ramp-1)/2 + (nq-full)*nk
+}
+
+// BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.
+func (p Problem) BackwardFLOPs() float64 { return 2.5 * p.ForwardFLOPs() }
