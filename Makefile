@@ -1,0 +1,30 @@
+# make bench    set up what is missing, then measure attention on this machine
+# make test     set up what is missing, then run every test
+# make build    bin/vkattn
+# make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
+# make lint     gofmt and go vet
+# make clean    remove what make built here (not the cache in ~/.cache/vkattn)
+
+.PHONY: build bench test shaders lint clean
+
+build:
+	go build -o bin/vkattn ./cmd/vkattn
+
+bench:
+	@tools/setup.sh
+	go build -o bin/vkattn ./cmd/vkattn
+	@tools/run.sh bin/vkattn bench --suite quick
+
+test:
+	@tools/setup.sh
+	@tools/test.sh $(TESTFLAGS) ./...
+
+shaders:
+	tools/glslc.sh
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+
+clean:
+	rm -rf bin

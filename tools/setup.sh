@@ -1,0 +1,162 @@
+#!/bin/bash
+# Make this machine ready to build vkattn and run it: Go, a C compiler, and a Vulkan driver. `make bench` and `make test` call it.
+#
+#   tools/setup.sh            set up, and say what was found
+#   tools/setup.sh --exec     the same in silence, then print the prefix that programs need (empty where the system's driver serves)
+#
+# A GPU with a Vulkan driver is used as it is. Without one, programs run on Mesa's CPU driver, lavapipe:
+#   Debian   a recent one (it has cooperative matrices, which Debian 12's lacks) with the validation layers is unpacked into
+#            ~/.cache/vkattn/lavapipe, 335 MB; the system stays as it is, and no root is needed
+#   Ubuntu   apt-get installs the distribution's, when this is root or may use sudo without a password
+#   others   it says what to install
+#
+# VKATTN_CACHE    where to unpack, instead of ~/.cache/vkattn
+# VKATTN_DRIVER   cpu: run on lavapipe even where there is a GPU
+# VKATTN_EXEC     if set (even to nothing), the prefix to use; no driver is looked for
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+cache=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}
+system=$(uname -s)
+
+mode=${1:-}
+case $mode in
+'' | --exec) ;;
+*) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+note() { [ "$mode" = --exec ] || say "$*"; } # what went well
+die() { say "$*"; exit 1; }
+
+# as_root COMMAND…: run it as root, or fail where that takes a password.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; elif sudo -n true 2>/dev/null; then sudo "$@"; else return 1; fi
+}
+
+apt_install() {
+  command -v apt-get >/dev/null || return 1
+  say "installing $* with apt-get"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update >&2 &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >&2
+}
+
+need_go() {
+  local want have
+  want=$(awk '$1 == "go" { print $2; exit }' go.mod)
+  command -v go >/dev/null || die "Go is not installed. Install Go $want or newer from https://go.dev/dl/"
+  # A Go from 1.21 on fetches the version that go.mod asks for, or fails here and says why.
+  have=$(go env GOVERSION) || die "this Go cannot build a module that asks for Go $want. Install it from https://go.dev/dl/"
+  have=${have#go}
+  awk -v have="${have%%[!0-9.]*}" -v want="$want" 'BEGIN {
+    split(have, h, "."); split(want, w, ".")
+    for (i = 1; i <= 3; i++) if (h[i] + 0 != w[i] + 0) exit h[i] + 0 < w[i] + 0
+  }' || die "Go $have is too old. Install Go $want or newer from https://go.dev/dl/"
+  note "Go $have"
+}
+
+need_cc() {
+  local cc
+  cc=$(go env CC)
+  works() { [ "$(go env CGO_ENABLED)" != 0 ] && printf '#include <stdlib.h>\n' | ${cc} -E - >/dev/null 2>&1; }
+  if ! works; then
+    apt_install gcc libc6-dev || case $system in
+    Darwin) die "no C compiler ($cc). Run: xcode-select --install" ;;
+    *) die "no C compiler with headers ($cc). On Debian or Ubuntu run: apt-get install gcc libc6-dev" ;;
+    esac
+    works || die "$cc still does not work, or CGO_ENABLED is 0 (the package vk needs cgo)"
+  fi
+  note "C compiler $cc"
+}
+
+# gpu_nodes prints the device nodes of GPUs, whether or not a driver serves them.
+gpu_nodes() {
+  local node
+  for node in /dev/nvidia[0-9]* /dev/dri/renderD* /dev/dxg; do
+    [ -e "$node" ] && printf '%s ' "$node"
+  done
+  return 0
+}
+
+# system_devices prints the type (discrete, integrated, virtual, cpu, other) of each device of the system's own Vulkan drivers.
+system_devices() {
+  go build -o bin/vkattn ./cmd/vkattn >&2 || die "cmd/vkattn does not build"
+  bin/vkattn info --json 2>/dev/null | sed -n 's/.*"type": *"\([a-z]*\)".*/\1/p' || true
+}
+is_gpu() { grep -qxE 'discrete|integrated|virtual'; }
+
+# lavapipe prints the prefix under which programs run on lavapipe.
+lavapipe() {
+  local id
+  id=$([ -r /etc/os-release ] && . /etc/os-release && echo "${ID:-}" || true)
+  if [ "$id" = debian ]; then
+    if tools/unpack-debs.sh "$cache/lavapipe" "trixie trixie-backports" mesa-vulkan-drivers libvulkan1 vulkan-validationlayers; then
+      note "lavapipe (Mesa's CPU driver) in $cache/lavapipe"
+      case $root$cache in
+      *[[:space:]]*) die "go test -exec takes no path with a space in it: move $root, or set VKATTN_CACHE instead of $cache" ;;
+      esac
+      echo "$root/tools/run-unpacked.sh $cache/lavapipe"
+      return
+    fi
+    say "could not unpack a recent Mesa: trying the system's"
+  fi
+  if system_devices | grep -qx cpu; then
+    note "the system's lavapipe (Mesa's CPU driver)"
+    return
+  fi
+  if apt_install mesa-vulkan-drivers libvulkan1 vulkan-validationlayers && system_devices | grep -qx cpu; then
+    note "the system's lavapipe (Mesa's CPU driver), just installed"
+    return
+  fi
+  say "no Vulkan device. Install the Vulkan loader and Mesa's drivers (lavapipe, its CPU driver, among them):"
+  say "  Debian, Ubuntu   sudo apt-get install libvulkan1 mesa-vulkan-drivers vulkan-validationlayers"
+  say "  Fedora           sudo dnf install vulkan-loader mesa-vulkan-drivers vulkan-validation-layers"
+  say "  Arch             sudo pacman -S vulkan-icd-loader vulkan-swrast vulkan-validation-layers"
+  say "  Alpine           apk add vulkan-loader mesa-vulkan-swrast vulkan-validation-layers"
+  exit 1
+}
+
+# prefix prints the prefix under which programs find a driver, and makes sure that there is one.
+prefix() {
+  local nodes
+  if [ -n "${VKATTN_EXEC+set}" ]; then
+    note "VKATTN_EXEC is set: programs run under '$VKATTN_EXEC'"
+    echo "$VKATTN_EXEC"
+    return
+  fi
+  if [ "$system" != Linux ]; then
+    if [ -z "$(system_devices)" ]; then
+      case $system in
+      Darwin) die "no Vulkan device. Run: brew install vulkan-loader molten-vk" ;;
+      *) die "no Vulkan device. The Vulkan loader comes with the GPU's driver: install or update that" ;;
+      esac
+    fi
+    note "the system's Vulkan driver"
+    return
+  fi
+  nodes=$(gpu_nodes)
+  if [ -n "$nodes" ] && [ "${VKATTN_DRIVER:-}" != cpu ]; then
+    if system_devices | is_gpu; then
+      note "a GPU with a Vulkan driver"
+      return
+    fi
+    if [ -z "$(ldconfig -p 2>/dev/null | grep libvulkan.so.1)" ] && apt_install libvulkan1 && system_devices | is_gpu; then
+      note "a GPU with a Vulkan driver; the loader was just installed"
+      return
+    fi
+    say "there is GPU hardware ($nodes) but no Vulkan driver for it, so this runs on the CPU. To use the GPU:"
+    say "  NVIDIA       install the driver with its Vulkan part (libnvidia-gl-… on Debian and Ubuntu);"
+    say "               a container needs NVIDIA_DRIVER_CAPABILITIES=all (or graphics) when it is started"
+    say "  AMD, Intel   install mesa-vulkan-drivers, and join the group render if /dev/dri/renderD128 is not readable"
+  fi
+  lavapipe
+}
+
+need_go
+need_cc
+wrapper=$(prefix)
+if [ "$mode" = --exec ]; then
+  echo "$wrapper"
+else
+  note "ready. Programs run as: ${wrapper:+$wrapper }PROGRAM"
+fi
