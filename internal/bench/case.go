@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Case is one row to measure: an attention problem and who computes it.
+//
+// Shapes: q [B, H, Nq, D], k [B, Hkv, N, D], v [B, Hkv, N, Dv]. Causal is
+// bottom-right: query i may attend key j iff j ≤ i + N − Nq.
+type Case struct {
+	Impl  string // "flash2", "standard", …; a peer's: "fa2", "cudnn", …
+	DType string // "float16", "bfloat16", "float32"
+
+	B      int // batch
+	H, Hkv int // query heads, key/value heads
+	Nq, N  int // queries, keys
+	D, Dv  int // head dimension of q and k, of v
+	Causal bool
+}
+
+// Shape is the case without its implementation: rows of equal shape are
+// compared with one another.
+func (c Case) Shape() Case {
+	c.Impl = ""
+	return c
+}
+
+// EmbDim is the width of the query embedding, heads × head dimension.
+func (c Case) EmbDim() int { return c.H * c.D }
+
+// Problem is the case as the library takes it.
+func (c Case) Problem() (flash.Problem, error) {
+	dtype, err := flash.ParseDType(c.DType)
+	if err != nil {
+		return flash.Problem{}, err
+	}
+	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
+		HeadDim: c.D, ValueDim: c.Dv, DType: dtype}
+	if c.Causal {
+		p.Causal = flash.CausalBottomRight
+	}
+	return p.Normalize()
+}
+
+// ForwardFLOPs counts the operations of the forward pass as the FlashAttention
+// papers do (flash.Problem.ForwardFLOPs); 0 for an impossible case.
+func (c Case) ForwardFLOPs() float64 {
+	p, err := c.Problem()
+	if err != nil {
+		return 0
+	}
+	return p.ForwardFLOPs()
+}
+
+// elements returns the sizes of q, k, v and o.
+func (c Case) elements() (q, k, v, o int64) {
+	bh, bk := int64(c.B)*int64(c.H), int64(c.B)*int64(c.Hkv)
+	return bh * int64(c.Nq) * int64(c.D), bk * int64(c.N) * int64(c.D),
+		bk * int64(c.N) * int64(c.Dv), bh * int64(c.Nq) * int64(c.Dv)
+}
+
+// String reads "flash2 float16 B16 H32 N2048 D64 causal".
+func (c Case) String() string {
+	var s strings.Builder
+	if c.Impl != "" {
+		s.WriteString(c.Impl + " ")
+	}
+	fmt.Fprintf(&s, "%s B%d H%d", c.DType, c.B, c.H)
+	if c.Hkv != c.H {
+		fmt.Fprintf(&s, "/%d", c.Hkv)
+	}
+	if c.Nq != c.N {
+		fmt.Fprintf(&s, " Nq%d", c.Nq)
+	}
+	fmt.Fprintf(&s, " N%d D%d", c.N, c.D)
+	if c.Dv != c.D {
+		fmt.Fprintf(&s, "/%d", c.Dv)
+	}
+	if c.Causal {
+		s.WriteString(" causal")
+	}
+	return s.String()
+}
+
+// validate says what is wrong with a case before any device sees it.
+func (c Case) validate() error {
+	for _, a := range []struct {
+		name  string
+		value int
+	}{{"batch", c.B}, {"heads", c.H}, {"kv-heads", c.Hkv}, {"q-len", c.Nq}, {"seq", c.N}} {
+		if a.value < 1 {
+			return fmt.Errorf("%s is %d: it must be at least 1", a.name, a.value)
+		}
+	}
+	for _, a := range []struct {
+		name  string
+		value int
+	}{{"head-dim", c.D}, {"value-dim", c.Dv}} {
+		if a.value < 1 || a.value > 256 {
+			return fmt.Errorf("%s is %d: it must be between 1 and 256", a.name, a.value)
+		}
+	}
+	if c.H%c.Hkv != 0 {
+		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
+	}
+	return nil
+}
+
+var dtypeNames = map[string]string{
+	"float16": "float16", "fp16": "float16", "f16": "float16", "half": "float16",
+	"bfloat16": "bfloat16", "bf16": "bfloat16",
+	"float32": "float32", "fp32": "float32", "f32": "float32", "float": "float32",
+}
+
+// ParseDType accepts the usual spellings (fp16, f16, half, float16, bf16, …)
+// and returns the one that files use: float16, bfloat16 or float32.
+func ParseDType(s string) (string, error) {
+	if name, ok := dtypeNames[strings.ToLower(strings.TrimSpace(s))]; ok {
+		return name, nil
+	}
+	return "", fmt.Errorf("dtype %q: it must be float16 (fp16), bfloat16 (bf16) or float32 (fp32)", s)
+}
+
+// elementSize is the number of bytes of one element of a dtype of this package.
+func elementSize(dtype string) int64 {
+	if dtype == "float32" {
+		return 4
+	}
+	return 2
+}

@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Header is the first line of a result file: where and how its rows were measured.
+type Header struct {
+	VKAttn   string    `json:"vkattn"` // library version
+	Command  []string  `json:"command,omitempty"`
+	Started  time.Time `json:"started"`
+	Host     string    `json:"host,omitempty"` // operating system and architecture
+	Device   string    `json:"device"`
+	Driver   string    `json:"driver"`
+	API      string    `json:"api,omitempty"` // Vulkan version
+	CPU      bool      `json:"cpu,omitempty"` // the device is a CPU
+	Tiers    []string  `json:"tiers,omitempty"`
+	Matrices []string  `json:"matrices,omitempty"`
+
+	Limits     map[string]uint64 `json:"limits,omitempty"`
+	Extensions []string          `json:"extensions,omitempty"`
+
+	Peaks Peaks `json:"peaks"`
+
+	Rounds int      `json:"rounds,omitempty"`
+	Peer   []string `json:"peer,omitempty"` // the peer's own header lines
+}
+
+// Peaks are ceilings measured on the device in the same run.
+type Peaks struct {
+	MatrixTFLOPS float64 `json:"matrix_tflops,omitempty"` // fp16 matrix multiply-add with fp32 accumulation, registers only
+	FP32TFLOPS   float64 `json:"fp32_tflops,omitempty"`   // fp32 multiply-add, registers only
+	CopyGBps     float64 `json:"copy_GBps,omitempty"`     // device copy, bytes read + bytes written, 10⁹ a second
+}
+
+// File is what a result file holds.
+type File struct {
+	Path    string
+	Headers []Header          // of this program; several when runs were appended
+	Other   []json.RawMessage // lines of a peer that are not rows: its header, its GEMM figure
+	Rows    []Row
+}
+
+// ReadFile reads a result file of ours or of torch_baseline.py. An error names
+// the file and the line.
+func ReadFile(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(path, f)
+}
+
+// Read is ReadFile on a stream; path is for errors.
+func Read(path string, r io.Reader) (*File, error) {
+	out := &File{Path: path}
+	in := bufio.NewReader(r)
+	for line := 1; ; line++ {
+		text, err := in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		if text := bytes.TrimSpace(text); len(text) > 0 {
+			if err := out.add(text); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if len(out.Headers)+len(out.Rows)+len(out.Other) == 0 {
+		return nil, fmt.Errorf("%s:1: the file is empty: it must hold one JSON object a line", path)
+	}
+	return out, nil
+}
+
+// add takes one line: a header of ours, a row, or a peer's remark.
+func (f *File) add(text []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return fmt.Errorf("not a JSON object: %w", err)
+	}
+	has := func(k string) bool { _, ok := keys[k]; return ok }
+	switch {
+	case has("impl"):
+		var row Row
+		if err := json.Unmarshal(text, &row); err != nil {
+			return fmt.Errorf("bad result row: %w", err)
+		}
+		f.Rows = append(f.Rows, row)
+	case has("vkattn"):
+		var h Header
+		if err := json.Unmarshal(text, &h); err != nil {
+			return fmt.Errorf("bad header: %w", err)
+		}
+		f.Headers = append(f.Headers, h)
+	case has("torch"), has("gpu"), has("gemm_tflops"):
+		f.Other = append(f.Other, bytes.Clone(text))
+	default:
+		return fmt.Errorf("neither a header (vkattn, torch) nor a result row (impl): is this a result file?")
+	}
+	return nil
+}
+
+// Writer appends JSON lines and flushes each, so that an interrupted sweep
+// keeps the rows it has.
+type Writer struct{ w io.Writer }
+
+// NewWriter writes to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w} }
+
+// Header writes a header line.
+func (w *Writer) Header(h Header) error { return w.line(h) }
+
+// Row writes a row.
+func (w *Writer) Row(r Row) error { return w.line(r) }
+
+func (w *Writer) line(v any) error {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out) // ends the line itself
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.w.Write(out.Bytes())
+	return err
+}
+
+// CreateMode says what CreateFile does with a file that exists.
+type CreateMode int
+
+const (
+	CreateNew CreateMode = iota // refuse
+	Append                      // add to it
+	Force                       // replace it
+)
+
+// CreateFile opens a result file for writing.
+func CreateFile(path string, mode CreateMode) (*os.File, error) {
+	flags := os.O_WRONLY | os.O_CREATE
+	switch mode {
+	case Append:
+		flags |= os.O_APPEND
+	case Force:
+		flags |= os.O_TRUNC
+	default:
+		flags |= os.O_EXCL
+	}
+	f, err := os.OpenFile(path, flags, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", path)
+	}
+	return f, err
+}

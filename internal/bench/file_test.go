@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func ptr(v float64) *float64 { return &v }
+
+func sampleRow() Row {
+	return Row{
+		Library: "vkattn test",
+		Case:    Case{Impl: "flash2", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 128, N: 256, D: 64, Dv: 32, Causal: true},
+		Tier:    "scalar", Kernel: "scalar_forward 64x32", Device: "Some GPU", Driver: "driver <1.0> & more",
+		Fwd: Pass{Ms: 1.25, P20: 1.2, P80: 1.5, WallMs: 1.4, TFLOPS: 12.5, PeakMiB: ptr(0), N: 80, Rounds: []float64{1.2, 1.25, 1.3}},
+		Bwd: Pass{Ms: 3, TFLOPS: 9}, MaxErr: ptr(3e-4), ErrMax: ptr(1e-3), ErrRows: 24, Note: "wall time",
+	}
+}
+
+func TestFileRoundTrip(t *testing.T) {
+	header := Header{VKAttn: "test", Command: []string{"vkattn", "bench"}, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Device: "Some GPU", Driver: "1.0", Limits: map[string]uint64{"maxComputeSharedMemorySize": 32768},
+		Peaks: Peaks{FP32TFLOPS: 60, CopyGBps: 4200}}
+	failed := Row{Library: "vkattn test", Case: sampleRow().Case, Error: "needs 17 GB, has 8 GB", Reason: ReasonMemory}
+
+	var out bytes.Buffer
+	w := NewWriter(&out)
+	require.NoError(t, w.Header(header))
+	require.NoError(t, w.Row(sampleRow()))
+	require.NoError(t, w.Row(failed))
+	text := out.String()
+	require.Equal(t, 3, strings.Count(text, "\n"))
+	require.Contains(t, text, `"driver":"driver <1.0> & more"`, "no HTML escapes")
+	require.Contains(t, text, `"fwd_peak_MiB":0,`, "a peak of zero is a figure")
+	require.NotContains(t, strings.Split(text, "\n")[2], "fwd_ms", "a failed row has no figures")
+
+	got, err := Read("x", &out)
+	require.NoError(t, err)
+	require.Equal(t, []Header{header}, got.Headers)
+	require.Equal(t, []Row{sampleRow(), failed}, got.Rows)
+}
+
+func TestReadPeerFile(t *testing.T) {
+	text := `{"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "capability": [9, 0]}
+{"library": "torch 2.11.0+cu130", "impl": "fa2", "dtype": "float16", "B": 1, "H": 32, "Hkv": 8, "Nq": 1, "N": 4096, "D": 128, "causal": false, "fwd_peak_MiB": 0.5, "fwd_ms": 0.0172, "fwd_tflops": 3.9}
+
+{"library": "torch 2.11.0+cu130", "impl": "standard", "dtype": "float16", "B": 64, "H": 32, "N": 4096, "D": 128, "causal": true, "error": "OutOfMemoryError: CUDA out of memory."}
+{"gemm_tflops": 635.8}
+`
+	f, err := Read("torch.jsonl", strings.NewReader(text))
+	require.NoError(t, err)
+	require.Len(t, f.Other, 2)
+	require.Len(t, f.Rows, 2)
+	require.Equal(t, Case{Impl: "fa2", DType: "float16", B: 1, H: 32, Hkv: 8, Nq: 1, N: 4096, D: 128, Dv: 128}, f.Rows[0].Case)
+	require.Equal(t, 0.0172, f.Rows[0].Fwd.Ms)
+	require.Equal(t, 32, f.Rows[1].Hkv, "missing Hkv is H")
+	require.True(t, f.Rows[1].Failed())
+}
+
+func TestBadFiles(t *testing.T) {
+	good := `{"torch": "2", "gpu": "G"}` + "\n"
+	for name, test := range map[string]struct{ text, err string }{
+		"empty":        {"", "f.jsonl:1: the file is empty"},
+		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object"},
+		"cut short":    {good + good + `{"impl": "fa2", "dty`, "f.jsonl:3: not a JSON object"},
+		"an array":     {"[1]\n", "f.jsonl:1: not a JSON object"},
+		"foreign":      {`{"name": "x"}` + "\n", "f.jsonl:1: neither a header"},
+		"bad dtype":    {`{"impl": "fa2", "dtype": "int8", "B": 1, "H": 1, "N": 1, "D": 1}`, `f.jsonl:1: bad result row: dtype "int8"`},
+		"no sizes":     {`{"impl": "fa2", "dtype": "float16"}`, "f.jsonl:1: bad result row: batch is 0"},
+		"wrong type":   {`{"impl": "fa2", "dtype": "float16", "B": "1"}`, "f.jsonl:1: bad result row"},
+		"negative":     {`{"impl": "fa2", "dtype": "float16", "B": 1, "H": 1, "N": 1, "D": 1, "fwd_ms": -1}`, "fwd_ms is -1"},
+		"a bad header": {`{"vkattn": 3}`, "f.jsonl:1: bad header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "f.jsonl")
+			require.NoError(t, os.WriteFile(path, []byte(test.text), 0o644))
+			_, err := ReadFile(path)
+			require.ErrorContains(t, err, test.err)
+		})
+	}
+	_, err := ReadFile(filepath.Join(t.TempDir(), "missing"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestCreateFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	write := func(mode CreateMode, text string) error {
+		f, err := CreateFile(path, mode)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.WriteString(text)
+		return err
+	}
+	require.NoError(t, write(CreateNew, "a"))
+	require.ErrorContains(t, write(CreateNew, "b"), "exists already: add to it with --append")
+	require.NoError(t, write(Append, "c"))
+	data, _ := os.ReadFile(path)
+	require.Equal(t, "ac", string(data))
+	require.NoError(t, write(Force, "d"))
+	data, _ = os.ReadFile(path)
+	require.Equal(t, "d", string(data))
+}
+
+func TestRoundKeepsSixDigits(t *testing.T) {
+	require.Equal(t, 123.457, round(123.4567891))
+	require.Equal(t, 1.23457e-4, round(1.234567891e-4))
+	require.Equal(t, 0.0, round(0))
+}

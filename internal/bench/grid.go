@@ -1,0 +1,242 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Grid is a sweep: every combination of its axes is a case. An empty axis
+// takes its default (Defaults). The embedding width, the heads and the head
+// dimension are tied by EmbDim = Heads × HeadDim: two of the three are enough,
+// and if all three are given every combination must agree.
+type Grid struct {
+	Impls    []string
+	DTypes   []string
+	Batch    []int
+	Tokens   int // > 0: the batch is Tokens / Seq (the papers keep batch·seq at 16k)
+	Heads    []int
+	KVHeads  []int // 0 means as many as Heads
+	QueryLen []int // 0 means as many as Seq
+	Seq      []int
+	HeadDim  []int
+	ValueDim []int // 0 means the same as HeadDim
+	EmbDim   []int
+	Causal   []bool
+}
+
+// Defaults are the reports' usual setting: batch 16, 32 heads of 64, fp16.
+var Defaults = Grid{
+	Impls:   []string{"standard", "flash2"},
+	DTypes:  []string{"float16"},
+	Batch:   []int{16},
+	Heads:   []int{32},
+	Seq:     []int{512, 1024, 2048},
+	HeadDim: []int{64},
+	Causal:  []bool{false, true},
+}
+
+// Override returns the grid with every axis that o names replaced by o's.
+func (g Grid) Override(o Grid) Grid {
+	set(&g.Impls, o.Impls)
+	set(&g.DTypes, o.DTypes)
+	set(&g.Heads, o.Heads)
+	set(&g.KVHeads, o.KVHeads)
+	set(&g.QueryLen, o.QueryLen)
+	set(&g.Seq, o.Seq)
+	set(&g.HeadDim, o.HeadDim)
+	set(&g.ValueDim, o.ValueDim)
+	set(&g.EmbDim, o.EmbDim)
+	set(&g.Causal, o.Causal)
+	if len(o.Batch) > 0 { // a batch given by hand unties it from the sequence length
+		g.Batch, g.Tokens = o.Batch, 0
+	}
+	if o.Tokens > 0 {
+		g.Batch, g.Tokens = nil, o.Tokens
+	}
+	return g
+}
+
+func set[T any](dst *[]T, src []T) {
+	if len(src) > 0 {
+		*dst = src
+	}
+}
+
+// Expand returns the cases of the grid, implementations innermost, so that
+// cases of one shape stand together. The first impossible combination is an
+// error that names it.
+func (g Grid) Expand() ([]Case, error) {
+	if g.Tokens > 0 && len(g.Batch) > 0 {
+		return nil, fmt.Errorf("batch and tokens are both given: with tokens the batch is tokens / seq")
+	}
+	if g.Tokens < 0 {
+		return nil, fmt.Errorf("tokens is %d: it must be positive", g.Tokens)
+	}
+	g = g.withDefaults()
+	dims, err := g.headShapes()
+	if err != nil {
+		return nil, err
+	}
+	var cases []Case
+	for _, dtype := range g.DTypes {
+		if dtype, err = ParseDType(dtype); err != nil {
+			return nil, err
+		}
+		for _, hd := range dims {
+			for _, dv := range g.ValueDim {
+				for _, hkv := range g.KVHeads {
+					for _, batch := range g.Batch {
+						for _, n := range g.Seq {
+							for _, nq := range g.QueryLen {
+								for _, causal := range g.Causal {
+									c := Case{DType: dtype, B: batch, H: hd.heads, Hkv: orElse(hkv, hd.heads),
+										Nq: orElse(nq, n), N: n, D: hd.dim, Dv: orElse(dv, hd.dim), Causal: causal}
+									if g.Tokens > 0 {
+										if n < 1 || g.Tokens%n != 0 {
+											return nil, fmt.Errorf("seq is %d: it must divide tokens, which is %d", n, g.Tokens)
+										}
+										c.B = g.Tokens / n
+									}
+									if err := c.validate(); err != nil {
+										return nil, fmt.Errorf("case %s: %w", c, err)
+									}
+									for _, impl := range g.Impls {
+										c.Impl = impl
+										cases = append(cases, c)
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return Distinct(cases), nil
+}
+
+// withDefaults fills the empty axes.
+func (g Grid) withDefaults() Grid {
+	d := Defaults
+	if g.Tokens > 0 {
+		d.Batch = []int{1} // a placeholder: the batch follows from the sequence length
+	}
+	// Of heads, head-dim and emb-dim, two given ones fix the third.
+	switch {
+	case len(g.EmbDim) > 0 && len(g.Heads) > 0:
+		d.HeadDim = nil
+	case len(g.EmbDim) > 0:
+		d.Heads = nil
+	}
+	out := d.Override(Grid{})
+	out = out.Override(g)
+	if g.Tokens > 0 {
+		out.Batch, out.Tokens = d.Batch, g.Tokens
+	}
+	for _, axis := range []*[]int{&out.KVHeads, &out.QueryLen, &out.ValueDim} {
+		if len(*axis) == 0 {
+			*axis = []int{0}
+		}
+	}
+	return out
+}
+
+type headShape struct{ heads, dim int }
+
+// headShapes resolves EmbDim = Heads × HeadDim.
+func (g Grid) headShapes() ([]headShape, error) {
+	var out []headShape
+	switch {
+	case len(g.EmbDim) == 0:
+		for _, h := range g.Heads {
+			for _, d := range g.HeadDim {
+				out = append(out, headShape{h, d})
+			}
+		}
+	case len(g.Heads) > 0 && len(g.HeadDim) > 0:
+		for _, e := range g.EmbDim {
+			for _, h := range g.Heads {
+				for _, d := range g.HeadDim {
+					if h*d != e {
+						return nil, fmt.Errorf("emb-dim is %d: it must be heads × head-dim, which is %d × %d = %d (leave one of the three out)", e, h, d, h*d)
+					}
+					out = append(out, headShape{h, d})
+				}
+			}
+		}
+	case len(g.Heads) > 0:
+		for _, e := range g.EmbDim {
+			for _, h := range g.Heads {
+				if h < 1 || e%h != 0 {
+					return nil, fmt.Errorf("emb-dim is %d: it must be a multiple of heads, which is %d", e, h)
+				}
+				out = append(out, headShape{h, e / h})
+			}
+		}
+	default:
+		for _, e := range g.EmbDim {
+			for _, d := range g.HeadDim {
+				if d < 1 || e%d != 0 {
+					return nil, fmt.Errorf("emb-dim is %d: it must be a multiple of head-dim, which is %d", e, d)
+				}
+				out = append(out, headShape{e / d, d})
+			}
+		}
+	}
+	return out, nil
+}
+
+func orElse(v, otherwise int) int {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// Distinct drops repeated cases, keeping the first of each.
+func Distinct(cases []Case) []Case {
+	seen := make(map[Case]bool, len(cases))
+	out := cases[:0:0]
+	for _, c := range cases {
+		if !seen[c] {
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// ParseInts reads a comma list of positive integers; "4k" is 4096 and "2m" is
+// 2·1024². name is the flag, for the error.
+func ParseInts(name string, list []string) ([]int, error) {
+	var out []int
+	for _, s := range list {
+		text, unit := strings.ToLower(strings.TrimSpace(s)), 1
+		switch {
+		case strings.HasSuffix(text, "k"):
+			text, unit = text[:len(text)-1], 1<<10
+		case strings.HasSuffix(text, "m"):
+			text, unit = text[:len(text)-1], 1<<20
+		}
+		v, err := strconv.Atoi(text)
+		if err != nil || v < 1 || v > (1<<40)/unit {
+			return nil, fmt.Errorf("%s %q: it must be a comma list of positive integers such as 512,1024,4k", name, s)
+		}
+		out = append(out, v*unit)
+	}
+	return out, nil
+}
+
+// ParseCausal reads true, false or both.
+func ParseCausal(s string) ([]bool, error) {
+	switch strings.ToLower(strings.TrimSpace(s)) {
+	case "true", "yes", "1":
+		return []bool{true}, nil
+	case "false", "no", "0":
+		return []bool{false}, nil
+	case "both":
+		return []bool{false, true}, nil
+	}
+	return nil, fmt.Errorf("causal %q: it must be true, false or both", s)
+}

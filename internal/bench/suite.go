@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Suite is a named sweep: one or several grids.
+type Suite struct {
+	Name  string
+	About string
+	Grids []Grid
+	CPU   []Grid // instead of Grids on a device that is a CPU; nil: the same
+}
+
+var (
+	yesNo = []bool{false, true}
+	yes   = []bool{true}
+	no    = []bool{false}
+)
+
+// The sweeps of the course reports and of the FlashAttention papers. Axes that
+// are not named take Defaults: batch 16, 32 heads of 64, fp16, both causal.
+var suites = []Suite{
+	{
+		Name: "quick", About: "a first look: standard against flash, causal and not",
+		Grids: []Grid{{Batch: []int{4}, Heads: []int{16}, Seq: []int{512, 1024, 2048, 4096}}},
+		CPU:   []Grid{{Batch: []int{1}, Heads: []int{2}, HeadDim: []int{32}, Seq: []int{64, 128, 256, 512}}},
+	},
+	{
+		Name: "seq", About: "reports: time, TFLOP/s, memory and speed-up against the sequence length",
+		Grids: []Grid{{EmbDim: []int{2048}, Seq: []int{512, 1024, 2048, 4096, 8192, 16384}, Causal: yes}},
+	},
+	{
+		Name: "batch-seq", About: "reports: batch × sequence length",
+		Grids: []Grid{{EmbDim: []int{2048}, Batch: []int{16, 32, 64}}},
+	},
+	{
+		Name: "batch", About: "reports: time against the batch",
+		Grids: []Grid{{Seq: []int{512}, Batch: []int{1, 2, 4, 8, 16, 32, 64}, Causal: yes}},
+	},
+	{
+		Name: "heads", About: "reports: time against the number of heads",
+		Grids: []Grid{{Seq: []int{512}, Heads: []int{8, 16, 24, 32, 64}, Causal: yes}},
+	},
+	{
+		Name: "embedding", About: "reports: time against the embedding, 16 heads",
+		Grids: []Grid{{Seq: []int{512}, Heads: []int{16}, EmbDim: []int{64, 128, 256, 512, 1024, 2048, 4096}, Causal: yes}},
+	},
+	{
+		Name: "head-dim", About: "reports: time against the head dimension, embedding 2048",
+		Grids: []Grid{{Seq: []int{512}, EmbDim: []int{2048}, HeadDim: []int{16, 32, 64, 128, 256}, Causal: yes}},
+	},
+	{
+		Name: "causal", About: "reports: causal or not, 8 heads",
+		Grids: []Grid{{Heads: []int{8}, Seq: []int{512, 1024, 2048}}},
+	},
+	{
+		Name: "map", About: "reports: the throughput map, batch × sequence length",
+		Grids: []Grid{{Batch: []int{1, 2, 4, 8, 16}, Seq: []int{512, 1024, 2048}, Causal: yes}},
+	},
+	{
+		Name: "papers", About: "the papers' grid: 16k tokens, embedding 2048, head dimensions 64, 128, 256",
+		Grids: []Grid{{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128, 256}, Seq: []int{512, 1024, 2048, 4096, 8192, 16384}}},
+	},
+	{
+		Name: "long", About: "one long sequence: 16k (Path-X) and 64k (Path-256)",
+		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, Seq: []int{16384, 65536}}},
+	},
+	{
+		Name: "decode", About: "one query against a long cache, 32 heads on 8, head dimension 128",
+		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{32}, KVHeads: []int{8}, HeadDim: []int{128},
+			QueryLen: []int{1}, Seq: []int{4096, 16384, 65536}, Causal: no}},
+	},
+	{
+		Name: "dims", About: "head dimensions between the powers of two, sequence length 4096",
+		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{4}, Heads: []int{16}, Seq: []int{4096},
+			HeadDim: []int{32, 40, 80, 96, 112, 192}, Causal: no}},
+	},
+	{
+		Name: "forward", About: "fp16 and fp32, head dimensions 64 and 128, sequence lengths 512 to 8192",
+		Grids: []Grid{{DTypes: []string{"float16", "float32"}, Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128},
+			Seq: []int{512, 1024, 2048, 4096, 8192}}},
+	},
+}
+
+// reportsParts are the suites that "reports" runs one after the other.
+var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "map"}
+
+// Suites lists the named sweeps in the order in which help shows them.
+func Suites() []Suite {
+	out := append([]Suite{}, suites...)
+	reports := Suite{Name: "reports", About: "every sweep of the reports: " + strings.Join(reportsParts, ", ")}
+	for _, name := range reportsParts {
+		for _, s := range suites {
+			if s.Name == name {
+				reports.Grids = append(reports.Grids, s.Grids...)
+			}
+		}
+	}
+	return append(out, reports)
+}
+
+// FindSuite returns the suite of that name, or an error that lists them.
+func FindSuite(name string) (Suite, error) {
+	var names []string
+	for _, s := range Suites() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Suite{}, fmt.Errorf("suite %q: it must be one of %s", name, strings.Join(names, ", "))
+}
+
+// Cases expands the suite for a device (cpu: one that is a CPU), with the axes
+// of override replacing the suite's own, and without repeated cases.
+func (s Suite) Cases(cpu bool, override Grid) ([]Case, error) {
+	grids := s.Grids
+	if cpu && s.CPU != nil {
+		grids = s.CPU
+	}
+	var cases []Case
+	for _, g := range grids {
+		c, err := g.Override(override).Expand()
+		if err != nil {
+			return nil, fmt.Errorf("suite %s: %w", s.Name, err)
+		}
+		cases = append(cases, c...)
+	}
+	return Distinct(cases), nil
+}
