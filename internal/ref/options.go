@@ -1,0 +1,170 @@
+package ref
+
+import (
+	"fmt"
+	"math"
+)
+
+// Causal says which keys a query may see.
+type Causal int
+
+// With the bottom-right alignment the last query sees every key (j ≤ i + Nk − Nq); with the top-left
+// one the first query sees exactly the first key (j ≤ i).
+const (
+	NotCausal Causal = iota
+	BottomRight
+	TopLeft
+)
+
+// Options is everything about attention that is not q, k or v. The zero value is plain attention
+// with scale 1/√D.
+type Options struct {
+	Scale   float64 // 0 means 1/√D; may be negative
+	Softcap float64 // 0 means none
+	Causal  Causal
+	Window  *Window
+	Slopes  []float32 // ALiBi, [Hq]
+	Bias    *Tensor   // [B|1, Hq|1, Nq|1, Nk]
+	Mask    *Mask
+	Blocks  *BlockMask
+	Sinks   []float32 // [Hq]
+	Dropout *Dropout
+}
+
+// Window allows i + Nk − Nq − Left ≤ j ≤ i + Nk − Nq + Right, inclusive; −1 is unbounded.
+type Window struct{ Left, Right int }
+
+// Mask is a boolean [B|1, H|1, N|1, M] array over (batch, query head, query, key): true may attend.
+type Mask struct {
+	B, H, N, M int
+	Data       []bool
+}
+
+// Allows reports whether the mask lets query i see key j.
+func (m *Mask) Allows(b, h, i, j int) bool {
+	row := (first(b, m.B)*m.H+first(h, m.H))*m.N + first(i, m.N)
+	return m.Data[row*m.M+first(j, m.M)]
+}
+
+// BlockMask holds one bit per (BQ × BK) tile of scores: [H|1, ⌈Nq/BQ⌉, ⌈Nk/BK⌉].
+type BlockMask struct {
+	H, Rows, Cols int
+	BQ, BK        int
+	Data          []bool
+}
+
+// Allows reports whether the tile that holds (i, j) is to be computed.
+func (m *BlockMask) Allows(h, i, j int) bool {
+	return m.Data[(first(h, m.H)*m.Rows+i/m.BQ)*m.Cols+j/m.BK]
+}
+
+// Problem is options with the inputs that they belong to.
+type Problem struct {
+	Options
+	Q, K, V Tensor
+
+	sequenceIndex int // of a packed sequence: what dropout counts as batch
+}
+
+// group is the number of query heads that share a key head.
+func (p *Problem) group() int { return p.Q.H / p.K.H }
+
+// scale is the factor before softcap, defaults filled in.
+func (p *Problem) scale() float64 {
+	if p.Scale != 0 {
+		return p.Scale
+	}
+	return 1 / math.Sqrt(float64(p.Q.D))
+}
+
+// Check says what is wrong with the problem, if anything.
+func (p *Problem) Check() error {
+	for _, t := range []struct {
+		name string
+		t    Tensor
+	}{{"q", p.Q}, {"k", p.K}, {"v", p.V}} {
+		if err := t.t.check(t.name); err != nil {
+			return err
+		}
+	}
+	q, k, v := p.Q, p.K, p.V
+	switch {
+	case q.B != k.B || k.B != v.B:
+		return fmt.Errorf("ref: batch of q, k, v is %d, %d, %d: want the same", q.B, k.B, v.B)
+	case k.H != v.H || q.H%k.H != 0:
+		return fmt.Errorf("ref: heads of q, k, v are %d, %d, %d: want k = v and q a multiple of them", q.H, k.H, v.H)
+	case k.N != v.N:
+		return fmt.Errorf("ref: k has %d rows and v has %d: want the same", k.N, v.N)
+	case q.D != k.D:
+		return fmt.Errorf("ref: head dim of q is %d and of k %d: want the same", q.D, k.D)
+	case math.IsNaN(p.Scale) || math.IsInf(p.Scale, 0):
+		return fmt.Errorf("ref: scale is %v: want a finite number", p.Scale)
+	case !(p.Softcap >= 0) || math.IsInf(p.Softcap, 0):
+		return fmt.Errorf("ref: softcap is %v: want 0 (none) or a positive number", p.Softcap)
+	case p.Slopes != nil && len(p.Slopes) != q.H:
+		return fmt.Errorf("ref: %d ALiBi slopes for %d heads", len(p.Slopes), q.H)
+	case p.Sinks != nil && len(p.Sinks) != q.H:
+		return fmt.Errorf("ref: %d sinks for %d heads", len(p.Sinks), q.H)
+	}
+	if b := p.Bias; b != nil {
+		if err := b.check("bias"); err != nil {
+			return err
+		}
+		if !broadcasts(b.B, q.B) || !broadcasts(b.H, q.H) || !broadcasts(b.N, q.N) || b.D != k.N {
+			return fmt.Errorf("ref: bias [%d %d %d %d] does not broadcast to [%d %d %d %d]",
+				b.B, b.H, b.N, b.D, q.B, q.H, q.N, k.N)
+		}
+	}
+	if m := p.Mask; m != nil {
+		if !broadcasts(m.B, q.B) || !broadcasts(m.H, q.H) || !broadcasts(m.N, q.N) || !broadcasts(m.M, k.N) ||
+			len(m.Data) != m.B*m.H*m.N*m.M {
+			return fmt.Errorf("ref: mask [%d %d %d %d] of %d elements does not broadcast to [%d %d %d %d]",
+				m.B, m.H, m.N, m.M, len(m.Data), q.B, q.H, q.N, k.N)
+		}
+	}
+	if m := p.Blocks; m != nil {
+		if m.BQ < 1 || m.BK < 1 || !broadcasts(m.H, q.H) || m.Rows != (q.N+m.BQ-1)/m.BQ ||
+			m.Cols != (k.N+m.BK-1)/m.BK || len(m.Data) != m.H*m.Rows*m.Cols {
+			return fmt.Errorf("ref: block mask [%d %d %d] of %d×%d tiles does not cover %d heads of %d×%d scores",
+				m.H, m.Rows, m.Cols, m.BQ, m.BK, q.H, q.N, k.N)
+		}
+	}
+	if p.Dropout != nil {
+		return p.Dropout.check()
+	}
+	return nil
+}
+
+func broadcasts(length, to int) bool { return length == 1 || length == to }
+
+// allowed says whether query i may attend to key j (block mask, causal order, window and mask).
+func (p *Problem) allowed(b, h, i, j int) bool {
+	diagonal := i + p.K.N - p.Q.N
+	switch {
+	case p.Causal == BottomRight && j > diagonal,
+		p.Causal == TopLeft && j > i:
+		return false
+	}
+	if w := p.Window; w != nil {
+		if w.Left >= 0 && j < diagonal-w.Left || w.Right >= 0 && j > diagonal+w.Right {
+			return false
+		}
+	}
+	if p.Blocks != nil && !p.Blocks.Allows(h, i, j) {
+		return false
+	}
+	return p.Mask == nil || p.Mask.Allows(b, h, i, j)
+}
+
+// checkRows is Check, and that every row exists.
+func (p *Problem) checkRows(rows []Row) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.B < 0 || r.B >= p.Q.B || r.H < 0 || r.H >= p.Q.H || r.I < 0 || r.I >= p.Q.N {
+			return fmt.Errorf("ref: row %+v is outside q [%d %d %d]", r, p.Q.B, p.Q.H, p.Q.N)
+		}
+	}
+	return nil
+}

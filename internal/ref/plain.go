@@ -1,0 +1,129 @@
+package ref
+
+import "math"
+
+// Plain attention is what an unfused program computes in the inputs' own dtype: q·kᵀ, its multiple by
+// scale and its softcap are each rounded to the dtype, ALiBi, bias and softmax are fp32, P and o are
+// rounded to the dtype; sums are fp32. Its distance from the oracle is the yardstick for everybody
+// else's.
+
+// PlainForward computes o and lse in the dtype t, the inputs already rounded to it.
+func PlainForward(p Problem, t DType) (o, lse Array, err error) {
+	if err := p.Check(); err != nil {
+		return Array{}, Array{}, err
+	}
+	o = NewArray(p.Q.B, p.Q.H, p.Q.N, p.V.D)
+	lse = NewArray(p.Q.B, p.Q.H, p.Q.N, 1)
+	all := AllRows(p.Q)
+	parallel(len(all), func(n int) {
+		r := all[n]
+		lse.Row(r.B, r.H, r.I)[0] = p.plainRow(r, t, o.Row(r.B, r.H, r.I))
+	})
+	return o, lse, nil
+}
+
+// PlainForwardRows is PlainForward for the named rows alone.
+func PlainForwardRows(p Problem, t DType, rows []Row) (o [][]float64, lse []float64, err error) {
+	if err := p.checkRows(rows); err != nil {
+		return nil, nil, err
+	}
+	o, lse = make([][]float64, len(rows)), make([]float64, len(rows))
+	parallel(len(rows), func(n int) {
+		o[n] = make([]float64, p.V.D)
+		lse[n] = p.plainRow(rows[n], t, o[n])
+	})
+	return o, lse, nil
+}
+
+// plainRow fills one row of o and returns its lse.
+func (p *Problem) plainRow(r Row, t DType, o []float64) float64 {
+	s := make([]float32, p.K.N)
+	p.plainScores(r, t, s, nil)
+	lse := p.plainSoftmax(r, t, s)
+	sum := make([]float32, len(o))
+	for j, w := range s {
+		axpy32(t.Round(t.Round(w)*float32(p.weight(r.B, r.H, r.I, j))), p.V.Row(r.B, r.H/p.group(), j), sum)
+	}
+	for i, x := range sum {
+		o[i] = float64(t.Round(x))
+	}
+	return lse
+}
+
+// plainScores is scores in the dtype t.
+func (p *Problem) plainScores(r Row, t DType, s, slope []float32) {
+	q, hk, scale := p.Q.Row(r.B, r.H, r.I), r.H/p.group(), float32(p.scale())
+	diagonal, softcap := r.I+p.K.N-p.Q.N, float32(p.Softcap)
+	for j := range s {
+		if !p.allowed(r.B, r.H, r.I, j) {
+			s[j] = float32(math.Inf(-1))
+			continue
+		}
+		s[j] = t.Round(scale * t.Round(dot32(q, p.K.Row(r.B, hk, j))))
+		if slope != nil {
+			slope[j] = 1
+		}
+		if p.Softcap > 0 {
+			y := t.Round(float32(math.Tanh(float64(t.Round(s[j] / softcap)))))
+			s[j] = t.Round(softcap * y)
+			if slope != nil {
+				slope[j] = 1 - y*y
+			}
+		}
+		if p.Slopes != nil {
+			s[j] -= p.Slopes[r.H] * float32(math.Abs(float64(diagonal-j)))
+		}
+		if p.Bias != nil {
+			s[j] += p.Bias.broadcastRow(r.B, r.H, r.I)[j]
+		}
+	}
+}
+
+// plainSoftmax turns scores into P in fp32 and returns lse.
+func (p *Problem) plainSoftmax(r Row, t DType, s []float32) (lse float64) {
+	m := float32(math.Inf(-1))
+	for _, s := range s {
+		m = max(m, s)
+	}
+	if p.Sinks != nil {
+		m = max(m, p.Sinks[r.H])
+	}
+	if math.IsInf(float64(m), -1) {
+		clear(s)
+		return math.Inf(-1)
+	}
+	var part [8]float32 // as many partial sums as a vector unit would keep
+	for j := range s {
+		s[j] = float32(math.Exp(float64(s[j] - m)))
+		part[j%8] += s[j]
+	}
+	l := ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]))
+	if p.Sinks != nil {
+		l += float32(math.Exp(float64(p.Sinks[r.H] - m)))
+	}
+	for j := range s {
+		s[j] /= l
+	}
+	return float64(m + float32(math.Log(float64(l))))
+}
+
+// dot32 is Σ x·y in fp32, with eight partial sums.
+func dot32(x, y []float32) float32 {
+	var part [8]float32
+	y = y[:len(x)]
+	for i := range x {
+		part[i%8] += x[i] * y[i]
+	}
+	return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]))
+}
+
+// axpy32 is y += a·x in fp32.
+func axpy32(a float32, x, y []float32) {
+	if a == 0 {
+		return
+	}
+	y = y[:len(x)]
+	for i, x := range x {
+		y[i] += a * x
+	}
+}

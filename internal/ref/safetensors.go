@@ -1,0 +1,97 @@
+package ref
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Stored is one tensor of a safetensors file.
+type Stored struct {
+	DType string // F32, F16, BF16, U8, …
+	Shape []int
+	Data  []byte
+}
+
+// ReadSafetensors reads a file of tensors by name and its metadata. The format (the safetensors
+// README): an 8-byte little-endian length, that many bytes of JSON with each tensor's dtype, shape and
+// byte range in what follows.
+func ReadSafetensors(path string) (map[string]Stored, map[string]string, error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	tensors, metadata, err := ParseSafetensors(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return tensors, metadata, nil
+}
+
+// ParseSafetensors is ReadSafetensors of a file's bytes; the tensors share them.
+func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error) {
+	if len(file) < 8 {
+		return nil, nil, fmt.Errorf("safetensors: %d bytes, too short for a header", len(file))
+	}
+	n := binary.LittleEndian.Uint64(file)
+	if n > uint64(len(file)-8) {
+		return nil, nil, fmt.Errorf("safetensors: header of %d bytes in a file of %d", n, len(file))
+	}
+	var header map[string]json.RawMessage
+	if err := json.Unmarshal(file[8:8+n], &header); err != nil {
+		return nil, nil, fmt.Errorf("safetensors: header: %w", err)
+	}
+	metadata := map[string]string{}
+	tensors := map[string]Stored{}
+	body := file[8+n:]
+	for name, raw := range header {
+		if name == "__metadata__" {
+			if err := json.Unmarshal(raw, &metadata); err != nil {
+				return nil, nil, fmt.Errorf("safetensors: metadata: %w", err)
+			}
+			continue
+		}
+		var entry struct {
+			DType   string `json:"dtype"`
+			Shape   []int  `json:"shape"`
+			Offsets [2]int `json:"data_offsets"`
+		}
+		if err := json.Unmarshal(raw, &entry); err != nil {
+			return nil, nil, fmt.Errorf("safetensors: tensor %s: %w", name, err)
+		}
+		from, to := entry.Offsets[0], entry.Offsets[1]
+		if from < 0 || to < from || to > len(body) {
+			return nil, nil, fmt.Errorf("safetensors: tensor %s: bytes %d to %d of %d", name, from, to, len(body))
+		}
+		tensors[name] = Stored{entry.DType, entry.Shape, body[from:to]}
+	}
+	return tensors, metadata, nil
+}
+
+// Floats decodes an F32, F16, BF16 or U8 tensor.
+func (s Stored) Floats() ([]float32, error) {
+	want := 1
+	for _, n := range s.Shape {
+		want *= n
+	}
+	var out []float32
+	switch s.DType {
+	case "F32":
+		out = F32.Decode(s.Data)
+	case "F16":
+		out = F16.Decode(s.Data)
+	case "BF16":
+		out = BF16.Decode(s.Data)
+	case "U8", "BOOL":
+		for _, b := range s.Data {
+			out = append(out, float32(b))
+		}
+	default:
+		return nil, fmt.Errorf("safetensors: dtype %s: want F32, F16, BF16 or U8", s.DType)
+	}
+	if len(out) != want {
+		return nil, fmt.Errorf("safetensors: %d elements of shape %v", len(out), s.Shape)
+	}
+	return out, nil
+}
