@@ -1,0 +1,73 @@
+// Copies a block of a tensor's rows into workgroup shared memory as fp32. Included once per tensor, with these defined:
+//
+//   STAGE        name of the function
+//   STAGE_T      tensor (declared with INPUT)
+//   STAGE_ROWS   rows of the block
+//   STAGE_WIDTH  vec4s of a row that are staged
+//   STAGE_COLS   columns that the tensor has
+//   STAGE_PITCH  vec4s from one staged row to the next
+//   STAGE_SLOT   place of row r among the staged rows: a macro of r
+//   STAGE_SCALE  factor for every element
+//
+// The function's arguments: first vec4 of the destination, element at which row 0 of the tensor lies, elements from row to row,
+// first row, rows that the tensor has, first column, and whether the block may reach beyond the last row. Rows and columns beyond
+// the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
+//
+// Needs WG (workgroup size), lid (local index), ALIGNED and the shared array tile[]. With ALIGNED, sixteen bytes are read at a time,
+// eight loads in flight before the first is stored; else element by element.
+
+void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, bool edge) {
+  if (ALIGNED) {
+    const uint W = STAGE_WIDTH / UNIT4;   // 16-byte units in a row
+    const uint N = STAGE_ROWS * W;
+    const uint LOADS = (N + WG - 1) / WG; // of each invocation
+    const uint BATCH = LOADS < 8 ? LOADS : 8;
+    // A constant column and a constant step from row to row where the division comes out even.
+    const bool EVEN = WG % W == 0;
+    const uint r0 = lid / W, c0 = lid % W;
+    for (uint t0 = 0; t0 < LOADS; t0 += BATCH) {
+      uvec4 u[8];
+      [[unroll]] for (uint b = 0; b < BATCH; ++b) {
+        const uint t = t0 + b, i = t * WG + lid;
+        const uint r = EVEN ? r0 + t * (WG / W) : i / W;
+        const uint c = EVEN ? c0 : i % W;
+        const bool inside = (N % (WG * BATCH) == 0 || i < N) && (!edge || row0 + r < rows) &&
+                            (STAGE_COLS % (4 * STAGE_WIDTH) == 0 || col0 + c * UNIT < STAGE_COLS);
+        u[b] = uvec4(0);
+        if (inside) u[b] = PASTE(STAGE_T, 16)[(origin + (row0 + r) * stride + col0) / UNIT + c];
+      }
+      [[unroll]] for (uint b = 0; b < BATCH; ++b) {
+        const uint t = t0 + b, i = t * WG + lid;
+        const uint r = EVEN ? r0 + t * (WG / W) : i / W;
+        const uint c = EVEN ? c0 : i % W;
+        if (N % (WG * BATCH) == 0 || i < N) {
+          vec4 x[UNIT4];
+          decode16(u[b], x);
+          [[unroll]] for (uint e = 0; e < UNIT4; ++e) tile[dst + (STAGE_SLOT(r)) * STAGE_PITCH + UNIT4 * c + e] = x[e] * STAGE_SCALE;
+        }
+      }
+    }
+  } else {
+    for (uint i = lid; i < STAGE_ROWS * STAGE_WIDTH; i += WG) {
+      const uint r = i / STAGE_WIDTH, c = i % STAGE_WIDTH;
+      vec4 x = vec4(0);
+      if (row0 + r < rows) {
+        const uint at = origin + (row0 + r) * stride;
+        [[unroll]] for (uint e = 0; e < 4; ++e) {
+          const uint col = col0 + 4 * c + e;
+          if (col < STAGE_COLS) x[e] = decode(PASTE(STAGE_T, 1)[at + col]);
+        }
+      }
+      tile[dst + (STAGE_SLOT(r)) * STAGE_PITCH + c] = x * STAGE_SCALE;
+    }
+  }
+}
+
+#undef STAGE
+#undef STAGE_T
+#undef STAGE_ROWS
+#undef STAGE_WIDTH
+#undef STAGE_COLS
+#undef STAGE_PITCH
+#undef STAGE_SLOT
+#undef STAGE_SCALE

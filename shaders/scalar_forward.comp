@@ -1,0 +1,337 @@
+#version 460
+// FlashAttention-2 forward in plain fp32 arithmetic, for any Vulkan 1.1 GPU.
+//
+//   S = scale Q K^T,  P = exp(S - m),  l = rowsum(P),  O = P V / l,  lse = m + log l
+//
+// Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023, algorithm 1: a workgroup keeps BR
+// queries and walks over the keys in tiles of BC; the maximum m and the sum l of a row follow along (online softmax), O is rescaled
+// when m grows and divided by l once, at the end. Nothing of size Nq x Nk leaves the workgroup.
+//
+// Why it looks this way. Both products are bound by reading their operands from shared memory, so each invocation owns an
+// MR x MC piece of S and an MR x (DV/TX) piece of O in registers, and one 16-byte read feeds 4 MR or 4 MC multiply-adds:
+//
+//   invocation (tx, ty), TX = BC/MC columns of invocations, TY = BR/MR rows, WG = TX TY
+//   its rows of S and O:      ty + TY i,  i < MR
+//   its columns of S (keys):  4 (tx + TX jj) + c,  jj < MC/4, c < 4     (four neighbours, so that P is written 16 bytes at a time)
+//   its columns of O:         4 (tx + TX jd) + c,  jd < ceil(DV/4/TX)
+//
+// Q and K are read along d, P along the keys. Row pitches of Q, K and P are odd in units of 16 bytes, so that rows that are read
+// together lie in different banks. K's rows are staged in the order in which they are read (k_slot): the keys that the TX
+// invocations of a row read together are neighbours. P passes through shared memory, since a row of P is spread over TX invocations
+// and each needs all of it. Row statistics sit in registers, the same in all TX invocations; l is summed across them only at the end.
+// Scores are in units of log 2 (Q is staged times scale log2 e), so exp is exp2; m is the maximum of scaled scores, so scale may be
+// negative. The key loop is split in tiles that need no mask and tiles that do (the diagonal, the last one).
+//
+// The masked score is the most negative finite number, not -inf: m starts from it, so m_old - m_new is never (-inf) - (-inf); a
+// masked P is zero by selection, so a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
+//
+// Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
+// Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
+// Variants: DTYPE (include/dtype.glsl); SUBGROUP: rows are reduced by shuffles (needs subgroup basic and shuffle in compute, a
+// power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through shared memory.
+//
+// Specialization constants. v4 stands for vec4s (16 bytes), odd(x) for x | 1, DK4 = DK/4 and so on, DC = ceil(D/DK).
+//
+//   0 WG          workgroup size = (BR/MR)(BC/MC)
+//   1 BR          queries of a workgroup, a multiple of MR
+//   2 BC          keys of a tile, a multiple of MC
+//   3 D, 4 DV     columns of Q and K, of V and O: 1..256
+//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
+//                 to four elements, and D and DV are multiples of 16 bytes
+//   7 WRITE_LSE   1: binding 4 is written
+//   8 MR, 9 MC    piece of S of an invocation; MC a multiple of 4
+//  10 DK          columns of K staged at a time, a multiple of 4 (of 8 for 16-bit types); smaller than D: S is summed over DC chunks
+//  11 VC          keys of V staged at a time, a multiple of 4 that divides PC
+//  12 PC          keys of P in shared memory at a time, a multiple of 4 TX that divides BC
+//  13 Q_RESIDENT  1: Q is staged once, whole; 0: DK columns at a time beside K, for every tile again
+//  14 V_EARLY     1: V of the whole tile is staged with K (needs DK >= D; V, P and K apart); 0: after S, where K was if wished
+//  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
+//  18 SHARED_V4   length of shared memory in v4
+//  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
+//
+//   sizes in v4:  Q  BR odd(DC DK4) resident, else BR odd(DK4)     K  BC odd(DK4)
+//                 P  BR odd(PC4)                                   V  VC TX ceil(DV4/TX), BC instead of VC with V_EARLY
+//   V and P may lie where K and (not resident) Q are unless V_EARLY; V and P may not overlap.
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+
+#include "dtype.glsl"
+#include "args.glsl"
+#include "common.glsl"
+
+layout(local_size_x = 64, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint BR = 64;
+layout(constant_id = 2) const uint BC = 32;
+layout(constant_id = 3) const uint D = 64;
+layout(constant_id = 4) const uint DV = 64;
+layout(constant_id = 5) const bool CAUSAL = false;
+layout(constant_id = 6) const bool ALIGNED = false;
+layout(constant_id = 7) const bool WRITE_LSE = true;
+layout(constant_id = 8) const uint MR = 8;
+layout(constant_id = 9) const uint MC = 4;
+layout(constant_id = 10) const uint DK = 64;
+layout(constant_id = 11) const uint VC = 32;
+layout(constant_id = 12) const uint PC = 32;
+layout(constant_id = 13) const bool Q_RESIDENT = true;
+layout(constant_id = 14) const bool V_EARLY = false;
+layout(constant_id = 15) const uint K_AT = 1088;
+layout(constant_id = 16) const uint V_AT = 1088;
+layout(constant_id = 17) const uint P_AT = 1632;
+layout(constant_id = 18) const uint SHARED_V4 = 2208;
+layout(constant_id = 19) const uint REDUCE_LEN = 512;
+
+const uint TX = BC / MC;
+const uint TY = BR / MR;
+const uint MC4 = MC / 4;
+const uint DK4 = DK / 4;
+const uint D_CHUNKS = (D + DK - 1) / DK;
+const uint Q_WIDTH = Q_RESIDENT ? D_CHUNKS * DK4 : DK4;
+const uint Q_PITCH = Q_WIDTH | 1;
+const uint K_PITCH = DK4 | 1;
+const uint P_PITCH = (PC / 4) | 1;
+const uint MD4 = ((DV + 3) / 4 + TX - 1) / TX;  // vec4s of a row of O that an invocation owns
+const uint V_WIDTH = MD4 * TX;
+const uint V_ROWS = V_EARLY ? BC : VC;
+
+INPUT(q, 0)
+INPUT(k, 1)
+INPUT(v, 2)
+OUTPUT(o, 3)
+layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };
+
+shared vec4 tile[SHARED_V4];
+#ifndef SUBGROUP
+shared float reduce[REDUCE_LEN];
+#endif
+
+uint lid, tx, ty;
+
+#define SAME(r) (r)
+// Key 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
+#define K_SLOT(r) (((r) / 4) % TX + TX * (4 * ((r) / (4 * TX)) + (r) % 4))
+
+#define STAGE stage_q
+#define STAGE_T q
+#define STAGE_ROWS BR
+#define STAGE_WIDTH Q_WIDTH
+#define STAGE_COLS D
+#define STAGE_PITCH Q_PITCH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE scale_log2
+#include "stage.glsl"
+
+#define STAGE stage_k
+#define STAGE_T k
+#define STAGE_ROWS BC
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH K_PITCH
+#define STAGE_SLOT K_SLOT
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+#define STAGE stage_v
+#define STAGE_T v
+#define STAGE_ROWS V_ROWS
+#define STAGE_WIDTH V_WIDTH
+#define STAGE_COLS DV
+#define STAGE_PITCH V_WIDTH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+uint q0;                            // first query of the workgroup
+uint q_origin, k_origin, v_origin;  // element at which row 0 of this head lies
+vec4 acc[MR * MD4];                 // O, unscaled
+float m[MR], l[MR];                 // running maximum and (this invocation's part of the) running sum
+
+// max or sum over the TX invocations that share a row
+#ifdef SUBGROUP
+void max_over_row(inout float x[MR]) {
+  [[unroll]] for (uint step = 1; step < TX; step <<= 1)
+    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] = max(x[i], subgroupShuffleXor(x[i], step));
+}
+void sum_over_row(inout float x[MR]) {
+  [[unroll]] for (uint step = 1; step < TX; step <<= 1)
+    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] += subgroupShuffleXor(x[i], step);
+}
+#else
+void exchange(float x[MR]) {
+  barrier();
+  [[unroll]] for (uint i = 0; i < MR; ++i) reduce[tx * BR + ty + TY * i] = x[i];
+  barrier();
+}
+void max_over_row(inout float x[MR]) {
+  exchange(x);
+  for (uint t = 0; t < TX; ++t)
+    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] = max(x[i], reduce[t * BR + ty + TY * i]);
+}
+void sum_over_row(inout float x[MR]) {
+  exchange(x);
+  [[unroll]] for (uint i = 0; i < MR; ++i) x[i] = 0;
+  for (uint t = 0; t < TX; ++t)
+    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] += reduce[t * BR + ty + TY * i];
+}
+#endif
+
+// P is read by the invocations that wrote it and its row's others. With SUBGROUP those are of one subgroup, and when V is there
+// already no other invocation needs to be waited for.
+void barrier_for_p() {
+#ifdef SUBGROUP
+  if (V_EARLY) { subgroupMemoryBarrierShared(); subgroupBarrier(); return; }
+#endif
+  barrier();
+}
+
+// One tile of keys. edge: some of its scores may have to be masked, some of its keys may not exist.
+void key_tile(uint key0, bool edge) {
+  vec4 S[MR * MC4];
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
+
+  for (uint chunk = 0; chunk < D_CHUNKS; ++chunk) {
+    barrier();  // the last reads of what is overwritten now
+    if (!Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, nq, chunk * DK, true);
+    stage_k(K_AT, k_origin, k_sn, key0, nk, chunk * DK, edge);
+    if (V_EARLY) stage_v(V_AT, v_origin, v_sn, key0, nk, 0, edge);
+    barrier();
+    const uint q_at = ty * Q_PITCH + (Q_RESIDENT ? chunk * DK4 : 0);
+    const uint k_at = K_AT + tx * K_PITCH;
+    for (uint d = 0; d < DK4; ++d) {
+      vec4 a[MR];
+      [[unroll]] for (uint i = 0; i < MR; ++i) a[i] = tile[q_at + i * TY * Q_PITCH + d];
+      [[unroll]] for (uint j = 0; j < MC; ++j) {
+        const vec4 b = tile[k_at + j * TX * K_PITCH + d];
+        [[unroll]] for (uint i = 0; i < MR; ++i) {
+          float s = S[i * MC4 + j / 4][j % 4];
+          s += a[i].x * b.x;
+          s += a[i].y * b.y;
+          s += a[i].z * b.z;
+          s += a[i].w * b.w;
+          S[i * MC4 + j / 4][j % 4] = s;
+        }
+      }
+    }
+  }
+
+  if (edge) {
+    [[unroll]] for (uint i = 0; i < MR; ++i) {
+      const int last = CAUSAL ? min(int(nk) - 1, int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;
+      [[unroll]] for (uint j = 0; j < MC; ++j)
+        if (int(key0 + 4 * (tx + TX * (j / 4)) + j % 4) > last) S[i * MC4 + j / 4][j % 4] = MASKED;
+    }
+  }
+
+  float top[MR];
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    top[i] = m[i];
+    [[unroll]] for (uint j = 0; j < MC4; ++j) {
+      const vec4 s = S[i * MC4 + j];
+      top[i] = max(top[i], max(max(s.x, s.y), max(s.z, s.w)));
+    }
+  }
+  max_over_row(top);
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const float alpha = exp2(m[i] - top[i]);
+    m[i] = top[i];
+    vec4 sum = vec4(0);
+    [[unroll]] for (uint j = 0; j < MC4; ++j) {
+      const vec4 s = S[i * MC4 + j];
+      vec4 p = exp2(s - top[i]);
+      if (edge) p = mix(p, vec4(0), equal(s, vec4(MASKED)));
+      S[i * MC4 + j] = p;
+      sum += p;
+    }
+    l[i] = l[i] * alpha + ((sum.x + sum.y) + (sum.z + sum.w));
+    [[unroll]] for (uint j = 0; j < MD4; ++j) acc[i * MD4 + j] *= alpha;
+  }
+
+  const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a row and chunk
+  [[unroll]] for (uint pc = 0; pc < BC / PC; ++pc) {
+    barrier_for_p();
+    [[unroll]] for (uint i = 0; i < MR; ++i)
+      [[unroll]] for (uint j = 0; j < PJ; ++j) tile[P_AT + (ty + TY * i) * P_PITCH + tx + TX * j] = S[i * MC4 + pc * PJ + j];
+    for (uint vc = 0; vc < PC / VC; ++vc) {
+      const uint key = pc * PC + vc * VC;
+      if (!V_EARLY) {
+        if (vc > 0) barrier();
+        stage_v(V_AT, v_origin, v_sn, key0 + key, nk, 0, edge);
+      }
+      barrier_for_p();
+      const uint p_at = P_AT + ty * P_PITCH + vc * (VC / 4);
+      const uint v_at = V_AT + (V_EARLY ? key * V_WIDTH : 0) + tx;
+      for (uint c = 0; c < VC / 4; ++c) {
+        vec4 p[MR];
+        [[unroll]] for (uint i = 0; i < MR; ++i) p[i] = tile[p_at + i * TY * P_PITCH + c];
+        [[unroll]] for (uint e = 0; e < 4; ++e)
+          [[unroll]] for (uint j = 0; j < MD4; ++j) {
+            const vec4 x = tile[v_at + (4 * c + e) * V_WIDTH + TX * j];
+            [[unroll]] for (uint i = 0; i < MR; ++i) acc[i * MD4 + j] += p[i][e] * x;
+          }
+      }
+    }
+  }
+}
+
+void main() {
+  const uint id = workgroup_index();
+  if (id >= total) return;
+#ifdef SUBGROUP
+  lid = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+#else
+  lid = gl_LocalInvocationIndex;
+#endif
+  tx = lid % TX;
+  ty = lid / TX;
+
+  const uint blocks = (nq + BR - 1) / BR;
+  const uint matrices = total / blocks;  // B Hq
+  const uint bh = CAUSAL ? id % matrices : id / blocks;
+  q0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
+  const uint b = bh / heads, h = bh % heads;
+  q_origin = q_off + b * q_sb + h * q_sh;
+  k_origin = k_off + b * k_sb + (h / group) * k_sh;
+  v_origin = v_off + b * v_sb + (h / group) * v_sh;
+
+  [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
+  [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = MASKED; l[i] = 0; }
+  if (Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, nq, 0, true);
+
+  // Tiles up to `whole` hold only keys that every query of the block may see; those from `end` on, none.
+  uint whole = nk / BC, end = (nk + BC - 1) / BC;
+  if (CAUSAL) {
+    const int first_sees = max(int(q0) + causal_shift + 1, 0);                              // keys
+    const int last_sees = max(int(min(q0 + BR, nq)) + causal_shift, 0);
+    whole = min(whole, uint(first_sees) / BC);
+    end = min(end, (uint(last_sees) + BC - 1) / BC);
+  }
+  uint t = 0;
+  for (; t < whole; ++t) key_tile(t * BC, false);
+  for (; t < end; ++t) key_tile(t * BC, true);
+
+  sum_over_row(l);
+  const uint o_origin = o_off + b * o_sb + h * o_sh;
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const uint row = q0 + ty + TY * i;
+    if (row >= nq) continue;
+    const float inv = l[i] == 0 ? 0 : 1 / l[i];
+    const uint at = o_origin + row * o_sn;
+    [[unroll]] for (uint j = 0; j < MD4; ++j) {
+      const uint col = 4 * (tx + TX * j);
+      const vec4 x = acc[i * MD4 + j] * inv;
+      if (ALIGNED) {
+        if (col < DV) o4[(at + col) / 4] = encode4(x);
+      } else {
+        [[unroll]] for (uint e = 0; e < 4; ++e)
+          if (col + e < DV) o1[at + col + e] = encode(x[e]);
+      }
+    }
+    if (WRITE_LSE && tx == 0) lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2;
+  }
+}

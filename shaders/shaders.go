@@ -1,0 +1,114 @@
+// Package shaders holds the compute shaders of vkattn as SPIR-V, embedded in the program.
+//
+// The GLSL stands beside this file (*.comp, shared parts in include/), modules.txt lists what is compiled from it, and
+// tools/glslc.sh compiles. Each shader's header comment tells what it computes, from which bindings, push constants and
+// specialization constants. manifest.json records for each module the hash of its source with all it includes, its defines,
+// target and compiler, so that a test can tell SPIR-V that was left behind by its source.
+package shaders
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed spv/*.spv
+var binaries embed.FS
+
+//go:embed manifest.json
+var manifestJSON []byte
+
+// Info describes one compiled module as manifest.json records it.
+type Info struct {
+	Name         string `json:"name"`          // of the module: the source's name, a dot, the variant
+	Source       string `json:"source"`        // GLSL file, relative to this folder
+	TargetEnv    string `json:"target_env"`    // Vulkan version the module asks for, as glslc spells it
+	Defines      string `json:"defines"`       // preprocessor options, separated by blanks
+	Options      string `json:"options"`       // other compiler options
+	Compiler     string `json:"compiler"`      // compiler and its version
+	SourceSHA256 string `json:"source_sha256"` // of the source and everything it includes
+	SPIRVSHA256  string `json:"spirv_sha256"`  // of the compiled module
+}
+
+// ErrUnknownModule is wrapped by the errors for a name that modules.txt does not list.
+var ErrUnknownModule = errors.New("no such shader module")
+
+// spirvMagic is the first word of every SPIR-V module (SPIR-V specification, section 2.3).
+const spirvMagic = 0x07230203
+
+var loadManifest = sync.OnceValues(func() (map[string]Info, error) {
+	var infos []Info
+	if err := json.Unmarshal(manifestJSON, &infos); err != nil {
+		return nil, fmt.Errorf("shaders: manifest.json: %w", err)
+	}
+	byName := make(map[string]Info, len(infos))
+	for _, info := range infos {
+		byName[info.Name] = info
+	}
+	return byName, nil
+})
+
+// Names lists the embedded modules in alphabetical order.
+func Names() []string {
+	entries, err := fs.ReadDir(binaries, "spv")
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".spv"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Module returns the SPIR-V words of the module called name, for example "scalar_forward.f16".
+// The slice is the caller's own. An unknown name gives an error that wraps ErrUnknownModule.
+func Module(name string) ([]uint32, error) {
+	raw, err := binaries.ReadFile("spv/" + name + ".spv")
+	if err != nil {
+		return nil, fmt.Errorf("shaders: module %q: %w (there are %s)", name, ErrUnknownModule, strings.Join(Names(), ", "))
+	}
+	if len(raw) < 20 || len(raw)%4 != 0 {
+		return nil, fmt.Errorf("shaders: module %q has %d bytes; SPIR-V has at least 20, a multiple of 4", name, len(raw))
+	}
+	words := make([]uint32, len(raw)/4)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(raw[4*i:])
+	}
+	if words[0] != spirvMagic {
+		return nil, fmt.Errorf("shaders: module %q begins with %#08x; SPIR-V begins with %#08x", name, words[0], spirvMagic)
+	}
+	return words, nil
+}
+
+// Describe returns what the manifest says of the module called name.
+func Describe(name string) (Info, error) {
+	byName, err := loadManifest()
+	if err != nil {
+		return Info{}, err
+	}
+	info, ok := byName[name]
+	if !ok {
+		return Info{}, fmt.Errorf("shaders: module %q: %w", name, ErrUnknownModule)
+	}
+	return info, nil
+}
+
+// Hash returns the SHA-256 of the embedded bytes of the module called name, in hexadecimal: a key for what is cached about it.
+func Hash(name string) (string, error) {
+	raw, err := binaries.ReadFile("spv/" + name + ".spv")
+	if err != nil {
+		return "", fmt.Errorf("shaders: module %q: %w", name, ErrUnknownModule)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:]), nil
+}

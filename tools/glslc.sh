@@ -1,0 +1,126 @@
+#!/bin/bash
+# Compile the shaders that shaders/modules.txt lists to shaders/spv/*.spv and describe them in shaders/manifest.json.
+#
+#   tools/glslc.sh                  compile what changed (source, an include, defines, target or compiler)
+#   tools/glslc.sh --force          compile everything
+#   tools/glslc.sh scalar_forward.  only the modules whose name starts so
+#   tools/glslc.sh --which          print the compiler command and stop
+#
+# The compiler must know GL_KHR_cooperative_matrix and GL_EXT_bfloat16 (glslang 16 or newer), which is tested by compiling a snippet.
+# Looked at in this order: $GLSLC, glslc on PATH, the copy under ~/.cache/vkattn/glslc; on Debian and Ubuntu that copy is unpacked
+# from Debian sid when there is none (nothing on the host changes). spirv-val is taken from the same place; every module must pass it.
+# The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
+set -euo pipefail
+export LC_ALL=C
+root=$(cd "$(dirname "$0")/.." && pwd)
+tools=$root/tools
+shaders=$root/shaders
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/vkattn/glslc
+manifest=$shaders/manifest.json
+optimise=-O
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+cat > "$tmp/probe.comp" <<'GLSL'
+#version 460
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_EXT_bfloat16 : require
+#extension GL_KHR_memory_scope_semantics : require
+layout(local_size_x = 32) in;
+layout(binding = 0) buffer B { bfloat16_t x[]; };
+void main() {
+  coopmat<bfloat16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a;
+  coopMatLoad(a, x, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatStore(a, x, 256, 16, gl_CooperativeMatrixLayoutRowMajor);
+}
+GLSL
+new_enough() { "$@" --target-env=vulkan1.3 -o "$tmp/probe.spv" "$tmp/probe.comp" 2>"$tmp/probe.err"; }
+
+glslc=() val=()
+find_compiler() {
+  if [ -n "${GLSLC:-}" ]; then
+    new_enough "$GLSLC" || { echo "glslc.sh: GLSLC=$GLSLC cannot compile GL_KHR_cooperative_matrix with GL_EXT_bfloat16:" >&2; cat "$tmp/probe.err" >&2; exit 1; }
+    glslc=("$GLSLC") val=("$(command -v "$(dirname "$GLSLC")/spirv-val" || command -v spirv-val || true)"); return
+  fi
+  if command -v glslc >/dev/null && new_enough glslc; then
+    glslc=(glslc) val=("$(command -v spirv-val || true)"); return
+  fi
+  if [ ! -x "$cache/usr/bin/glslc" ]; then
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || {
+      echo "glslc.sh: no glslc with GL_KHR_cooperative_matrix and GL_EXT_bfloat16 found; install the Vulkan SDK 1.4.341 or newer (or set GLSLC)" >&2; exit 1; }
+    echo "glslc.sh: unpacking glslc and spirv-tools from Debian sid into $cache" >&2
+    "$tools/unpack-debs.sh" "$cache" sid glslc spirv-tools >&2
+  fi
+  glslc=("$tools/run-unpacked.sh" "$cache" "$cache/usr/bin/glslc")
+  new_enough "${glslc[@]}" || { echo "glslc.sh: the compiler in $cache does not work:" >&2; cat "$tmp/probe.err" >&2; exit 1; }
+  val=("$tools/run-unpacked.sh" "$cache" "$cache/usr/bin/spirv-val")
+}
+
+# Every file that a source includes, itself first; `#include "x"` is looked up beside the source and in shaders/include.
+includes() {
+  local f=$1 i p
+  case " ${seen[*]} " in *" $f "*) return;; esac
+  seen+=("$f")
+  while read -r i; do
+    for p in "$(dirname "$f")/$i" "include/$i"; do
+      p=${p#./}
+      if [ -f "$p" ]; then includes "$p"; continue 2; fi
+    done
+    echo "glslc.sh: $f includes $i, which is neither beside it nor in shaders/include" >&2; return 1
+  done < <(sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$f")
+}
+
+force= prefix=
+for a in "$@"; do
+  case $a in
+    --force) force=1 ;;
+    --which) find_compiler; echo "${glslc[*]}"; exit ;;
+    -h|--help) sed -n '2,/^set/p' "$0" | sed '/^set/d; s/^# \{0,1\}//'; exit ;;
+    -*) echo "glslc.sh: unknown option $a" >&2; exit 2 ;;
+    *) prefix=$a ;;
+  esac
+done
+find_compiler
+[ -n "${val[0]:-}" ] || { echo "glslc.sh: no spirv-val beside ${glslc[*]} nor on PATH" >&2; exit 1; }
+version=$("${glslc[@]}" --version | sed -n 's/^\(shaderc\|glslang\) *//p' | paste -sd' ' | sed 's/^/shaderc /; s/^\(shaderc [^ ]*\) /\1 glslang /')
+
+cd "$shaders"
+mkdir -p spv
+exec 9>"${TMPDIR:-/tmp}/vkattn-glslc.$(id -u).lock"; command -v flock >/dev/null && flock 9
+touch "$manifest"
+failed=0 compiled=0
+: > "$tmp/lines"
+while read -r name source env defines; do
+  case $name in ''|'#'*) continue ;; esac
+  old=$(grep -F "{\"name\":\"$name\"," "$manifest" | sed 's/,$//' || true)
+  if [ "${name#"$prefix"}" = "$name" ] && [ -n "$prefix" ]; then [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue; fi
+  seen=()
+  if ! [ -f "$source" ] || ! includes "$source"; then
+    echo "glslc.sh: $name: cannot read $source or one of its includes" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue
+  fi
+  hash=$(sha256sum -- $(printf '%s\n' "${seen[@]}" | sort) | sha256sum | cut -d' ' -f1)
+  head="{\"name\":\"$name\",\"source\":\"$source\",\"target_env\":\"$env\",\"defines\":\"$defines\",\"options\":\"$optimise\",\"compiler\":\"$version\",\"source_sha256\":\"$hash\""
+  spv=spv/$name.spv
+  if [ -z "$force" ] && [ -f "$spv" ] && [ "$old" = "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" ]; then
+    echo "$old" >> "$tmp/lines"; continue
+  fi
+  # shellcheck disable=SC2086 # defines are words
+  if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -I include $defines -o "$tmp/out.spv" "$source" &&
+     "${val[@]}" --target-env "$env" "$tmp/out.spv"; then
+    cp "$tmp/out.spv" "$spv.new"; mv "$spv.new" "$spv"
+    echo "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" >> "$tmp/lines"
+    compiled=$((compiled + 1))
+  else
+    echo "glslc.sh: $name failed" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"
+  fi
+done < modules.txt
+{ echo '['; sed '$!s/$/,/' "$tmp/lines"; echo ']'; } > "$tmp/manifest.json"
+cmp -s "$tmp/manifest.json" "$manifest" || { cp "$tmp/manifest.json" "$manifest.new"; mv "$manifest.new" "$manifest"; }
+for f in spv/*.spv; do
+  [ -e "$f" ] || continue
+  n=${f#spv/}; n=${n%.spv}
+  awk -v n="$n" '$1 == n { found = 1 } END { exit !found }' modules.txt || { echo "glslc.sh: removing $f, which modules.txt does not list" >&2; rm -f "$f"; }
+done
+echo "$compiled compiled, $(wc -l < "$tmp/lines") modules, $version"
+exit $failed
