@@ -1,0 +1,190 @@
+package pipeline
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Options are the choices of a Context; the zero value is right for most programs.
+type Options struct {
+	// CacheDir is where compiled pipelines are kept between runs. Empty means vkattn/pipelines in os.UserCacheDir.
+	CacheDir string
+	// NoDiskCache keeps compiled pipelines in memory only.
+	NoDiskCache bool
+	// CaptureStats asks the driver to keep its statistics of every kernel; see Kernel.Stats. It may cost compile time.
+	CaptureStats bool
+	// StagingBytes is the size of each of the staging buffers for uploads and for downloads. 0 means 16 MiB.
+	StagingBytes uint64
+}
+
+// Context is a device with its kernels, its memory account and its staging buffers. It is safe for concurrent use.
+type Context struct {
+	dev     *vk.Device
+	facts   *vk.Facts
+	options Options
+
+	memory  account
+	kernels kernelTable
+	disk    diskCache
+	upload  stagingRing
+	down    stagingRing
+
+	timestampBits uint32
+	closed        atomic.Bool
+	recordings    sync.Map // *Recording → struct{}: what Close has to free
+}
+
+// DiskCache says what became of the pipeline cache file.
+type DiskCache struct {
+	Path   string // empty when there is none
+	Loaded int    // bytes of usable data found when the context was made
+	Err    error  // why the file, or a place for it, could not be used
+}
+
+// New makes a Context on a device. The device stays the caller's and must outlive the context.
+func New(dev *vk.Device, o Options) (*Context, error) {
+	if dev == nil {
+		return nil, argErr("New", "dev", "nil", "it must be an open device")
+	}
+	if err := dev.Lost(); err != nil {
+		return nil, err
+	}
+	if o.StagingBytes == 0 {
+		o.StagingBytes = 16 << 20
+	}
+	if o.StagingBytes%4 != 0 {
+		return nil, argErr("New", "StagingBytes", o.StagingBytes, "it must be a multiple of 4")
+	}
+	c := &Context{dev: dev, facts: dev.Facts(), options: o, timestampBits: dev.Queue().TimestampValidBits()}
+	c.memory.labels = map[string]LabelUsage{}
+	c.memory.alive = map[*Buffer]struct{}{}
+	c.memory.perHeap = make([]uint64, len(c.facts.Heaps))
+	c.kernels.entries = map[kernelKey]*kernelEntry{}
+	c.upload = stagingRing{ctx: c, kind: vk.Upload, label: "staging upload"}
+	c.down = stagingRing{ctx: c, kind: vk.Readback, label: "staging download"}
+	if err := c.openDiskCache(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Device returns the device the context stands on.
+func (c *Context) Device() *vk.Device { return c.dev }
+
+// Facts returns what is known of the device.
+func (c *Context) Facts() *vk.Facts { return c.facts }
+
+// HasTimestamps says whether the queue can time operations.
+func (c *Context) HasTimestamps() bool { return c.timestampBits != 0 }
+
+// usable returns why nothing can be done any more, or nil.
+func (c *Context) usable() error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	return c.dev.Lost()
+}
+
+// Close waits for what is in flight, stores the pipeline cache and frees everything that was made from the context, buffers,
+// kernels and recordings included. The device stays open. Closing again does nothing.
+func (c *Context) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	err := c.saveCache()
+	c.upload.close()
+	c.down.close()
+	c.recordings.Range(func(r, _ any) bool {
+		r.(*Recording).Close()
+		return true
+	})
+	c.kernels.close()
+	c.closeBuffers()
+	if c.disk.cache != nil {
+		err = errors.Join(err, c.disk.cache.Close())
+	}
+	return err
+}
+
+// diskCache is the pipeline cache in memory and its file.
+type diskCache struct {
+	cache *vk.PipelineCache
+	id    cacheID
+	state DiskCache
+	dirty atomic.Bool
+	mu    sync.Mutex // one store at a time
+}
+
+// DiskCache returns what became of the pipeline cache file. A file that cannot be used costs compile time, nothing else; it
+// is replaced by the next store.
+func (c *Context) DiskCache() DiskCache {
+	c.disk.mu.Lock()
+	defer c.disk.mu.Unlock()
+	return c.disk.state
+}
+
+func (c *Context) openDiskCache() error {
+	f := c.facts
+	c.disk.id = cacheID{Vendor: f.VendorID, Device: f.DeviceID, Driver: f.DriverVersion, UUID: f.PipelineCacheUUID}
+	var data []byte
+	if !c.options.NoDiskCache {
+		dir, err := c.options.CacheDir, error(nil)
+		if dir == "" {
+			if dir, err = os.UserCacheDir(); err == nil {
+				dir = filepath.Join(dir, "vkattn", "pipelines")
+			}
+		}
+		if c.disk.state.Err = err; err == nil {
+			c.disk.state.Path = filepath.Join(dir, c.disk.id.fileName())
+			data, c.disk.state.Err = readCache(c.disk.state.Path, c.disk.id)
+		}
+	}
+	cache, err := c.dev.NewPipelineCache(data)
+	if err != nil && len(data) > 0 { // the driver has its own opinion of the data
+		c.disk.state.Err, data = err, nil
+		cache, err = c.dev.NewPipelineCache(nil)
+	}
+	c.disk.cache = cache
+	c.disk.state.Loaded = len(data)
+	return err
+}
+
+// SaveCache stores the pipelines made so far on disk, merged with what other processes stored meanwhile. Close does it too.
+func (c *Context) SaveCache() error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	return c.saveCache()
+}
+
+func (c *Context) saveCache() error {
+	d := &c.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state.Path == "" || !d.dirty.Swap(false) || c.dev.Lost() != nil {
+		return nil
+	}
+	err := storeCache(d.state.Path, d.id, func(onDisk []byte) ([]byte, error) {
+		if len(onDisk) > 0 {
+			other, err := c.dev.NewPipelineCache(onDisk)
+			if err == nil {
+				err = d.cache.Merge(other)
+				err = errors.Join(err, other.Close())
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return d.cache.Data()
+	})
+	if err != nil {
+		d.dirty.Store(true)
+		d.state.Err = err
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package pipeline
+
+import "github.com/vkattn/vkattn/vk"
+
+// hazards derives the barriers of one recording from the accesses that its operations declare.
+//
+// For every range of a buffer it remembers the last write and the reads since, and which stages have been made to wait for
+// each. An access that is not yet ordered behind what it depends on (read after write, write after write, write after read)
+// asks for a barrier. Barriers are global memory barriers: one covers every dependency known so far that has the same source
+// stages, so two dependent chains that advance together need one barrier a step, not two.
+//
+// Only compute and transfer commands occur inside a recording. A barrier therefore makes all accesses of its destination
+// stage wait, and the state needs stages only.
+type hazards struct {
+	ranges []rangeState
+	prior  priorState // what ranges start from that nobody declared
+}
+
+// priorState is a dependency on what came before the recording, and the stages that already wait for it.
+type priorState struct {
+	use     Use
+	visible vk.Stage
+}
+
+// rangeState is the history of bytes [lo, hi) of one buffer within the recording.
+type rangeState struct {
+	buffer uintptr
+	lo, hi uint64
+
+	prior    priorState
+	declared bool // prior was declared for exactly this range; else hazards.prior holds
+	next     Use
+
+	write       vk.Stage // stages of the last write; 0 when the recording has not written
+	writeSeenBy vk.Stage // stages ordered behind it, with its data visible
+	read        vk.Stage // stages that read since the last write
+	readSeenBy  vk.Stage // stages ordered behind those reads
+}
+
+// barrier is one global memory barrier; nothing is needed when both stage masks are 0.
+type barrier struct {
+	srcStages   vk.Stage
+	srcAccesses vk.Access
+	dstStages   vk.Stage
+	dstAccesses vk.Access
+}
+
+func (b *barrier) merge(o barrier) {
+	b.srcStages |= o.srcStages
+	b.srcAccesses |= o.srcAccesses
+	b.dstStages |= o.dstStages
+	b.dstAccesses |= o.dstAccesses
+}
+
+// allAccesses returns every access that an operation of the given stages can make.
+func allAccesses(stages vk.Stage) (a vk.Access) {
+	if stages&vk.StageCompute != 0 {
+		a |= vk.AccessShaderRead | vk.AccessShaderWrite
+	}
+	if stages&vk.StageTransfer != 0 {
+		a |= vk.AccessTransferRead | vk.AccessTransferWrite
+	}
+	return a
+}
+
+// writes returns the write accesses of operations of the given stages.
+func writes(stages vk.Stage) vk.Access { return allAccesses(stages) & writeAccesses }
+
+func (h *hazards) reset() {
+	h.ranges = h.ranges[:0]
+	h.prior = priorState{use: DefaultPrior}
+}
+
+// at returns the state of exactly this range, making it when it is new.
+func (h *hazards) at(buffer uintptr, lo, hi uint64) *rangeState {
+	for i := range h.ranges {
+		if r := &h.ranges[i]; r.buffer == buffer && r.lo == lo && r.hi == hi {
+			return r
+		}
+	}
+	h.ranges = append(h.ranges, rangeState{buffer: buffer, lo: lo, hi: hi})
+	return &h.ranges[len(h.ranges)-1]
+}
+
+func (h *hazards) declarePrior(buffer uintptr, lo, hi uint64, u Use) {
+	r := h.at(buffer, lo, hi)
+	r.declared = u != (Use{})
+	r.prior = priorState{use: u}
+}
+
+func (h *hazards) declareNext(buffer uintptr, lo, hi uint64, u Use) {
+	h.at(buffer, lo, hi).next = u
+}
+
+// need adds to b what an access in the given stage to bytes [lo, hi) of a buffer must wait for.
+func (h *hazards) need(b *barrier, buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) {
+	if mode == Unused || lo >= hi {
+		return
+	}
+	h.at(buffer, lo, hi)
+	covered := false // a declared prior that covers the whole access replaces the default one
+	for i := range h.ranges {
+		r := &h.ranges[i]
+		if r.buffer != buffer || r.hi <= lo || hi <= r.lo {
+			continue
+		}
+		if r.declared {
+			b.behindPrior(&r.prior, stage, mode)
+			covered = covered || (r.lo <= lo && hi <= r.hi)
+		}
+		if r.write != 0 && r.writeSeenBy&stage == 0 {
+			b.merge(barrier{r.write, writes(r.write), stage, allAccesses(stage)})
+		}
+		if mode&Write != 0 && r.read != 0 && r.readSeenBy&stage == 0 {
+			b.merge(barrier{r.read, 0, stage, 0})
+		}
+	}
+	if !covered {
+		b.behindPrior(&h.prior, stage, mode)
+	}
+}
+
+// behindPrior adds the dependency on what preceded the recording: on its writes for any access, on its reads for a write.
+func (b *barrier) behindPrior(p *priorState, stage vk.Stage, mode Mode) {
+	if p.use.untouched() || p.visible&stage != 0 {
+		return
+	}
+	if p.use.Accesses&writeAccesses != 0 || mode&Write != 0 {
+		b.merge(barrier{p.use.Stages, p.use.Accesses & writeAccesses, stage, allAccesses(stage)})
+	}
+}
+
+// passed notes that barrier b has been recorded.
+func (h *hazards) passed(b barrier) {
+	covers := func(p *priorState) bool {
+		return p.use.Stages&^b.srcStages == 0 && p.use.Accesses&writeAccesses&^b.srcAccesses == 0
+	}
+	if covers(&h.prior) {
+		h.prior.visible |= b.dstStages
+	}
+	for i := range h.ranges {
+		r := &h.ranges[i]
+		if r.declared && covers(&r.prior) {
+			r.prior.visible |= b.dstStages
+		}
+		if r.write != 0 && r.write&^b.srcStages == 0 && writes(r.write)&^b.srcAccesses == 0 {
+			r.writeSeenBy |= b.dstStages
+		}
+		if r.read != 0 && r.read&^b.srcStages == 0 {
+			r.readSeenBy |= b.dstStages
+		}
+	}
+}
+
+// did notes an access that need asked about, after its barrier was recorded.
+func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) {
+	if mode == Unused || lo >= hi {
+		return
+	}
+	r := h.at(buffer, lo, hi)
+	if mode&Write != 0 {
+		// Ranges inside the written one have nothing left to wait for that this write does not imply: it waited for them.
+		for i := range h.ranges {
+			if o := &h.ranges[i]; o.buffer == buffer && lo <= o.lo && o.hi <= hi {
+				o.write, o.writeSeenBy, o.read, o.readSeenBy = 0, 0, 0, 0
+				o.prior = priorState{use: Untouched}
+				o.declared = o.declared || o == r
+			}
+		}
+		r.write = stage
+		return
+	}
+	r.read |= stage
+	r.readSeenBy = 0
+}
+
+// final returns the barrier between the recording and what follows it: everything written becomes visible to the next uses,
+// and nothing that follows overwrites what is still being read.
+func (h *hazards) final() (b barrier) {
+	for i := range h.ranges {
+		r := &h.ranges[i]
+		if r.write == 0 && r.read == 0 {
+			continue
+		}
+		covered := false
+		for j := range h.ranges {
+			o := &h.ranges[j]
+			if o.next == (Use{}) || o.buffer != r.buffer || o.hi <= r.lo || r.hi <= o.lo {
+				continue
+			}
+			b.before(r, o.next)
+			covered = covered || (o.lo <= r.lo && r.hi <= o.hi)
+		}
+		if !covered {
+			b.before(r, DefaultNext)
+		}
+	}
+	return b
+}
+
+// before adds the dependency of a next use on what the recording did to range r.
+func (b *barrier) before(r *rangeState, next Use) {
+	if next.untouched() {
+		return
+	}
+	stages := next.Stages &^ vk.StageTop
+	if r.write != 0 {
+		b.merge(barrier{r.write, writes(r.write), stages, next.Accesses})
+	}
+	if r.read != 0 && next.Accesses&writeAccesses != 0 {
+		b.merge(barrier{r.read, 0, stages, next.Accesses})
+	}
+}

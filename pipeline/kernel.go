@@ -1,0 +1,178 @@
+package pipeline
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// KernelInfo describes a kernel: a SPIR-V module with an entry point "main" whose interface is one descriptor set (0) of
+// storage buffers at bindings 0 … Bindings−1, and PushBytes bytes of push constants.
+type KernelInfo struct {
+	Name          string            // for messages and labels; kernels that differ in nothing else are one
+	Code          []uint32          // SPIR-V
+	Spec          []vk.SpecConstant // specialization constants, in any order
+	Bindings      int               // storage buffers
+	PushBytes     int               // a multiple of 4
+	SubgroupSize  uint32            // 0: the driver's choice
+	FullSubgroups bool              // every subgroup of a workgroup is full
+}
+
+// Kernel is a compiled compute pipeline.
+type Kernel struct {
+	name      string
+	bindings  int
+	pushBytes int
+	pipeline  *vk.ComputePipeline
+	ctx       *Context
+}
+
+// Name is the name that the kernel was first asked for under.
+func (k *Kernel) Name() string { return k.name }
+
+// Bindings is the number of storage buffers that a dispatch of the kernel takes.
+func (k *Kernel) Bindings() int { return k.bindings }
+
+// PushBytes is the number of bytes of push constants that a dispatch of the kernel takes.
+func (k *Kernel) PushBytes() int { return k.pushBytes }
+
+// Stats returns what the driver tells of the compiled kernel, for example its register count. It needs Options.CaptureStats
+// and VK_KHR_pipeline_executable_properties.
+func (k *Kernel) Stats() ([]vk.Stat, error) {
+	if err := k.ctx.usable(); err != nil {
+		return nil, err
+	}
+	return k.pipeline.Stats()
+}
+
+// kernelKey identifies a kernel by content.
+type kernelKey [sha256.Size]byte
+
+// kernelEntry is a kernel that is made, or being made by the goroutine that holds the entry's turn.
+type kernelEntry struct {
+	done   chan struct{}
+	kernel *Kernel
+	err    error
+}
+
+type kernelTable struct {
+	mu      sync.Mutex
+	entries map[kernelKey]*kernelEntry
+	closed  bool
+}
+
+func (i *KernelInfo) key() kernelKey {
+	h := sha256.New()
+	word := func(v uint64) {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], v)
+		h.Write(b[:])
+	}
+	word(uint64(i.Bindings))
+	word(uint64(i.PushBytes))
+	word(uint64(i.SubgroupSize))
+	if i.FullSubgroups {
+		word(1)
+	} else {
+		word(0)
+	}
+	spec := slices.Clone(i.Spec)
+	slices.SortFunc(spec, func(a, b vk.SpecConstant) int { return cmp.Compare(a.ID, b.ID) })
+	word(uint64(len(spec)))
+	for _, s := range spec {
+		word(uint64(s.ID)<<32 | uint64(s.Value))
+	}
+	b := make([]byte, 0, 4*len(i.Code))
+	for _, w := range i.Code {
+		b = binary.LittleEndian.AppendUint32(b, w)
+	}
+	h.Write(b)
+	return kernelKey(h.Sum(nil))
+}
+
+func (c *Context) checkKernel(i *KernelInfo) error {
+	call := fmt.Sprintf("Kernel %q", i.Name)
+	const magic = 0x07230203
+	if len(i.Code) < 5 || i.Code[0] != magic {
+		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+	}
+	l := &c.facts.Limits
+	most := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet))
+	if i.Bindings < 0 || i.Bindings > most {
+		return argErr(call, "Bindings", i.Bindings, fmt.Sprintf("it must be at least 0 and at most %d, the device's limit of storage buffers", most))
+	}
+	if i.PushBytes < 0 || i.PushBytes%4 != 0 || i.PushBytes > int(l.MaxPushConstants) {
+		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4, at least 0 and at most %d, the device's limit", l.MaxPushConstants))
+	}
+	for a := range i.Spec {
+		for b := range i.Spec[:a] {
+			if i.Spec[a].ID == i.Spec[b].ID {
+				return argErr(call, "Spec", fmt.Sprintf("ID %d twice", i.Spec[a].ID), "each specialization constant may be given once")
+			}
+		}
+	}
+	return nil
+}
+
+// Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
+// one compilation; a failure is returned to all of them and tried again by the next call.
+func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	if err := c.checkKernel(&i); err != nil {
+		return nil, err
+	}
+	key, t := i.key(), &c.kernels
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil, ErrClosed
+	}
+	if e, ok := t.entries[key]; ok {
+		t.mu.Unlock()
+		<-e.done
+		return e.kernel, e.err
+	}
+	e := &kernelEntry{done: make(chan struct{})}
+	t.entries[key] = e
+	t.mu.Unlock()
+
+	p, err := c.dev.NewComputePipeline(vk.PipelineInfo{
+		Name: i.Name, Code: i.Code, Spec: i.Spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
+	})
+	if err != nil {
+		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
+		t.mu.Lock()
+		delete(t.entries, key)
+		t.mu.Unlock()
+	} else {
+		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, pushBytes: i.PushBytes, pipeline: p, ctx: c}
+		c.disk.dirty.Store(true)
+	}
+	close(e.done)
+	return e.kernel, e.err
+}
+
+// close waits for running compilations and frees every kernel.
+func (t *kernelTable) close() {
+	t.mu.Lock()
+	t.closed = true
+	entries := make([]*kernelEntry, 0, len(t.entries))
+	for _, e := range t.entries {
+		entries = append(entries, e)
+	}
+	t.mu.Unlock()
+	for _, e := range entries {
+		<-e.done
+		if e.kernel != nil {
+			e.kernel.pipeline.Close()
+		}
+	}
+}

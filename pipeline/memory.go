@@ -1,0 +1,234 @@
+package pipeline
+
+import (
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Buffer is device memory that a Context counts, under a label, until Close.
+type Buffer struct {
+	*vk.Buffer
+	ctx     *Context
+	label   string
+	counted uint64
+	kind    vk.MemoryKind
+	once    sync.Once
+}
+
+// Label says what the memory is for.
+func (b *Buffer) Label() string { return b.label }
+
+// All binds the whole buffer.
+func (b *Buffer) All() Binding { return Binding{Buffer: b.Buffer, Size: b.Size()} }
+
+// Range binds size bytes from a byte offset on.
+func (b *Buffer) Range(offset, size uint64) Binding {
+	return Binding{Buffer: b.Buffer, Offset: offset, Size: size}
+}
+
+// Close frees the memory and takes it off the account. No recording that uses it may be in flight. Closing again does
+// nothing.
+func (b *Buffer) Close() {
+	if b == nil {
+		return
+	}
+	b.once.Do(func() {
+		b.Buffer.Close()
+		b.ctx.memory.release(b)
+	})
+}
+
+// Usage is memory in bytes, as the device allocated it (alignment included).
+type Usage struct {
+	Current uint64
+	Peak    uint64 // highest Current since ResetPeak
+	ByLabel map[string]LabelUsage
+}
+
+// LabelUsage is the part of Usage that bears one label.
+type LabelUsage struct {
+	Current uint64
+	Peak    uint64
+	Buffers int // alive now
+}
+
+// account counts what a Context has allocated.
+type account struct {
+	mu            sync.Mutex
+	current, peak uint64
+	labels        map[string]LabelUsage
+	alive         map[*Buffer]struct{}
+	perHeap       []uint64 // current bytes by heap, used where the device does not report its own
+}
+
+func (a *account) add(b *Buffer, heap int) {
+	a.current += b.counted
+	a.peak = max(a.peak, a.current)
+	l := a.labels[b.label]
+	l.Current += b.counted
+	l.Peak = max(l.Peak, l.Current)
+	l.Buffers++
+	a.labels[b.label] = l
+	a.alive[b] = struct{}{}
+	if heap >= 0 {
+		a.perHeap[heap] += b.counted
+	}
+}
+
+func (a *account) release(b *Buffer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.alive[b]; !ok {
+		return
+	}
+	delete(a.alive, b)
+	a.current -= b.counted
+	l := a.labels[b.label]
+	l.Current -= b.counted
+	l.Buffers--
+	a.labels[b.label] = l
+	if h := b.ctx.heapFor(b.kind); h >= 0 {
+		a.perHeap[h] -= b.counted
+	}
+}
+
+// Usage returns what is allocated now and the high-water marks since ResetPeak.
+func (c *Context) Usage() Usage {
+	a := &c.memory
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Usage{Current: a.current, Peak: a.peak, ByLabel: maps.Clone(a.labels)}
+}
+
+// ResetPeak sets all high-water marks to what is allocated now, and forgets labels that nothing bears any more.
+func (c *Context) ResetPeak() {
+	a := &c.memory
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.peak = a.current
+	for name, l := range a.labels {
+		if l.Buffers == 0 {
+			delete(a.labels, name)
+			continue
+		}
+		l.Peak = l.Current
+		a.labels[name] = l
+	}
+}
+
+// Alloc allocates a buffer of size bytes, counted under a label. An allocation that cannot succeed, because it passes a limit
+// of the device or what is free in its memory, is refused before the device is asked, with a *MemoryError.
+func (c *Context) Alloc(label string, size uint64, kind vk.MemoryKind) (*Buffer, error) {
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	if label == "" {
+		return nil, argErr("Alloc", "label", `""`, "it must say what the memory is for")
+	}
+	if size == 0 {
+		return nil, argErr("Alloc "+label, "size", size, "it must be at least 1 byte")
+	}
+	// One allocation at a time: what is free is asked for and then taken.
+	a := &c.memory
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := c.refuse(label, size, kind); err != nil {
+		return nil, err
+	}
+	vb, err := c.dev.NewBuffer(size, kind)
+	if err != nil {
+		if errors.Is(err, vk.ErrOutOfDeviceMemory) || errors.Is(err, vk.ErrOutOfHostMemory) {
+			free, _ := c.free(kind)
+			return nil, &MemoryError{Label: label, Needed: size, Available: free, Rule: "free by the device's account, and it failed", Err: err}
+		}
+		return nil, err
+	}
+	b := &Buffer{Buffer: vb, ctx: c, label: label, counted: vb.AllocatedBytes(), kind: kind}
+	a.add(b, c.heapFor(kind))
+	return b, nil
+}
+
+// refuse returns why an allocation cannot succeed, or nil.
+func (c *Context) refuse(label string, size uint64, kind vk.MemoryKind) error {
+	l := &c.facts.Limits
+	if m := l.MaxBufferSize; m != 0 && size > m {
+		return &MemoryError{Label: label, Needed: size, Available: m, Rule: "the device's largest buffer"}
+	}
+	if m := l.MaxAllocationSize; m != 0 && size > m {
+		return &MemoryError{Label: label, Needed: size, Available: m, Rule: "the device's largest allocation"}
+	}
+	if n := l.MaxAllocationCount; n != 0 && len(c.memory.alive) >= int(n) {
+		return &MemoryError{Label: label, Needed: size, Rule: "left because all of the device's allocations are in use"}
+	}
+	if free, known := c.free(kind); known && size > free {
+		return &MemoryError{Label: label, Needed: size, Available: free, Rule: "free in the device's memory"}
+	}
+	return nil
+}
+
+// free returns how many bytes the heap of a memory kind has left for this process.
+func (c *Context) free(kind vk.MemoryKind) (free uint64, known bool) {
+	h := c.heapFor(kind)
+	if h < 0 {
+		return 0, false
+	}
+	heaps := c.heaps()
+	if h >= len(heaps) {
+		return 0, false
+	}
+	used := max(heaps[h].Usage, c.memory.perHeap[h])
+	limit := heaps[h].Budget
+	if limit == 0 {
+		limit = heaps[h].Size
+	}
+	return limit - min(limit, used), true
+}
+
+// heapFor returns the heap that memory of a kind comes from: that of the first memory type with the properties the kind
+// needs, as package vk chooses; -1 when there is none.
+func (c *Context) heapFor(kind vk.MemoryKind) int {
+	var want vk.MemoryFlags
+	switch kind {
+	case vk.DeviceLocal:
+		want = vk.MemoryDeviceLocal
+	case vk.Readback:
+		want = vk.MemoryHostVisible | vk.MemoryHostCached
+	default:
+		want = vk.MemoryHostVisible | vk.MemoryHostCoherent
+	}
+	for _, t := range c.facts.MemoryTypes {
+		if t.Flags&want == want {
+			return int(t.Heap)
+		}
+	}
+	for _, t := range c.facts.MemoryTypes {
+		if kind != vk.DeviceLocal && t.Flags&vk.MemoryHostVisible != 0 {
+			return int(t.Heap)
+		}
+	}
+	return -1
+}
+
+// closeAll frees every buffer that is still alive; the context is closing.
+func (c *Context) closeBuffers() {
+	c.memory.mu.Lock()
+	alive := make([]*Buffer, 0, len(c.memory.alive))
+	for b := range c.memory.alive {
+		alive = append(alive, b)
+	}
+	c.memory.mu.Unlock()
+	for _, b := range alive {
+		b.Close()
+	}
+}
+
+// heaps returns the device's heaps with their budget of the moment, or as they were when it cannot say.
+func (c *Context) heaps() []vk.Heap {
+	if h, err := c.dev.HeapBudget(); err == nil && len(h) > 0 {
+		return h
+	}
+	return c.facts.Heaps
+}

@@ -1,0 +1,385 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// RecordingInfo sizes a recording.
+type RecordingInfo struct {
+	MaxDispatches int  // operations: dispatches, copies and fills
+	MaxBindings   int  // bindings of all dispatches together
+	Timestamps    bool // time every operation, where the queue can; see Recording.HasTimestamps
+}
+
+// Recording is a sequence of operations on buffers, with the barriers between them, that can be written into any command
+// buffer any number of times. It owns its descriptor sets, its timestamps and, once submitted, a command buffer of its own.
+//
+// Between Reset and Record or Submit the operations are listed in the order in which they shall take effect. The first
+// error sticks: it is returned by the call that made it and by Record and Submit.
+//
+// After a warm-up of the same shape, Reset, Prior, Next, Dispatch, Copy, Fill, Record, Submit and Wait allocate nothing.
+//
+// A recording belongs to one goroutine at a time. While a command buffer that it was written into may still run, it must
+// not be Reset, nor what its bindings name be closed; for its own command buffer Reset refuses to.
+type Recording struct {
+	ctx      *Context
+	info     RecordingInfo
+	stream   vk.Stream
+	hazards  hazards
+	sets     descriptorSets
+	queries  *vk.QueryPool
+	labels   []string // of the operations so far
+	bindings int      // of the dispatches so far
+	barriers int
+	sealed   bool
+	err      error
+
+	ticks   []uint64
+	timings []Timing
+	run     ownRun
+	owned   []*Buffer
+	closed  bool
+}
+
+// NewRecording makes an empty recording.
+func (c *Context) NewRecording(i RecordingInfo) (*Recording, error) {
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	if i.MaxDispatches < 1 || i.MaxDispatches > 1<<20 {
+		return nil, argErr("NewRecording", "MaxDispatches", i.MaxDispatches, "it must be at least 1 and at most 1048576")
+	}
+	if i.MaxBindings < 0 || i.MaxBindings > 1<<24 {
+		return nil, argErr("NewRecording", "MaxBindings", i.MaxBindings, "it must be at least 0 and at most 16777216")
+	}
+	r := &Recording{ctx: c, info: i, labels: make([]string, 0, i.MaxDispatches)}
+	r.sets = descriptorSets{dev: c.dev, maxSets: i.MaxDispatches, maxBindings: i.MaxBindings}
+	r.run.pending.rec = r
+	if i.Timestamps && c.HasTimestamps() {
+		var err error
+		if r.queries, err = c.dev.NewQueryPool(i.MaxDispatches + 1); err != nil {
+			return nil, err
+		}
+		r.ticks = make([]uint64, i.MaxDispatches+1)
+		r.timings = make([]Timing, 0, i.MaxDispatches)
+	}
+	r.hazards.reset()
+	c.recordings.Store(r, struct{}{})
+	return r, nil
+}
+
+// HasTimestamps says whether the recording times its operations: it was asked to and the queue can.
+func (r *Recording) HasTimestamps() bool { return r.queries != nil }
+
+// Len is the number of operations so far.
+func (r *Recording) Len() int { return len(r.labels) }
+
+// Barriers is the number of barriers so far; the last one, towards what follows, is added by Record or Submit.
+func (r *Recording) Barriers() int { return r.barriers }
+
+// Err returns the first error since Reset.
+func (r *Recording) Err() error { return r.err }
+
+// Reset empties the recording. It keeps what it owns.
+func (r *Recording) Reset() error {
+	if err := r.usable(); err != nil {
+		return err
+	}
+	if r.run.inFlight {
+		return ErrInFlight
+	}
+	r.stream.Reset()
+	r.hazards.reset()
+	r.sets.reset()
+	r.labels = r.labels[:0]
+	r.bindings, r.barriers = 0, 0
+	r.sealed, r.err = false, nil
+	r.run.recorded, r.run.finished = false, false
+	return nil
+}
+
+// Own makes the recording close a buffer, its workspace say, when it is closed itself.
+func (r *Recording) Own(b *Buffer) { r.owned = append(r.owned, b) }
+
+// Close waits for the recording's own submission and frees everything it owns. Closing again does nothing.
+func (r *Recording) Close() error {
+	if r == nil || r.closed {
+		return nil
+	}
+	var err error
+	if r.run.inFlight {
+		err = r.run.pending.finish()
+	}
+	r.closed = true
+	r.ctx.recordings.Delete(r)
+	err = errors.Join(err, r.run.close(), r.sets.close())
+	if r.queries != nil {
+		err = errors.Join(err, r.queries.Close())
+	}
+	for _, b := range r.owned {
+		b.Close()
+	}
+	return err
+}
+
+func (r *Recording) usable() error {
+	if r.closed {
+		return ErrClosed
+	}
+	return r.ctx.usable()
+}
+
+// fail keeps the first error and returns it.
+func (r *Recording) fail(err error) error {
+	if r.err == nil {
+		r.err = err
+	}
+	return r.err
+}
+
+// Prior declares how a range was last used before the recording; the zero Use stands for DefaultPrior. It must come before
+// the operations that touch the range.
+func (r *Recording) Prior(b Binding, u Use) error {
+	if err := r.declare("Prior", &b, u); err != nil {
+		return err
+	}
+	r.hazards.declarePrior(b.Buffer.Handle(), b.Offset, b.Offset+b.Size, u)
+	return nil
+}
+
+// Next declares how a range will be used after the recording; the zero Use stands for DefaultNext.
+func (r *Recording) Next(b Binding, u Use) error {
+	if err := r.declare("Next", &b, u); err != nil {
+		return err
+	}
+	r.hazards.declareNext(b.Buffer.Handle(), b.Offset, b.Offset+b.Size, u)
+	return nil
+}
+
+func (r *Recording) declare(call string, b *Binding, u Use) error {
+	if err := r.open(call); err != nil {
+		return err
+	}
+	if name, value, rule := r.ctx.check(b, 1); rule != "" {
+		return r.fail(argErr(call, name, value, rule))
+	}
+	if u.Stages == 0 && u.Accesses != 0 {
+		return r.fail(argErr(call, "Stages", u.Stages, "accesses need the stages that make them"))
+	}
+	return nil
+}
+
+// open returns why nothing can be added, or nil.
+func (r *Recording) open(call string) error {
+	if r.err != nil {
+		return r.err
+	}
+	if err := r.usable(); err != nil {
+		return r.fail(err)
+	}
+	if r.run.inFlight {
+		return ErrInFlight
+	}
+	if r.sealed {
+		return argErr(call, "recording", "already recorded", "Reset must come before new operations")
+	}
+	return nil
+}
+
+// Dispatch adds a run of a kernel on groups[0]·groups[1]·groups[2] workgroups. access holds the kernel's bindings in order
+// with what the kernel does to each; push its push constants, which are copied. Ranges that one dispatch both reads and
+// writes through different bindings are ordered against other operations only.
+func (r *Recording) Dispatch(k *Kernel, access []Access, push []byte, groups [3]uint32, label string) error {
+	if err := r.open("Dispatch"); err != nil {
+		return err
+	}
+	if err := r.checkDispatch(k, access, push, groups, label); err != nil {
+		return r.fail(err)
+	}
+	var set vk.DescriptorSet
+	if len(access) > 0 {
+		var err error
+		if set, err = r.sets.next(k, access); err != nil {
+			return r.fail(err)
+		}
+	}
+	r.begin(label)
+	var b barrier
+	for i := range access {
+		a := &access[i]
+		r.hazards.need(&b, a.Buffer.Handle(), a.Offset, a.Offset+a.Size, vk.StageCompute, a.Mode)
+	}
+	r.barrier(b)
+	r.stream.Bind(k.pipeline, set)
+	if len(push) > 0 {
+		r.stream.Push(push)
+	}
+	r.stream.Dispatch(groups[0], groups[1], groups[2])
+	for i := range access {
+		a := &access[i]
+		r.hazards.did(a.Buffer.Handle(), a.Offset, a.Offset+a.Size, vk.StageCompute, a.Mode)
+	}
+	r.bindings += len(access)
+	return r.end(label)
+}
+
+func (r *Recording) checkDispatch(k *Kernel, access []Access, push []byte, groups [3]uint32, label string) error {
+	bad := func(name string, value any, rule string) error {
+		return argErr(fmt.Sprintf("Dispatch %q", label), name, value, rule)
+	}
+	switch {
+	case k == nil:
+		return bad("k", "nil", "it must be a kernel")
+	case k.ctx != r.ctx:
+		return bad("k", k.name, "it must be a kernel of the recording's context")
+	case len(access) != k.bindings:
+		return bad("len(access)", len(access), fmt.Sprintf("kernel %q has %d bindings", k.name, k.bindings))
+	case len(push) != k.pushBytes:
+		return bad("len(push)", len(push), fmt.Sprintf("kernel %q takes %d bytes of push constants", k.name, k.pushBytes))
+	case len(r.labels) >= r.info.MaxDispatches:
+		return bad("operation", len(r.labels)+1, fmt.Sprintf("the recording was made for %d (MaxDispatches)", r.info.MaxDispatches))
+	case r.bindings+len(access) > r.info.MaxBindings:
+		return bad("bindings", r.bindings+len(access), fmt.Sprintf("the recording was made for %d (MaxBindings)", r.info.MaxBindings))
+	}
+	l := &r.ctx.facts.Limits
+	for d, n := range groups {
+		if n == 0 || n > l.MaxWorkgroupCount[d] {
+			return bad("groups", groups, fmt.Sprintf("each must be at least 1 and at most %v, the device's limit", l.MaxWorkgroupCount))
+		}
+	}
+	for i := range access {
+		b := &access[i].Binding
+		if name, value, rule := r.ctx.check(b, max(l.MinStorageBufferAlignment, 1)); rule != "" {
+			return bad(fmt.Sprintf("access[%d].%s", i, name), value, rule)
+		}
+		if b.Size > l.MaxStorageBufferRange {
+			return bad(fmt.Sprintf("access[%d].Size", i), b.Size, fmt.Sprintf("one binding may hold at most %d bytes on this device", l.MaxStorageBufferRange))
+		}
+		if access[i].Mode > ReadWrite {
+			return bad(fmt.Sprintf("access[%d].Mode", i), access[i].Mode, "it must be Unused, Read, Write or ReadWrite")
+		}
+	}
+	return nil
+}
+
+// Copy adds a copy of all of src to dst, which must be as long.
+func (r *Recording) Copy(dst, src Binding, label string) error {
+	if err := r.open("Copy"); err != nil {
+		return err
+	}
+	if err := r.checkTransfer("Copy", "dst.", label, &dst, 1); err != nil {
+		return r.fail(err)
+	}
+	if err := r.checkTransfer("Copy", "src.", label, &src, 1); err != nil {
+		return r.fail(err)
+	}
+	if dst.Size != src.Size {
+		return r.fail(argErr(fmt.Sprintf("Copy %q", label), "dst.Size", dst.Size, fmt.Sprintf("it must be src.Size, %d", src.Size)))
+	}
+	d, s := dst.Buffer.Handle(), src.Buffer.Handle()
+	r.begin(label)
+	var b barrier
+	r.hazards.need(&b, d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
+	r.hazards.need(&b, s, src.Offset, src.Offset+src.Size, vk.StageTransfer, Read)
+	r.barrier(b)
+	r.stream.Copy(dst.Buffer, dst.Offset, src.Buffer, src.Offset, src.Size)
+	r.hazards.did(d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
+	r.hazards.did(s, src.Offset, src.Offset+src.Size, vk.StageTransfer, Read)
+	return r.end(label)
+}
+
+// Fill adds the filling of a range with a repeated 32-bit value. Offset and Size must be multiples of 4.
+func (r *Recording) Fill(dst Binding, value uint32, label string) error {
+	if err := r.open("Fill"); err != nil {
+		return err
+	}
+	if err := r.checkTransfer("Fill", "dst.", label, &dst, 4); err != nil {
+		return r.fail(err)
+	}
+	if dst.Size%4 != 0 {
+		return r.fail(argErr(fmt.Sprintf("Fill %q", label), "dst.Size", dst.Size, "it must be a multiple of 4"))
+	}
+	d := dst.Buffer.Handle()
+	r.begin(label)
+	var b barrier
+	r.hazards.need(&b, d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
+	r.barrier(b)
+	r.stream.Fill(vk.BufferRange{Buffer: dst.Buffer, Offset: dst.Offset, Size: dst.Size}, value)
+	r.hazards.did(d, dst.Offset, dst.Offset+dst.Size, vk.StageTransfer, Write)
+	return r.end(label)
+}
+
+func (r *Recording) checkTransfer(call, arg, label string, b *Binding, align uint64) error {
+	if len(r.labels) >= r.info.MaxDispatches {
+		return argErr(fmt.Sprintf("%s %q", call, label), "operation", len(r.labels)+1, fmt.Sprintf("the recording was made for %d (MaxDispatches)", r.info.MaxDispatches))
+	}
+	if name, value, rule := r.ctx.check(b, align); rule != "" {
+		return argErr(fmt.Sprintf("%s %q", call, label), arg+name, value, rule)
+	}
+	return nil
+}
+
+// begin opens an operation: timestamps start with the first one.
+func (r *Recording) begin(label string) {
+	if r.queries != nil && len(r.labels) == 0 {
+		r.stream.ResetQueries(r.queries, 0, r.info.MaxDispatches+1)
+		r.stream.WriteTimestamp(r.queries, 0, vk.StageBottom)
+	}
+	if label != "" {
+		r.stream.Label(label)
+	}
+}
+
+// end closes an operation.
+func (r *Recording) end(label string) error {
+	if label != "" {
+		r.stream.EndLabel()
+	}
+	r.labels = append(r.labels, label)
+	if r.queries != nil {
+		r.stream.WriteTimestamp(r.queries, len(r.labels), vk.StageBottom)
+	}
+	if err := r.stream.Err(); err != nil {
+		return r.fail(err)
+	}
+	return nil
+}
+
+func (r *Recording) barrier(b barrier) {
+	if b.srcStages == 0 || b.dstStages == 0 {
+		return
+	}
+	r.stream.Barrier(b.srcStages, b.srcAccesses, b.dstStages, b.dstAccesses)
+	r.hazards.passed(b)
+	r.barriers++
+}
+
+// seal ends the list of operations with the barrier towards what follows.
+func (r *Recording) seal() error {
+	if r.err != nil {
+		return r.err
+	}
+	if err := r.usable(); err != nil {
+		return err
+	}
+	if !r.sealed {
+		r.barrier(r.hazards.final())
+		r.sealed = true
+	}
+	return r.stream.Err()
+}
+
+// Record writes the operations into a command buffer that is being recorded, outside of a render pass. It submits nothing.
+// The command buffer may be anybody's, of the same device and a queue family that computes.
+func (r *Recording) Record(cmd *vk.CommandBuffer) error {
+	if cmd == nil {
+		return argErr("Record", "cmd", "nil", "it must be a command buffer")
+	}
+	if err := r.seal(); err != nil {
+		return err
+	}
+	return cmd.Execute(&r.stream)
+}

@@ -1,0 +1,158 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// ownRun is what a recording needs to run by itself.
+type ownRun struct {
+	pool     *vk.CommandPool
+	commands [1]*vk.CommandBuffer
+	fence    *vk.Fence
+	pending  Pending
+	recorded bool // the command buffer holds the recording as it is
+	inFlight bool
+	finished bool // the last submission was waited for
+}
+
+func (o *ownRun) make(dev *vk.Device) (err error) {
+	if o.pool == nil {
+		if o.pool, err = dev.NewCommandPool(); err != nil {
+			return err
+		}
+	}
+	if o.commands[0] == nil {
+		if o.commands[0], err = o.pool.Allocate(); err != nil {
+			return err
+		}
+	}
+	if o.fence == nil {
+		o.fence, err = dev.NewFence(false)
+	}
+	return err
+}
+
+func (o *ownRun) close() (err error) {
+	if o.fence != nil {
+		err = errors.Join(err, o.fence.Close())
+	}
+	if o.pool != nil {
+		err = errors.Join(err, o.pool.Close())
+	}
+	return err
+}
+
+// Submit runs a recording through its own command buffer and returns at once. A recording can be in flight once; it may be
+// submitted again, with the same operations, after a Wait. The Pending belongs to the recording and speaks of its latest
+// submission.
+func (c *Context) Submit(r *Recording) (*Pending, error) {
+	if r == nil || r.ctx != c {
+		return nil, argErr("Submit", "r", "nil or of another context", "it must be a recording of this context")
+	}
+	if r.run.inFlight {
+		return nil, ErrInFlight
+	}
+	if err := r.seal(); err != nil {
+		return nil, err
+	}
+	o := &r.run
+	if err := o.make(c.dev); err != nil {
+		return nil, err
+	}
+	cmd := o.commands[0]
+	if !o.recorded {
+		if err := cmd.Reset(); err != nil {
+			return nil, err
+		}
+		if err := cmd.Begin(false); err != nil {
+			return nil, err
+		}
+		if err := cmd.Execute(&r.stream); err != nil {
+			return nil, err
+		}
+		if err := cmd.End(); err != nil {
+			return nil, err
+		}
+		o.recorded = true
+	}
+	if err := o.fence.Reset(); err != nil {
+		return nil, err
+	}
+	if err := c.dev.Queue().Submit(vk.Submission{Commands: o.commands[:], Fence: o.fence}); err != nil {
+		return nil, err
+	}
+	o.inFlight, o.finished = true, false
+	o.pending.err = nil
+	return &o.pending, nil
+}
+
+// Pending is a submission of a recording.
+type Pending struct {
+	rec *Recording
+	err error
+}
+
+// Wait blocks until the submission has finished. A ctx that is cancelled does not make it return earlier, because the memory
+// in use must stay until then; it makes Wait return the context's error once the work has finished. Waiting again returns
+// the same at once.
+func (p *Pending) Wait(ctx context.Context) error {
+	if err := p.finish(); err != nil {
+		return err
+	}
+	if ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("pipeline: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// Done says without blocking whether the submission has finished.
+func (p *Pending) Done() (bool, error) {
+	if !p.rec.run.inFlight {
+		return true, p.err
+	}
+	return p.rec.run.fence.Signaled()
+}
+
+// finish waits for the fence.
+func (p *Pending) finish() error {
+	o := &p.rec.run
+	if !o.inFlight {
+		return p.err
+	}
+	err := o.fence.Wait(-1)
+	if err != nil && !errors.Is(err, vk.ErrDeviceLost) && !errors.Is(err, vk.ErrClosed) {
+		return err // still in flight for all we know
+	}
+	o.inFlight, o.finished = false, err == nil
+	p.err = err
+	return err
+}
+
+// HasTimestamps says whether Timings has figures.
+func (p *Pending) HasTimestamps() bool { return p.rec.HasTimestamps() }
+
+// Timings returns the GPU time of each operation, once Wait has returned; see Recording.Timings. Without timestamps, or
+// before the end, it returns nil.
+func (p *Pending) Timings() []Timing {
+	if !p.rec.run.finished {
+		return nil
+	}
+	t, err := p.rec.Timings()
+	if err != nil {
+		return nil
+	}
+	return t
+}
+
+// Nanoseconds returns the GPU time from the beginning of the first operation to the end of the last; see
+// Recording.Nanoseconds.
+func (p *Pending) Nanoseconds() (float64, error) {
+	if p.rec.run.inFlight {
+		return 0, ErrInFlight
+	}
+	return p.rec.Nanoseconds()
+}
