@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	vulkan "github.com/vulkan-go/vulkan"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// TestEmbed runs the program, under the validation layer where there is one.
+func TestEmbed(t *testing.T) {
+	var out bytes.Buffer
+	err := run(&out, true)
+	if errors.Is(err, vulkan.Error(vulkan.ErrorLayerNotPresent)) {
+		if os.Getenv("VKATTN_REQUIRE_VALIDATION") == "1" {
+			t.Fatalf("VKATTN_REQUIRE_VALIDATION=1, but: %v", err)
+		}
+		t.Log("without the validation layer, which is not installed")
+		out.Reset()
+		err = run(&out, false)
+	}
+	var loader *vk.LoaderError
+	if errors.As(err, &loader) || errors.Is(err, errNoDevice) || errors.Is(err, vulkan.Error(vulkan.ErrorIncompatibleDriver)) {
+		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+			t.Fatalf("VKATTN_REQUIRE_DEVICE=1, but: %v", err)
+		}
+		t.Skipf("no Vulkan device: %v", err)
+	}
+	require.NoError(t, err)
+	require.Contains(t, out.String(), "largest error")
+	t.Log(strings.TrimSpace(out.String()))
+}
+
+// TestExpected checks the CPU's side by itself: the first row of a head sees one key only, so o is that key's value.
+func TestExpected(t *testing.T) {
+	x := make([]float32, elements)
+	for i := range x {
+		x[i] = float32(i%7) - 3
+	}
+	y := expected(x)
+	for head := range batch * heads {
+		for d := range dim {
+			at := head*length*dim + d
+			require.InDelta(t, 1, y[at], 1e-12, "x + (1 − x) at head %d, dimension %d", head, d)
+		}
+	}
+	require.Less(t, largestDifference([]float32{1, 2}, []float64{1, 2.5}), 0.51)
+	require.Greater(t, largestDifference([]float32{1, 2}, []float64{1, 2.5}), 0.49)
+}
