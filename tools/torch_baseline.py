@@ -452,11 +452,10 @@ def serve():
         if not line.strip():
             continue
         try:
-            case = Case.from_json(line)
+            emit(answer(Case.from_json(line)))
         except (ValueError, TypeError) as error:
-            emit(dict(library=f"torch {torch.__version__}", error=describe(error), reason="failed"))
-            continue
-        emit(answer(case))
+            asked = line.strip()[:200]
+            emit(dict(library=f"torch {torch.__version__}", impl="none", asked=asked, error=describe(error), reason="failed"))
 
 
 def main():
