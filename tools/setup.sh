@@ -29,16 +29,17 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 note() { [ "$mode" = --exec ] || say "$*"; } # what went well
 die() { say "$*"; exit 1; }
 
-# as_root COMMAND…: run it as root, or fail where that takes a password.
-as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"; elif sudo -n true 2>/dev/null; then sudo "$@"; else return 1; fi
-}
-
+# apt_install PACKAGE…: fails where there is no apt-get, or where becoming root takes a password.
 apt_install() {
+  local as_root=()
   command -v apt-get >/dev/null || return 1
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || return 1
+    as_root=(sudo)
+  fi
   say "installing $* with apt-get"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update >&2 &&
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update >&2 &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >&2
 }
 
 need_go() {
@@ -58,14 +59,15 @@ need_go() {
 need_cc() {
   local cc
   cc=$(go env CC)
-  works() { [ "$(go env CGO_ENABLED)" != 0 ] && printf '#include <stdlib.h>\n' | ${cc} -E - >/dev/null 2>&1; }
+  works() { printf '#include <stdlib.h>\n' | ${cc} -E - >/dev/null 2>&1; }
   if ! works; then
     apt_install gcc libc6-dev || case $system in
     Darwin) die "no C compiler ($cc). Run: xcode-select --install" ;;
     *) die "no C compiler with headers ($cc). On Debian or Ubuntu run: apt-get install gcc libc6-dev" ;;
     esac
-    works || die "$cc still does not work, or CGO_ENABLED is 0 (the package vk needs cgo)"
+    works || die "$cc still does not work"
   fi
+  [ "$(go env CGO_ENABLED)" = 1 ] || die "CGO_ENABLED is $(go env CGO_ENABLED), must be 1: Vulkan is called through cgo"
   note "C compiler $cc"
 }
 
