@@ -1,37 +1,332 @@
 package flash
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"sync"
 
-var errUnfinished = errors.New("flash: not finished yet")
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
 
-// Device is a Vulkan device with what attention needs on it.
+// External is a Vulkan device that the caller made: handles as plain integers, and the features and extensions that it was
+// created with, which Vulkan cannot be asked.
+type External = vk.External
+
+// Message is a message of the validation layers.
+type Message = vk.Message
+
+// Usage is device memory by label, with high-water marks.
+type Usage = pipeline.Usage
+
+// MemoryError is an allocation that cannot succeed: what was needed, what is there, and the limit met.
+type MemoryError = pipeline.MemoryError
+
+// Device is a Vulkan device with what attention needs on it. It may be used from several goroutines.
 type Device struct {
-	info DeviceInfo
+	instance *vk.Instance // nil when attached
+	dev      *vk.Device
+	ctx      *pipeline.Context
+	caps     capabilities
+	info     DeviceInfo
+
+	mu     sync.Mutex
+	closed bool
+	live   map[owned]struct{} // tensors, plans and recordings that Close frees
 }
 
-// Open opens the best device, or the one the options name.
-func Open(opts ...DeviceOption) (*Device, error) { return nil, errUnfinished }
+// owned is something whose memory or pipelines a device frees when it is closed.
+type owned interface{ release() error }
 
-// Attach uses a VkDevice that the caller owns. Nothing of the caller's is ever destroyed.
-func Attach(external External, opts ...DeviceOption) (*Device, error) { return nil, errUnfinished }
+// DeviceOption sets up Open, Attach and Devices.
+type DeviceOption func(*deviceOptions) error
 
-// Devices lists the machine's devices, in the order in which Open prefers them.
-func Devices(opts ...DeviceOption) ([]DeviceInfo, error) { return nil, errUnfinished }
+type deviceOptions struct {
+	device    string
+	onMessage func(Message)
+	sync      bool
+	cacheDir  string
+	noCache   bool
+}
+
+// WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200").
+func WithDevice(name string) DeviceOption {
+	return func(o *deviceOptions) error { o.device = name; return nil }
+}
+
+// WithValidation turns the validation layers on and hands every message to the callback, which may be called from any
+// goroutine. Opening fails when the layers are not installed.
+func WithValidation(onMessage func(Message)) DeviceOption {
+	return func(o *deviceOptions) error {
+		if onMessage == nil {
+			return badArgument("WithValidation", "nil", "must be a function")
+		}
+		o.onMessage = onMessage
+		return nil
+	}
+}
+
+// WithSyncValidation adds synchronisation validation, which is slow, to WithValidation.
+func WithSyncValidation() DeviceOption {
+	return func(o *deviceOptions) error { o.sync = true; return nil }
+}
+
+// WithCacheDir keeps compiled pipelines in this directory. The default is vkattn in the user's cache directory.
+func WithCacheDir(dir string) DeviceOption {
+	return func(o *deviceOptions) error {
+		if dir == "" {
+			return badArgument("WithCacheDir", `""`, "must name a directory; WithoutDiskCache turns the cache off")
+		}
+		o.cacheDir = dir
+		return nil
+	}
+}
+
+// WithoutDiskCache keeps no compiled pipelines between runs.
+func WithoutDiskCache() DeviceOption {
+	return func(o *deviceOptions) error { o.noCache = true; return nil }
+}
+
+func deviceOptionsOf(opts []DeviceOption) (o deviceOptions, err error) {
+	for _, opt := range opts {
+		if opt != nil {
+			err = errors.Join(err, opt(&o))
+		}
+	}
+	if o.sync && o.onMessage == nil {
+		err = errors.Join(err, badArgument("WithSyncValidation", "given", "needs WithValidation too"))
+	}
+	return o, err
+}
+
+func newInstance(o *deviceOptions) (*vk.Instance, error) {
+	if err := vk.Load(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
+	}
+	inst, err := vk.NewInstance(vk.InstanceOptions{
+		AppName: "vkattn", Validation: o.onMessage != nil, SyncValidation: o.sync, OnMessage: o.onMessage,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("flash: making a Vulkan instance: %w", err)
+	}
+	return inst, nil
+}
+
+// Devices lists the machine's devices in the order in which Open prefers them, what each offers attention, and why it stands
+// where it stands. Options that choose a device are ignored.
+func Devices(opts ...DeviceOption) ([]DeviceInfo, error) {
+	o, err := deviceOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	inst, err := newInstance(&o)
+	if err != nil {
+		return nil, err
+	}
+	defer inst.Close()
+	_, infos, err := enumerate(inst)
+	return infos, err
+}
+
+// Open opens the best device, or the one that WithDevice names.
+func Open(opts ...DeviceOption) (*Device, error) {
+	o, err := deviceOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	inst, err := newInstance(&o)
+	if err != nil {
+		return nil, err
+	}
+	d, err := openOn(inst, &o)
+	if err != nil {
+		inst.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
+	phys, infos, err := enumerate(inst)
+	if err != nil {
+		return nil, err
+	}
+	i, err := choose(infos, o.device)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := phys[i].Open(vk.DeviceOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("flash: opening %s: %w", infos[i].Name, err)
+	}
+	d, err := newDevice(dev, o)
+	if err != nil {
+		dev.Close()
+		return nil, err
+	}
+	d.instance = inst
+	d.info.Index, d.info.Chosen, d.info.Reason = infos[i].Index, true, infos[i].Reason
+	return d, nil
+}
+
+// Attach uses a VkDevice that the caller owns; nothing of the caller's is ever destroyed, and the device must outlive what is
+// made from it. Which kernels are at hand follows from the features that the caller enabled: Info says which are missing for
+// which tier. Submission to the queue is the caller's to serialise with its own use of that queue.
+func Attach(external External, opts ...DeviceOption) (*Device, error) {
+	o, err := deviceOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	if o.device != "" {
+		return nil, badArgument("WithDevice", fmt.Sprintf("%q", o.device), "cannot be used with Attach, which is given the device")
+	}
+	if o.onMessage != nil {
+		return nil, badArgument("WithValidation", "given", "cannot be used with Attach: validation belongs to the caller's instance")
+	}
+	for _, h := range []struct {
+		name  string
+		value uintptr
+	}{
+		{"Instance", external.Instance}, {"PhysicalDevice", external.PhysicalDevice},
+		{"Device", external.Device}, {"Queue", external.Queue},
+	} {
+		if h.value == 0 {
+			return nil, badArgument("External."+h.name, 0, "must be a Vulkan handle")
+		}
+	}
+	if external.GetInstanceProcAddr == 0 {
+		if err := vk.Load(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
+		}
+	}
+	dev, err := vk.Attach(external)
+	if err != nil {
+		return nil, fmt.Errorf("flash: attaching to the device: %w", err)
+	}
+	d, err := newDevice(dev, &o)
+	if err != nil {
+		dev.Close()
+		return nil, err
+	}
+	d.info.Attached, d.info.Chosen, d.info.Reason = true, true, "attached by the caller"
+	return d, nil
+}
+
+func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
+	ctx, err := pipeline.New(dev, pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache})
+	if err != nil {
+		return nil, fmt.Errorf("flash: %w", err)
+	}
+	d := &Device{dev: dev, ctx: ctx, live: map[owned]struct{}{}}
+	d.caps = capabilities{facts: dev.Facts(), enabled: dev.Enabled()}
+	d.info = describe(&d.caps)
+	return d, nil
+}
 
 // Info describes the device.
 func (d *Device) Info() DeviceInfo { return d.info }
 
-// Usage gives the bytes allocated on the device by label, with high-water marks.
-func (d *Device) Usage() Usage { return Usage{} }
+// Handle is the VkDevice.
+func (d *Device) Handle() uintptr { return d.dev.Handle() }
+
+// External gives the device's own handles, for a program that wants to add its own work to it.
+func (d *Device) External() External { return d.dev.External() }
+
+// Usage gives the bytes allocated on the device by label, with high-water marks since ResetPeak.
+func (d *Device) Usage() Usage { return d.ctx.Usage() }
 
 // ResetPeak sets the high-water marks to the current use.
-func (d *Device) ResetPeak() {}
+func (d *Device) ResetPeak() { d.ctx.ResetPeak() }
+
+// Heaps gives the device's memory heaps as they are now.
+func (d *Device) Heaps() ([]vk.Heap, error) {
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	h, err := d.dev.HeapBudget()
+	return h, d.fail(err)
+}
 
 // WaitIdle waits until the device has nothing left to do.
-func (d *Device) WaitIdle() error { return errUnfinished }
+func (d *Device) WaitIdle() error {
+	if err := d.usable(); err != nil {
+		return err
+	}
+	return d.fail(d.dev.WaitIdle())
+}
 
 // Lost gives the error that lost the device, nil while it works.
-func (d *Device) Lost() error { return nil }
+func (d *Device) Lost() error {
+	if err := d.dev.Lost(); err != nil {
+		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
+	}
+	return nil
+}
 
-// Close frees everything made on the device, then the device itself unless it is attached.
-func (d *Device) Close() error { return nil }
+// usable says whether calls make sense: the device is neither closed nor lost.
+func (d *Device) usable() error {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return fmt.Errorf("%w: Device", ErrClosed)
+	}
+	return d.Lost()
+}
+
+// fail makes an error of the layers below one of this package's; it keeps nil.
+func (d *Device) fail(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed):
+		return err
+	case errors.Is(err, vk.ErrDeviceLost):
+		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
+	case errors.Is(err, vk.ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return fmt.Errorf("flash: %w", err)
+}
+
+// adopt notes something that Close frees. It fails when the device was closed meanwhile.
+func (d *Device) adopt(o owned) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("%w: Device", ErrClosed)
+	}
+	d.live[o] = struct{}{}
+	return nil
+}
+
+// disown forgets something that its own Close frees.
+func (d *Device) disown(o owned) {
+	d.mu.Lock()
+	delete(d.live, o)
+	d.mu.Unlock()
+}
+
+// Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is
+// attached. Closing again does nothing.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	live := d.live
+	d.live = nil
+	d.mu.Unlock()
+
+	err := d.dev.WaitIdle()
+	for o := range live {
+		err = errors.Join(err, o.release())
+	}
+	err = errors.Join(err, d.ctx.Close(), d.dev.Close())
+	if d.instance != nil {
+		err = errors.Join(err, d.instance.Close())
+	}
+	return d.fail(err)
+}

@@ -51,9 +51,7 @@ type PlanOption func(*planOptions) error
 type planOptions struct {
 	implementation Implementation
 	tier           Tier // "" means the fastest that can
-	kernel         string
 	tuning         map[string]int
-	noLSE          bool
 }
 
 // WithImplementation chooses the algorithm; the default is Flash.

@@ -1,54 +1,263 @@
 package flash
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+)
 
-// Plan is how one problem runs on one device.
-type Plan struct{}
+// Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
+// be in flight any number of times: descriptors and workspace belong to the recordings.
+type Plan struct {
+	dev     *Device
+	problem Problem
+	kernel  kernel
+	program program
+	tuning  map[string]int
+	reasons []string // why kernels preferred over the chosen one were not chosen
 
-// Plan chooses a kernel for a problem.
-func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) { return nil, errUnfinished }
-
-func (p *Plan) Problem() Problem               { return Problem{} }
-func (p *Plan) Implementation() Implementation { return 0 }
-func (p *Plan) Tier() Tier                     { return "" }
-
-// Kernel names the kernel and its tile, for example "scalar_forward 64x32".
-func (p *Plan) Kernel() string { return "" }
-
-// Tuning gives the tuning parameters in effect by name.
-func (p *Plan) Tuning() map[string]int { return nil }
-
-// WorkspaceBytes is the device memory that one recording of the plan takes beyond inputs and outputs.
-func (p *Plan) WorkspaceBytes() uint64 { return 0 }
-
-// WhyNotFaster lists the kernels preferred over the chosen one, each with the reason it was not chosen.
-func (p *Plan) WhyNotFaster() []string { return nil }
-
-// String describes the plan in a few lines.
-func (p *Plan) String() string { return "" }
-
-// Forward names the tensors of one forward pass. LSE may be nil: then it is not written.
-type Forward struct {
-	Q, K, V, O, LSE *Tensor
-	Uses            ForwardUses
+	mu     sync.Mutex
+	free   []*Recording            // made for Forward and SubmitForward, not in flight
+	all    map[*Recording]struct{} // those and the ones in flight
+	closed bool
 }
 
-// Forward runs the plan and waits.
-func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error { return errUnfinished }
+// Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its
+// usual pipelines; variants for unaligned tensors are built when they are first met.
+func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	var o planOptions
+	for _, opt := range opts {
+		if opt != nil {
+			err = errors.Join(err, opt(&o))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{dev: d, problem: p, all: map[*Recording]struct{}{}}
+	for _, k := range kernels {
+		if k.implementation() != o.implementation || (o.tier != "" && k.tier() != o.tier) {
+			continue
+		}
+		if why := k.unsupported(&d.caps, &p); why != "" {
+			plan.reasons = append(plan.reasons, k.name()+": "+why)
+			continue
+		}
+		t := newTuning(o.tuning)
+		prog, err := k.plan(d, &p, t)
+		var no *declined
+		if errors.As(err, &no) {
+			plan.reasons = append(plan.reasons, k.name()+": "+no.why)
+			continue
+		}
+		if err != nil {
+			return nil, d.fail(err)
+		}
+		if err := t.unknown(k.name()); err != nil {
+			return nil, err
+		}
+		plan.kernel, plan.program, plan.tuning = k, prog, t.effect
+		if err := d.adopt(plan); err != nil {
+			return nil, err
+		}
+		return plan, nil
+	}
+	what := fmt.Sprintf("%v (%v", p, o.implementation)
+	if o.tier != "" {
+		what += ", tier " + string(o.tier)
+	}
+	if len(plan.reasons) == 0 {
+		plan.reasons = []string{"there is no such kernel"}
+	}
+	return nil, &UnsupportedError{What: what + ")", Reasons: plan.reasons}
+}
 
-// SubmitForward runs the plan without waiting.
-func (p *Plan) SubmitForward(f Forward) (*Pending, error) { return nil, errUnfinished }
+// Problem is the plan's problem with all defaults filled in.
+func (p *Plan) Problem() Problem { return p.problem }
 
-// RecordForward writes the plan into the caller's command buffer.
-func (p *Plan) RecordForward(cmd uintptr, f Forward) (*Recording, error) { return nil, errUnfinished }
+// Device is the plan's device.
+func (p *Plan) Device() *Device { return p.dev }
 
-// NewRecording makes an empty recording with its own descriptors and workspace.
-func (p *Plan) NewRecording(opts ...RecordingOption) (*Recording, error) { return nil, errUnfinished }
+// Implementation is the algorithm.
+func (p *Plan) Implementation() Implementation { return p.kernel.implementation() }
 
-// Close frees the recordings that the plan keeps for reuse.
-func (p *Plan) Close() error { return nil }
+// Tier is the class of kernel.
+func (p *Plan) Tier() Tier { return p.kernel.tier() }
 
-// Attention computes o for slices: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv] in row-major order.
-func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, error) {
-	return nil, errUnfinished
+// Kernel names the kernel and its tile, for example "scalar_forward 64x32".
+func (p *Plan) Kernel() string { return p.kernel.name() + " " + p.program.tile() }
+
+// Tuning gives the tuning parameters in effect by name.
+func (p *Plan) Tuning() map[string]int { return maps.Clone(p.tuning) }
+
+// WorkspaceBytes is the device memory that each recording of the plan takes beyond inputs and outputs. Nothing is allocated
+// before the first recording.
+func (p *Plan) WorkspaceBytes() uint64 {
+	var n uint64
+	for _, s := range p.program.scratch() {
+		n += s
+	}
+	return n
+}
+
+// WhyNotFaster lists the kernels preferred over the chosen one, each with the reason it was not chosen.
+func (p *Plan) WhyNotFaster() []string { return append([]string(nil), p.reasons...) }
+
+// String describes the plan in a few lines.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v on %s\n", p.problem, p.dev.info.Name)
+	fmt.Fprintf(&b, "  %v, tier %s: %s, workspace %d bytes in %d buffers",
+		p.Implementation(), p.Tier(), p.Kernel(), p.WorkspaceBytes(), len(p.program.scratch()))
+	for _, r := range p.reasons {
+		fmt.Fprintf(&b, "\n  not chosen: %s", r)
+	}
+	return b.String()
+}
+
+// Forward runs the plan and waits. lse may be nil. Recordings, with their workspace, are kept for the next call until Close.
+func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
+	if ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	pending, err := p.SubmitForward(Forward{Q: q, K: k, V: v, O: o, LSE: lse})
+	if err != nil {
+		return err
+	}
+	return pending.Wait(ctx)
+}
+
+// SubmitForward runs the plan without waiting. The tensors must stay until Wait; a submission that is never waited for keeps
+// its recording until Close.
+func (p *Plan) SubmitForward(f Forward) (Pending, error) {
+	r, err := p.take()
+	if err != nil {
+		return Pending{}, err
+	}
+	err = r.Forward(f)
+	if err == nil {
+		var pending Pending
+		if pending, err = r.Submit(); err == nil {
+			return pending, nil
+		}
+	}
+	p.put(r)
+	return Pending{}, err
+}
+
+// RecordForward writes the plan into the caller's command buffer; see Recording.Record. The caller closes the recording when
+// the device has finished with the command buffer. Where the same tensors or command buffers come again and again, a
+// NewRecording of one's own saves making descriptors and workspace each time.
+func (p *Plan) RecordForward(cmd uintptr, f Forward) (*Recording, error) {
+	r, err := p.NewRecording()
+	if err != nil {
+		return nil, err
+	}
+	if err = r.Forward(f); err == nil {
+		err = r.Record(cmd)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// NewRecording makes an empty recording with descriptors and workspace of its own. It lives until its own Close, or the
+// device's.
+func (p *Plan) NewRecording(opts ...RecordingOption) (*Recording, error) {
+	var o recordingOptions
+	for _, opt := range opts {
+		if opt != nil {
+			if err := opt(&o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	return newRecording(p, o)
+}
+
+func (p *Plan) usable() error {
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return fmt.Errorf("%w: Plan", ErrClosed)
+	}
+	return p.dev.usable()
+}
+
+// take gives a recording that is not in flight.
+func (p *Plan) take() (*Recording, error) {
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	if n := len(p.free); n > 0 {
+		r := p.free[n-1]
+		p.free = p.free[:n-1]
+		p.mu.Unlock()
+		return r, nil
+	}
+	p.mu.Unlock()
+	r, err := newRecording(p, recordingOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r.pool = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.Join(fmt.Errorf("%w: Plan", ErrClosed), r.Close())
+	}
+	p.all[r] = struct{}{}
+	return r, nil
+}
+
+// put takes a recording back.
+func (p *Plan) put(r *Recording) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.free = append(p.free, r)
+	}
+}
+
+// Close frees the recordings that the plan keeps for Forward and SubmitForward, after waiting for those in flight. Closing
+// again does nothing.
+func (p *Plan) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.dev.disown(p)
+	return p.release()
+}
+
+func (p *Plan) release() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	all := p.all
+	p.free, p.all = nil, nil
+	p.mu.Unlock()
+	var err error
+	for r := range all {
+		err = errors.Join(err, r.Close())
+	}
+	return err
 }

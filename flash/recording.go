@@ -2,7 +2,13 @@ package flash
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // RecordingOption sets up a recording.
@@ -12,40 +18,355 @@ type recordingOptions struct {
 	timestamps bool
 }
 
-// WithTimestamps times every dispatch on the device.
+// WithTimestamps times every dispatch on the device, where its queue can; see Recording.HasTimestamps.
 func WithTimestamps() RecordingOption {
 	return func(o *recordingOptions) error { o.timestamps = true; return nil }
 }
 
-// Recording holds the commands of one forward pass with their descriptors and workspace.
-type Recording struct{}
+// Recording holds the commands of one forward pass, with descriptors and workspace of its own. It can be written into any
+// number of command buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at
+// a time.
+type Recording struct {
+	plan *Plan
+	pool bool // made by the plan, which takes it back when its submission was waited for
 
-// Forward prepares the recording for these tensors, in place of what it held before. It does not allocate.
-func (r *Recording) Forward(f Forward) error { return errUnfinished }
+	mu       sync.Mutex // pooled recordings outlive the Pending that a caller may still hold
+	rec      *pipeline.Recording
+	writer   recorder
+	ops      operands
+	forward  Forward // what rec holds
+	ready    bool    // rec holds the commands of forward
+	inFlight *pipeline.Pending
+	submits  uint64 // submissions so far: what a Pending remembers
+	err      error  // of the latest finished one
+	closed   bool
+	foreign  *vk.CommandBuffer // the caller's command buffer recorded into last
+}
 
-// Record writes the commands into a command buffer of the caller's (a VkCommandBuffer in the recording state).
-func (r *Recording) Record(cmd uintptr) error { return errUnfinished }
+func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
+	d := p.dev
+	sizes := p.program.scratch()
+	if err := d.roomFor(sizes); err != nil {
+		return nil, err
+	}
+	n := p.program.dispatches()
+	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{
+		MaxDispatches: n, MaxBindings: n * len(recorder{}.access), Timestamps: opts.timestamps,
+	})
+	if err != nil {
+		return nil, d.fail(err)
+	}
+	r := &Recording{plan: p, rec: rec}
+	r.writer.rec = rec
+	for _, size := range sizes {
+		b, err := d.ctx.Alloc("workspace", size, vk.DeviceLocal)
+		if err != nil {
+			return nil, errors.Join(d.fail(err), rec.Close())
+		}
+		rec.Own(b)
+		r.writer.scratch = append(r.writer.scratch, b.All())
+	}
+	if err := d.adopt(r); err != nil {
+		return nil, errors.Join(err, rec.Close())
+	}
+	return r, nil
+}
 
-// Submit runs the commands on the device's queue.
-func (r *Recording) Submit() (*Pending, error) { return nil, errUnfinished }
+// roomFor refuses a workspace that the device has no room for as a whole, before any part of it is allocated.
+func (d *Device) roomFor(sizes []uint64) error {
+	var total uint64
+	for _, s := range sizes {
+		total += s
+	}
+	if total == 0 {
+		return nil
+	}
+	heaps, err := d.dev.HeapBudget()
+	if err != nil {
+		return d.fail(err)
+	}
+	i := d.dev.DeviceHeap()
+	if i < 0 || i >= len(heaps) {
+		return nil
+	}
+	h := heaps[i]
+	limit := h.Size
+	if h.Budget != 0 {
+		limit = h.Budget
+	}
+	if free := limit - min(limit, max(h.Usage, d.ctx.Usage().Current)); total > free {
+		return fmt.Errorf("flash: %w", &MemoryError{Label: "workspace", Needed: total, Available: free, Rule: "free in the device's memory"})
+	}
+	return nil
+}
 
-// Close frees descriptors and workspace, after waiting for the device if it still runs them.
-func (r *Recording) Close() error { return nil }
+// usable says why nothing can be done with the recording; r.mu is held.
+func (r *Recording) usable() error {
+	if r.closed {
+		return fmt.Errorf("%w: Recording", ErrClosed)
+	}
+	return r.plan.dev.usable()
+}
 
-// Pending is work on the device.
-type Pending struct{}
+// Forward prepares the recording for these tensors, in place of what it held before. After the first time it allocates
+// nothing, and when nothing changed it does nothing.
+func (r *Recording) Forward(f Forward) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil {
+		return err
+	}
+	if r.inFlight != nil {
+		return ErrInFlight
+	}
+	if err := f.check(r.plan.dev, &r.plan.problem, &r.ops); err != nil {
+		return err
+	}
+	if r.ready && f == r.forward {
+		return nil
+	}
+	r.ready = false
+	if err := r.write(&f); err != nil {
+		return r.plan.dev.fail(err)
+	}
+	r.forward, r.ready = f, true
+	return nil
+}
 
-// Wait waits for the work. A cancelled context still waits for the device to finish with the memory, then gives ctx.Err().
-func (p *Pending) Wait(ctx context.Context) error { return errUnfinished }
+func (r *Recording) write(f *Forward) error {
+	if err := r.rec.Reset(); err != nil {
+		return err
+	}
+	for _, t := range f.tensors() {
+		if t.tensor == nil || t.use == (TensorUse{}) {
+			continue
+		}
+		if err := r.rec.Prior(t.tensor.bound.binding, t.use.Prior); err != nil {
+			return err
+		}
+		if err := r.rec.Next(t.tensor.bound.binding, t.use.Next); err != nil {
+			return err
+		}
+	}
+	return r.plan.program.record(&r.writer, &r.ops)
+}
 
-// GPUTime is the device time from the first to the last stamp, after Wait; false without timestamps.
-func (p *Pending) GPUTime() (time.Duration, bool) { return 0, false }
+// Record writes the commands into a command buffer of the caller's: a VkCommandBuffer of the same device, in the recording
+// state, outside a render pass, for a queue family with compute. It submits and allocates nothing. Until the device has
+// finished with the command buffer, the recording and its tensors must stay as they are.
+func (r *Recording) Record(cmd uintptr) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.prepared(); err != nil {
+		return err
+	}
+	if cmd == 0 {
+		return badArgument("cmd", 0, "must be a VkCommandBuffer")
+	}
+	d := r.plan.dev
+	if r.foreign == nil || r.foreign.Handle() != cmd {
+		c, err := vk.WrapCommandBuffer(d.dev, cmd)
+		if err != nil {
+			return d.fail(err)
+		}
+		r.foreign = c
+	}
+	return d.fail(r.rec.Record(r.foreign))
+}
 
-// Timings gives the device time of each dispatch, after Wait; empty without timestamps.
-func (p *Pending) Timings() []Timing { return nil }
+func (r *Recording) prepared() error {
+	if err := r.usable(); err != nil {
+		return err
+	}
+	if !r.ready {
+		return badArgument("Recording", "empty", "needs Forward first")
+	}
+	return nil
+}
+
+// Submit runs the commands on the device's queue and returns without waiting.
+func (r *Recording) Submit() (Pending, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.prepared(); err != nil {
+		return Pending{}, err
+	}
+	if r.inFlight != nil {
+		return Pending{}, ErrInFlight
+	}
+	for _, t := range r.forward.tensors() { // one may have been closed since Forward
+		if t.tensor != nil {
+			if err := t.tensor.usable("Tensor"); err != nil {
+				return Pending{}, err
+			}
+		}
+	}
+	p, err := r.plan.dev.ctx.Submit(r.rec)
+	if err != nil {
+		return Pending{}, r.plan.dev.fail(err)
+	}
+	r.inFlight = p
+	r.submits++
+	r.mark(1)
+	return Pending{rec: r, submit: r.submits}, nil
+}
+
+// mark counts the recording in or out of the users of its tensors.
+func (r *Recording) mark(n int32) {
+	for _, t := range r.forward.tensors() {
+		if t.tensor != nil {
+			t.tensor.mem.busy.Add(n)
+		}
+	}
+}
+
+// wait waits for the submission in flight; r.mu is held.
+func (r *Recording) wait() error {
+	if r.inFlight == nil {
+		return r.err
+	}
+	r.err = r.plan.dev.fail(r.inFlight.Wait(context.Background()))
+	r.inFlight = nil
+	r.mark(-1)
+	return r.err
+}
+
+// HasTimestamps says whether the recording is timed: it was asked for, and the device's queue has timestamps.
+func (r *Recording) HasTimestamps() bool { return r.rec.HasTimestamps() }
+
+// Dispatches is the number of dispatches that the recording holds.
+func (r *Recording) Dispatches() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rec.Len()
+}
+
+// GPUTime is the device time of the latest execution from the end of everything before it to its own end: after Wait, or,
+// for a command buffer of the caller's, after the caller waited. It is false without timestamps.
+func (r *Recording) GPUTime() (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {
+		return 0, false
+	}
+	ns, err := r.rec.Nanoseconds()
+	return time.Duration(ns), err == nil
+}
 
 // Timing is the device time of one dispatch.
 type Timing struct {
 	Label    string
 	Duration time.Duration
+}
+
+// Timings gives the device time of each dispatch of the latest execution, as GPUTime; nil without timestamps.
+func (r *Recording) Timings() []Timing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {
+		return nil
+	}
+	ts, err := r.rec.Timings()
+	if err != nil {
+		return nil
+	}
+	out := make([]Timing, len(ts))
+	for i, t := range ts {
+		out[i] = Timing{Label: t.Label, Duration: time.Duration(t.GPUns)}
+	}
+	return out
+}
+
+// Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again does nothing.
+func (r *Recording) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.plan.dev.disown(r)
+	return r.release()
+}
+
+func (r *Recording) release() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	var err error
+	if r.inFlight != nil {
+		err = r.wait()
+	}
+	r.closed, r.ready, r.forward = true, false, Forward{}
+	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
+}
+
+// Pending is one submission.
+type Pending struct {
+	rec    *Recording
+	submit uint64
+}
+
+// Wait waits for the submission. A cancelled context makes it return the context's error, but not before the device has
+// finished with the memory. Waiting again returns at once.
+func (p Pending) Wait(ctx context.Context) error {
+	r := p.rec
+	if r == nil {
+		return badArgument("Pending", "empty", "must come from Submit")
+	}
+	r.mu.Lock()
+	if p.submit != r.submits { // the recording has moved on, so this submission was waited for
+		r.mu.Unlock()
+		return nil
+	}
+	finished := r.inFlight != nil
+	err := r.wait()
+	pooled := finished && r.pool && !r.closed
+	r.mu.Unlock()
+	if pooled {
+		r.plan.put(r)
+	}
+	if err == nil && ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	return err
+}
+
+// Done says without waiting whether the submission has finished.
+func (p Pending) Done() (bool, error) {
+	r := p.rec
+	if r == nil {
+		return true, badArgument("Pending", "empty", "must come from Submit")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.submit != r.submits || r.inFlight == nil {
+		return true, nil
+	}
+	done, err := r.inFlight.Done()
+	return done, r.plan.dev.fail(err)
+}
+
+// GPUTime is Recording.GPUTime of this submission, after Wait; false when the recording has been submitted again since.
+func (p Pending) GPUTime() (time.Duration, bool) {
+	if !p.latest() {
+		return 0, false
+	}
+	return p.rec.GPUTime()
+}
+
+// Timings is Recording.Timings of this submission, after Wait; nil when the recording has been submitted again since.
+func (p Pending) Timings() []Timing {
+	if !p.latest() {
+		return nil
+	}
+	return p.rec.Timings()
+}
+
+func (p Pending) latest() bool {
+	if p.rec == nil {
+		return false
+	}
+	p.rec.mu.Lock()
+	defer p.rec.mu.Unlock()
+	return p.submit == p.rec.submits
 }

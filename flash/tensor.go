@@ -1,63 +1,330 @@
 package flash
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
 
-// BufferRef names a VkBuffer that the caller owns. It needs the usages storage buffer and transfer source and destination
-// (the transfers only for Upload and Download).
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// BufferRef names a VkBuffer that the caller owns. It needs the usage storage buffer, and transfer source and destination
+// for Upload and Download.
 type BufferRef struct {
 	Handle uintptr // VkBuffer
 	Size   uint64  // bytes
 }
 
-// Tensor is a view of a buffer: element [b, h, n, d] stands at byte offset + size·(b·s0 + h·s1 + n·s2 + d·s3).
+// Tensor is a view of a buffer: element [b, h, n, d] stands at byte offset + size·(b·s0 + h·s1 + n·s2 + d), with strides in
+// elements and the last stride 1. It may be used by several recordings at once.
 type Tensor struct {
-	dev *Device
+	dev    *Device
+	mem    *memory
+	dtype  DType
+	layout layout
+	bound  operand // what kernels are given
+	folded bool    // elements share memory: never an output
 }
 
-// NewTensor allocates a tensor with layout batch, heads, length, dimension.
+// memory is a buffer shared by a tensor and its views.
+type memory struct {
+	dev    *Device
+	buf    *vk.Buffer
+	own    *pipeline.Buffer // nil for a caller's buffer
+	closed atomic.Bool
+	busy   atomic.Int32 // recordings in flight that use it
+}
+
+// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order. Its contents are undefined.
 func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (*Tensor, error) {
-	return nil, errUnfinished
+	shape := [4]int{batch, heads, length, dim}
+	return d.allocate("tensor", dtype, shape, contiguous)
 }
 
-// NewTensorBNHD allocates a tensor of the same shape whose memory is laid out batch, length, heads, dimension.
+// NewTensorBNHD allocates a tensor of shape [batch, heads, length, dim] whose memory is laid out [batch, length, heads, dim].
+// Its contents are undefined.
 func (d *Device) NewTensorBNHD(dtype DType, batch, heads, length, dim int) (*Tensor, error) {
-	return nil, errUnfinished
+	shape := [4]int{batch, heads, length, dim}
+	return d.allocate("tensor", dtype, shape, contiguousBNHD)
 }
 
-// NewLSE allocates the fp32 tensor of row statistics: shape [batch, heads, length, 1].
-func (d *Device) NewLSE(batch, heads, length int) (*Tensor, error) { return nil, errUnfinished }
+// NewLSE allocates the fp32 tensor of row statistics, of shape [batch, heads, length, 1].
+func (d *Device) NewLSE(batch, heads, length int) (*Tensor, error) {
+	return d.allocate("lse", F32, [4]int{batch, heads, length, 1}, contiguous)
+}
 
-// TensorOn lays a tensor over a buffer of the caller's.
+func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func([4]int) [4]int) (*Tensor, error) {
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	l, err := newLayout(0, dtype, shape, [4]int{}, 1<<63)
+	if err != nil {
+		return nil, err
+	}
+	l.strides = strides(shape)
+	if most := d.caps.facts.Limits.MaxStorageBufferRange; l.span > most {
+		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device", l.span, most)
+	}
+	// Kernels read fp16 and bf16 in words of up to 16 bytes and copies move words of 4: the buffer is whole words.
+	own, err := d.ctx.Alloc(label, (l.span+15)/16*16, vk.DeviceLocal)
+	if err != nil {
+		return nil, d.fail(err)
+	}
+	m := &memory{dev: d, buf: own.Buffer, own: own}
+	t, err := m.tensor(dtype, l)
+	if err == nil {
+		err = d.adopt(m)
+	}
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
+// element size; strides are in elements, the last one 1; all-zero strides mean row-major order. The buffer must outlive the
+// tensor and all work on it.
 func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (*Tensor, error) {
-	return nil, errUnfinished
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	if buffer.Handle == 0 {
+		return nil, badArgument("buffer.Handle", 0, "must be a VkBuffer")
+	}
+	if buffer.Size == 0 {
+		return nil, badArgument("buffer.Size", 0, "must be the buffer's size in bytes")
+	}
+	l, err := newLayout(offset, dtype, shape, strides, buffer.Size)
+	if err != nil {
+		return nil, err
+	}
+	buf, err := d.dev.WrapBuffer(buffer.Handle, buffer.Size)
+	if err != nil {
+		return nil, d.fail(err)
+	}
+	m := &memory{dev: d, buf: buf}
+	t, err := m.tensor(dtype, l)
+	if err == nil {
+		err = d.adopt(m)
+	}
+	if err != nil {
+		buf.Close()
+		return nil, err
+	}
+	return t, nil
 }
 
-// View lays another tensor over the same buffer.
+// View lays another tensor over the same buffer; the offset in bytes counts from the buffer's start. Closing any of the
+// tensors that share a buffer closes all of them.
 func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tensor, error) {
-	return nil, errUnfinished
+	if err := t.usable("Tensor"); err != nil {
+		return nil, err
+	}
+	l, err := newLayout(offset, dtype, shape, strides, t.mem.buf.Size())
+	if err != nil {
+		return nil, err
+	}
+	return t.mem.tensor(dtype, l)
 }
 
-func (t *Tensor) Shape() [4]int     { return [4]int{} }
-func (t *Tensor) Strides() [4]int   { return [4]int{} }
-func (t *Tensor) DType() DType      { return 0 }
-func (t *Tensor) Elements() int     { return 0 }
-func (t *Tensor) Offset() uint64    { return 0 }
-func (t *Tensor) Buffer() BufferRef { return BufferRef{} }
+// tensor makes a tensor from a checked layout.
+func (m *memory) tensor(dtype DType, l layout) (*Tensor, error) {
+	limits := &m.dev.caps.facts.Limits
+	if slack := limits.MinStorageBufferAlignment; l.span+l.offset%max(slack, 1) > limits.MaxStorageBufferRange {
+		return nil, badArgument("shape", l.shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on this device",
+			l.span, l.offset, limits.MaxStorageBufferRange)
+	}
+	binding, rest, err := m.dev.ctx.BindAligned(m.buf, l.offset, l.span, l.size)
+	if err != nil {
+		return nil, m.dev.fail(err)
+	}
+	t := &Tensor{dev: m.dev, mem: m, dtype: dtype, layout: l, folded: l.selfOverlaps()}
+	t.bound = operand{binding: binding, offset: rest, aligned: l.aligned16()}
+	for i := range t.bound.strides {
+		if l.shape[i] > 1 { // the stride of a dimension of 1 is never used, and must not spoil the arithmetic either
+			t.bound.strides[i] = uint32(l.strides[i])
+		}
+	}
+	return t, nil
+}
 
-// Upload converts values (in order b, h, n, d) to the tensor's type and copies them to the device.
-func (t *Tensor) Upload(ctx context.Context, values []float32) error { return errUnfinished }
+// Shape is batch, heads, length, dimension.
+func (t *Tensor) Shape() [4]int { return t.layout.shape }
 
-// Download copies the tensor into values, in order b, h, n, d, as fp32.
-func (t *Tensor) Download(ctx context.Context, values []float32) error { return errUnfinished }
+// Strides are in elements.
+func (t *Tensor) Strides() [4]int { return t.layout.strides }
 
-// Bytes is the number of bytes from the tensor's first element to its last: what UploadBytes and DownloadBytes move.
-func (t *Tensor) Bytes() uint64 { return 0 }
+// DType is the storage type.
+func (t *Tensor) DType() DType { return t.dtype }
 
-// UploadBytes copies raw bytes, as they shall lie in memory.
-func (t *Tensor) UploadBytes(ctx context.Context, data []byte) error { return errUnfinished }
+// Elements is the number of elements.
+func (t *Tensor) Elements() int {
+	n, _ := elements(t.layout.shape)
+	return int(n)
+}
 
-// DownloadBytes copies the raw bytes out.
-func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) error { return errUnfinished }
+// Offset is where the first element stands in the buffer, in bytes.
+func (t *Tensor) Offset() uint64 { return t.layout.offset }
 
-// Close frees the tensor; a tensor on the caller's buffer frees nothing.
-func (t *Tensor) Close() error { return nil }
+// Buffer is the buffer the tensor lies in.
+func (t *Tensor) Buffer() BufferRef {
+	return BufferRef{Handle: t.mem.buf.Handle(), Size: t.mem.buf.Size()}
+}
+
+// Bytes is the distance from the tensor's first element to the end of its last: what UploadBytes and DownloadBytes move.
+func (t *Tensor) Bytes() uint64 { return t.layout.span }
+
+// String describes the tensor.
+func (t *Tensor) String() string {
+	return fmt.Sprintf("%v%v strides %v at byte %d", t.dtype, t.layout.shape, t.layout.strides, t.layout.offset)
+}
+
+// usable says whether the tensor can be used; name is what errors call it.
+func (t *Tensor) usable(name string) error {
+	if t == nil {
+		return badArgument(name, "nil", "must be a tensor")
+	}
+	if t.mem.closed.Load() {
+		return fmt.Errorf("%w: %s", ErrClosed, name)
+	}
+	return t.dev.usable()
+}
+
+// Close frees the buffer if the tensor's device allocated it; it waits for work of this library that uses it. Closing again
+// does nothing.
+func (t *Tensor) Close() error {
+	if t == nil || t.mem.closed.Load() {
+		return nil
+	}
+	t.dev.disown(t.mem)
+	return t.mem.release()
+}
+
+func (m *memory) release() error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	var err error
+	if m.busy.Load() > 0 {
+		err = m.dev.fail(m.dev.dev.WaitIdle())
+	}
+	if m.own != nil {
+		m.own.Close()
+		return err
+	}
+	m.buf.Close()
+	return err
+}
+
+// transferElements is how many elements are converted at a time.
+const transferElements = 1 << 20
+
+// Upload converts values, in the order b, h, n, d, to the tensor's type (to nearest even) and copies them to the device.
+// Memory between the elements of a strided tensor keeps its contents.
+func (t *Tensor) Upload(ctx context.Context, values []float32) error {
+	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
+		return err
+	}
+	if !t.layout.dense() {
+		return t.uploadStrided(ctx, values)
+	}
+	size := int(t.layout.size)
+	buf := make([]byte, min(len(values), transferElements)*size)
+	for at := 0; at < len(values); at += transferElements {
+		part := values[at:min(at+transferElements, len(values))]
+		bytes := buf[:len(part)*size]
+		encode(t.dtype, bytes, part)
+		if err := t.dev.ctx.Upload(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+			return t.dev.fail(err)
+		}
+	}
+	return nil
+}
+
+func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
+	raw := make([]byte, t.layout.span)
+	if !t.layout.gapless() {
+		if err := t.dev.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
+			return t.dev.fail(err)
+		}
+	}
+	size, dim := int(t.layout.size), t.layout.shape[3]
+	t.layout.rows(func(row, start int) {
+		encode(t.dtype, raw[start*size:], values[row*dim:(row+1)*dim])
+	})
+	return t.dev.fail(t.dev.ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
+}
+
+// Download copies the tensor into values, in the order b, h, n, d, as fp32.
+func (t *Tensor) Download(ctx context.Context, values []float32) error {
+	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
+		return err
+	}
+	size, dim := int(t.layout.size), t.layout.shape[3]
+	if !t.layout.dense() {
+		raw := make([]byte, t.layout.span)
+		if err := t.dev.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
+			return t.dev.fail(err)
+		}
+		t.layout.rows(func(row, start int) {
+			decode(t.dtype, values[row*dim:(row+1)*dim], raw[start*size:])
+		})
+		return nil
+	}
+	buf := make([]byte, min(len(values), transferElements)*size)
+	for at := 0; at < len(values); at += transferElements {
+		part := values[at:min(at+transferElements, len(values))]
+		bytes := buf[:len(part)*size]
+		if err := t.dev.ctx.Download(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+			return t.dev.fail(err)
+		}
+		decode(t.dtype, part, bytes)
+	}
+	return nil
+}
+
+// UploadBytes copies Bytes() raw bytes to the tensor's place in the buffer, gaps between strided elements included.
+func (t *Tensor) UploadBytes(ctx context.Context, data []byte) error {
+	if err := t.checkTransfer("data", len(data), t.layout.span); err != nil {
+		return err
+	}
+	return t.dev.fail(t.dev.ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
+}
+
+// DownloadBytes copies Bytes() raw bytes out of the buffer, gaps between strided elements included.
+func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) error {
+	if err := t.checkTransfer("data", len(data), t.layout.span); err != nil {
+		return err
+	}
+	return t.dev.fail(t.dev.ctx.Download(ctx, t.bytesAt(0, len(data)), data))
+}
+
+func (t *Tensor) checkTransfer(name string, got int, want uint64) error {
+	if err := t.usable("Tensor"); err != nil {
+		return err
+	}
+	if uint64(got) != want {
+		return badArgument("len("+name+")", got, "must be %d, as the tensor is %v", want, t)
+	}
+	return nil
+}
+
+// bytesAt binds n bytes of the tensor's span.
+func (t *Tensor) bytesAt(at, n int) pipeline.Binding {
+	return pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.offset + uint64(at), Size: uint64(n)}
+}
+
+// rows calls f with the number of each row, in the order b, h, n, and the element at which it starts.
+func (l *layout) rows(f func(row, start int)) {
+	row := 0
+	for b := range l.shape[0] {
+		for h := range l.shape[1] {
+			for n := range l.shape[2] {
+				f(row, b*l.strides[0]+h*l.strides[1]+n*l.strides[2])
+				row++
+			}
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv].
+// Values are rounded to the problem's DType on the way in. It runs on the best device of the machine, which is opened by the
+// first call and kept.
+func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	d, err := defaultDevice()
+	if err != nil {
+		return nil, err
+	}
+	return d.Attention(ctx, q, k, v, p)
+}
+
+// Attention is the function of that name on this device.
+func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o []float32, err error) {
+	if p, err = p.Normalize(); err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		name  string
+		len   int
+		shape [4]int
+	}{{"q", len(q), p.QShape()}, {"k", len(k), p.KShape()}, {"v", len(v), p.VShape()}} {
+		if n, _ := elements(s.shape); uint64(s.len) != n {
+			return nil, badArgument("len("+s.name+")", s.len, "must be %d, for shape %v", n, s.shape)
+		}
+	}
+	plan, err := d.Plan(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, plan.Close()) }()
+
+	var t [4]*Tensor
+	for i, shape := range [...][4]int{p.QShape(), p.KShape(), p.VShape(), p.OShape()} {
+		if t[i], err = d.NewTensor(p.DType, shape[0], shape[1], shape[2], shape[3]); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, t[i].Close()) }()
+	}
+	for i, values := range [...][]float32{q, k, v} {
+		if err := t[i].Upload(ctx, values); err != nil {
+			return nil, err
+		}
+	}
+	if err := plan.Forward(ctx, t[0], t[1], t[2], t[3], nil); err != nil {
+		return nil, err
+	}
+	o = make([]float32, t[3].Elements())
+	if err := t[3].Download(ctx, o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+var shared struct {
+	sync.Mutex
+	dev *Device
+}
+
+// defaultDevice gives the process's own device, opened anew when there is none or the last one was lost.
+func defaultDevice() (*Device, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.dev != nil && shared.dev.usable() == nil {
+		return shared.dev, nil
+	}
+	if shared.dev != nil {
+		shared.dev.Close() // lost: its error was reported when it happened
+		shared.dev = nil
+	}
+	d, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	shared.dev = d
+	return d, nil
+}

@@ -1,0 +1,57 @@
+package flash
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestGridCoversEachGroupOnce plays the shader's indexing over whole dispatches.
+func TestGridCoversEachGroupOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := rapid.Uint64Range(1, 300_000).Draw(t, "total")
+		limit := rapid.Uint64Range(0, 200_000).Draw(t, "limit")
+		if limit > 0 && total/limit > 1000 {
+			limit = 0
+		}
+		g, err := newGrid(total, limit)
+		require.NoError(t, err)
+		seen := make([]int, total)
+		n := 0
+		for base := uint32(0); base < g.total; base += g.step {
+			n++
+			s := g.size(base)
+			if s[0] < 1 || s[1] < 1 || s[0] > 65535 || s[1] > 65535 || s[2] != 1 {
+				t.Fatalf("size %v", s)
+			}
+			live := uint64(0)
+			for y := range s[1] {
+				for x := range s[0] {
+					if id := base + x + y*s[0]; id < g.total {
+						seen[id]++
+						live++
+					}
+				}
+			}
+			if limit > 0 && live > limit {
+				t.Fatalf("%d workgroups in a dispatch, limit %d", live, limit)
+			}
+		}
+		require.Equal(t, n, g.dispatches())
+		for i, c := range seen {
+			if c != 1 {
+				t.Fatalf("workgroup %d runs %d times (total %d, limit %d)", i, c, total, limit)
+			}
+		}
+	})
+}
+
+func TestGridTooLarge(t *testing.T) {
+	_, err := newGrid(1<<32, 0)
+	require.ErrorIs(t, err, ErrArgument)
+	g, err := newGrid(maxGroups, 0)
+	require.NoError(t, err)
+	s := g.size(0)
+	require.Less(t, uint64(s[0])*uint64(s[1]), uint64(1)<<32, "the index must not wrap")
+}

@@ -1,0 +1,151 @@
+package flash
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// kernel is one way to compute a forward pass. A new one is a new file with a type that implements this and a line in
+// kernels; nothing else needs to know it.
+type kernel interface {
+	name() string
+	implementation() Implementation
+	tier() Tier
+	// unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
+	// also describes devices that are not open.
+	unsupported(c *capabilities, p *Problem) string
+	// plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
+	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
+	plan(d *Device, p *Problem, t *tuning) (program, error)
+}
+
+// program is a kernel fitted to one problem. It is shared by all recordings of its plan: record must not change it except
+// for pipelines built once.
+type program interface {
+	// tile names the tile for people, for example "64x32".
+	tile() string
+	// scratch gives the sizes in bytes of the buffers that each recording needs beyond inputs and outputs.
+	scratch() []uint64
+	// dispatches is the largest number of dispatches that record makes.
+	dispatches() int
+	// record writes the dispatches for these operands. In steady state it allocates nothing.
+	record(r *recorder, f *operands) error
+}
+
+// kernels holds every kernel, the most preferred first within its implementation.
+var kernels = []kernel{
+	scalarForward{},
+}
+
+// declined is a kernel's reason not to be chosen that only shows when it is fitted to the device.
+type declined struct{ why string }
+
+func (d *declined) Error() string { return d.why }
+
+// operand is a tensor as a kernel sees it.
+type operand struct {
+	binding pipeline.Binding // aligned down to what the device can bind
+	offset  uint32           // elements from the binding's start to the tensor's first
+	strides [3]uint32        // elements, of batch, head and row
+	aligned bool             // every row starts on 16 bytes and is a multiple of 16 bytes long
+}
+
+// operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
+type operands struct {
+	q, k, v, o, lse operand
+	hasLSE          bool
+}
+
+// alignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
+func (f *operands) alignedInputs() bool { return f.q.aligned && f.k.aligned && f.v.aligned }
+
+// recorder is what a program records into: a recording with the scratch buffers that the program asked for. It is reused.
+type recorder struct {
+	rec     *pipeline.Recording
+	scratch []pipeline.Binding
+	push    pushes
+	access  [8]pipeline.Access
+}
+
+// dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments; baseAt is the byte
+// position of the constant base among them, which total follows.
+func (r *recorder) dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g grid, label string) error {
+	r.push.set(baseAt+4, g.total)
+	for base := uint64(0); base < uint64(g.total); base += uint64(g.step) {
+		r.push.set(baseAt, uint32(base))
+		if err := r.rec.Dispatch(k, access, r.push.bytes(), g.size(uint32(base)), label); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tuning is the overrides a caller gave, and the values in effect as kernels take them.
+type tuning struct {
+	given  map[string]int
+	effect map[string]int
+}
+
+func newTuning(given map[string]int) *tuning {
+	return &tuning{given: given, effect: map[string]int{}}
+}
+
+// get takes a parameter: the caller's value, else the kernel's.
+func (t *tuning) get(name string, otherwise int) int {
+	v, ok := t.given[name]
+	if !ok {
+		v = otherwise
+	}
+	t.effect[name] = v
+	return v
+}
+
+// unknown gives an error for overrides that the kernel did not take.
+func (t *tuning) unknown(kernel string) error {
+	for name, v := range t.given {
+		if _, ok := t.effect[name]; !ok {
+			known := slices.Sorted(maps.Keys(t.effect))
+			return badArgument("WithTuning["+name+"]", v, "%s has no such parameter; it has %s", kernel, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// bad is the error of a parameter's value that breaks a rule.
+func (t *tuning) bad(name string, rule string, a ...any) error {
+	return badArgument("WithTuning["+name+"]", t.effect[name], rule, a...)
+}
+
+// secondsPerDispatch bounds a dispatch: watchdogs reset a GPU that does not answer for about two.
+const secondsPerDispatch = 0.5
+
+// groupsPerDispatch says how many workgroups may go into one dispatch so that it stays under secondsPerDispatch on a slow
+// device of its kind, when all of them are to do flops operations; 0 for no limit. The rates are a tenth or less of what
+// such devices reach: splitting half a second of work costs nothing that can be measured.
+func (c *capabilities) groupsPerDispatch(groups uint64, flops float64) uint64 {
+	rate := 0.0
+	switch typeRank(c.facts.Type) {
+	case 0:
+		rate = 500e9
+	case 1, 2, 3:
+		rate = 50e9
+	default:
+		return 0 // a CPU has no watchdog
+	}
+	if seconds := flops / rate; seconds > secondsPerDispatch {
+		return max(1, uint64(float64(groups)*secondsPerDispatch/seconds))
+	}
+	return 0
+}
+
+// gridFor makes a grid whose dispatches stay short. max_groups lowers the bound further, for tests.
+func gridFor(d *Device, groups uint64, flops float64, t *tuning) (grid, error) {
+	limit := d.caps.groupsPerDispatch(groups, flops)
+	if n := uint64(t.get("max_groups", 0)); n > 0 && (limit == 0 || n < limit) {
+		limit = n
+	}
+	return newGrid(groups, limit)
+}

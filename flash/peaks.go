@@ -1,0 +1,243 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Peaks are ceilings of a device, measured and not taken from a data sheet.
+type Peaks struct {
+	FP32        float64 // fp32 operations a second, multiply-adds in registers
+	Matrix      float64 // f16 matrix operations a second with f32 accumulation, in registers; 0 where there are none
+	MatrixShape string  // the fragment that Matrix was measured with, for example "16x16x16"
+	Copy        float64 // bytes read and bytes written a second by a large device copy, both counted
+}
+
+const (
+	peakTime    = 10 * time.Millisecond // of one measurement; it is made peakRuns times and the best counts
+	peakRuns    = 5
+	peakLabel   = "peaks"
+	fmaChains   = 16 * 8 // multiply-adds of an invocation in a round of measure_fma.comp
+	matrixChain = 8      // multiplications of a subgroup in a round of measure_matrix.comp
+)
+
+// MeasurePeaks measures the ceilings. It takes about a tenth of a second of device time for each.
+func (d *Device) MeasurePeaks(ctx context.Context) (Peaks, error) {
+	var p Peaks
+	if err := d.usable(); err != nil {
+		return p, err
+	}
+	var err error
+	if p.FP32, err = d.peakFMA(ctx); err != nil {
+		return p, fmt.Errorf("measuring the fp32 peak: %w", d.fail(err))
+	}
+	if p.Matrix, p.MatrixShape, err = d.peakMatrix(ctx); err != nil {
+		return p, fmt.Errorf("measuring the matrix peak: %w", d.fail(err))
+	}
+	if p.Copy, err = d.peakCopy(ctx); err != nil {
+		return p, fmt.Errorf("measuring the copy bandwidth: %w", d.fail(err))
+	}
+	return p, nil
+}
+
+// isCPU says whether the device is the host's processor: small problems keep it busy, and large ones for too long.
+func (d *Device) isCPU() bool { return d.caps.facts.Type == vk.DeviceCPU }
+
+// peakFMA is the rate of measure_fma.comp.
+func (d *Device) peakFMA(ctx context.Context) (float64, error) {
+	workgroup, groups := 256, 8192
+	if d.isCPU() {
+		workgroup, groups = 64, 64
+	}
+	code, err := shaders.Module("measure_fma.f32")
+	if err != nil {
+		return 0, err
+	}
+	k, err := d.ctx.Kernel(pipeline.KernelInfo{Name: "measure_fma", Code: code, Bindings: 1, PushBytes: 12,
+		Spec: []vk.SpecConstant{{ID: 0, Value: uint32(workgroup)}}})
+	if err != nil {
+		return 0, err
+	}
+	out, err := d.ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
+	if err != nil {
+		return 0, err
+	}
+	defer out.Close()
+	access := []pipeline.Access{{Binding: out.All(), Mode: pipeline.Write}}
+	rate, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+		var push pushes
+		push.int(rounds)
+		push.f32(0.999)
+		push.f32(0.25)
+		return rec.Dispatch(k, access, push.bytes(), [3]uint32{uint32(groups), 1, 1}, "fma")
+	})
+	return rate * 2 * fmaChains * float64(workgroup*groups), err
+}
+
+// peakMatrix is the rate of measure_matrix.comp with the largest fragment of f16·f16+f32→f32; 0 and "" without one.
+func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
+	f := d.caps.facts
+	if !d.caps.enabled.CooperativeMatrix || !d.caps.enabled.Float16 || !d.caps.enabled.Storage16 {
+		return 0, "", nil
+	}
+	var m vk.MatrixShape
+	for _, s := range f.Matrices {
+		if s.A == vk.ComponentF16 && s.B == vk.ComponentF16 && s.C == vk.ComponentF32 && s.Result == vk.ComponentF32 &&
+			s.Scope == vk.ScopeSubgroup && s.M*s.N*s.K > m.M*m.N*m.K {
+			m = s
+		}
+	}
+	if m.M == 0 {
+		return 0, "", nil
+	}
+	subgroups, groups := 4, 4096
+	if d.isCPU() {
+		subgroups, groups = 1, 64
+	}
+	code, err := shaders.Module("measure_matrix.f16")
+	if err != nil {
+		return 0, "", err
+	}
+	k, err := d.ctx.Kernel(pipeline.KernelInfo{Name: "measure_matrix", Code: code, Bindings: 2, PushBytes: 4,
+		FullSubgroups: d.caps.enabled.ComputeFullSubgroups,
+		Spec: []vk.SpecConstant{{ID: 0, Value: uint32(subgroups) * f.Subgroup.Size},
+			{ID: 1, Value: m.M}, {ID: 2, Value: m.N}, {ID: 3, Value: m.K}}})
+	if err != nil {
+		return 0, "", err
+	}
+	values := make([]float32, m.M*m.K+m.K*m.N)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range values {
+		values[i] = float32(random.NormFloat64())
+	}
+	data := make([]byte, len(values)*2)
+	encode(F16, data, values)
+	in, err := d.ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
+	if err != nil {
+		return 0, "", err
+	}
+	defer in.Close()
+	if err := d.ctx.Upload(ctx, in.All(), data); err != nil {
+		return 0, "", err
+	}
+	out, err := d.ctx.Alloc(peakLabel, uint64(4*m.M*m.N)*uint64(subgroups*groups), vk.DeviceLocal)
+	if err != nil {
+		return 0, "", err
+	}
+	defer out.Close()
+	access := []pipeline.Access{{Binding: in.All(), Mode: pipeline.Read}, {Binding: out.All(), Mode: pipeline.Write}}
+	rate, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+		var push pushes
+		push.int(rounds)
+		return rec.Dispatch(k, access, push.bytes(), [3]uint32{uint32(groups), 1, 1}, "matrix")
+	})
+	flops := 2 * float64(m.M) * float64(m.N) * float64(m.K) * matrixChain * float64(subgroups*groups)
+	return rate * flops, fmt.Sprintf("%dx%dx%d", m.M, m.N, m.K), err
+}
+
+// peakCopy is the bandwidth of copying one large buffer to another.
+func (d *Device) peakCopy(ctx context.Context) (float64, error) {
+	size := uint64(1 << 30)
+	if d.isCPU() {
+		size = 64 << 20
+	}
+	var from, to *pipeline.Buffer
+	for {
+		var err error
+		if from, err = d.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+			if to, err = d.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+				break
+			}
+			from.Close()
+		}
+		var full *MemoryError
+		if !errors.As(err, &full) && !errors.Is(err, vk.ErrOutOfDeviceMemory) || size <= 1<<24 {
+			return 0, err
+		}
+		size /= 2
+	}
+	defer from.Close()
+	defer to.Close()
+	rate, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+		for range rounds {
+			if err := rec.Copy(to.All(), from.All(), "copy"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return rate * 2 * float64(size), err
+}
+
+// ceiling gives the best rate of rounds a second: it finds how many rounds take peakTime, then times that several times.
+func (d *Device) ceiling(ctx context.Context, record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
+	const most = 1 << 16
+	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: 4096, MaxBindings: 8})
+	if err != nil {
+		return 0, err
+	}
+	defer rec.Close()
+	t, err := newTimer(d, 1)
+	if err != nil {
+		return 0, err
+	}
+	defer t.close()
+	once := func(rounds int) (time.Duration, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, context.Cause(ctx)
+		}
+		if err := rec.Reset(); err != nil {
+			return 0, err
+		}
+		if err := record(rec, rounds); err != nil {
+			return 0, err
+		}
+		if err := t.reset(); err != nil {
+			return 0, err
+		}
+		res, err := t.run(1, func(int) error { return rec.Record(t.cmd) })
+		return res.Mean(), err
+	}
+	if _, err := once(1); err != nil { // the first run may compile, and touches fresh memory
+		return 0, err
+	}
+	rounds := 1
+	for {
+		took, err := once(rounds)
+		if err != nil {
+			return 0, err
+		}
+		if took >= peakTime || rounds >= most {
+			break
+		}
+		// At most fourfold a step: the first runs of an idle device are slow, and a dispatch must stay short.
+		rounds = min(most, 4*rounds, max(rounds+1, int(float64(rounds)*float64(peakTime)/float64(max(took, 1))*1.2)))
+		if rounds > 4096 && took < peakTime/1000 {
+			return 0, errors.New("the device's clock does not advance")
+		}
+	}
+	best := 0.0
+	for range peakRuns {
+		took, err := once(rounds)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, float64(rounds)/took.Seconds())
+	}
+	return best, nil
+}
+
+// reset makes the timer ready for another run.
+func (t *timer) reset() error {
+	if err := t.cmd.Reset(); err != nil {
+		return err
+	}
+	return t.fence.Reset()
+}

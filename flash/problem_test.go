@@ -1,0 +1,83 @@
+package flash
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestNormalizeDefaults(t *testing.T) {
+	p, err := Problem{Batch: 2, Heads: 8, QueryLen: 33, HeadDim: 64}.Normalize()
+	require.NoError(t, err)
+	require.Equal(t, Problem{Batch: 2, Heads: 8, KeyHeads: 8, QueryLen: 33, KeyLen: 33, HeadDim: 64, ValueDim: 64, Scale: 0.125}, p)
+	again, err := p.Normalize()
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+}
+
+func TestNormalizeErrors(t *testing.T) {
+	good := Problem{Batch: 1, Heads: 4, QueryLen: 8, HeadDim: 16}
+	for _, c := range []struct {
+		argument string
+		change   func(*Problem)
+	}{
+		{"Problem.Batch", func(p *Problem) { p.Batch = 0 }},
+		{"Problem.Batch", func(p *Problem) { p.Batch = -1 }},
+		{"Problem.Heads", func(p *Problem) { p.Heads = 0 }},
+		{"Problem.KeyHeads", func(p *Problem) { p.KeyHeads = -2 }},
+		{"Problem.QueryLen", func(p *Problem) { p.QueryLen = 0 }},
+		{"Problem.KeyLen", func(p *Problem) { p.KeyLen = -8 }},
+		{"Problem.HeadDim", func(p *Problem) { p.HeadDim = 0 }},
+		{"Problem.HeadDim", func(p *Problem) { p.HeadDim = 257 }},
+		{"Problem.ValueDim", func(p *Problem) { p.ValueDim = 257 }},
+		{"Problem.Heads", func(p *Problem) { p.KeyHeads = 3 }},
+		{"Problem.DType", func(p *Problem) { p.DType = 7 }},
+		{"Problem.Causal", func(p *Problem) { p.Causal = 3 }},
+		{"Problem.Scale", func(p *Problem) { p.Scale = math.NaN() }},
+		{"Problem.Scale", func(p *Problem) { p.Scale = math.Inf(1) }},
+		{"Problem.Scale", func(p *Problem) { p.Scale = 1e300 }},
+		{"Problem.Scale", func(p *Problem) { p.Scale = 1e-300 }},
+		{"Problem", func(p *Problem) { p.Batch, p.Heads, p.QueryLen = 1<<20, 1<<20, 1<<20 }},
+		{"Problem", func(p *Problem) { p.KeyLen, p.Heads = 1<<29, 64 }},
+		{"Problem.QueryLen", func(p *Problem) { p.QueryLen = math.MaxInt64 }},
+	} {
+		p := good
+		c.change(&p)
+		_, err := p.Normalize()
+		var arg *ArgumentError
+		require.ErrorAs(t, err, &arg, "%+v", p)
+		require.ErrorIs(t, err, ErrArgument)
+		require.Equal(t, c.argument, arg.Argument)
+	}
+}
+
+// TestForwardFLOPs compares the count with a count pair by pair; the papers' convention is half for square causal problems.
+func TestForwardFLOPs(t *testing.T) {
+	require.Equal(t, 4.0*16*32*2048*2048*64, Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: 64}.ForwardFLOPs())
+	require.Equal(t, 2.0*16*32*2048*2048*64, Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: 64, Causal: CausalTopLeft}.ForwardFLOPs())
+	require.Equal(t, 2.0*3*3*(4+6), Problem{Batch: 1, Heads: 1, QueryLen: 3, HeadDim: 4, ValueDim: 6}.ForwardFLOPs())
+	rapid.Check(t, func(t *rapid.T) {
+		p := Problem{Batch: 1, Heads: 1, HeadDim: 1,
+			QueryLen: rapid.IntRange(1, 20).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 20).Draw(t, "nk"),
+			Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}
+		if p.Causal != CausalNone && p.QueryLen == p.KeyLen {
+			return
+		}
+		pairs := 0
+		for i := range p.QueryLen {
+			for j := range p.KeyLen {
+				if p.Causal == CausalNone || j <= i+p.causalShift() {
+					pairs++
+				}
+			}
+		}
+		if got := p.ForwardFLOPs(); got != 4*float64(pairs) {
+			t.Fatalf("%v: %v, want %v", p, got, 4*pairs)
+		}
+		if p.BackwardFLOPs() != 2.5*p.ForwardFLOPs() {
+			t.Fatal("backward")
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package flash
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar_forward.comp.
+type scalarForward struct{}
+
+func (scalarForward) name() string                   { return "scalar_forward" }
+func (scalarForward) implementation() Implementation { return Flash }
+func (scalarForward) tier() Tier                     { return TierScalar }
+
+func (scalarForward) unsupported(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
+
+// lacksScalar says what every scalar kernel needs of a device that this one lacks.
+func (c *capabilities) lacksScalar(t DType) string {
+	if v := c.facts.EffectiveVersion; v < vk.Version11 {
+		return fmt.Sprintf("the device offers Vulkan %v, and 1.1 is needed", v)
+	}
+	if n := c.facts.Limits.MaxPushConstants; n < forwardPushBytes {
+		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, forwardPushBytes)
+	}
+	if t != F32 {
+		return lacking("storageBuffer16BitAccess", c.enabled.Storage16, c.facts.Features.Storage16)
+	}
+	return ""
+}
+
+func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
+	tile, err := chooseScalarTile(&d.caps, p, t)
+	if err != nil {
+		return nil, err
+	}
+	blocks := uint64(ceilDiv(p.QueryLen, tile.BR))
+	g, err := gridFor(d, blocks*uint64(p.Batch)*uint64(p.Heads), p.ForwardFLOPs(), t)
+	if err != nil {
+		return nil, err
+	}
+	name := k.name()
+	if tile.Subgroup {
+		name += "_subgroup"
+	}
+	prog := &scalarProgram{dev: d, problem: *p, shape: tile, grid: g, module: name + "." + p.DType.suffix()}
+	// The usual case is dense tensors with lse.
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
+	_, err = prog.kernel(variant{aligned: aligned, lse: true})
+	return prog, err
+}
+
+// scalarProgram is scalar_forward fitted to a problem.
+type scalarProgram struct {
+	dev     *Device
+	problem Problem
+	shape   scalarTile
+	grid    grid
+	module  string
+	kernels [variants]atomic.Pointer[pipeline.Kernel]
+}
+
+func (s *scalarProgram) tile() string      { return s.shape.String() }
+func (s *scalarProgram) scratch() []uint64 { return nil }
+func (s *scalarProgram) dispatches() int   { return s.grid.dispatches() }
+
+// kernel gives the pipeline of a variant, built at the first call.
+func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
+	return s.dev.variant(&s.kernels[v.index()], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
+		p, t := &s.problem, &s.shape
+		sh := t.shared(p.HeadDim, p.ValueDim)
+		info := pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes}
+		if t.Subgroup {
+			info.SubgroupSize, info.FullSubgroups = s.dev.caps.facts.Subgroup.Size, true
+		}
+		return spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
+			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce), info
+	})
+}
+
+func (s *scalarProgram) record(r *recorder, f *operands) error {
+	k, err := s.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
+	if err != nil {
+		return err
+	}
+	r.push.forward(&s.problem, f)
+	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
+	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
+	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
+	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
+	r.access[4] = f.lseAccess()
+	return r.dispatch(k, r.access[:5], forwardBase, s.grid, "scalar_forward")
+}
+
+// lseAccess binds lse, or o in its place, untouched, when there is none.
+func (f *operands) lseAccess() pipeline.Access {
+	if !f.hasLSE {
+		return pipeline.Access{Binding: f.o.binding, Mode: pipeline.Unused}
+	}
+	return pipeline.Access{Binding: f.lse.binding, Mode: pipeline.Write}
+}
+
+// variant says which pipeline of a program the tensors at hand need.
+type variant struct{ aligned, lse bool }
+
+const variants = 4
+
+func (v variant) index() int { return boolInt(v.aligned) + 2*boolInt(v.lse) }
+
+// variant gives the kernel that p holds, building it at the first call. Concurrent first calls build it once.
+func (d *Device) variant(p *atomic.Pointer[pipeline.Kernel], module string, describe func() ([]vk.SpecConstant, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
+	if k := p.Load(); k != nil {
+		return k, nil
+	}
+	code, err := shaders.Module(module)
+	if err != nil {
+		return nil, err
+	}
+	constants, info := describe()
+	info.Name, info.Code, info.Spec = module, code, constants
+	k, err := d.ctx.Kernel(info)
+	if err != nil {
+		return nil, err
+	}
+	p.Store(k)
+	return k, nil
+}
+
+// spec numbers specialization constants from 0.
+func spec(values ...int) []vk.SpecConstant {
+	out := make([]vk.SpecConstant, len(values))
+	for i, v := range values {
+		out[i] = vk.SpecConstant{ID: uint32(i), Value: uint32(v)}
+	}
+	return out
+}

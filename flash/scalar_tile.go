@@ -1,0 +1,214 @@
+package flash
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// scalarTile is the shape of scalar_forward's work; shaders/scalar_forward.comp says what each number means. BR, BC, MR and
+// MC are chosen; the rest follows from what fits into shared memory.
+type scalarTile struct {
+	BR, BC int // queries of a workgroup, keys of a tile
+	MR, MC int // piece of the scores that one invocation owns
+
+	DK        int  // columns of K staged at a time
+	VC        int  // keys of V staged at a time
+	PC        int  // keys of P in shared memory at a time
+	QResident bool // Q is staged once, whole
+	VEarly    bool // V of the whole tile is staged with K
+	Subgroup  bool // rows are reduced by shuffles
+}
+
+func (t *scalarTile) tx() int      { return t.BC / t.MC }
+func (t *scalarTile) ty() int      { return t.BR / t.MR }
+func (t *scalarTile) threads() int { return t.tx() * t.ty() }
+
+func (t *scalarTile) String() string { return fmt.Sprintf("%dx%d", t.BR, t.BC) }
+
+// scalarShared is the layout of shared memory, in units of 16 bytes: where K, V and P begin, and the length. reduce is the
+// length in floats of the array for row reductions. The shader sizes its arrays with these numbers.
+type scalarShared struct {
+	kAt, vAt, pAt, length int
+	reduce                int
+}
+
+func (s scalarShared) bytes() int { return 16*s.length + 4*s.reduce }
+
+// shared lays shared memory out for head dimensions d and dv.
+func (t *scalarTile) shared(d, dv int) scalarShared {
+	dk4 := t.DK / 4
+	chunks := ceilDiv(d, t.DK)
+	q := t.BR * (dk4 | 1)
+	if t.QResident {
+		q = t.BR * (chunks*dk4 | 1)
+	}
+	k := t.BC * (dk4 | 1)
+	p := t.BR * (t.PC/4 | 1)
+	vRows := t.VC
+	if t.VEarly {
+		vRows = t.BC
+	}
+	v := vRows * t.tx() * ceilDiv(ceilDiv(dv, 4), t.tx())
+
+	s := scalarShared{kAt: q, reduce: 1}
+	switch {
+	case t.VEarly: // all four at once
+		s.vAt = q + k
+		s.pAt = s.vAt + v
+	case t.QResident: // V takes K's place
+		s.vAt = q
+		s.pAt = q + v
+	default: // V and P take the place of Q and K
+		s.vAt = 0
+		s.pAt = v
+	}
+	s.length = max(q+k, s.vAt+v, s.pAt+p)
+	if !t.Subgroup {
+		s.reduce = t.BR * t.tx()
+	}
+	return s
+}
+
+// registers estimates the fp32 registers that one invocation holds across the key loop and in the products.
+func (t *scalarTile) registers(dv int) int {
+	md := 4 * ceilDiv(ceilDiv(dv, 4), t.tx())
+	return t.MR*t.MC + t.MR*md + 4*t.MR + 3*t.MR
+}
+
+// check gives the rule that a tile breaks on a device, "" when it breaks none.
+func (t *scalarTile) check(d, dv int, elem uint64, l *vk.Limits) string {
+	unit := 4
+	if elem == 2 {
+		unit = 8
+	}
+	switch {
+	case t.MR < 1 || t.MC < 4 || t.MC%4 != 0:
+		return "mr must be at least 1 and mc a multiple of 4"
+	case t.BR < 1 || t.BR%t.MR != 0:
+		return fmt.Sprintf("br = %d must be a multiple of mr = %d", t.BR, t.MR)
+	case t.BC < 1 || t.BC%t.MC != 0:
+		return fmt.Sprintf("bc = %d must be a multiple of mc = %d", t.BC, t.MC)
+	case t.tx()%2 != 0:
+		return fmt.Sprintf("bc/mc = %d must be even", t.tx())
+	case t.DK < unit || t.DK%unit != 0:
+		return fmt.Sprintf("dk = %d must be a multiple of %d", t.DK, unit)
+	case t.PC < 1 || t.PC%(4*t.tx()) != 0 || t.BC%t.PC != 0:
+		return fmt.Sprintf("pc = %d must be a multiple of 4·bc/mc = %d that divides bc = %d", t.PC, 4*t.tx(), t.BC)
+	case t.VC < 4 || t.VC%4 != 0 || t.PC%t.VC != 0:
+		return fmt.Sprintf("vc = %d must be a multiple of 4 that divides pc = %d", t.VC, t.PC)
+	case t.VEarly && t.DK < d:
+		return fmt.Sprintf("v_early needs dk = %d to be at least the head dimension %d", t.DK, d)
+	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
+		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
+	}
+	if s := t.shared(d, dv); s.bytes() > int(l.MaxSharedMemory) {
+		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", s.bytes(), l.MaxSharedMemory)
+	}
+	return ""
+}
+
+// scalarShapes are the shapes tried, best first, by the number of queries there are and the larger of D and Dv: wide heads
+// spread a row of O over more invocations so that it stays in registers, few queries take fewer rows.
+var scalarShapes = []struct {
+	maxQueries, maxDim int
+	tile               scalarTile
+}{
+	{8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
+	{16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},
+	{32, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{1 << 31, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
+	{1 << 31, 64, scalarTile{BR: 64, BC: 32, MR: 8, MC: 4}},
+	{1 << 31, 128, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4}},
+	{1 << 31, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{1 << 31, 256, scalarTile{BR: 16, BC: 32, MR: 2, MC: 4}},
+	{1 << 31, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
+}
+
+// subgroupRows says whether rows can be reduced by shuffles among tx invocations: subgroups must be full, of one known size,
+// and hold whole rows.
+func (c *capabilities) subgroupRows(tx, threads int) bool {
+	s := &c.facts.Subgroup
+	size := int(s.Size)
+	return s.Compute && s.Ops&vk.SubgroupBasic != 0 && s.Ops&vk.SubgroupShuffle != 0 &&
+		c.enabled.ComputeFullSubgroups && s.FullSubgroups && c.enabled.SubgroupSizeControl && s.RequiredSizeCompute &&
+		bits.OnesCount(uint(tx)) == 1 && size%tx == 0 && threads%size == 0 &&
+		(s.MaxWorkgroupSubgroups == 0 || threads <= size*int(s.MaxWorkgroupSubgroups))
+}
+
+// chooseScalarTile takes the first shape that fits, with the staging that needs the fewest passes; overrides from t replace
+// single numbers.
+func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error) {
+	dim, why := max(p.HeadDim, p.ValueDim), ""
+	for _, s := range scalarShapes {
+		if p.QueryLen > s.maxQueries || dim > s.maxDim {
+			continue
+		}
+		tile := s.tile
+		tile.BR, tile.BC = t.get("br", tile.BR), t.get("bc", tile.BC)
+		tile.MR, tile.MC = t.get("mr", tile.MR), t.get("mc", tile.MC)
+		if why = tile.fit(c, p, t); why == "" {
+			return tile, nil
+		}
+		if len(t.given) > 0 {
+			break // the caller's numbers do not fit: say so rather than look for others that go with them
+		}
+	}
+	if len(t.given) > 0 {
+		return scalarTile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
+	}
+	return scalarTile{}, &declined{why}
+}
+
+// fit completes a tile whose shape is set. It gives the rule that cannot be kept, "" when all are.
+func (tile *scalarTile) fit(c *capabilities, p *Problem, t *tuning) string {
+	elem := uint64(p.DType.Size())
+	limits := &c.facts.Limits
+	if tile.MR < 1 || tile.MC < 1 || tile.BR < tile.MR || tile.BC < tile.MC {
+		return "br and bc must be at least mr and mc, and those at least 1"
+	}
+	whole := ceilDiv(p.HeadDim, 8) * 8
+	type staging struct {
+		dk, pc, vc int
+		resident   bool
+		early      bool
+	}
+	var tries []staging
+	tries = append(tries, staging{whole, tile.BC, tile.BC, true, true})
+	for _, resident := range []bool{true, false} {
+		for _, dk := range []int{whole, 128, 64, 32, 16, 8} {
+			if dk > whole || (!resident && dk > 64) || (resident && dk < 32 && dk < whole) {
+				continue
+			}
+			for pc := tile.BC; pc >= 4*tile.tx() && pc%(4*tile.tx()) == 0; pc /= 2 {
+				for vc := pc; vc >= min(8, pc) && vc%4 == 0; vc /= 2 {
+					tries = append(tries, staging{dk, pc, vc, resident, false})
+				}
+			}
+		}
+	}
+	why := "no staging fits"
+	for _, s := range tries {
+		tile.DK, tile.PC, tile.VC = t.get("dk", s.dk), t.get("pc", s.pc), t.get("vc", s.vc)
+		tile.QResident = t.get("q_resident", boolInt(s.resident)) != 0
+		tile.VEarly = t.get("v_early", boolInt(s.early)) != 0
+		tile.Subgroup = t.get("subgroup", boolInt(c.subgroupRows(tile.tx(), tile.threads()))) != 0
+		if tile.Subgroup && !c.subgroupRows(tile.tx(), tile.threads()) {
+			return "subgroup = 1 needs full subgroups of a required size, shuffles, and rows that fit into one"
+		}
+		if why = tile.check(p.HeadDim, p.ValueDim, elem, limits); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

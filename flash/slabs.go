@@ -1,0 +1,45 @@
+package flash
+
+import "math/bits"
+
+// slab is a part of the matrix of scores: rows [row0, row0+rows) of each of the heads [head0, head0+heads), counted over
+// batch and heads together. It is one buffer.
+type slab struct {
+	head0, heads int
+	row0, rows   int
+}
+
+// slabs cuts batch·heads matrices of rows rows of rowBytes bytes into buffers of at most most bytes: by heads where a whole
+// head fits, else by rows of one head. All buffers exist at once: standard attention stores all of its scores, and what it
+// costs in memory is the point of measuring it. The error names what one row needs when not even that fits.
+func cutSlabs(heads, rows int, rowBytes, most uint64) ([]slab, error) {
+	if rowBytes > most {
+		return nil, &MemoryError{Label: "workspace", Needed: rowBytes, Available: most, Rule: "what one binding can hold, for one row of scores"}
+	}
+	rowsEach := most / rowBytes
+	if n := rowsEach / uint64(rows); n >= 1 {
+		each := int(min(n, uint64(heads)))
+		count := ceilDiv(heads, each)
+		each = ceilDiv(heads, count) // even parts
+		var out []slab
+		for h := 0; h < heads; h += each {
+			out = append(out, slab{h, min(each, heads-h), 0, rows})
+		}
+		return out, nil
+	}
+	count := ceilDiv(rows, int(rowsEach))
+	each := ceilDiv(rows, count)
+	var out []slab
+	for h := range heads {
+		for r := 0; r < rows; r += each {
+			out = append(out, slab{h, 1, r, min(each, rows-r)})
+		}
+	}
+	return out, nil
+}
+
+// scoreBytes is the size of all slabs together, false when it does not fit 64 bits.
+func scoreBytes(heads, rows int, rowBytes uint64) (uint64, bool) {
+	hi, n := bits.Mul64(uint64(heads)*uint64(rows), rowBytes)
+	return n, hi == 0
+}
