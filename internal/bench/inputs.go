@@ -83,3 +83,41 @@ func (g normal) bytes(start uint64, n int) []byte {
 	wait.Wait()
 	return out
 }
+
+// inputs are the streams that q, k and v of one input set are filled with.
+type inputs struct {
+	dtype   ref.DType
+	q, k, v normal
+}
+
+func newInputs(c Case, seed uint64) *inputs {
+	dtype := ref.F32
+	switch c.DType {
+	case "float16":
+		dtype = ref.F16
+	case "bfloat16":
+		dtype = ref.BF16
+	}
+	return &inputs{dtype: dtype, q: newNormal(dtype, 3*seed+1), k: newNormal(dtype, 3*seed+2), v: newNormal(dtype, 3*seed+3)}
+}
+
+// head makes the problem of a single head that computes the given rows (all of
+// that head), which it renames to match. Rows of q that nobody asks for are
+// left zero.
+func (in *inputs) head(c Case, rows []ref.Row) (ref.Problem, []ref.Row) {
+	b, h := rows[0].B, rows[0].H
+	kv := uint64(b*c.Hkv + h/(c.H/c.Hkv))
+	p := ref.Problem{Q: ref.NewTensor(1, 1, c.Nq, c.D),
+		K: ref.Tensor{B: 1, H: 1, N: c.N, D: c.D, Data: in.k.floats(kv*uint64(c.N*c.D), c.N*c.D)},
+		V: ref.Tensor{B: 1, H: 1, N: c.N, D: c.Dv, Data: in.v.floats(kv*uint64(c.N*c.Dv), c.N*c.Dv)}}
+	if c.Causal {
+		p.Causal = ref.BottomRight
+	}
+	local := make([]ref.Row, 0, len(rows))
+	for _, r := range rows {
+		at := (uint64(b*c.H+h)*uint64(c.Nq) + uint64(r.I)) * uint64(c.D)
+		copy(p.Q.Row(0, 0, r.I), in.q.floats(at, c.D))
+		local = append(local, ref.Row{I: r.I})
+	}
+	return p, local
+}

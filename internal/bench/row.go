@@ -25,6 +25,8 @@ type Row struct {
 	Error  string // why there are no figures
 	Reason Reason // the kind of Error
 	Note   string // what the reader of the figures must know, such as "wall time"
+
+	samples []float64 // ms of every run
 }
 
 // Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.

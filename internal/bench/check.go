@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// inFullBelow is the number of multiply-adds up to which every row is checked:
+// about a quarter of a second of the reference on one core.
+const inFullBelow = 1 << 25
+
+// leastRows is the least number of rows checked of larger problems.
+const leastRows = 24
+
+// sampleRows chooses the rows of o to compare with the reference: all of a
+// small problem, else rows of several heads that are where kernels go wrong —
+// first, last, at tile edges — and some anywhere. Rows come grouped by head.
+func sampleRows(c Case, seed uint64) []ref.Row {
+	work := float64(c.B) * float64(c.H) * float64(c.Nq) * float64(c.N) * float64(c.D+c.Dv)
+	heads := c.B * c.H
+	var rows []ref.Row
+	if work <= inFullBelow {
+		for bh := range heads {
+			for i := range c.Nq {
+				rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
+			}
+		}
+		return rows
+	}
+	random := rand.New(rand.NewPCG(seed, uint64(heads)))
+	seen := map[int]bool{}
+	for len(seen) < heads && (len(rows) < leastRows || len(seen) < 4) {
+		bh := 0
+		switch len(seen) {
+		case 0:
+		case 1:
+			bh = heads - 1
+		default:
+			bh = random.IntN(heads)
+		}
+		if seen[bh] {
+			continue
+		}
+		seen[bh] = true
+		for _, i := range sampleQueries(c.Nq, random) {
+			rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
+		}
+	}
+	return rows
+}
+
+// sampleQueries chooses at most 8 positions of n: the ends, both sides of two
+// tile edges (tiles are multiples of 16), and two anywhere.
+func sampleQueries(n int, random *rand.Rand) []int {
+	tile := 16 << random.IntN(4)
+	edge := tile * (1 + random.IntN(max(n/tile, 1)))
+	last := n / tile * tile
+	var out []int
+	for _, i := range []int{0, n - 1, edge - 1, edge, last - 1, last, random.IntN(n), random.IntN(n)} {
+		if i >= 0 && i < n && !slices.Contains(out, i) {
+			out = append(out, i)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// checked is the outcome of a comparison with the reference.
+type checked struct {
+	maxErr float64 // max |o − reference|, NaN when o holds one
+	bound  float64 // what it may be; 0 for fp32, whose rule is a relative norm
+	rows   int
+	err    error // the rule that is broken
+}
+
+// check computes the sampled rows of one input set in float64 and compares o
+// and lse with them, by the rules of package ref: twice the error of attention
+// in the inputs' own dtype.
+func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row) (checked, error) {
+	var out, want, plain, outLSE, wantLSE, plainLSE []float64
+	for len(rows) > 0 {
+		if err := ctx.Err(); err != nil {
+			return checked{}, err
+		}
+		n := 1
+		for n < len(rows) && rows[n].B == rows[0].B && rows[n].H == rows[0].H {
+			n++
+		}
+		head := rows[:n]
+		rows = rows[n:]
+
+		got, gotLSE, err := readRows(ctx, o, lse, head)
+		if err != nil {
+			return checked{}, err
+		}
+		out, outLSE = append(out, got...), append(outLSE, gotLSE...)
+
+		p, local := in.head(c, head)
+		r, rLSE, err := ref.ForwardRows(p, local)
+		if err != nil {
+			return checked{}, err
+		}
+		y, yLSE, err := ref.PlainForwardRows(p, in.dtype, local)
+		if err != nil {
+			return checked{}, err
+		}
+		want, wantLSE = append(want, slices.Concat(r...)...), append(wantLSE, rLSE...)
+		plain, plainLSE = append(plain, slices.Concat(y...)...), append(plainLSE, yLSE...)
+	}
+	res := checked{rows: len(outLSE)}
+	for i := range out {
+		res.maxErr = max(res.maxErr, math.Abs(out[i]-want[i])) // max keeps a NaN
+	}
+	v := ref.CheckOutput(out, want, plain, in.dtype)
+	if in.dtype != ref.F32 {
+		res.bound = v.Bound
+	}
+	if !v.OK {
+		res.err = fmt.Errorf("output is wrong: %v of %d rows checked", v, res.rows)
+		return res, nil
+	}
+	if c.Impl != flash.Standard.String() {
+		plainLSE = nil // only standard attention rounds its scores
+	}
+	if v := ref.CheckLSE(outLSE, wantLSE, plainLSE, in.dtype); !v.OK {
+		res.err = fmt.Errorf("lse is wrong: %v of %d rows checked", v, res.rows)
+	}
+	return res, nil
+}
+
+// readRows copies rows of one head from the device: o one after the other, and lse.
+func readRows(ctx context.Context, o, lse *flash.Tensor, rows []ref.Row) (out, outLSE []float64, err error) {
+	dv := o.Shape()[3]
+	first, last := rows[0], rows[len(rows)-1]
+	span := last.I - first.I + 1
+	read := func(t *flash.Tensor, n int) ([]float32, error) {
+		s := t.Strides()
+		at := first.B*s[0] + first.H*s[1] + first.I*s[2]
+		view, err := t.View(uint64(at*t.DType().Size()), t.DType(), [4]int{1, 1, n, t.Shape()[3]}, [4]int{s[0], s[1], s[2], s[3]})
+		if err != nil {
+			return nil, err
+		}
+		values := make([]float32, n*t.Shape()[3])
+		return values, view.Download(ctx, values)
+	}
+	// One download for the rows' whole span: a head is small beside the staging of many copies.
+	oValues, err := read(o, span)
+	if err != nil {
+		return nil, nil, err
+	}
+	lseValues, err := read(lse, span)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		i := r.I - first.I
+		for _, v := range oValues[i*dv : (i+1)*dv] {
+			out = append(out, float64(v))
+		}
+		outLSE = append(outLSE, float64(lseValues[i]))
+	}
+	return out, outLSE, nil
+}

@@ -1,0 +1,357 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// How a row is measured.
+const (
+	warmUp     = 25 * time.Millisecond  // of device time before anything counts
+	leastTime  = 100 * time.Millisecond // of device time that counts
+	leastRuns  = 10
+	batchTime  = 20 * time.Millisecond // of runs in one submission
+	batchRuns  = 64                    // at most
+	wallRuns   = 10                    // at most, one submission each
+	wallBudget = 100 * time.Millisecond
+	inputSeed  = 20260101
+)
+
+// Inputs and outputs that fit a cache would be measured there; several sets
+// are then used in turn until together they no longer fit.
+const (
+	largestCache    = 128 << 20 // bytes; more than the last-level cache of any GPU that is known to us
+	largestCacheCPU = 32 << 20
+	mostSets        = 16
+)
+
+// Device is the Bench of a Vulkan device.
+type Device struct {
+	dev     *flash.Device
+	library string
+	name    string
+	driver  string
+	cpu     bool
+	peaks   Peaks
+	opts    []flash.PlanOption
+
+	// Limit bounds the time of a row: fewer runs than leastRuns are made where
+	// they would take longer. 0: no bound.
+	Limit time.Duration
+}
+
+// NewDevice measures on dev. opts narrow what every plan may choose, besides
+// the implementation.
+func NewDevice(dev *flash.Device, version string, peaks Peaks, opts ...flash.PlanOption) *Device {
+	info := dev.Info()
+	return &Device{dev: dev, library: "vkattn " + version, name: info.Name, driver: info.Driver, cpu: IsCPU(info),
+		peaks: peaks, opts: opts}
+}
+
+// IsCPU says whether the device is the host's processor.
+func IsCPU(info flash.DeviceInfo) bool { return info.Facts != nil && info.Facts.Type.String() == "cpu" }
+
+// Row returns an empty row of the device.
+func (d *Device) Row(c Case) Row {
+	return Row{Library: d.library, Case: c, Device: d.name, Driver: d.driver}
+}
+
+// Ceiling is the larger of the measured arithmetic peaks.
+func (d *Device) Ceiling() float64 { return 1e12 * max(d.peaks.MatrixTFLOPS, d.peaks.FP32TFLOPS) }
+
+// fail notes why a row has no figures.
+func (r *Row) fail(err error) {
+	r.Error, r.Reason = err.Error(), ReasonFailed
+	switch {
+	case outOfMemory(err):
+		r.Reason = ReasonMemory
+	case errors.Is(err, flash.ErrUnsupported):
+		r.Reason = ReasonUnsupported
+	}
+	r.Fwd, r.Bwd = Pass{}, Pass{}
+}
+
+// outOfMemory says whether an allocation was refused, or failed.
+func outOfMemory(err error) bool {
+	var refused *flash.MemoryError
+	return errors.As(err, &refused) || errors.Is(err, vk.ErrOutOfDeviceMemory) || errors.Is(err, vk.ErrOutOfHostMemory)
+}
+
+// tensorSet is one set of inputs with its output.
+type tensorSet struct {
+	q, k, v, o *flash.Tensor
+	in         *inputs
+}
+
+// deviceShape is the Shape of a Device.
+type deviceShape struct {
+	d       *Device
+	c       Case
+	problem flash.Problem
+	sets    []tensorSet
+}
+
+// Shape allocates and fills the input sets.
+func (d *Device) Shape(ctx context.Context, c Case) (Shape, error) {
+	problem, err := c.Problem()
+	if err != nil {
+		return nil, err
+	}
+	s := &deviceShape{d: d, c: c.Shape(), problem: problem}
+	for i := range d.setsFor(c) {
+		set, err := d.newSet(ctx, c, problem, uint64(inputSeed+i))
+		if err != nil {
+			if len(s.sets) > 0 && outOfMemory(err) {
+				break // fewer sets must do
+			}
+			s.Close()
+			return nil, fmt.Errorf("inputs and outputs: %w", err)
+		}
+		s.sets = append(s.sets, set)
+	}
+	return s, nil
+}
+
+// setsFor is the number of input sets whose rotation outgrows the cache.
+func (d *Device) setsFor(c Case) int {
+	q, k, v, o := c.elements()
+	bytes := (q + k + v + o) * elementSize(c.DType)
+	cache := int64(largestCache)
+	if d.cpu {
+		cache = largestCacheCPU
+	}
+	if bytes >= cache {
+		return 1
+	}
+	return int(min((cache+bytes-1)/bytes, mostSets))
+}
+
+func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, seed uint64) (set tensorSet, err error) {
+	set.in = newInputs(c, seed)
+	defer func() {
+		if err != nil {
+			set.close()
+		}
+	}()
+	for _, t := range []struct {
+		dst    **flash.Tensor
+		shape  [4]int
+		values *normal
+	}{{&set.q, p.QShape(), &set.in.q}, {&set.k, p.KShape(), &set.in.k}, {&set.v, p.VShape(), &set.in.v}, {&set.o, p.OShape(), nil}} {
+		if *t.dst, err = d.dev.NewTensor(p.DType, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
+			return set, err
+		}
+		if t.values == nil {
+			continue
+		}
+		if err = (*t.dst).UploadBytes(ctx, t.values.bytes(0, (*t.dst).Elements())); err != nil {
+			return set, err
+		}
+	}
+	return set, nil
+}
+
+func (s *tensorSet) close() {
+	for _, t := range []*flash.Tensor{s.q, s.k, s.v, s.o} {
+		if t != nil {
+			t.Close()
+		}
+	}
+}
+
+// Close frees the tensors.
+func (s *deviceShape) Close() error {
+	for i := range s.sets {
+		s.sets[i].close()
+	}
+	s.sets = nil
+	return nil
+}
+
+// Measure times an implementation on the shape.
+func (s *deviceShape) Measure(ctx context.Context, impl string, check bool) Row {
+	c := s.c
+	c.Impl = impl
+	row := s.d.Row(c)
+	if err := s.measure(ctx, &row, check); err != nil {
+		row.fail(err)
+	}
+	return row
+}
+
+func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool) (err error) {
+	impl, err := flash.ParseImplementation(row.Impl)
+	if err != nil {
+		return err
+	}
+	// Outputs of an earlier measurement must not pass for this one's.
+	for _, set := range s.sets {
+		if verify {
+			if err := poison(ctx, set.o); err != nil {
+				return err
+			}
+		}
+	}
+	before := s.d.dev.Usage().Current
+	s.d.dev.ResetPeak()
+	plan, err := s.d.dev.Plan(s.problem, append([]flash.PlanOption{flash.WithImplementation(impl)}, s.d.opts...)...)
+	if err != nil {
+		return err
+	}
+	defer plan.Close()
+	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
+
+	lse, err := s.d.dev.NewLSE(s.problem.Batch, s.problem.Heads, s.problem.QueryLen)
+	if err != nil {
+		return err
+	}
+	defer lse.Close()
+	var runs []*flash.Recording
+	defer func() {
+		for _, r := range runs {
+			r.Close()
+		}
+	}()
+	for i := range s.sets {
+		r, err := plan.NewRecording()
+		if err == nil {
+			runs = append(runs, r)
+			err = r.Forward(s.forward(i, lse))
+		}
+		if err != nil {
+			if i > 0 && outOfMemory(err) { // fewer sets must do
+				if len(runs) > i {
+					_ = runs[i].Close()
+					runs = runs[:i]
+				}
+				break
+			}
+			return err
+		}
+		if i == 0 { // the workspace of one pass is what a user pays
+			if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
+				return err
+			}
+			peak := float64(s.d.dev.Usage().Peak-before) / (1 << 20)
+			row.Fwd.PeakMiB = &peak
+		}
+	}
+	last, err := s.time(ctx, row, runs, s.forward(0, lse))
+	if err != nil {
+		return err
+	}
+	if !verify {
+		return nil
+	}
+	rows := sampleRows(s.c, inputSeed)
+	res, err := check(ctx, row.Case, s.sets[last].in, s.sets[last].o, lse, rows)
+	if err != nil {
+		return err
+	}
+	row.ErrRows, row.MaxErr = res.rows, &res.maxErr
+	if res.bound > 0 {
+		row.ErrMax = &res.bound
+	}
+	if res.err != nil {
+		row.Error, row.Reason = res.err.Error(), ReasonCheck
+		row.Fwd = Pass{}
+	}
+	return nil
+}
+
+func (s *deviceShape) forward(set int, lse *flash.Tensor) flash.Forward {
+	t := s.sets[set]
+	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse}
+}
+
+// poison fills a tensor with the all-ones pattern, a NaN in every dtype.
+func poison(ctx context.Context, t *flash.Tensor) error {
+	data := make([]byte, t.Bytes())
+	for i := range data {
+		data[i] = 0xff
+	}
+	return t.UploadBytes(ctx, data)
+}
+
+// time fills the figures of row. last is the recording whose output the lse
+// tensor now belongs to.
+func (s *deviceShape) time(ctx context.Context, row *Row, runs []*flash.Recording, single flash.Forward) (last int, err error) {
+	dev, started := s.d.dev, time.Now()
+	within := func(one time.Duration) bool { // whether another piece of work fits the row's limit
+		return s.d.Limit == 0 || time.Since(started)+one < s.d.Limit
+	}
+	// One run for the estimate: the pipelines are built by now.
+	res, err := dev.TimeRuns(ctx, runs, 1)
+	if err != nil {
+		return 0, err
+	}
+	one := res.Mean()
+	for spent := one; spent < warmUp && within(one); {
+		if res, err = dev.TimeRuns(ctx, runs, batch(one)); err != nil {
+			return 0, err
+		}
+		one = res.Mean()
+		spent += one * time.Duration(res.N)
+	}
+	var samples []float64
+	var spent time.Duration
+	for len(samples) == 0 || (spent < leastTime || len(samples) < leastRuns) && within(one) {
+		n := batch(one)
+		if s.d.Limit > 0 && len(samples) > 0 && !within(one*time.Duration(n)) {
+			n = 1
+		}
+		if res, err = dev.TimeRuns(ctx, runs, n); err != nil {
+			return 0, err
+		}
+		for _, t := range res.Runs {
+			spent += t
+			samples = append(samples, float64(t)/1e6)
+		}
+		last = (n - 1) % len(runs)
+	}
+	var wall []float64
+	for began := time.Now(); len(wall) < 3 || len(wall) < wallRuns && time.Since(began) < wallBudget; {
+		at := time.Now()
+		if err := runs[0].Forward(single); err != nil {
+			return 0, err
+		}
+		pending, err := runs[0].Submit()
+		if err != nil {
+			return 0, err
+		}
+		if err := pending.Wait(ctx); err != nil {
+			return 0, err
+		}
+		wall = append(wall, float64(time.Since(at))/1e6)
+		last = 0
+		if !within(one) {
+			break
+		}
+	}
+	if !res.OnDevice {
+		row.Note = "wall time: the device has no timestamps"
+	}
+	flops := s.problem.ForwardFLOPs()
+	f := &row.Fwd
+	f.Ms, f.P20, f.P80, f.WallMs, f.N = Median(samples), Quantile(samples, 0.2), Quantile(samples, 0.8), Median(wall), len(samples)
+	f.TFLOPS = flops / f.Ms / 1e9
+	row.samples = samples
+	if f.Ms <= 0 || math.IsNaN(f.Ms) {
+		return 0, fmt.Errorf("the device timed a run at %v ms", f.Ms)
+	}
+	return last, nil
+}
+
+// batch is the number of runs of one submission, given what one takes.
+func batch(one time.Duration) int {
+	if one <= 0 {
+		return batchRuns
+	}
+	return min(max(int(batchTime/one), 1), batchRuns)
+}

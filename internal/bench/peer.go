@@ -1,0 +1,258 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Peer is another program that measures the same cases on the same GPU: it is
+// started once, reads one JSON case a line from its standard input and answers
+// each with one JSON line. tools/torch_baseline.py --peer is one.
+//
+// Question: {"impl","dtype","B","H","Hkv","Nq","N","D","Dv","causal","passes"}.
+// Answer: a result row, that is the same keys and library, fwd_ms, fwd_tflops,
+// fwd_peak_MiB, or error. Before its first answer, and after its last, it may
+// write header lines: objects without "impl". Lines that are no objects are
+// passed on to Log.
+type Peer struct {
+	Timeout time.Duration // for one answer; 0 is two minutes
+
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	lines  chan string   // what it wrote; closed at the end of its output
+	ended  chan struct{} // closed with lines
+	errs   tail          // the end of what it complained
+	header []string
+	err    error // sticky: after it the peer is not asked again
+
+	wait    sync.Once
+	waitErr error
+}
+
+// StartPeer runs a command line of the system's shell.
+func StartPeer(command string) (*Peer, error) {
+	if strings.TrimSpace(command) == "" {
+		return nil, errors.New("peer command is empty: it must be a command line such as 'python3 tools/torch_baseline.py --peer'")
+	}
+	p := &Peer{cmd: shell(command), lines: make(chan string, 64), ended: make(chan struct{})}
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("peer: %w", err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("peer: %w", err)
+	}
+	p.cmd.Stderr = &p.errs
+	p.cmd.WaitDelay = 2 * time.Second
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("peer: cannot start: %w", err)
+	}
+	go p.read(stdout)
+	return p, nil
+}
+
+func (p *Peer) read(stdout io.Reader) {
+	in := bufio.NewReaderSize(stdout, 1<<16)
+	for {
+		line, err := in.ReadString('\n')
+		if line = strings.TrimSpace(line); line != "" {
+			p.lines <- line
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(p.lines)
+	close(p.ended)
+}
+
+// Header returns the header lines read so far.
+func (p *Peer) Header() []string { return p.header }
+
+type question struct {
+	Impl   string   `json:"impl"`
+	DType  string   `json:"dtype"`
+	B      int      `json:"B"`
+	H      int      `json:"H"`
+	Hkv    int      `json:"Hkv"`
+	Nq     int      `json:"Nq"`
+	N      int      `json:"N"`
+	D      int      `json:"D"`
+	Dv     int      `json:"Dv"`
+	Causal bool     `json:"causal"`
+	Passes []string `json:"passes"`
+}
+
+// Measure asks for one case and waits for the answer. What goes wrong is in
+// the row's Error; a peer that ended or fell silent is not asked again.
+func (p *Peer) Measure(ctx context.Context, c Case) Row {
+	row := Row{Library: "peer", Case: c}
+	fail := func(reason Reason, format string, a ...any) Row {
+		row.Error, row.Reason = fmt.Sprintf(format, a...), reason
+		return row
+	}
+	switch {
+	case c.Causal && c.Nq != c.N:
+		// PyTorch's is_causal is top-left; ours is bottom-right. They agree only for squares.
+		return fail(ReasonUnsupported, "the peer's causal mask differs where Nq ≠ N")
+	case c.Dv != c.D:
+		return fail(ReasonUnsupported, "the peer has no Dv ≠ D")
+	case p.err != nil:
+		return fail(ReasonFailed, "%v", p.err)
+	}
+	q := question{Impl: c.Impl, DType: c.DType, B: c.B, H: c.H, Hkv: c.Hkv, Nq: c.Nq, N: c.N, D: c.D, Dv: c.Dv,
+		Causal: c.Causal, Passes: []string{"fwd"}}
+	text, err := json.Marshal(q)
+	if err != nil {
+		return fail(ReasonFailed, "%v", err)
+	}
+	if _, err := p.stdin.Write(append(text, '\n')); err != nil {
+		p.err = p.exitError() // says more than the broken pipe
+		return fail(ReasonFailed, "%v", p.err)
+	}
+	timeout := p.Timeout
+	if timeout == 0 {
+		timeout = 2 * time.Minute
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			p.err = fmt.Errorf("peer: interrupted")
+			return fail(ReasonFailed, "%v", p.err)
+		case <-timer.C:
+			p.err = fmt.Errorf("peer: no answer within %v", timeout)
+			return fail(ReasonFailed, "%v", p.err)
+		case line, open := <-p.lines:
+			if !open {
+				p.err = p.exitError()
+				return fail(ReasonFailed, "%v", p.err)
+			}
+			answer, ok, err := p.parse(line)
+			switch {
+			case err != nil:
+				p.err = err
+				return fail(ReasonFailed, "%v", err)
+			case !ok:
+				continue
+			}
+			if answer.Shape() != c.Shape() || answer.Impl != c.Impl {
+				p.err = fmt.Errorf("peer: asked for %s, answered for %s", c, answer.Case)
+				return fail(ReasonFailed, "%v", p.err)
+			}
+			if answer.Error == "" && answer.Fwd.Ms == 0 {
+				answer.Error, answer.Reason = "peer: the answer has neither fwd_ms nor error", ReasonFailed
+			}
+			if strings.Contains(answer.Error, "OutOfMemory") || strings.Contains(answer.Error, "out of memory") {
+				answer.Reason = ReasonMemory
+			}
+			return answer
+		}
+	}
+}
+
+// parse reads one line of the peer: an answer (ok), or a header or chatter.
+func (p *Peer) parse(line string) (row Row, ok bool, err error) {
+	if !strings.HasPrefix(line, "{") {
+		return row, false, nil // libraries print; only objects are the protocol's
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(line), &keys); err != nil {
+		return row, false, fmt.Errorf("peer: wrote %q, which is not a JSON object: %w", clip(line, 80), err)
+	}
+	if _, isRow := keys["impl"]; !isRow {
+		p.header = append(p.header, line)
+		return row, false, nil
+	}
+	if err := json.Unmarshal([]byte(line), &row); err != nil {
+		return row, false, fmt.Errorf("peer: wrote a bad answer: %w", err)
+	}
+	return row, true, nil
+}
+
+// exitError says how the peer ended, with the last line that it complained with.
+func (p *Peer) exitError() error {
+	p.finish(500 * time.Millisecond)
+	text := "peer: ended before it answered"
+	if p.waitErr != nil {
+		text += " (" + p.waitErr.Error() + ")"
+	}
+	if said := p.errs.lastLine(); said != "" {
+		text += ": " + said
+	}
+	return errors.New(text)
+}
+
+// finish waits for the peer's end, and kills it when that takes longer than grace.
+func (p *Peer) finish(grace time.Duration) {
+	p.wait.Do(func() {
+		p.stdin.Close()
+		kill := time.AfterFunc(grace, func() { killTree(p.cmd) })
+		defer kill.Stop()
+		go func() { // unblock the reader
+			for range p.lines {
+			}
+		}()
+		<-p.ended
+		p.waitErr = p.cmd.Wait()
+	})
+}
+
+// Close ends the peer: its input is closed, and if it has not ended three
+// seconds later it is killed. The error says what went wrong with the peer, if
+// anything did.
+func (p *Peer) Close() error {
+	if p.err != nil { // it no longer keeps to the protocol
+		p.finish(0)
+		return p.err
+	}
+	p.finish(3 * time.Second)
+	if p.waitErr != nil {
+		return fmt.Errorf("peer: %w: %s", p.waitErr, p.errs.lastLine())
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, b...)
+	if extra := len(t.data) - 4096; extra > 0 {
+		t.data = append(t.data[:0], t.data[extra:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) lastLine() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := bytes.TrimSpace(t.data)
+	if i := bytes.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:]
+	}
+	return clip(string(bytes.TrimSpace(text)), 200)
+}
+
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,319 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+// Formats lists the names that Write takes.
+var Formats = []string{"table", "md", "csv", "jsonl", "gobench"}
+
+// CheckFormat says whether Write takes the format.
+func CheckFormat(format string) error {
+	if !slices.Contains(Formats, format) {
+		return fmt.Errorf("format %q: it must be one of %s", format, strings.Join(Formats, ", "))
+	}
+	return nil
+}
+
+// Write renders results. color is for "table" alone.
+func Write(w io.Writer, format string, r *Results, color bool) error {
+	switch format {
+	case "table":
+		return writeTable(w, r, color)
+	case "md":
+		return writeMarkdown(w, r)
+	case "csv":
+		return writeCSV(w, r)
+	case "jsonl":
+		return writeJSONL(w, r)
+	case "gobench":
+		return writeGobench(w, r)
+	}
+	return CheckFormat(format)
+}
+
+// HeaderLines describes the device and its ceilings.
+func HeaderLines(h bench.Header) []string {
+	var first, second []string
+	add := func(to *[]string, format string, a ...any) { *to = append(*to, fmt.Sprintf(format, a...)) }
+	add(&first, "%s", h.Device)
+	if h.Driver != "" {
+		add(&first, "%s", h.Driver)
+	}
+	if h.API != "" {
+		add(&first, "Vulkan %s", h.API)
+	}
+	if len(h.Tiers) > 0 {
+		add(&first, "tiers %s", strings.Join(h.Tiers, ", "))
+	}
+	add(&first, "vkattn %s", h.VKAttn)
+	p := h.Peaks
+	if p.MatrixTFLOPS > 0 {
+		add(&second, "matrix %s TFLOP/s", digits(p.MatrixTFLOPS))
+	}
+	if p.FP32TFLOPS > 0 {
+		add(&second, "fp32 %s TFLOP/s", digits(p.FP32TFLOPS))
+	}
+	if p.CopyGBps > 0 {
+		add(&second, "copy %s GB/s", digits(p.CopyGBps))
+	}
+	out := []string{strings.Join(first, " · ")}
+	if len(second) > 0 {
+		out = append(out, "measured peaks: "+strings.Join(second, " · "))
+	}
+	return out
+}
+
+func writeTable(w io.Writer, r *Results, color bool) error {
+	g := build(r)
+	var b strings.Builder
+	for _, line := range HeaderLines(r.Header) {
+		b.WriteString(line + "\n")
+	}
+	if len(g.shared) > 0 && len(g.cells) > 0 {
+		b.WriteString("all rows: " + strings.Join(g.shared, " · ") + "\n")
+	}
+	if len(g.cells) == 0 {
+		b.WriteString("\nno rows\n")
+	} else {
+		b.WriteString("\n" + renderGrid(g, color) + "\n")
+	}
+	legend(&b, g)
+	for _, s := range Summaries(r) {
+		b.WriteString(emphasis(s.String(), color) + "\n")
+	}
+	for _, n := range g.notes {
+		b.WriteString("! " + n + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// legend explains the columns that do not explain themselves.
+func legend(b *strings.Builder, g *grid) {
+	var parts []string
+	for _, c := range g.columns {
+		switch c.name {
+		case "±":
+			parts = append(parts, "±: half of 20th–80th percentile")
+		case "% peak":
+			parts = append(parts, "% peak: of the measured arithmetic peak")
+		case "peak MiB":
+			parts = append(parts, "peak MiB: beyond inputs and outputs")
+		case "max err":
+			parts = append(parts, "max err: against float64 over that many rows")
+		}
+	}
+	if len(parts) > 0 {
+		b.WriteString(strings.Join(parts, " · ") + "\n")
+	}
+}
+
+func emphasis(s string, color bool) string {
+	if color {
+		return text.Bold.Sprint(s)
+	}
+	return s
+}
+
+func renderGrid(g *grid, color bool) string {
+	t := table.NewWriter()
+	style := table.StyleLight
+	style.Options.DrawBorder = false
+	style.Options.SeparateColumns = false
+	style.Options.SeparateHeader = true
+	style.Format.Header = text.FormatDefault
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	t.SetStyle(style)
+	var header table.Row
+	var config []table.ColumnConfig
+	for i, c := range g.columns {
+		header = append(header, c.name)
+		align := text.AlignRight
+		if c.left {
+			align = text.AlignLeft
+		}
+		config = append(config, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align})
+	}
+	t.SetColumnConfigs(config)
+	t.AppendHeader(header)
+	for i, cells := range g.cells {
+		if i > 0 && g.groups[i] != g.groups[i-1] && len(g.cells) > g.groups[len(g.groups)-1]+1 {
+			t.AppendSeparator()
+		}
+		var row table.Row
+		for j, v := range cells {
+			row = append(row, paint(v, g.columns[j].name, g.peer[i], color))
+		}
+		t.AppendRow(row)
+	}
+	lines := strings.Split(t.Render(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func paint(v, column string, peer, color bool) string {
+	switch {
+	case !color || v == "":
+		return v
+	case v == "WRONG" || v == "FAILED":
+		return text.FgRed.Sprint(v)
+	case peer:
+		return text.Faint.Sprint(v)
+	case strings.HasPrefix(column, "× "):
+		if f, err := strconv.ParseFloat(v, 64); err == nil && f > 1 {
+			return text.FgGreen.Sprint(v)
+		}
+	}
+	return v
+}
+
+func writeMarkdown(w io.Writer, r *Results) error {
+	g := build(r)
+	var b strings.Builder
+	for _, line := range HeaderLines(r.Header) {
+		b.WriteString(line + "  \n")
+	}
+	if len(g.shared) > 0 && len(g.cells) > 0 {
+		b.WriteString("All rows: " + strings.Join(g.shared, " · ") + "  \n")
+	}
+	b.WriteString("\n|")
+	for _, c := range g.columns {
+		b.WriteString(" " + escape(c.name) + " |")
+	}
+	b.WriteString("\n|")
+	for _, c := range g.columns {
+		if c.left {
+			b.WriteString(" --- |")
+		} else {
+			b.WriteString(" ---: |")
+		}
+	}
+	b.WriteString("\n")
+	for _, cells := range g.cells {
+		b.WriteString("|")
+		for _, v := range cells {
+			b.WriteString(" " + escape(v) + " |")
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+	for _, s := range Summaries(r) {
+		b.WriteString("- " + escape(s.String()) + "\n")
+	}
+	for _, n := range g.notes {
+		b.WriteString("- " + escape(n) + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func escape(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+// writeCSV writes every column, named as in result files, and the ratios.
+func writeCSV(w io.Writer, r *Results) error {
+	out := csv.NewWriter(w)
+	x := newIndex(r)
+	header := []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "tier", "kernel", "device", "driver",
+		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "fwd_peak_MiB", "n", "max_err", "err_rows", "vs_standard"}
+	for _, impl := range x.impls {
+		header = append(header, "vs_"+impl)
+	}
+	if err := out.Write(append(header, "note", "error")); err != nil {
+		return err
+	}
+	rows, peer := ordered(r)
+	for i, row := range rows {
+		q := x.of(row)
+		if peer[i] {
+			q.standard = 0
+			clear(q.peers)
+		}
+		itoa := strconv.Itoa
+		line := []string{row.Library, row.Impl, row.DType, itoa(row.B), itoa(row.H), itoa(row.Hkv), itoa(row.Nq), itoa(row.N), itoa(row.D), itoa(row.Dv),
+			strconv.FormatBool(row.Causal), row.Tier, row.Kernel, row.Device, row.Driver,
+			number(row.Fwd.Ms), number(row.Fwd.P20), number(row.Fwd.P80), number(row.Fwd.WallMs), number(row.Fwd.TFLOPS), optional(row.Fwd.PeakMiB),
+			number(float64(row.Fwd.N)), optional(row.MaxErr), number(float64(row.ErrRows)), number(q.standard)}
+		for _, v := range q.peers {
+			line = append(line, number(v))
+		}
+		if err := out.Write(append(line, row.Note, row.Error)); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// number is empty for 0, which stands for "not measured".
+func number(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*v, 'g', 6, 64)
+}
+
+// writeJSONL writes what a result file holds.
+func writeJSONL(w io.Writer, r *Results) error {
+	out := bench.NewWriter(w)
+	if err := out.Header(r.Header); err != nil {
+		return err
+	}
+	rows, _ := ordered(r)
+	for _, row := range rows {
+		if err := out.Row(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeGobench writes the Go benchmark format, which benchstat compares: a line
+// for every round. Rows without figures are left out.
+func writeGobench(w io.Writer, r *Results) error {
+	var b strings.Builder
+	h := r.Header
+	if goos, goarch, ok := strings.Cut(h.Host, "/"); ok {
+		fmt.Fprintf(&b, "goos: %s\ngoarch: %s\n", goos, goarch)
+	}
+	fmt.Fprintf(&b, "pkg: github.com/vkattn/vkattn\ndevice: %s\ndriver: %s\n", h.Device, h.Driver)
+	rows, _ := ordered(r)
+	for _, row := range rows {
+		if row.Fwd.Ms <= 0 {
+			continue
+		}
+		name := fmt.Sprintf("BenchmarkForward/impl=%s/dtype=%s/B=%d/H=%d/Hkv=%d/Nq=%d/N=%d/D=%d/Dv=%d/causal=%t",
+			row.Impl, row.DType, row.B, row.H, row.Hkv, row.Nq, row.N, row.D, row.Dv, row.Causal)
+		rounds := row.Fwd.Rounds
+		if len(rounds) == 0 {
+			rounds = []float64{row.Fwd.Ms}
+		}
+		for _, ms := range rounds {
+			fmt.Fprintf(&b, "%s %d %.0f ns/op %.6g TFLOP/s", name, max(row.Fwd.N/len(rounds), 1), ms*1e6, row.Fwd.TFLOPS*row.Fwd.Ms/ms)
+			if row.Fwd.PeakMiB != nil {
+				fmt.Fprintf(&b, " %.6g peak-MiB", *row.Fwd.PeakMiB)
+			}
+			b.WriteString("\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,157 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+func ptr(v float64) *float64 { return &v }
+
+func row(library, impl string, n int, causal bool, ms float64) bench.Row {
+	c := bench.Case{Impl: impl, DType: "float16", B: 2, H: 8, Hkv: 8, Nq: n, N: n, D: 64, Dv: 64, Causal: causal}
+	r := bench.Row{Library: library, Case: c, Fwd: bench.Pass{Ms: ms, P20: ms * 0.98, P80: ms * 1.02, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 50}}
+	if strings.HasPrefix(library, "vkattn") {
+		r.Tier, r.Kernel, r.MaxErr, r.ErrRows, r.Fwd.PeakMiB = "scalar", "scalar_forward 64x32", ptr(2e-4), 24, ptr(0.5)
+	}
+	return r
+}
+
+func sample() *Results {
+	failed := row("vkattn 1", "standard", 1024, false, 0)
+	failed.Fwd, failed.Error, failed.Reason = bench.Pass{}, "needs 17 GB, has 8 GB", bench.ReasonMemory
+	return &Results{
+		Header: bench.Header{VKAttn: "1", Device: "Some GPU", Driver: "driver 2", Host: "linux/amd64", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 900}},
+		Rows: []bench.Row{
+			row("vkattn 1", "standard", 512, false, 4), row("vkattn 1", "flash2", 512, false, 2),
+			failed, row("vkattn 1", "flash2", 1024, false, 8),
+		},
+		Peers: []bench.Row{
+			row("torch 2", "fa2", 512, false, 1), row("torch 2", "fa2", 1024, false, 16),
+			row("torch 2", "cudnn", 512, false, 0.5), row("torch 2", "fa2", 4096, false, 100),
+		},
+		PeerImpls: []string{"fa2"},
+	}
+}
+
+func TestSummaries(t *testing.T) {
+	got := Summaries(sample())
+	require.Len(t, got, 3)
+	require.Equal(t, "flash2", got[0].Impl)
+	require.Equal(t, "standard", got[0].Against)
+	require.InDelta(t, 2, got[0].Mean, 1e-9)
+	require.Equal(t, "fa2 (torch 2)", got[1].Against)
+	require.InDelta(t, 1, got[1].Mean, 1e-9, "0.5 and 2")
+	require.Equal(t, 2, got[1].N)
+	require.InDelta(t, 0.5, got[1].Worst, 1e-9)
+	require.Equal(t, 512, got[1].WorstCase.N)
+	require.Contains(t, got[1].String(), "flash2 is 1.00 × the speed of fa2 (torch 2) (geometric mean of 2 shapes; from 0.50 × at float16 B2 H8 N512 D64")
+	require.Equal(t, "standard", got[2].Impl, "standard against the peer")
+}
+
+func TestRepeatedPeerRowsCountWithTheirMedian(t *testing.T) {
+	r := sample()
+	r.Peers = append(r.Peers, row("torch 2", "fa2", 512, false, 3), row("torch 2", "fa2", 512, false, 5))
+	x := newIndex(r)
+	require.InDelta(t, 1.5, x.of(r.Rows[1]).peers[0], 1e-9)
+}
+
+func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
+	r := sample()
+	r.Peers = []bench.Row{row("vkattn 0", "flash2", 512, false, 3), row("vkattn 0", "standard", 512, false, 4)}
+	got := Summaries(r)
+	require.Equal(t, "the earlier run (vkattn 0)", got[1].Against)
+	require.InDelta(t, 1.5, got[1].Mean, 1e-9)
+	require.Equal(t, 1, got[1].N)
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "table", sample(), false))
+	text := out.String()
+	lines := strings.Split(text, "\n")
+	require.Equal(t, "Some GPU · driver 2 · vkattn 1", lines[0])
+	require.Equal(t, "measured peaks: matrix 100.0 TFLOP/s · fp32 10.00 TFLOP/s · copy 900.0 GB/s", lines[1])
+	require.Equal(t, "all rows: float16 · head dim 64 · batch 2 · 8 heads · not causal", lines[2])
+	require.Contains(t, text, "no memory")
+	require.Contains(t, text, "! standard float16 B2 H8 N1024 D64: needs 17 GB, has 8 GB")
+	require.Contains(t, text, "torch 2", "the peer's rows stand beside ours")
+	require.NotContains(t, text, "4096", "a peer's shape that we did not measure is left out")
+	require.NotContains(t, text, "cudnn", "so is an implementation that nobody asked for")
+	require.Regexp(t, `512 +flash2 +scalar_forward 64x32 +2\.000 +2% +\S+ +\S+ +0\.5 +2\.0e-04 +24 +2\.00 +0\.50`, text)
+
+	out.Reset()
+	require.NoError(t, Write(&out, "table", &Results{Header: bench.Header{Device: "D", VKAttn: "1"}}, false))
+	require.Contains(t, out.String(), "no rows")
+}
+
+func TestMarkdown(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "md", sample(), false))
+	var widths []int
+	for _, line := range strings.Split(out.String(), "\n") {
+		if strings.HasPrefix(line, "|") {
+			widths = append(widths, strings.Count(line, "|"))
+		}
+	}
+	require.Len(t, widths, 2+4+2)
+	for _, n := range widths {
+		require.Equal(t, widths[0], n, "every line has the same columns")
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "csv", sample(), false))
+	lines, err := csv.NewReader(&out).ReadAll() // refuses lines of unequal length
+	require.NoError(t, err)
+	require.Len(t, lines, 1+6)
+	at := func(line int, name string) string {
+		for i, h := range lines[0] {
+			if h == name {
+				return lines[line][i]
+			}
+		}
+		t.Fatalf("no column %s", name)
+		return ""
+	}
+	require.Equal(t, "2", at(2, "fwd_ms"))
+	require.Equal(t, "0.5", at(2, "vs_fa2"))
+	require.Equal(t, "2", at(2, "vs_standard"))
+	require.Equal(t, "", at(4, "fwd_ms"))
+	require.Equal(t, "needs 17 GB, has 8 GB", at(4, "error"))
+}
+
+func TestJSONLReadsBack(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "jsonl", sample(), false))
+	f, err := bench.Read("x", &out)
+	require.NoError(t, err)
+	require.Len(t, f.Headers, 1)
+	require.Len(t, f.Rows, 6)
+}
+
+func TestGobench(t *testing.T) {
+	r := sample()
+	r.Rows[1].Fwd.Rounds = []float64{1.9, 2, 2.1}
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "gobench", r, false))
+	require.Contains(t, out.String(), "goos: linux\ngoarch: amd64\npkg: github.com/vkattn/vkattn\ndevice: Some GPU\n")
+	require.Equal(t, 3, strings.Count(out.String(), "BenchmarkForward/impl=flash2/dtype=float16/B=2/H=8/Hkv=8/Nq=512/N=512/D=64/Dv=64/causal=false 16 "))
+	require.Contains(t, out.String(), " 1900000 ns/op ")
+	require.Equal(t, 3+1+1+2, strings.Count(out.String(), "Benchmark"), "rows without figures are left out")
+}
+
+func TestUnknownFormat(t *testing.T) {
+	require.ErrorContains(t, Write(&bytes.Buffer{}, "xml", sample(), false), `format "xml": it must be one of table, md, csv, jsonl, gobench`)
+}
+
+func TestDigits(t *testing.T) {
+	for v, want := range map[float64]string{0: "", 1234.5: "1234", 123.45: "123.5", 12.345: "12.35", 1.2345: "1.234", 0.01234: "0.0123", 0.00001234: "1.2e-05"} {
+		require.Equal(t, want, digits(v))
+	}
+}
