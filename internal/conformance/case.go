@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// Case is a problem with its inputs and what is right.
+type Case struct {
+	Name    string
+	Problem flash.Problem
+	Layouts Layouts
+	Core    bool           // run where time is short: Options.Quick, matrix tiers on a CPU
+	Tight   bool           // all outputs are tiny: the bounds' absolute slack shrinks with them
+	NoLSE   bool           // lse is not asked for
+	Sample  int            // compare only so many rows, chosen at random; 0 means all
+	Tuning  map[string]int // forced besides the target's
+
+	fill    func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
+	seed    uint64
+	vector  *ref.Vector                 // inputs from a golden file, and o and lse
+	load    func() (*ref.Vector, error) // reads it
+	refuse  string                      // why no target can run it
+	once    sync.Once
+	inputs  ref.Problem
+	rows    []ref.Row // compared
+	o, lse  []float64 // of these rows
+	plainO  []float64
+	plainL  []float64
+	prepErr error
+}
+
+// prepare computes inputs and answers, once.
+func (c *Case) prepare() error {
+	c.once.Do(func() { c.prepErr = c.compute() })
+	return c.prepErr
+}
+
+// release drops what prepare computed.
+func (c *Case) release() {
+	c.inputs, c.rows, c.vector = ref.Problem{}, nil, nil
+	c.o, c.lse, c.plainO, c.plainL = nil, nil, nil, nil
+}
+
+func (c *Case) compute() error {
+	p, err := c.Problem.Normalize()
+	if err != nil {
+		return err
+	}
+	t := refType(p.DType)
+	random := rand.New(rand.NewPCG(c.seed, hash(c.Name)))
+	if c.load != nil {
+		if c.vector, err = c.load(); err != nil {
+			return err
+		}
+		c.inputs = c.vector.Problem
+	} else {
+		c.inputs = ref.Problem{
+			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal)},
+			Q:       tensor(p.QShape()), K: tensor(p.KShape()), V: tensor(p.VShape()),
+		}
+		fill := c.fill
+		if fill == nil {
+			fill = normal
+		}
+		fill(random, c.inputs.Q, c.inputs.K, c.inputs.V)
+		for _, x := range []ref.Tensor{c.inputs.Q, c.inputs.K, c.inputs.V} {
+			t.RoundAll(x.Data)
+		}
+	}
+	c.rows = ref.AllRows(c.inputs.Q)
+	if c.Sample > 0 && c.Sample < len(c.rows) {
+		all := c.rows
+		c.rows = []ref.Row{all[0], all[len(all)-1]}
+		for range c.Sample - 2 {
+			c.rows = append(c.rows, all[random.IntN(len(all))])
+		}
+	}
+	if c.o, c.lse, err = flatten(ref.ForwardRows(c.inputs, c.rows)); err != nil {
+		return err
+	}
+	if c.plainO, c.plainL, err = flatten(ref.PlainForwardRows(c.inputs, t, c.rows)); err != nil {
+		return err
+	}
+	if c.vector != nil { // what the file says is what is right
+		c.o, c.lse = widen(c.vector.Answers["o"]), widen(c.vector.Answers["lse"])
+	}
+	return nil
+}
+
+// pick takes the compared rows of d elements out of a whole output.
+func (c *Case) pick(values []float32, d int) []float64 {
+	q := c.inputs.Q
+	out := make([]float64, 0, len(c.rows)*d)
+	for _, r := range c.rows {
+		at := ((r.B*q.H+r.H)*q.N + r.I) * d
+		out = append(out, widen(values[at:at+d])...)
+	}
+	return out
+}
+
+func flatten(o [][]float64, lse []float64, err error) ([]float64, []float64, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	flat := make([]float64, 0, len(o)*len(o[0]))
+	for _, row := range o {
+		flat = append(flat, row...)
+	}
+	return flat, lse, nil
+}
+
+func widen(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for i, x := range x {
+		out[i] = float64(x)
+	}
+	return out
+}
+
+func tensor(shape [4]int) ref.Tensor { return ref.NewTensor(shape[0], shape[1], shape[2], shape[3]) }
+
+func refCausal(c flash.Causal) ref.Causal {
+	switch c {
+	case flash.CausalBottomRight:
+		return ref.BottomRight
+	case flash.CausalTopLeft:
+		return ref.TopLeft
+	}
+	return ref.NotCausal
+}
+
+// normal fills with normally distributed numbers.
+func normal(r *rand.Rand, q, k, v ref.Tensor) { scaled(1, 1, 1)(r, q, k, v) }
+
+// scaled is normal with standard deviations for q, k and v.
+func scaled(sq, sk, sv float64) func(*rand.Rand, ref.Tensor, ref.Tensor, ref.Tensor) {
+	return func(r *rand.Rand, q, k, v ref.Tensor) {
+		for i, t := range []ref.Tensor{q, k, v} {
+			s := [3]float64{sq, sk, sv}[i]
+			for i := range t.Data {
+				t.Data[i] = float32(s * r.NormFloat64())
+			}
+		}
+	}
+}
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return h.Sum64()
+}
+
+// check judges the outputs of a run: o and lse as decoded, every element of them.
+func (c *Case) check(target Target, o, lse []float32, r *Result) {
+	dv := c.inputs.V.D
+	t := refType(c.Problem.DType)
+	got := c.pick(o, dv)
+	judge := ref.CheckOutput
+	if c.Tight {
+		judge = ref.CheckTight
+	}
+	verdict := judge(got, c.o, c.plainO, t)
+	r.MaxErr, r.Bound = verdict.Err, verdict.Bound
+	if !verdict.OK {
+		r.fail("o: %v%s", verdict, c.where(verdict.At, dv))
+	}
+	for n := range c.rows {
+		if !math.IsInf(c.lse[n], -1) {
+			continue
+		}
+		for _, x := range got[n*dv : (n+1)*dv] {
+			if x != 0 {
+				r.fail("o: %v in row %+v, which has nothing to attend to: want 0", x, c.rows[n])
+				break
+			}
+		}
+	}
+	// Elements that are not compared must at least be numbers.
+	for i, x := range o {
+		if x != x {
+			r.fail("o: NaN at element %d", i)
+			break
+		}
+	}
+	if lse == nil {
+		return
+	}
+	plain := c.plainL
+	if target.Implementation == flash.Flash {
+		plain = nil // its scores are never rounded
+	}
+	v := ref.CheckLSE(c.pick(lse, 1), c.lse, plain, t)
+	r.LSEErr, r.LSEBound = v.Err, v.Bound
+	if !v.OK {
+		r.fail("lse: %v%s", v, c.where(v.At, 1))
+	}
+}
+
+// where names the row of a compared element.
+func (c *Case) where(at, d int) string {
+	if at < 0 || at/d >= len(c.rows) {
+		return ""
+	}
+	row := c.rows[at/d]
+	return fmt.Sprintf(" (batch %d, head %d, row %d, dimension %d)", row.B, row.H, row.I, at%d)
+}

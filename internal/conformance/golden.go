@@ -1,0 +1,76 @@
+package conformance
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// builtIn is a part of testdata/vectors, small enough to carry along in the command.
+//
+//go:embed vectors/*.safetensors
+var builtIn embed.FS
+
+// golden adds a case for each golden vector: its inputs, and its o and lse instead of the oracle's.
+func golden(s *suite, from fs.FS) error {
+	if from == nil {
+		var err error
+		if from, err = fs.Sub(builtIn, "vectors"); err != nil {
+			return err
+		}
+	}
+	files, err := fs.Glob(from, "*.safetensors")
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("conformance: no golden vectors in the folder given")
+	}
+	for _, file := range files {
+		load := func() (*ref.Vector, error) {
+			data, err := fs.ReadFile(from, file)
+			if err != nil {
+				return nil, err
+			}
+			return ref.ParseVector(data)
+		}
+		v, err := load()
+		if err != nil {
+			return fmt.Errorf("conformance: golden vector %s: %w", file, err)
+		}
+		c := &Case{Name: "golden/" + strings.TrimSuffix(path.Base(file), ".safetensors"), load: load}
+		c.Problem, c.refuse = problemOf(v)
+		c.Core = max(c.Problem.HeadDim, c.Problem.ValueDim) <= lightDim
+		s.add(c)
+	}
+	return nil
+}
+
+// problemOf translates; refuse names an option that flash.Problem does not have.
+func problemOf(v *ref.Vector) (p flash.Problem, refuse string) {
+	in := v.Problem
+	p = flash.Problem{
+		Batch: in.Q.B, Heads: in.Q.H, KeyHeads: in.K.H, QueryLen: in.Q.N, KeyLen: in.K.N,
+		HeadDim: in.Q.D, ValueDim: in.V.D, Scale: in.Scale,
+	}
+	p.DType = map[ref.DType]flash.DType{ref.F32: flash.F32, ref.F16: flash.F16, ref.BF16: flash.BF16}[v.DType]
+	p.Causal = map[ref.Causal]flash.Causal{
+		ref.NotCausal: flash.CausalNone, ref.BottomRight: flash.CausalBottomRight, ref.TopLeft: flash.CausalTopLeft}[in.Causal]
+	for _, option := range []struct {
+		name string
+		used bool
+	}{
+		{"softcap", in.Softcap != 0}, {"window", in.Window != nil}, {"ALiBi", in.Slopes != nil}, {"bias", in.Bias != nil},
+		{"mask", in.Mask != nil}, {"block mask", in.Blocks != nil}, {"sinks", in.Sinks != nil}, {"dropout", in.Dropout != nil},
+	} {
+		if option.used {
+			return p, "the library does not have this option yet: " + option.name
+		}
+	}
+	return p, ""
+}

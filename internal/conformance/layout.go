@@ -1,0 +1,99 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Layout says where a tensor's elements lie in its buffer.
+type Layout int
+
+const (
+	Dense     Layout = iota // batch, heads, rows; starts on 256 bytes
+	Odd                     // rows 3 elements further apart than they must be, heads too; starts on an odd element
+	Wide                    // rows on multiples of 16 bytes with a gap between them: still readable 16 bytes at a time
+	BNHD                    // batch, rows, heads; dense
+	OddBNHD                 // batch, rows, heads; gaps and an odd first element
+	layoutEnd               // how many there are
+)
+
+// String names the layout.
+func (l Layout) String() string {
+	if l < 0 || l >= layoutEnd {
+		return fmt.Sprintf("Layout(%d)", int(l))
+	}
+	return [...]string{"dense", "odd", "wide", "bnhd", "odd-bnhd"}[l]
+}
+
+// Layouts are those of the four tensors; lse is always dense, on an odd element unless o is Dense.
+type Layouts struct{ Q, K, V, O Layout }
+
+// all gives every tensor the same layout.
+func all(l Layout) Layouts { return Layouts{l, l, l, l} }
+
+// String names the layouts, once if they are the same.
+func (l Layouts) String() string {
+	if l == all(l.Q) {
+		return l.Q.String()
+	}
+	return fmt.Sprintf("%v-%v-%v-%v", l.Q, l.K, l.V, l.O)
+}
+
+// guardBytes stand before and after every tensor.
+const guardBytes = 512
+
+// placement is a tensor's place in its buffer, in elements.
+type placement struct {
+	dtype   flash.DType
+	shape   [4]int
+	strides [4]int
+	offset  int // of the first element
+	total   int // of the buffer
+}
+
+func place(l Layout, dtype flash.DType, shape [4]int) placement {
+	p := placement{dtype: dtype, shape: shape}
+	h, n, d := shape[1], shape[2], shape[3]
+	size := dtype.Size()
+	guard := guardBytes / size
+	p.offset = guard
+	switch l {
+	case Odd:
+		row := d + 3
+		p.strides = [4]int{h*(n*row+1) + 5, n*row + 1, row, 1}
+		p.offset += 3
+	case Wide:
+		per := 16 / size // elements in 16 bytes
+		row := (d+per-1)/per*per + per
+		p.strides = [4]int{h * (n + 1) * row, (n + 1) * row, row, 1}
+	case BNHD:
+		p.strides = [4]int{n * h * d, d, h * d, 1}
+	case OddBNHD:
+		row := h*(d+1) + 2
+		p.strides = [4]int{n*row + 7, d + 1, row, 1}
+		p.offset++
+	default:
+		p.strides = [4]int{h * n * d, n * d, d, 1}
+	}
+	last := p.offset
+	for i, s := range p.strides {
+		last += s * (shape[i] - 1)
+	}
+	p.total = (last + 1 + guard + 7) / 8 * 8
+	return p
+}
+
+// rows calls f with the element index in the buffer of every row's start, in the order b, h, n.
+func (p placement) rows(f func(at int)) {
+	for b := range p.shape[0] {
+		for h := range p.shape[1] {
+			for n := range p.shape[2] {
+				f(p.offset + b*p.strides[0] + h*p.strides[1] + n*p.strides[2])
+			}
+		}
+	}
+}
+
+// elements is the number of elements of the tensor.
+func (p placement) elements() int { return p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3] }

@@ -1,0 +1,225 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// numerics holds scales and logits that strain the softmax.
+func numerics(s *suite) {
+	for i, scale := range []float64{-1, 0.3, 1e-4, 5, -7} {
+		dtype := dtypes[i%len(dtypes)]
+		s.add(&Case{Name: name(dtype, "numeric/scale%v", scale), Problem: flash.Problem{
+			Batch: 1, Heads: 2, QueryLen: 48, KeyLen: 70, HeadDim: 32, DType: dtype, Scale: scale, Causal: causals[i%3]}})
+	}
+	for _, dtype := range dtypes {
+		huge := flash.Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 150, HeadDim: 32, DType: dtype}
+		s.add(&Case{Name: name(dtype, "numeric/huge-logits"), Problem: huge, Core: true, fill: scaled(30, 30, 1)})
+		s.add(&Case{Name: name(dtype, "numeric/all-far-below-zero"), Problem: huge, fill: opposed(-1)})
+		s.add(&Case{Name: name(dtype, "numeric/all-far-above-zero"), Problem: huge, fill: opposed(1)})
+		s.add(&Case{Name: name(dtype, "numeric/all-equal"), Problem: huge, fill: scaled(0, 1, 1)})
+		s.add(&Case{Name: name(dtype, "numeric/no-lse"), Problem: huge, NoLSE: true})
+	}
+}
+
+// opposed makes every score about sign · 724, where exp is infinite or 0: a running maximum that starts
+// at 0 instead of −∞, or a mask that is only a large negative number, shows here. Inputs are multiples
+// of 1/16, so that every order of summing q·k gives the same number.
+func opposed(sign float32) func(*rand.Rand, ref.Tensor, ref.Tensor, ref.Tensor) {
+	const level = 64
+	return func(r *rand.Rand, q, k, v ref.Tensor) {
+		normal(r, q, k, v)
+		for _, t := range []ref.Tensor{q, k} {
+			for i, x := range t.Data {
+				t.Data[i] = float32(math.Round(float64(16*x)) / 16)
+			}
+		}
+		for b := range q.B {
+			for h := range q.H {
+				for i := range q.N {
+					q.Row(b, h, i)[0] = level
+				}
+			}
+			for h := range k.H {
+				for j := range k.N {
+					k.Row(b, h, j)[0] = sign * level
+				}
+			}
+		}
+	}
+}
+
+// Scores in these cases are given in log2, where the rescaling threshold of the softmax is 8: with
+// scale = ln 2, q = (1, 1, 0, …) and k = (whole, fraction, 0, …) a key's score in log2 is whole +
+// fraction, exactly so in every dtype up to the rounding of the fraction.
+
+// thresholds holds the cases around the threshold by which rows are rescaled: P may reach 2^8 above a
+// row's reference maximum before it moves.
+func thresholds(s *suite) {
+	for _, growth := range []float64{7.9, 8, 8.1} {
+		for _, every := range []int{16, 32, 64, 128} { // keys, since tiles differ in size
+			for _, dtype := range dtypes {
+				if dtype != flash.F16 && every != 32 {
+					continue
+				}
+				s.add(&Case{Name: name(dtype, "threshold/grow%v-every%d", growth, every), Core: every == 32,
+					Problem: log2Problem(dtype, 9, 7*every),
+					fill:    log2Scores(func(key int) float64 { return growth * float64(key/every) })})
+			}
+		}
+	}
+	const tiny = 65536
+	for _, large := range []struct {
+		place string
+		at    int
+	}{{"first", 0}, {"last", tiny}} {
+		for _, gap := range []float64{7.9, 8.1, 16, 20} {
+			for _, dtype := range dtypes {
+				if dtype != flash.F16 && gap != 16 {
+					continue
+				}
+				s.add(&Case{Name: name(dtype, "threshold/%d-tiny-large-%s-gap%v", tiny, large.place, gap),
+					Core:    gap == 16 && dtype == flash.F16,
+					Problem: log2Problem(dtype, 2, tiny+1),
+					fill: log2Scores(func(key int) float64 {
+						if key == large.at {
+							return gap
+						}
+						return 0
+					})})
+			}
+		}
+	}
+	// The same row both rises and falls: every row its own sawtooth.
+	for _, dtype := range dtypes {
+		s.add(&Case{Name: name(dtype, "threshold/sawtooth"), Problem: log2Problem(dtype, 70, 500),
+			fill: log2Scores(func(key int) float64 { return float64(key*37%97) / 4 })})
+	}
+}
+
+func log2Problem(dtype flash.DType, nq, nk int) flash.Problem {
+	return flash.Problem{Batch: 1, Heads: 1, QueryLen: nq, KeyLen: nk, HeadDim: 16, DType: dtype, Scale: math.Ln2}
+}
+
+// log2Scores gives key j of the first query the score(j) in log2; later queries have a half, a quarter,
+// … of it, and every third the negative. v is 1 plus noise where the score is 0, −1 plus noise
+// elsewhere, so that weights gone astray move o.
+func log2Scores(score func(key int) float64) func(*rand.Rand, ref.Tensor, ref.Tensor, ref.Tensor) {
+	return func(r *rand.Rand, q, k, v ref.Tensor) {
+		for i := range q.N {
+			x := float32(math.Ldexp(1, -(i % 4)))
+			if i%3 == 2 {
+				x = -x
+			}
+			q.Row(0, 0, i)[0], q.Row(0, 0, i)[1] = x, x
+		}
+		for j := range k.N {
+			whole, fraction := math.Modf(score(j))
+			k.Row(0, 0, j)[0], k.Row(0, 0, j)[1] = float32(whole), float32(fraction)
+			sign := float32(1)
+			if whole != 0 {
+				sign = -1
+			}
+			for d := range v.D {
+				v.Row(0, 0, j)[d] = sign + float32(0.25*r.NormFloat64())
+			}
+		}
+	}
+}
+
+// magnitudes holds inputs far from 1, where a hidden conversion to fp16 gives infinity or zero: bf16
+// and fp32 have the range of fp32.
+func magnitudes(s *suite) {
+	for _, dtype := range []flash.DType{flash.BF16, flash.F32} {
+		for _, m := range []float64{1e6, 1e-10} {
+			p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: 32, DType: dtype, Causal: flash.CausalBottomRight}
+			p.Scale = 1 / (m * m * math.Sqrt(32)) // so that scores are of order 1
+			s.add(&Case{Name: name(dtype, "magnitude/all-%v", m), Core: dtype == flash.BF16, Problem: p, Tight: true, fill: scaled(m, m, m)})
+			p.Scale = 0
+			s.add(&Case{Name: name(dtype, "magnitude/v-%v", m), Problem: p, Tight: true, fill: scaled(1, 1, m)})
+		}
+	}
+	// fp16 has its own ends: outputs near the largest number, and inputs among the subnormal ones.
+	p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: 32, DType: flash.F16}
+	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e4"), Problem: p, fill: scaled(1, 1, 1e4)})
+	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e-6"), Problem: p, Tight: true, fill: scaled(1, 1, 1e-6)})
+}
+
+// grids holds problems that do not fit one dispatch, or one dimension of it.
+func grids(s *suite) {
+	split := map[string]int{"max_groups": 3}
+	for _, dtype := range dtypes {
+		s.add(&Case{Name: name(dtype, "grid/split"), Tuning: split, Problem: flash.Problem{
+			Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
+	}
+	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, Problem: flash.Problem{
+		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})
+}
+
+// large holds sizes for real GPUs; a sample of rows is compared.
+func large(s *suite) {
+	for _, dtype := range dtypes {
+		for _, d := range []int{64, 128, 256} {
+			for _, causal := range causals[:2] {
+				s.add(&Case{Name: name(dtype, "large/2048-d%d/%v", d, causal), Sample: 200, Problem: flash.Problem{
+					Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 2048, HeadDim: d, DType: dtype, Causal: causal}})
+			}
+		}
+		s.add(&Case{Name: name(dtype, "large/ragged"), Sample: 200, Layouts: all(OddBNHD), Problem: flash.Problem{
+			Batch: 1, Heads: 12, QueryLen: 1531, KeyLen: 2777, HeadDim: 96, DType: dtype, Causal: flash.CausalBottomRight}})
+	}
+	s.add(&Case{Name: name(flash.F16, "large/decode"), Sample: 64, Problem: flash.Problem{
+		Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: flash.F16, Causal: flash.CausalBottomRight}})
+	s.add(&Case{Name: name(flash.F16, "large/16384"), Sample: 100, Problem: flash.Problem{
+		Batch: 1, Heads: 2, QueryLen: 16384, HeadDim: 64, DType: flash.F16, Causal: flash.CausalBottomRight}})
+	s.add(&Case{Name: name(flash.F16, "large/batch64"), Sample: 100, Problem: flash.Problem{
+		Batch: 64, Heads: 32, QueryLen: 128, HeadDim: 64, DType: flash.F16}})
+}
+
+// random adds problems drawn from the seed.
+func random(s *suite, n int, small bool) {
+	for i := range n {
+		r := rand.New(rand.NewPCG(s.seed, uint64(i)))
+		c := Draw(func(low, high int) int { return low + r.IntN(high-low+1) }, small)
+		c.Name = fmt.Sprintf("random/%03d/%v", i, refType(c.Problem.DType))
+		s.add(c)
+	}
+}
+
+// Draw makes a problem from choices: pick(low, high) gives a number of that range, ends included.
+// Small problems have few different head dimensions, each of which is another kernel to compile.
+func Draw(pick func(low, high int) int, small bool) *Case {
+	length, dims := 400, func() int { return pick(1, 256) }
+	if small {
+		few := []int{1, 8, 16, 20, 33, 64, 65, 80, 128}
+		length, dims = 120, func() int { return few[pick(0, len(few)-1)] }
+	}
+	p := flash.Problem{
+		Batch: pick(1, 3), KeyHeads: pick(1, 3), QueryLen: pick(1, length), KeyLen: pick(1, length),
+		HeadDim: dims(), DType: dtypes[pick(0, 2)], Causal: causals[pick(0, 2)],
+	}
+	p.Heads = p.KeyHeads * pick(1, 4)
+	if pick(0, 3) == 0 {
+		p.ValueDim = dims()
+	}
+	if pick(0, 3) == 0 {
+		p.Scale = float64(pick(1, 200)) / 100 * float64(2*pick(0, 1)-1)
+	}
+	layout := func() Layout { return Layout(pick(0, int(layoutEnd)-1)) }
+	c := &Case{Problem: p, Layouts: all(Dense)}
+	switch pick(0, 2) {
+	case 0:
+		c.Layouts = all(layout())
+	case 1:
+		c.Layouts = Layouts{layout(), layout(), layout(), layout()}
+	}
+	c.seed = uint64(pick(0, 1<<30))
+	c.NoLSE = pick(0, 5) == 0
+	spread := []float64{0.1, 1, 1, 4}[pick(0, 3)]
+	c.fill = scaled(spread, spread, 1)
+	return c
+}

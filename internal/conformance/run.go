@@ -1,0 +1,197 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"time"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Options say what Run runs. The zero value is the whole suite on everything that the device offers.
+type Options struct {
+	Implementations []flash.Implementation // nil: all
+	Tiers           []flash.Tier           // nil: all
+	Quick           bool                   // the core cases only
+	Seed            uint64                 // of inputs and random problems
+	Random          int                    // how many random problems; 0: as many as suit the device
+	Filter          *regexp.Regexp         // of case names; nil: all
+	Vectors         fs.FS                  // folder of golden vectors; nil: the few that are built in
+	// Progress is called after each result, done counting from 1 to total.
+	Progress func(done, total int, r Result)
+}
+
+// Result is one case on one target.
+type Result struct {
+	Case           string
+	Implementation flash.Implementation
+	Tier           flash.Tier
+	Target         string // implementation, tier and forced form
+	Kernel         string // what the plan chose
+	DType          flash.DType
+	Problem        flash.Problem
+	MaxErr, Bound  float64 // of o, at the element nearest its bound (fp32: the relative Frobenius error)
+	LSEErr         float64
+	LSEBound       float64
+	Pass           bool
+	Skipped        string // why it did not run
+	Failure        string // why it did not pass
+	Duration       time.Duration
+}
+
+func (r *Result) fail(format string, a ...any) {
+	if r.Failure == "" { // the first failure is the one to look at
+		r.Failure = fmt.Sprintf(format, a...)
+	}
+}
+
+// Run runs the suite. A case that fails is a Result; an error means that the suite itself could not go
+// on: the device was lost, the context cancelled, the vectors unreadable.
+func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
+	targets := Targets(dev, o)
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("conformance: the device offers none of the implementations and tiers asked for")
+	}
+	cases, err := Cases(dev, o)
+	if err != nil {
+		return nil, err
+	}
+	total := len(cases) * len(targets)
+	results := make([]Result, 0, total)
+	for _, c := range cases {
+		for _, t := range targets {
+			r := c.Run(ctx, dev, t)
+			if err := ctx.Err(); err != nil {
+				return results, err
+			}
+			results = append(results, r)
+			if o.Progress != nil {
+				o.Progress(len(results), total, r)
+			}
+			if err := dev.Lost(); err != nil {
+				return results, fmt.Errorf("conformance: %s on %v: %w", c.Name, t, err)
+			}
+		}
+		c.release()
+	}
+	return results, nil
+}
+
+// runs is how often each case is run: caches that are wrong the second time show on the third at the
+// latest.
+const runs = 3
+
+// Run runs the case on a target.
+func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) {
+	start := time.Now()
+	r = Result{
+		Case: c.Name, Implementation: t.Implementation, Tier: t.Tier, Target: t.String(),
+		DType: c.Problem.DType, Problem: c.Problem, Skipped: c.refuse,
+	}
+	defer func() {
+		r.Duration = time.Since(start)
+		r.Pass = r.Failure == "" && r.Skipped == ""
+	}()
+	if r.Skipped == "" {
+		r.Skipped = t.skip(c)
+	}
+	if r.Skipped != "" {
+		return r
+	}
+	if err := c.prepare(); err != nil {
+		r.fail("the case itself: %v", err)
+		return r
+	}
+	if err := c.execute(ctx, dev, t, &r); err != nil {
+		// Only a tier that needs special hardware may decline a problem.
+		if errors.Is(err, flash.ErrUnsupported) && t.Tier != flash.TierScalar {
+			r.Skipped = err.Error()
+			return r
+		}
+		r.fail("%v", err)
+	}
+	return r
+}
+
+func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Result) (err error) {
+	plan, err := dev.Plan(c.Problem, t.options(c.Tuning)...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plan.Close()) }()
+	r.Kernel = plan.Kernel()
+	if plan.Implementation() != t.Implementation || plan.Tier() != t.Tier {
+		return fmt.Errorf("asked for %v, the plan is %v/%s", t, plan.Implementation(), plan.Tier())
+	}
+	p := c.Problem
+	var arenas [5]*arena
+	defer func() {
+		for _, a := range arenas {
+			a.close()
+		}
+	}()
+	lseLayout := Odd
+	if c.Layouts.O == Dense {
+		lseLayout = Dense
+	}
+	places := [5]placement{
+		place(c.Layouts.Q, p.DType, p.QShape()), place(c.Layouts.K, p.DType, p.KShape()),
+		place(c.Layouts.V, p.DType, p.VShape()), place(c.Layouts.O, p.DType, p.OShape()),
+		place(Dense, flash.F32, p.LSEShape()),
+	}
+	if lseLayout == Odd { // lse has no strides, but may start anywhere
+		places[4].offset++
+		places[4].total += 8
+	}
+	for i, place := range places {
+		if arenas[i], err = newArena(dev, place); err != nil {
+			return err
+		}
+	}
+	q, k, v, o, lse := arenas[0], arenas[1], arenas[2], arenas[3], arenas[4]
+	for i, values := range [][]float32{c.inputs.Q.Data, c.inputs.K.Data, c.inputs.V.Data} {
+		if err := arenas[i].input(ctx, values); err != nil {
+			return err
+		}
+	}
+	lseTensor := lse.tensor
+	if c.NoLSE {
+		lseTensor = nil
+	}
+	var firstO, firstLSE []byte
+	for run := range runs {
+		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
+			return err
+		}
+		if err := plan.Forward(ctx, q.tensor, k.tensor, v.tensor, o.tensor, lseTensor); err != nil {
+			return err
+		}
+		outO, err := o.output(ctx, "o", run)
+		if err != nil {
+			return err
+		}
+		var outLSE []byte
+		if !c.NoLSE {
+			if outLSE, err = lse.output(ctx, "lse", run); err != nil {
+				return err
+			}
+		}
+		if run == 0 {
+			firstO, firstLSE = outO, outLSE
+			var l []float32
+			if !c.NoLSE {
+				l = refType(flash.F32).Decode(outLSE)
+			}
+			c.check(t, refType(p.DType).Decode(outO), l, r)
+			continue
+		}
+		if !bytes.Equal(firstO, outO) || !bytes.Equal(firstLSE, outLSE) {
+			return fmt.Errorf("run %d differs from the first in bits", run+1)
+		}
+	}
+	return nil
+}

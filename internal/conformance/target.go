@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Target is one way to compute attention on a device: an implementation, a tier, and tuning that
+// forces a form of its kernel.
+type Target struct {
+	Implementation flash.Implementation
+	Tier           flash.Tier
+	Tuning         map[string]int
+	info           flash.TierInfo
+	light          bool // see light
+}
+
+// String is for example flash2/scalar or flash2/matrix/form=2.
+func (t Target) String() string {
+	name := fmt.Sprintf("%v/%s", t.Implementation, t.Tier)
+	for _, key := range slices.Sorted(maps.Keys(t.Tuning)) {
+		name += fmt.Sprintf("/%s=%d", key, t.Tuning[key])
+	}
+	return name
+}
+
+// forms lists, by tier, the tuning parameter that forces a form of the kernel and its values. A tier
+// whose plans have no such parameter is one target.
+var forms = map[flash.Tier]struct {
+	parameter string
+	values    []int
+}{
+	flash.TierMatrix: {"form", []int{1, 2, 3}},
+}
+
+// Targets lists what the device offers, in the order of Device.Info, narrowed by the options.
+func Targets(dev *flash.Device, o Options) []Target {
+	var out []Target
+	info := dev.Info()
+	for _, tier := range info.Tiers {
+		if len(o.Implementations) > 0 && !slices.Contains(o.Implementations, tier.Implementation) ||
+			len(o.Tiers) > 0 && !slices.Contains(o.Tiers, tier.Tier) || len(tier.DTypes) == 0 {
+			continue
+		}
+		base := Target{Implementation: tier.Implementation, Tier: tier.Tier, info: tier}
+		base.light = tier.Tier == flash.TierMatrix && onCPU(info)
+		form, ok := forms[tier.Tier]
+		if !ok || !hasTuning(dev, base, form.parameter) {
+			out = append(out, base)
+			continue
+		}
+		for _, value := range form.values {
+			t := base
+			t.Tuning = map[string]int{form.parameter: value}
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// hasTuning asks a plan whether its kernel has a tuning parameter.
+func hasTuning(dev *flash.Device, t Target, parameter string) bool {
+	plan, err := dev.Plan(flash.Problem{Batch: 1, Heads: 1, QueryLen: 16, HeadDim: 16, DType: t.info.DTypes[0]}, t.options(nil)...)
+	if err != nil {
+		return false
+	}
+	defer plan.Close()
+	_, ok := plan.Tuning()[parameter]
+	return ok
+}
+
+// onCPU tells drivers that run shaders on the CPU, where sizes must stay small.
+func onCPU(info flash.DeviceInfo) bool { return info.Facts != nil && info.Facts.Type == vk.DeviceCPU }
+
+// options are those that make a plan for this target and no other.
+func (t Target) options(tuning map[string]int) []flash.PlanOption {
+	all := maps.Clone(t.Tuning)
+	if all == nil {
+		all = map[string]int{}
+	}
+	maps.Copy(all, tuning)
+	out := []flash.PlanOption{flash.WithImplementation(t.Implementation), flash.WithTier(t.Tier)}
+	if len(all) > 0 {
+		out = append(out, flash.WithTuning(all))
+	}
+	return out
+}
+
+// A CPU driver takes seconds to compile a kernel of matrix fragments, ever more with the head
+// dimension: there a matrix target runs the core cases up to this dimension, and one of 64.
+const (
+	lightDim  = 32
+	lightLast = "core/d64"
+)
+
+// skip says why a case does not run on this target, "" when it does.
+func (t Target) skip(c *Case) string {
+	if !slices.Contains(t.info.DTypes, c.Problem.DType) {
+		for _, why := range t.info.Missing {
+			if strings.HasPrefix(why, c.Problem.DType.String()) {
+				return why
+			}
+		}
+		return fmt.Sprintf("%v is not offered", c.Problem.DType)
+	}
+	if t.light && c.Name != lightLast {
+		if !c.Core {
+			return "not among the core cases, to which a matrix tier on a CPU is held"
+		}
+		if d := max(c.Problem.HeadDim, c.Problem.ValueDim); d > lightDim {
+			return fmt.Sprintf("dimension %d would take too long to compile on a CPU", d)
+		}
+	}
+	return ""
+}
