@@ -63,7 +63,7 @@ func New(dev *vk.Device, o Options) (*Context, error) {
 	c := &Context{dev: dev, facts: dev.Facts(), options: o, timestampBits: dev.Queue().TimestampValidBits()}
 	c.memory.labels = map[string]LabelUsage{}
 	c.memory.alive = map[*Buffer]struct{}{}
-	c.memory.perHeap = make([]uint64, len(c.facts.Heaps))
+	c.memory.perHeap = make([]uint64, max(1, len(c.facts.Heaps)))
 	c.kernels.entries = map[kernelKey]*kernelEntry{}
 	c.upload = stagingRing{ctx: c, kind: vk.Upload, label: "staging upload"}
 	c.down = stagingRing{ctx: c, kind: vk.Readback, label: "staging download"}

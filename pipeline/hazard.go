@@ -33,8 +33,13 @@ type rangeState struct {
 
 	write       vk.Stage // stages of the last write; 0 when the recording has not written
 	writeSeenBy vk.Stage // stages ordered behind it, with its data visible
-	read        vk.Stage // stages that read since the last write
-	readSeenBy  vk.Stage // stages ordered behind those reads
+	reads       [2]reads // since the last write: by compute, by transfer
+}
+
+// reads are what one stage has read.
+type reads struct {
+	stage  vk.Stage // 0 when it has not
+	seenBy vk.Stage // stages ordered behind it
 }
 
 // barrier is one global memory barrier; nothing is needed when both stage masks are 0.
@@ -111,8 +116,10 @@ func (h *hazards) need(b *barrier, buffer uintptr, lo, hi uint64, stage vk.Stage
 		if r.write != 0 && r.writeSeenBy&stage == 0 {
 			b.merge(barrier{r.write, writes(r.write), stage, allAccesses(stage)})
 		}
-		if mode&Write != 0 && r.read != 0 && r.readSeenBy&stage == 0 {
-			b.merge(barrier{r.read, 0, stage, 0})
+		for _, read := range r.reads {
+			if mode&Write != 0 && read.stage != 0 && read.seenBy&stage == 0 {
+				b.merge(barrier{read.stage, 0, stage, 0})
+			}
 		}
 	}
 	if !covered {
@@ -130,24 +137,32 @@ func (b *barrier) behindPrior(p *priorState, stage vk.Stage, mode Mode) {
 	}
 }
 
-// passed notes that barrier b has been recorded.
+// passed notes that barrier b has been recorded. What waits behind b may follow from b itself, or from an earlier barrier that
+// led to a stage which b in turn waits for: dependencies chain, and data once made available can be made visible later.
 func (h *hazards) passed(b barrier) {
-	covers := func(p *priorState) bool {
-		return p.use.Stages&^b.srcStages == 0 && p.use.Accesses&writeAccesses&^b.srcAccesses == 0
+	covers := func(stages vk.Stage, accesses vk.Access, seenBy vk.Stage) bool {
+		direct := stages&^b.srcStages == 0 && accesses&^b.srcAccesses == 0
+		chained := seenBy&b.srcStages != 0 && (accesses == 0 || b.dstAccesses != 0)
+		return direct || chained
 	}
-	if covers(&h.prior) {
-		h.prior.visible |= b.dstStages
+	prior := func(p *priorState) {
+		if covers(p.use.Stages, p.use.Accesses&writeAccesses, p.visible) {
+			p.visible |= b.dstStages
+		}
 	}
+	prior(&h.prior)
 	for i := range h.ranges {
 		r := &h.ranges[i]
-		if r.declared && covers(&r.prior) {
-			r.prior.visible |= b.dstStages
+		if r.declared {
+			prior(&r.prior)
 		}
-		if r.write != 0 && r.write&^b.srcStages == 0 && writes(r.write)&^b.srcAccesses == 0 {
+		if r.write != 0 && covers(r.write, writes(r.write), r.writeSeenBy) {
 			r.writeSeenBy |= b.dstStages
 		}
-		if r.read != 0 && r.read&^b.srcStages == 0 {
-			r.readSeenBy |= b.dstStages
+		for k := range r.reads {
+			if read := &r.reads[k]; read.stage != 0 && covers(read.stage, 0, read.seenBy) {
+				read.seenBy |= b.dstStages
+			}
 		}
 	}
 }
@@ -162,7 +177,7 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 		// Ranges inside the written one have nothing left to wait for that this write does not imply: it waited for them.
 		for i := range h.ranges {
 			if o := &h.ranges[i]; o.buffer == buffer && lo <= o.lo && o.hi <= hi {
-				o.write, o.writeSeenBy, o.read, o.readSeenBy = 0, 0, 0, 0
+				o.write, o.writeSeenBy, o.reads = 0, 0, [2]reads{}
 				o.prior = priorState{use: Untouched}
 				o.declared = o.declared || o == r
 			}
@@ -170,8 +185,11 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 		r.write = stage
 		return
 	}
-	r.read |= stage
-	r.readSeenBy = 0
+	k := 0
+	if stage == vk.StageTransfer {
+		k = 1
+	}
+	r.reads[k] = reads{stage: stage}
 }
 
 // final returns the barrier between the recording and what follows it: everything written becomes visible to the next uses,
@@ -179,7 +197,7 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 func (h *hazards) final() (b barrier) {
 	for i := range h.ranges {
 		r := &h.ranges[i]
-		if r.write == 0 && r.read == 0 {
+		if r.write == 0 && r.reads == ([2]reads{}) {
 			continue
 		}
 		covered := false
@@ -207,7 +225,7 @@ func (b *barrier) before(r *rangeState, next Use) {
 	if r.write != 0 {
 		b.merge(barrier{r.write, writes(r.write), stages, next.Accesses})
 	}
-	if r.read != 0 && next.Accesses&writeAccesses != 0 {
-		b.merge(barrier{r.read, 0, stages, next.Accesses})
+	if read := r.reads[0].stage | r.reads[1].stage; read != 0 && next.Accesses&writeAccesses != 0 {
+		b.merge(barrier{read, 0, stages, next.Accesses})
 	}
 }

@@ -14,7 +14,6 @@ type Buffer struct {
 	ctx     *Context
 	label   string
 	counted uint64
-	kind    vk.MemoryKind
 	once    sync.Once
 }
 
@@ -36,7 +35,7 @@ func (b *Buffer) Close() {
 		return
 	}
 	b.once.Do(func() {
-		b.Buffer.Close()
+		_ = b.Buffer.Close() // frees in any case
 		b.ctx.memory.release(b)
 	})
 }
@@ -73,9 +72,7 @@ func (a *account) add(b *Buffer, heap int) {
 	l.Buffers++
 	a.labels[b.label] = l
 	a.alive[b] = struct{}{}
-	if heap >= 0 {
-		a.perHeap[heap] += b.counted
-	}
+	a.perHeap[heap] += b.counted
 }
 
 func (a *account) release(b *Buffer) {
@@ -90,9 +87,7 @@ func (a *account) release(b *Buffer) {
 	l.Current -= b.counted
 	l.Buffers--
 	a.labels[b.label] = l
-	if h := b.ctx.heapFor(b.kind); h >= 0 {
-		a.perHeap[h] -= b.counted
-	}
+	a.perHeap[b.ctx.heapFor(b.Kind())] -= b.counted
 }
 
 // Usage returns what is allocated now and the high-water marks since ResetPeak.
@@ -146,7 +141,7 @@ func (c *Context) Alloc(label string, size uint64, kind vk.MemoryKind) (*Buffer,
 		}
 		return nil, err
 	}
-	b := &Buffer{Buffer: vb, ctx: c, label: label, counted: vb.AllocatedBytes(), kind: kind}
+	b := &Buffer{Buffer: vb, ctx: c, label: label, counted: vb.AllocatedBytes()}
 	a.add(b, c.heapFor(kind))
 	return b, nil
 }
@@ -169,50 +164,49 @@ func (c *Context) refuse(label string, size uint64, kind vk.MemoryKind) error {
 	return nil
 }
 
-// free returns how many bytes the heap of a memory kind has left for this process.
+// free returns how many bytes this process may still allocate of a kind: the most that any heap with such memory has left.
 func (c *Context) free(kind vk.MemoryKind) (free uint64, known bool) {
-	h := c.heapFor(kind)
-	if h < 0 {
-		return 0, false
-	}
 	heaps := c.heaps()
-	if h >= len(heaps) {
-		return 0, false
+	for _, t := range c.facts.MemoryTypes {
+		if !holds(t, kind) || int(t.Heap) >= len(heaps) {
+			continue
+		}
+		h := heaps[t.Heap]
+		limit, used := h.Budget, h.Usage
+		if !c.dev.Enabled().MemoryBudget {
+			limit, used = h.Size, c.memory.perHeap[t.Heap]
+		}
+		free, known = max(free, limit-min(limit, used)), true
 	}
-	used := max(heaps[h].Usage, c.memory.perHeap[h])
-	limit := heaps[h].Budget
-	if limit == 0 {
-		limit = heaps[h].Size
-	}
-	return limit - min(limit, used), true
+	return free, known
 }
 
-// heapFor returns the heap that memory of a kind comes from: that of the first memory type with the properties the kind
-// needs, as package vk chooses; -1 when there is none.
-func (c *Context) heapFor(kind vk.MemoryKind) int {
-	var want vk.MemoryFlags
-	switch kind {
-	case vk.DeviceLocal:
+// holds says whether memory of a type can serve a kind.
+func holds(t vk.MemoryType, kind vk.MemoryKind) bool {
+	const known = vk.MemoryDeviceLocal | vk.MemoryHostVisible | vk.MemoryHostCoherent | vk.MemoryHostCached
+	want := vk.MemoryHostVisible
+	if kind == vk.DeviceLocal {
 		want = vk.MemoryDeviceLocal
-	case vk.Readback:
-		want = vk.MemoryHostVisible | vk.MemoryHostCached
-	default:
-		want = vk.MemoryHostVisible | vk.MemoryHostCoherent
 	}
-	for _, t := range c.facts.MemoryTypes {
-		if t.Flags&want == want {
-			return int(t.Heap)
-		}
-	}
-	for _, t := range c.facts.MemoryTypes {
-		if kind != vk.DeviceLocal && t.Flags&vk.MemoryHostVisible != 0 {
-			return int(t.Heap)
-		}
-	}
-	return -1
+	return t.Flags&want != 0 && t.Flags&^known == 0
 }
 
-// closeAll frees every buffer that is still alive; the context is closing.
+// heapFor returns the heap that a kind is charged to where the device does not keep account itself: the device's for
+// device-local memory, else the first one that holds it outside the device, if there is any.
+func (c *Context) heapFor(kind vk.MemoryKind) int {
+	if kind == vk.DeviceLocal {
+		return c.dev.DeviceHeap()
+	}
+	heap := c.dev.DeviceHeap()
+	for _, t := range c.facts.MemoryTypes {
+		if holds(t, kind) && t.Flags&vk.MemoryDeviceLocal == 0 {
+			return int(t.Heap)
+		}
+	}
+	return heap
+}
+
+// closeBuffers frees every buffer that is still alive; the context is closing.
 func (c *Context) closeBuffers() {
 	c.memory.mu.Lock()
 	alive := make([]*Buffer, 0, len(c.memory.alive))

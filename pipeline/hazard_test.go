@@ -1,0 +1,229 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/vk"
+	"pgregory.net/rapid"
+)
+
+// event is an operation or a barrier in the order of recording.
+type event struct {
+	isBarrier bool
+	barrier   barrier
+	stage     vk.Stage
+	touches   []touch
+}
+
+type touch struct {
+	buffer uintptr
+	lo, hi uint64
+	mode   Mode
+}
+
+func conflict(a, b []touch) (conflicts, wrote bool) {
+	for _, x := range a {
+		for _, y := range b {
+			if x.buffer == y.buffer && x.lo < y.hi && y.lo < x.hi && (x.mode|y.mode)&Write != 0 && x.mode != Unused && y.mode != Unused {
+				conflicts = true
+				wrote = wrote || x.mode&Write != 0
+			}
+		}
+	}
+	return conflicts, wrote
+}
+
+// ordered says whether a chain of barriers leads from operation i to operation j, with the writes of i made available by its
+// first link and visible by its last one when memory matters.
+func ordered(events []event, i, j int, memory bool) bool {
+	from, to := events[i], events[j]
+	reached := map[int]bool{}
+	for k := i + 1; k < j; k++ {
+		if !events[k].isBarrier {
+			continue
+		}
+		b := events[k].barrier
+		start := b.srcStages&from.stage != 0 && (!memory || writes(from.stage)&^b.srcAccesses == 0)
+		for p := range reached {
+			start = start || events[p].barrier.dstStages&b.srcStages != 0
+		}
+		if !start {
+			continue
+		}
+		reached[k] = true
+		need := allAccesses(to.stage)
+		if to.stage == vk.StageHost {
+			need = vk.AccessHostRead
+		}
+		if b.dstStages&to.stage != 0 && (!memory || need&^b.dstAccesses == 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// unordered returns an operation from first on that conflicts with operation j and that no chain of barriers orders.
+func unordered(events []event, first, j int) (int, bool) {
+	for i := first; i < j; i++ {
+		if events[i].isBarrier {
+			continue
+		}
+		if c, wrote := conflict(events[i].touches, events[j].touches); c && !ordered(events, i, j, wrote) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func describe(events []event) (s string) {
+	for i, e := range events {
+		if e.isBarrier {
+			s += fmt.Sprintf("%d: barrier %x/%x → %x/%x\n", i, e.barrier.srcStages, e.barrier.srcAccesses, e.barrier.dstStages, e.barrier.dstAccesses)
+		} else {
+			s += fmt.Sprintf("%d: stage %x %v\n", i, e.stage, e.touches)
+		}
+	}
+	return s
+}
+
+// run plays operations through hazards, between a world that computed and transferred everywhere before and one that does so
+// after.
+func run(ops []event) []event {
+	world := []touch{{1, 0, 1 << 40, ReadWrite}, {2, 0, 1 << 40, ReadWrite}}
+	events := []event{{stage: vk.StageCompute, touches: world}, {stage: vk.StageTransfer, touches: world}}
+	var h hazards
+	h.reset()
+	for _, op := range ops {
+		var b barrier
+		for _, t := range op.touches {
+			h.need(&b, t.buffer, t.lo, t.hi, op.stage, t.mode)
+		}
+		if b.srcStages != 0 {
+			h.passed(b)
+			events = append(events, event{isBarrier: true, barrier: b})
+		}
+		for _, t := range op.touches {
+			h.did(t.buffer, t.lo, t.hi, op.stage, t.mode)
+		}
+		events = append(events, op)
+	}
+	if b := h.final(); b.srcStages != 0 {
+		events = append(events, event{isBarrier: true, barrier: b})
+	}
+	host := []touch{{1, 0, 1 << 40, Read}, {2, 0, 1 << 40, Read}}
+	return append(events, event{stage: vk.StageCompute, touches: world}, event{stage: vk.StageTransfer, touches: world}, event{stage: vk.StageHost, touches: host})
+}
+
+// TestHazardsOrderEveryConflict plays random operations and checks every conflicting pair against the specification's rule for
+// chains of dependencies, and, where all operations are dispatches, that every barrier was needed by the one that follows it. (Between stages,
+// a few barriers could be spared by telling what is ordered from what is visible as well.)
+func TestHazardsOrderEveryConflict(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		genTouch := rapid.Custom(func(t *rapid.T) touch {
+			lo := rapid.Uint64Range(0, 5).Draw(t, "lo")
+			return touch{
+				buffer: uintptr(rapid.IntRange(1, 2).Draw(t, "buffer")),
+				lo:     lo, hi: lo + rapid.Uint64Range(1, 4).Draw(t, "len"),
+				mode: Mode(rapid.IntRange(0, 3).Draw(t, "mode")),
+			}
+		})
+		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
+			return event{
+				stage:   rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer}).Draw(t, "stage"),
+				touches: rapid.SliceOfN(genTouch, 1, 3).Draw(t, "touches"),
+			}
+		}), 1, 12).Draw(t, "ops")
+		events := run(ops)
+		computeOnly := !slices.ContainsFunc(ops, func(e event) bool { return e.stage != vk.StageCompute })
+		after := len(events) - 3 // the three operations of the world after the recording
+		for j, e := range events {
+			if e.isBarrier || j < 2 {
+				continue
+			}
+			if j >= after {
+				if i, bad := unordered(events[:j+1:j+1], 2, j); bad && i < after {
+					t.Fatalf("operation %d and what follows (%d) conflict and are not ordered:\n%s", i, j, describe(events))
+				}
+				continue
+			}
+			if i, bad := unordered(events, 0, j); bad {
+				t.Fatalf("operations %d and %d conflict and are not ordered:\n%s", i, j, describe(events))
+			}
+			if events[j-1].isBarrier && computeOnly {
+				without := append(append([]event{}, events[:j-1]...), e)
+				if _, needed := unordered(without, 0, len(without)-1); !needed {
+					t.Fatalf("barrier %d is not needed:\n%s", j-1, describe(events))
+				}
+			}
+		}
+	})
+}
+
+func TestHazardsCountBarriers(t *testing.T) {
+	read := func(b uintptr) touch { return touch{b, 0, 64, Read} }
+	write := func(b uintptr) touch { return touch{b, 0, 64, Write} }
+	op := func(ts ...touch) event { return event{stage: vk.StageCompute, touches: ts} }
+	cases := []struct {
+		name string
+		ops  []event
+		want int
+	}{
+		{"one", []event{op(read(1), write(2))}, 1},
+		{"independent", []event{op(read(1), write(2)), op(read(1), write(3)), op(read(1), write(4))}, 1},
+		{"chain", []event{op(read(1), write(2)), op(read(2), write(3)), op(read(3), write(4))}, 3},
+		{"two chains in step", []event{op(read(1), write(2)), op(read(1), write(3)), op(read(2), write(4)), op(read(3), write(5))}, 2},
+		{"write after read", []event{op(read(1), write(2)), op(read(3), write(1))}, 2},
+		{"write after write", []event{op(write(1)), op(write(1))}, 2},
+		{"reads", []event{op(read(1)), op(read(1)), op(read(2))}, 1},
+		{"disjoint halves", []event{op(touch{1, 0, 32, Write}), op(touch{1, 32, 64, Write}), op(touch{1, 0, 64, Read})}, 2},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			n := 0
+			for _, e := range run(c.ops) {
+				if e.isBarrier {
+					n++
+				}
+			}
+			assert.Equal(t, c.want+1, n, "one more is towards what follows")
+		})
+	}
+}
+
+func TestHazardsDeclaredUses(t *testing.T) {
+	fragment := vk.Stage(1 << 7)
+	var h hazards
+	h.reset()
+	h.declarePrior(1, 0, 64, Use{Stages: fragment, Accesses: vk.AccessShaderWrite})
+	h.declarePrior(2, 0, 64, Untouched)
+	h.declareNext(2, 0, 64, Use{Stages: fragment, Accesses: vk.AccessShaderRead})
+	h.declareNext(1, 0, 64, Untouched)
+
+	var b barrier
+	h.need(&b, 2, 0, 64, vk.StageCompute, Write)
+	assert.Zero(t, b, "nothing touched it before")
+	h.need(&b, 1, 16, 32, vk.StageCompute, Read)
+	require.Equal(t, barrier{fragment, vk.AccessShaderWrite, vk.StageCompute, vk.AccessShaderRead | vk.AccessShaderWrite}, b)
+	h.passed(b)
+	h.did(2, 0, 64, vk.StageCompute, Write)
+	h.did(1, 16, 32, vk.StageCompute, Read)
+	b = barrier{}
+	h.need(&b, 1, 0, 64, vk.StageCompute, Read)
+	assert.Zero(t, b, "the fragment shader was waited for already")
+	assert.Equal(t, barrier{vk.StageCompute, vk.AccessShaderWrite, fragment, vk.AccessShaderRead}, h.final())
+
+	h.reset()
+	h.declarePrior(1, 0, 64, Use{Stages: fragment, Accesses: vk.AccessShaderRead})
+	b = barrier{}
+	h.need(&b, 1, 0, 64, vk.StageCompute, Read)
+	assert.Zero(t, b, "reads need not wait for reads")
+	h.need(&b, 1, 0, 64, vk.StageCompute, Write)
+	assert.Equal(t, fragment, b.srcStages, "a write waits for a foreign read")
+	b = barrier{}
+	h.need(&b, 1, 0, 128, vk.StageCompute, Read)
+	assert.Equal(t, DefaultPrior.Stages, b.srcStages, "bytes beyond the declared range keep the default")
+}
