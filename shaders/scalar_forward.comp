@@ -20,10 +20,10 @@
 // invocations of a row read together are neighbours. P passes through shared memory, since a row of P is spread over TX invocations
 // and each needs all of it. Row statistics sit in registers, the same in all TX invocations; l is summed across them only at the end.
 // Scores are in units of log 2 (Q is staged times scale log2 e), so exp is exp2; m is the maximum of scaled scores, so scale may be
-// negative. The key loop is split in tiles that need no mask and tiles that do (the diagonal, the last one).
+// negative. Only tiles on the diagonal and the last one take the branch (the same for a whole workgroup) that masks.
 //
-// The masked score is the most negative finite number, not -inf: m starts from it, so m_old - m_new is never (-inf) - (-inf); a
-// masked P is zero by selection, so a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
+// A masked score is -inf, but m starts from the lowest finite number: m - m and -inf - m never meet the undefined (-inf) - (-inf), a
+// masked P is 0 whatever else the row holds, and a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
@@ -224,7 +224,7 @@ void key_tile(uint key0, bool edge) {
     [[unroll]] for (uint i = 0; i < MR; ++i) {
       const int last = CAUSAL ? min(int(nk) - 1, int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;
       [[unroll]] for (uint j = 0; j < MC; ++j)
-        if (int(key0 + 4 * (tx + TX * (j / 4)) + j % 4) > last) S[i * MC4 + j / 4][j % 4] = MASKED;
+        if (int(key0 + 4 * (tx + TX * (j / 4)) + j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
     }
   }
 
@@ -243,8 +243,7 @@ void key_tile(uint key0, bool edge) {
     vec4 sum = vec4(0);
     [[unroll]] for (uint j = 0; j < MC4; ++j) {
       const vec4 s = S[i * MC4 + j];
-      vec4 p = exp2(s - top[i]);
-      if (edge) p = mix(p, vec4(0), equal(s, vec4(MASKED)));
+      const vec4 p = exp2(s - top[i]);
       S[i * MC4 + j] = p;
       sum += p;
     }
@@ -300,7 +299,7 @@ void main() {
   v_origin = v_off + b * v_sb + (h / group) * v_sh;
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
-  [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = MASKED; l[i] = 0; }
+  [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = LOWEST; l[i] = 0; }
   if (Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, nq, 0, true);
 
   // Tiles up to `whole` hold only keys that every query of the block may see; those from `end` on, none.
@@ -311,9 +310,9 @@ void main() {
     whole = min(whole, uint(first_sees) / BC);
     end = min(end, (uint(last_sees) + BC - 1) / BC);
   }
+  // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
   uint t = 0;
-  for (; t < whole; ++t) key_tile(t * BC, false);
-  for (; t < end; ++t) key_tile(t * BC, true);
+  do key_tile(t * BC, t >= whole); while (++t < end);
 
   sum_over_row(l);
   const uint o_origin = o_off + b * o_sb + h * o_sh;

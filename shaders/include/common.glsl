@@ -3,6 +3,6 @@
 #define PASTE2(a, b) a##b
 #define PASTE(a, b) PASTE2(a, b)
 
-#define MASKED -3.4028234663852886e38  // score that stands for "not allowed": the most negative finite number
+#define LOWEST -3.4028234663852886e38  // the most negative finite number
 #define NEG_INFINITY uintBitsToFloat(0xff800000u)
 #define LN2 0.6931471805599453

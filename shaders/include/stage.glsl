@@ -10,8 +10,9 @@
 //   STAGE_SCALE  factor for every element
 //
 // The function's arguments: first vec4 of the destination, element at which row 0 of the tensor lies, elements from row to row,
-// first row, rows that the tensor has, first column, and whether the block may reach beyond the last row. Rows and columns beyond
-// the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
+// first row, rows that the tensor has (at least one), first column, and whether the block may reach beyond the last row. Rows and
+// columns beyond the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
+// Loads are not branched around: what lies outside is replaced first by an element inside, then by zero.
 //
 // Needs WG (workgroup size), lid (local index), ALIGNED and the shared array tile[]. With ALIGNED, sixteen bytes are read at a time,
 // eight loads in flight before the first is stored; else element by element.
@@ -25,16 +26,16 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
     // A constant column and a constant step from row to row where the division comes out even.
     const bool EVEN = WG % W == 0;
     const uint r0 = lid / W, c0 = lid % W;
-    for (uint t0 = 0; t0 < LOADS; t0 += BATCH) {
+    [[dont_unroll]] for (uint t0 = 0; t0 < LOADS; t0 += BATCH) {
       uvec4 u[8];
       [[unroll]] for (uint b = 0; b < BATCH; ++b) {
         const uint t = t0 + b, i = t * WG + lid;
         const uint r = EVEN ? r0 + t * (WG / W) : i / W;
         const uint c = EVEN ? c0 : i % W;
-        const bool inside = (N % (WG * BATCH) == 0 || i < N) && (!edge || row0 + r < rows) &&
-                            (STAGE_COLS % (4 * STAGE_WIDTH) == 0 || col0 + c * UNIT < STAGE_COLS);
-        u[b] = uvec4(0);
-        if (inside) u[b] = PASTE(STAGE_T, 16)[(origin + (row0 + r) * stride + col0) / UNIT + c];
+        const uint row = edge ? min(row0 + r, rows - 1) : row0 + min(r, STAGE_ROWS - 1);
+        const uint col = STAGE_COLS % (4 * STAGE_WIDTH) == 0 ? col0 + c * UNIT : min(col0 + c * UNIT, STAGE_COLS - UNIT);
+        u[b] = PASTE(STAGE_T, 16)[(origin + row * stride + col) / UNIT];
+        if (edge && row0 + r >= rows || STAGE_COLS % (4 * STAGE_WIDTH) != 0 && col0 + c * UNIT >= STAGE_COLS) u[b] = uvec4(0);
       }
       [[unroll]] for (uint b = 0; b < BATCH; ++b) {
         const uint t = t0 + b, i = t * WG + lid;
@@ -48,15 +49,15 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
       }
     }
   } else {
-    for (uint i = lid; i < STAGE_ROWS * STAGE_WIDTH; i += WG) {
-      const uint r = i / STAGE_WIDTH, c = i % STAGE_WIDTH;
-      vec4 x = vec4(0);
-      if (row0 + r < rows) {
-        const uint at = origin + (row0 + r) * stride;
-        [[unroll]] for (uint e = 0; e < 4; ++e) {
-          const uint col = col0 + 4 * c + e;
-          if (col < STAGE_COLS) x[e] = decode(PASTE(STAGE_T, 1)[at + col]);
-        }
+    const uint N = STAGE_ROWS * STAGE_WIDTH;
+    [[dont_unroll]] for (uint t = 0; t < (N + WG - 1) / WG; ++t) {
+      const uint i = min(t * WG + lid, N - 1), r = i / STAGE_WIDTH, c = i % STAGE_WIDTH;
+      const uint at = origin + min(row0 + r, rows - 1) * stride;
+      vec4 x;
+      [[unroll]] for (uint e = 0; e < 4; ++e) {
+        const uint col = col0 + 4 * c + e;
+        x[e] = decode(PASTE(STAGE_T, 1)[at + min(col, STAGE_COLS - 1)]);
+        if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;
       }
       tile[dst + (STAGE_SLOT(r)) * STAGE_PITCH + c] = x * STAGE_SCALE;
     }
