@@ -1,0 +1,267 @@
+package vk
+
+/*
+#include "cvk.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// CommandPool hands out command buffers of the device's queue family.
+type CommandPool struct {
+	dev     *Device
+	mu      sync.Mutex // recording into any of a pool's buffers uses the pool
+	handle  uintptr
+	buffers map[*CommandBuffer]struct{}
+}
+
+type commandState uint8
+
+const (
+	commandInitial commandState = iota
+	commandRecording
+	commandExecutable
+	commandSpent // submitted once, as it was begun for
+)
+
+func (s commandState) String() string {
+	return [...]string{"empty", "recording", "recorded", "submitted once, as it was begun for"}[s]
+}
+
+// CommandBuffer is a primary command buffer.
+type CommandBuffer struct {
+	dev     *Device
+	pool    *CommandPool // nil for a wrapped one
+	handle  uintptr
+	state   commandState
+	oneTime bool
+}
+
+// NewCommandPool makes a pool for the device's queue family.
+func (d *Device) NewCommandPool() (*CommandPool, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	var h C.uint64_t
+	if err := d.check("vkCreateCommandPool", C.vka_command_pool_create(d.table, C.uint32_t(d.queue.family), &h)); err != nil {
+		return nil, err
+	}
+	p := &CommandPool{dev: d, handle: uintptr(h), buffers: map[*CommandBuffer]struct{}{}}
+	d.track(p)
+	return p, nil
+}
+
+func (p *CommandPool) enter() error {
+	if p == nil {
+		return ErrClosed
+	}
+	if err := p.dev.enter(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.handle == 0 {
+		p.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (p *CommandPool) leave() {
+	p.mu.Unlock()
+	p.dev.leave()
+}
+
+// Allocate makes an empty command buffer.
+func (p *CommandPool) Allocate() (*CommandBuffer, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	var h C.uint64_t
+	if err := p.dev.check("vkAllocateCommandBuffers", C.vka_command_allocate(p.dev.table, C.uint64_t(p.handle), &h)); err != nil {
+		return nil, err
+	}
+	c := &CommandBuffer{dev: p.dev, pool: p, handle: uintptr(h)}
+	p.buffers[c] = struct{}{}
+	return c, nil
+}
+
+// Reset empties all command buffers of the pool. None may be in use by the device.
+func (p *CommandPool) Reset() error {
+	if err := p.enter(); err != nil {
+		return err
+	}
+	defer p.leave()
+	if err := p.dev.check("vkResetCommandPool", C.vka_command_pool_reset(p.dev.table, C.uint64_t(p.handle))); err != nil {
+		return err
+	}
+	for c := range p.buffers {
+		c.state = commandInitial
+	}
+	return nil
+}
+
+// Close destroys the pool and its command buffers. None may be in use by the device. A second call does nothing.
+func (p *CommandPool) Close() error {
+	if p != nil {
+		p.dev.release(p)
+	}
+	return nil
+}
+
+func (p *CommandPool) destroy() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.buffers {
+		c.handle = 0
+	}
+	C.vka_command_pool_destroy(p.dev.table, C.uint64_t(p.handle))
+	p.handle, p.buffers = 0, nil
+}
+
+// WrapCommandBuffer makes a CommandBuffer of somebody else's VkCommandBuffer. Only Execute may be called on it, while its
+// owner is recording outside a render pass.
+func WrapCommandBuffer(d *Device, handle uintptr) (*CommandBuffer, error) {
+	if handle == 0 {
+		return nil, argErr("WrapCommandBuffer", "handle", 0, "it must be a VkCommandBuffer")
+	}
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	d.leave()
+	return &CommandBuffer{dev: d, handle: handle, state: commandRecording}, nil
+}
+
+// enter begins a call; want lists the states that it is allowed in.
+func (c *CommandBuffer) enter(call string, want ...commandState) error {
+	if c == nil {
+		return ErrClosed
+	}
+	if err := c.dev.enter(); err != nil {
+		return err
+	}
+	if c.pool != nil {
+		c.pool.mu.Lock()
+	}
+	if c.handle == 0 {
+		c.leave()
+		return ErrClosed
+	}
+	if c.pool == nil {
+		if call != "Execute" {
+			c.leave()
+			return argErr("CommandBuffer."+call, "command buffer", "wrapped", "its owner must do that")
+		}
+		return nil
+	}
+	for _, s := range want {
+		if c.state == s {
+			return nil
+		}
+	}
+	state := c.state
+	c.leave()
+	return argErr("CommandBuffer."+call, "command buffer", state, fmt.Sprintf("it must be %v", want[0]))
+}
+
+func (c *CommandBuffer) leave() {
+	if c.pool != nil {
+		c.pool.mu.Unlock()
+	}
+	c.dev.leave()
+}
+
+// Begin starts recording; whatever was recorded before is gone. oneTime promises that it is submitted once.
+func (c *CommandBuffer) Begin(oneTime bool) error {
+	if err := c.enter("Begin", commandInitial, commandExecutable, commandSpent); err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle), cbool(oneTime))); err != nil {
+		return err
+	}
+	c.state, c.oneTime = commandRecording, oneTime
+	return nil
+}
+
+// Execute records a stream with one call into C. It allocates nothing. The stream is not changed and may be executed again.
+func (c *CommandBuffer) Execute(s *Stream) error {
+	if s.err != nil {
+		return s.err
+	}
+	if len(s.words) == 0 {
+		return nil
+	}
+	if s.labels != 0 {
+		return argErr("CommandBuffer.Execute", "stream", fmt.Sprintf("%d labels open", s.labels), "every Label needs its EndLabel")
+	}
+	if err := c.enter("Execute", commandRecording); err != nil {
+		return err
+	}
+	defer c.leave()
+	if s.dev != nil && s.dev != c.dev {
+		return argErr("CommandBuffer.Execute", "stream", "of another device", "it must be of the command buffer's device")
+	}
+	at := C.vka_command_execute(c.dev.table, C.uint64_t(c.handle), (*C.uint64_t)(unsafe.Pointer(&s.words[0])), C.size_t(len(s.words)))
+	if at >= 0 {
+		return fmt.Errorf("vk: CommandBuffer.Execute: word %d of the stream is no command", int64(at))
+	}
+	return nil
+}
+
+// End finishes recording; the command buffer may then be submitted.
+func (c *CommandBuffer) End() error {
+	if err := c.enter("End", commandRecording); err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := c.dev.check("vkEndCommandBuffer", C.vka_command_end(c.dev.table, C.uint64_t(c.handle))); err != nil {
+		return err
+	}
+	c.state = commandExecutable
+	return nil
+}
+
+// Reset empties the command buffer, which must not be in use by the device.
+func (c *CommandBuffer) Reset() error {
+	if err := c.enter("Reset", commandInitial, commandRecording, commandExecutable, commandSpent); err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := c.dev.check("vkResetCommandBuffer", C.vka_command_reset(c.dev.table, C.uint64_t(c.handle))); err != nil {
+		return err
+	}
+	c.state = commandInitial
+	return nil
+}
+
+// Handle returns the VkCommandBuffer, 0 after Close.
+func (c *CommandBuffer) Handle() uintptr { return c.handle }
+
+// Device returns the device that the command buffer belongs to.
+func (c *CommandBuffer) Device() *Device { return c.dev }
+
+// Close gives the command buffer back to its pool. It must not be in use by the device. A second call does nothing, nor
+// does any call on a wrapped one.
+func (c *CommandBuffer) Close() error {
+	if c == nil || c.pool == nil {
+		return nil
+	}
+	p := c.pool
+	p.dev.life.RLock()
+	defer p.dev.life.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.handle == 0 || p.handle == 0 || p.dev.closed {
+		return nil
+	}
+	delete(p.buffers, c)
+	C.vka_command_free(p.dev.table, C.uint64_t(p.handle), C.uint64_t(c.handle))
+	c.handle = 0
+	return nil
+}

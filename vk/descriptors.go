@@ -1,0 +1,158 @@
+package vk
+
+/*
+#include "cvk.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// DescriptorPool hands out descriptor sets of storage buffers.
+type DescriptorPool struct {
+	dev     *Device
+	mu      sync.Mutex
+	handle  uintptr
+	epoch   uint32 // counts resets, so that sets from before are recognized
+	scratch []uint64
+}
+
+// DescriptorSet is the set 0 of a pipeline, valid until its pool is reset or closed. The zero value is no set.
+type DescriptorSet struct {
+	pool     *DescriptorPool
+	handle   uintptr
+	epoch    uint32
+	bindings int
+}
+
+// BufferBinding is the part of a buffer that a storage binding sees.
+type BufferBinding struct {
+	Buffer       *Buffer
+	Offset, Size uint64
+}
+
+// NewDescriptorPool makes room for a number of sets with a number of storage buffers among them.
+func (d *Device) NewDescriptorPool(sets, storageBuffers int) (*DescriptorPool, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	const most = 1 << 24
+	if sets < 1 || sets > most {
+		return nil, argErr("NewDescriptorPool", "sets", sets, fmt.Sprintf("it must be between 1 and %d", most))
+	}
+	if storageBuffers < 1 || storageBuffers > most {
+		return nil, argErr("NewDescriptorPool", "storageBuffers", storageBuffers, fmt.Sprintf("it must be between 1 and %d", most))
+	}
+	var h C.uint64_t
+	if err := d.check("vkCreateDescriptorPool", C.vka_descriptor_pool_create(d.table, C.uint32_t(sets), C.uint32_t(storageBuffers), &h)); err != nil {
+		return nil, err
+	}
+	p := &DescriptorPool{dev: d, handle: uintptr(h)}
+	d.track(p)
+	return p, nil
+}
+
+func (p *DescriptorPool) enter() error {
+	if p == nil {
+		return ErrClosed
+	}
+	if err := p.dev.enter(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.handle == 0 {
+		p.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (p *DescriptorPool) leave() {
+	p.mu.Unlock()
+	p.dev.leave()
+}
+
+// Allocate makes a set for a pipeline. A full pool gives ErrOutOfPoolMemory.
+func (p *DescriptorPool) Allocate(c *ComputePipeline) (DescriptorSet, error) {
+	if err := p.enter(); err != nil {
+		return DescriptorSet{}, err
+	}
+	defer p.leave()
+	if c == nil || c.dev != p.dev || c.sets == 0 {
+		return DescriptorSet{}, argErr("DescriptorPool.Allocate", "pipeline", "nil, closed, without bindings or of another device", "it must be an open pipeline of the same device with bindings")
+	}
+	var h C.uint64_t
+	if err := p.dev.check("vkAllocateDescriptorSets", C.vka_descriptor_set_allocate(p.dev.table, C.uint64_t(p.handle), C.uint64_t(c.sets), &h)); err != nil {
+		return DescriptorSet{}, err
+	}
+	return DescriptorSet{pool: p, handle: uintptr(h), epoch: p.epoch, bindings: c.bindings}, nil
+}
+
+// Reset takes back all sets. Work that uses them must be done.
+func (p *DescriptorPool) Reset() error {
+	if err := p.enter(); err != nil {
+		return err
+	}
+	defer p.leave()
+	p.epoch++
+	return p.dev.check("vkResetDescriptorPool", C.vka_descriptor_pool_reset(p.dev.table, C.uint64_t(p.handle)))
+}
+
+// Close destroys the pool and its sets. Work that uses them must be done. A second call does nothing.
+func (p *DescriptorPool) Close() error {
+	if p != nil {
+		p.dev.release(p)
+	}
+	return nil
+}
+
+func (p *DescriptorPool) destroy() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	C.vka_descriptor_pool_destroy(p.dev.table, C.uint64_t(p.handle))
+	p.handle = 0
+	p.epoch++
+}
+
+// UpdateDescriptors points the bindings 0 to len(b)-1 of a set, which must be all it has, at parts of buffers. The set must
+// not be in use by the device. Offsets are multiples of MinStorageBufferAlignment, sizes at most MaxStorageBufferRange.
+func (d *Device) UpdateDescriptors(set DescriptorSet, b []BufferBinding) error {
+	const call = "UpdateDescriptors"
+	p := set.pool
+	if p == nil || p.dev != d {
+		return argErr(call, "set", "empty or of another device", "it must come from a pool of this device")
+	}
+	if err := p.enter(); err != nil {
+		return err
+	}
+	defer p.leave()
+	if set.epoch != p.epoch {
+		return argErr(call, "set", "from before its pool was reset", "it must be allocated anew")
+	}
+	if len(b) != set.bindings {
+		return argErr(call, "len(b)", len(b), fmt.Sprintf("the set has %d bindings", set.bindings))
+	}
+	p.scratch = p.scratch[:0]
+	lim := &d.facts.Limits
+	for i := range b {
+		x := &b[i]
+		if x.Buffer == nil || x.Buffer.handle == 0 || x.Buffer.dev != d {
+			return argErr(call, fmt.Sprintf("b[%d].Buffer", i), "nil, closed or of another device", "it must be an open buffer of this device")
+		}
+		if x.Offset%lim.MinStorageBufferAlignment != 0 || x.Offset >= x.Buffer.capacity {
+			return argErr(call, fmt.Sprintf("b[%d].Offset", i), x.Offset, fmt.Sprintf("it must be a multiple of %d within the buffer's %d bytes", lim.MinStorageBufferAlignment, x.Buffer.capacity))
+		}
+		if most := min(lim.MaxStorageBufferRange, x.Buffer.capacity-x.Offset); x.Size == 0 || x.Size > most {
+			return argErr(call, fmt.Sprintf("b[%d].Size", i), x.Size, fmt.Sprintf("it must be between 1 and %d", most))
+		}
+		p.scratch = append(p.scratch, uint64(x.Buffer.handle), x.Offset, x.Size)
+	}
+	if len(b) > 0 {
+		C.vka_descriptor_update(d.table, C.uint64_t(set.handle), (*C.uint64_t)(unsafe.Pointer(&p.scratch[0])), C.uint32_t(len(b)))
+	}
+	return nil
+}

@@ -1,0 +1,393 @@
+package vk
+
+/*
+#include "cvk.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// DeviceOptions say how a device is opened.
+type DeviceOptions struct {
+	Without Features // supported features that shall not be enabled, for tests and for comparing
+}
+
+// Device is a logical device with one queue. It is safe for concurrent use. Its methods return ErrClosed after Close and
+// the error of [Device.Lost] once the device is lost.
+type Device struct {
+	table      *C.vka_device
+	instance   *C.vka_instance // for memory budgets; owned when attached
+	parent     *Instance       // nil when attached
+	physical   uintptr
+	external   External
+	facts      *Facts
+	enabled    Features
+	mask       C.uint32_t
+	handle     uintptr
+	owned      bool
+	queue      Queue
+	sharedLock sync.Locker // the caller's, of an attached queue; may be nil
+
+	lost atomic.Pointer[CallError]
+
+	// life is read-locked by every call into the driver and locked by Close, so that nothing is destroyed under a call.
+	life   sync.RWMutex
+	closed bool
+
+	mu       sync.Mutex
+	children map[child]struct{}
+}
+
+// child is an object made from a device, which Close destroys if its owner did not.
+type child interface{ destroy() }
+
+// Open creates a device with one compute queue and every supported feature of [Features] (but the robust accesses), less
+// those in o.Without.
+func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
+	in := p.instance
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return nil, ErrClosed
+	}
+	family, err := computeFamily(p.facts)
+	if err != nil {
+		return nil, err
+	}
+	enabled := without(p.facts.Features, o.Without)
+	enabled.RobustBufferAccess, enabled.CooperativeMatrixRobust = false, false
+	// A feature that says more about another is nothing without it.
+	enabled.ComputeFullSubgroups = enabled.ComputeFullSubgroups && enabled.SubgroupSizeControl
+	enabled.VulkanMemoryModelDeviceScope = enabled.VulkanMemoryModelDeviceScope && enabled.VulkanMemoryModel
+	enabled.BFloat16DotProduct = enabled.BFloat16DotProduct && enabled.BFloat16Type
+	enabled.BFloat16CooperativeMatrix = enabled.BFloat16CooperativeMatrix && enabled.BFloat16Type && enabled.CooperativeMatrix
+
+	mask := structMask(p.facts.EffectiveVersion, p.facts.HasExtension)
+	var extensions []string
+	for _, o := range optionals {
+		if p.facts.HasExtension(o.extension) && (o.core == 0 || p.facts.EffectiveVersion < o.core) && wanted(o.bit, enabled) {
+			extensions = append(extensions, o.extension)
+		} else if o.core == 0 || p.facts.EffectiveVersion < o.core {
+			mask &^= o.bit
+		}
+	}
+	if p.facts.HasExtension("VK_KHR_portability_subset") {
+		extensions = append(extensions, "VK_KHR_portability_subset") // must be enabled where it is offered
+	}
+
+	features, free := cNew[C.vka_features]()
+	defer free()
+	toFeatures(enabled, features)
+	names, freeNames := cStrings(extensions)
+	defer freeNames()
+	var handle C.uint64_t
+	r := Result(C.vka_device_create(in.table, C.uint64_t(p.handle), C.uint32_t(family), mask, features, names, C.uint32_t(len(extensions)), &handle))
+	if r < 0 {
+		return nil, callErr("vkCreateDevice", r, p.facts.Name)
+	}
+	d := &Device{
+		instance: in.table, parent: in, physical: p.handle, facts: p.facts, enabled: enabled, mask: mask,
+		handle: uintptr(handle), owned: true,
+	}
+	if err := d.init(0, family); err != nil {
+		C.vka_device_destroy_unloaded(in.table, handle)
+		return nil, err
+	}
+	d.external = External{
+		GetInstanceProcAddr: GetInstanceProcAddr(), Instance: in.handle, PhysicalDevice: p.handle, Device: d.handle,
+		Queue: d.queue.handle, QueueFamily: family, APIVersion: in.version, Enabled: enabled, Extensions: extensions,
+	}
+	in.open[d] = struct{}{}
+	return d, nil
+}
+
+// wanted says whether an extension is needed for what is enabled; those without a feature of their own always are.
+func wanted(bit C.uint32_t, f Features) bool {
+	switch bit {
+	case C.VKA_8BIT:
+		return f.Storage8
+	case C.VKA_FLOAT16_INT8:
+		return f.Float16 || f.Int8
+	case C.VKA_TIMELINE:
+		return f.TimelineSemaphore
+	case C.VKA_SUBGROUP_SIZE:
+		return f.SubgroupSizeControl
+	case C.VKA_COOPERATIVE_MATRIX:
+		return f.CooperativeMatrix
+	case C.VKA_BFLOAT16:
+		return f.BFloat16Type
+	case C.VKA_MEMORY_MODEL:
+		return f.VulkanMemoryModel
+	case C.VKA_DEVICE_ADDRESS:
+		return f.BufferDeviceAddress
+	case C.VKA_EXECUTABLE:
+		return f.PipelineExecutableInfo
+	case C.VKA_HOST_QUERY_RESET:
+		return f.HostQueryReset
+	case C.VKA_SYNCHRONIZATION2:
+		return f.Synchronization2
+	case C.VKA_SCALAR_LAYOUT:
+		return f.ScalarBlockLayout
+	case C.VKA_MAINTENANCE4:
+		return f.Maintenance4
+	case C.VKA_SUBGROUP_EXTENDED:
+		return f.SubgroupExtendedTypes
+	case C.VKA_BUDGET:
+		return f.MemoryBudget
+	}
+	return true
+}
+
+// computeFamily picks the queue family: compute with timestamps before without, and a general one before one that only
+// computes, since that is the queue every driver is tuned for.
+func computeFamily(f *Facts) (uint32, error) {
+	best, score := -1, -1
+	for i, q := range f.Queues {
+		if q.Flags&QueueCompute == 0 || q.Count == 0 {
+			continue
+		}
+		s := 0
+		if q.TimestampValidBits > 0 {
+			s += 2
+		}
+		if q.Flags&QueueGraphics != 0 {
+			s++
+		}
+		if s > score {
+			best, score = i, s
+		}
+	}
+	if best < 0 {
+		return 0, fmt.Errorf("vk: device %q has no queue family that computes: %w", f.Name, ErrUnsupported)
+	}
+	return uint32(best), nil
+}
+
+// without returns the features of f that are not in g.
+func without(f, g Features) Features {
+	a, b := f.fields(), g.fields()
+	for i := range a {
+		*a[i] = *a[i] && !*b[i]
+	}
+	return f
+}
+
+// fields returns the addresses of all fields, in order.
+func (f *Features) fields() []*bool {
+	n := int(unsafe.Sizeof(*f) / unsafe.Sizeof(false)) // all fields are bool
+	flags := unsafe.Slice((*bool)(unsafe.Pointer(f)), n)
+	out := make([]*bool, n)
+	for i := range flags {
+		out[i] = &flags[i]
+	}
+	return out
+}
+
+// init loads the functions and the queue of a device that exists.
+func (d *Device) init(queue uintptr, family uint32) error {
+	d.children = map[child]struct{}{}
+	var missing *C.char
+	d.table = C.vka_device_load(d.instance, C.uint64_t(d.handle), cbool(d.facts.EffectiveVersion >= Version12), &missing)
+	if d.table == nil {
+		if missing != nil {
+			return fmt.Errorf("vk: device %q has no function %s: %w", d.facts.Name, C.GoString(missing), ErrUnsupported)
+		}
+		return callErr("vkGetDeviceProcAddr", ErrOutOfHostMemory, d.facts.Name)
+	}
+	if queue == 0 {
+		queue = uintptr(C.vka_device_queue(d.table, C.uint32_t(family)))
+	}
+	d.enabled.TimelineSemaphore = d.enabled.TimelineSemaphore && C.vka_has_timeline(d.table) != 0
+	d.enabled.PipelineExecutableInfo = d.enabled.PipelineExecutableInfo && C.vka_has_executable(d.table) != 0
+	d.queue.dev, d.queue.handle, d.queue.family = d, queue, family
+	d.queue.validBits = d.facts.Queues[family].TimestampValidBits
+	return nil
+}
+
+// Facts returns what is known of the physical device; it must not be changed.
+func (d *Device) Facts() *Facts { return d.facts }
+
+// Enabled returns the features that the device was created with.
+func (d *Device) Enabled() Features { return d.enabled }
+
+// Handle returns the VkDevice.
+func (d *Device) Handle() uintptr { return d.handle }
+
+// External describes the device as [Attach] wants it.
+func (d *Device) External() External { return d.external }
+
+// Queue returns the device's queue.
+func (d *Device) Queue() *Queue { return &d.queue }
+
+// Lost returns a *CallError with ErrDeviceLost once the device is lost, nil until then.
+func (d *Device) Lost() error {
+	if e := d.lost.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// HeapBudget asks for the memory heaps with their budget and usage of this moment.
+func (d *Device) HeapBudget() ([]Heap, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	heaps, _ := queryMemory(d.instance, d.physical, d.mask&C.VKA_BUDGET)
+	return heaps, nil
+}
+
+// DeviceHeap returns the index of the heap that device-local buffers come from.
+func (d *Device) DeviceHeap() int {
+	for _, t := range d.memoryTypes(DeviceLocal, ^uint32(0)) {
+		return int(d.facts.MemoryTypes[t].Heap)
+	}
+	return 0
+}
+
+// WaitIdle waits until all submitted work is done.
+func (d *Device) WaitIdle() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.waitIdle()
+}
+
+func (d *Device) waitIdle() error {
+	d.queue.lock()
+	defer d.queue.unlock()
+	return d.check("vkDeviceWaitIdle", C.vka_device_wait_idle(d.table))
+}
+
+// Close waits for submitted work, destroys what was made from the device and not closed, and then the device itself unless
+// it was attached. A second call does nothing. The error is that of waiting; everything is destroyed all the same.
+func (d *Device) Close() error {
+	if d == nil {
+		return nil
+	}
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var err error
+	if d.owned {
+		if err = d.waitIdle(); errors.Is(err, ErrDeviceLost) {
+			err = nil // whoever cares has been told; the device is going away
+		}
+	} else {
+		d.queue.lock()
+		err = d.check("vkQueueWaitIdle", C.vka_queue_wait_idle(d.table, C.uint64_t(d.queue.handle)))
+		d.queue.unlock()
+	}
+	d.mu.Lock()
+	for c := range d.children {
+		c.destroy()
+	}
+	d.children = nil
+	d.mu.Unlock()
+	if d.owned {
+		C.vka_device_destroy(d.table)
+	} else {
+		C.vka_instance_free(d.instance)
+	}
+	C.vka_device_free(d.table)
+	d.table, d.instance = nil, nil
+	if d.parent != nil {
+		// Instance.Close closes devices without holding its lock.
+		d.parent.mu.Lock()
+		delete(d.parent.open, d)
+		d.parent.mu.Unlock()
+	}
+	return err
+}
+
+// enter begins a call into the driver: it fails when the device is closed or lost. leave must follow when it does not.
+func (d *Device) enter() error {
+	if d == nil {
+		return ErrClosed
+	}
+	d.life.RLock()
+	if d.closed {
+		d.life.RUnlock()
+		return ErrClosed
+	}
+	if e := d.lost.Load(); e != nil {
+		d.life.RUnlock()
+		return e
+	}
+	return nil
+}
+
+func (d *Device) leave() { d.life.RUnlock() }
+
+// check turns a result into an error and remembers the loss of the device.
+func (d *Device) check(call string, r C.int32_t) error { return d.checkFor(call, r, "") }
+
+func (d *Device) checkFor(call string, r C.int32_t, detail string) error {
+	if r >= 0 {
+		return nil
+	}
+	e := &CallError{Call: call, Result: Result(r), Detail: detail}
+	if e.Result == ErrDeviceLost {
+		d.lost.CompareAndSwap(nil, e)
+		return d.lost.Load()
+	}
+	return e
+}
+
+func (d *Device) track(c child) {
+	d.mu.Lock()
+	d.children[c] = struct{}{}
+	d.mu.Unlock()
+}
+
+// release destroys a child once; it works on a lost device and does nothing on a closed one, whose Close did it.
+func (d *Device) release(c child) {
+	d.life.RLock()
+	defer d.life.RUnlock()
+	d.mu.Lock()
+	_, mine := d.children[c]
+	delete(d.children, c)
+	d.mu.Unlock()
+	if mine {
+		c.destroy()
+	}
+}
+
+// name gives an object a name that validation messages and debuggers show.
+func (d *Device) name(objectType C.uint32_t, handle uintptr, name string) {
+	if name == "" {
+		return
+	}
+	s := C.CString(name)
+	C.vka_name(d.table, objectType, C.uint64_t(handle), s)
+	C.free(unsafe.Pointer(s))
+}
+
+// cStrings copies strings to an array in C memory.
+func cStrings(s []string) (**C.char, func()) {
+	if len(s) == 0 {
+		return nil, func() {}
+	}
+	p := C.calloc(C.size_t(len(s)), C.size_t(unsafe.Sizeof(uintptr(0))))
+	a := unsafe.Slice((**C.char)(p), len(s))
+	for i := range s {
+		a[i] = C.CString(s[i])
+	}
+	return &a[0], func() {
+		for _, c := range a {
+			C.free(unsafe.Pointer(c))
+		}
+		C.free(p)
+	}
+}

@@ -1,0 +1,277 @@
+package vk
+
+/*
+#include "cvk.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+const (
+	validationLayer      = "VK_LAYER_KHRONOS_validation"
+	extDebugUtils        = "VK_EXT_debug_utils"
+	extPortabilityEnum   = "VK_KHR_portability_enumeration"
+	extValidationFeature = "VK_EXT_validation_features"
+)
+
+// InstanceOptions say how an instance is created.
+type InstanceOptions struct {
+	AppName        string
+	Validation     bool          // load the validation layer; ErrLayerMissing without it
+	SyncValidation bool          // also check for missing barriers; implies Validation
+	MaxAPIVersion  Version       // do not ask for more than this; 0 means 1.3
+	OnMessage      func(Message) // receives warnings and errors of the layers, on whichever goroutine made the call; must not use this package
+}
+
+// Instance is a Vulkan instance with its own function table. It is safe for concurrent use.
+type Instance struct {
+	table     *C.vka_instance
+	handle    uintptr
+	version   Version
+	messenger C.uint64_t
+	receiver  uint64
+	devices   []*PhysicalDevice
+	validated bool
+
+	mu     sync.Mutex
+	open   map[*Device]struct{}
+	closed bool
+}
+
+// NewInstance loads the loader if need be, creates an instance of version 1.1 to 1.3 and finds its physical devices.
+func NewInstance(o InstanceOptions) (*Instance, error) {
+	if err := Load(); err != nil {
+		return nil, err
+	}
+	gipa := C.uint64_t(GetInstanceProcAddr())
+	version := Version(C.vka_instance_version(gipa))
+	if version < Version11 {
+		return nil, fmt.Errorf("vk: the Vulkan loader offers only version %v; 1.1 is the least that is needed: %w", version, ErrUnsupported)
+	}
+	limit := o.MaxAPIVersion
+	if limit == 0 {
+		limit = Version13
+	}
+	if limit < Version11 {
+		return nil, argErr("NewInstance", "MaxAPIVersion", limit, "it must be at least 1.1.0")
+	}
+	version = min(version, limit)
+
+	o.Validation = o.Validation || o.SyncValidation
+	offered, err := instanceExtensions(gipa, "")
+	if err != nil {
+		return nil, err
+	}
+	var layers, extensions []string
+	if o.Validation {
+		have, err := instanceLayers(gipa)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(have, validationLayer) {
+			return nil, ErrLayerMissing
+		}
+		layers = append(layers, validationLayer)
+		more, err := instanceExtensions(gipa, validationLayer)
+		if err != nil {
+			return nil, err
+		}
+		offered = append(offered, more...)
+	}
+	want := func(name string) bool {
+		if slices.Contains(offered, name) {
+			extensions = append(extensions, name)
+			return true
+		}
+		return false
+	}
+	messenger := want(extDebugUtils) && o.OnMessage != nil
+	portability := want(extPortabilityEnum)
+	sync := o.SyncValidation && want(extValidationFeature)
+	if o.SyncValidation && !sync {
+		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which SyncValidation needs: %w", extValidationFeature, ErrUnsupported)
+	}
+
+	in := &Instance{version: version, validated: o.Validation, open: map[*Device]struct{}{}}
+	if messenger {
+		in.receiver = addReceiver(o.OnMessage)
+	}
+	fail := func(err error) (*Instance, error) {
+		receivers.Delete(in.receiver)
+		return nil, err
+	}
+	chain := C.vka_instance_chain_new(C.uint64_t(in.receiver), cbool(messenger), cbool(sync))
+	if chain == nil {
+		return fail(callErr("vkCreateInstance", ErrOutOfHostMemory, ""))
+	}
+	defer C.free(unsafe.Pointer(chain))
+	handle, physical, err := createInstance(o.AppName, version, layers, extensions, portability,
+		C.vka_instance_chain_head(chain, cbool(messenger), cbool(sync)))
+	if err != nil {
+		return fail(err)
+	}
+	in.handle = handle
+	in.table, err = loadInstance(gipa, handle)
+	if err != nil {
+		return fail(err)
+	}
+	if messenger {
+		if r := Result(C.vka_messenger_create(in.table, C.uint64_t(in.receiver), &in.messenger)); r < 0 {
+			in.destroy()
+			return nil, callErr("vkCreateDebugUtilsMessengerEXT", r, "")
+		}
+	}
+	for _, p := range physical {
+		facts, err := queryFacts(in.table, p, version)
+		if err != nil {
+			in.destroy()
+			return nil, err
+		}
+		if facts.EffectiveVersion >= Version11 { // anything older cannot be used
+			in.devices = append(in.devices, &PhysicalDevice{instance: in, handle: p, facts: facts})
+		}
+	}
+	return in, nil
+}
+
+// loadInstance makes the table of an instance's functions, in C memory: vka_instance_free.
+func loadInstance(gipa C.uint64_t, handle uintptr) (*C.vka_instance, error) {
+	var missing *C.char
+	t := C.vka_instance_load(gipa, C.uint64_t(handle), &missing)
+	if t == nil {
+		if missing != nil {
+			return nil, fmt.Errorf("vk: the instance has no function %s; Vulkan 1.1 is needed: %w", C.GoString(missing), ErrUnsupported)
+		}
+		return nil, callErr("vkGetInstanceProcAddr", ErrOutOfHostMemory, "")
+	}
+	return t, nil
+}
+
+// PhysicalDevices returns the devices of version 1.1 or more, in the loader's order.
+func (in *Instance) PhysicalDevices() ([]*PhysicalDevice, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return nil, ErrClosed
+	}
+	return slices.Clone(in.devices), nil
+}
+
+// Handle returns the VkInstance.
+func (in *Instance) Handle() uintptr { return in.handle }
+
+// APIVersion returns the version that the instance was created with.
+func (in *Instance) APIVersion() Version { return in.version }
+
+// Validated says whether the validation layer is loaded.
+func (in *Instance) Validated() bool { return in.validated }
+
+// Close closes the devices opened from the instance and then the instance. A second call does nothing.
+func (in *Instance) Close() error {
+	if in == nil {
+		return nil
+	}
+	in.mu.Lock()
+	if in.closed {
+		in.mu.Unlock()
+		return nil
+	}
+	in.closed = true
+	devices := make([]*Device, 0, len(in.open))
+	for d := range in.open {
+		devices = append(devices, d)
+	}
+	in.mu.Unlock()
+	var errs []error
+	for _, d := range devices {
+		errs = append(errs, d.Close())
+	}
+	in.destroy()
+	return errors.Join(errs...)
+}
+
+func (in *Instance) destroy() {
+	if in.messenger != 0 {
+		C.vka_messenger_destroy(in.table, in.messenger)
+	}
+	C.vka_instance_destroy(in.table)
+	C.vka_instance_free(in.table)
+	in.table = nil
+	receivers.Delete(in.receiver)
+}
+
+// PhysicalDevice is a device that can be opened.
+type PhysicalDevice struct {
+	instance *Instance
+	handle   uintptr
+	facts    *Facts
+}
+
+// Facts returns what is known of the device; it must not be changed.
+func (p *PhysicalDevice) Facts() *Facts { return p.facts }
+
+// Handle returns the VkPhysicalDevice.
+func (p *PhysicalDevice) Handle() uintptr { return p.handle }
+
+func cbool(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func instanceExtensions(gipa C.uint64_t, layer string) ([]string, error) {
+	var name *C.char
+	if layer != "" {
+		name = C.CString(layer)
+		defer C.free(unsafe.Pointer(name))
+	}
+	return listNames("vkEnumerateInstanceExtensionProperties", func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
+		return C.vka_instance_extensions(gipa, name, out, n)
+	}, func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
+}
+
+func instanceLayers(gipa C.uint64_t) ([]string, error) {
+	return listNames("vkEnumerateInstanceLayerProperties", func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
+		return C.vka_instance_layers(gipa, out, n)
+	}, func(p *C.VkLayerProperties) string { return C.GoString(&p.layerName[0]) })
+}
+
+// listNames is [list] with a name from each element.
+func listNames[T any](call string, fill func(*T, C.uint32_t) C.int32_t, name func(*T) string) ([]string, error) {
+	all, err := list(call, fill)
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = name(&all[i])
+	}
+	return names, err
+}
+
+// list asks how many elements there are, makes room and asks for them, again if there were more by then.
+func list[T any](call string, fill func(*T, C.uint32_t) C.int32_t) ([]T, error) {
+	n := fill(nil, 0)
+	for {
+		if n < 0 {
+			return nil, callErr(call, Result(n), "")
+		}
+		if n == 0 {
+			return nil, nil
+		}
+		out := make([]T, n+4)
+		m := fill(&out[0], C.uint32_t(len(out)))
+		if m >= 0 && int(m) < len(out) {
+			return out[:m], nil
+		}
+		if m < 0 {
+			return nil, callErr(call, Result(m), "")
+		}
+		n = 2 * m
+	}
+}

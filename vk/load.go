@@ -1,0 +1,88 @@
+package vk
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/include -O2
+#cgo linux LDFLAGS: -ldl
+#include "cvk.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// loader is the process's own Vulkan loader, opened once; a failure is not remembered, so that a caller may set
+// VKATTN_LOADER and try again.
+var loader struct {
+	sync.Mutex
+	gipa uintptr
+	name string
+}
+
+// loaderNames are the names tried, most specific first. The name without a version is only there where a development
+// package is installed, hence the soname first.
+func loaderNames() []string {
+	if name := os.Getenv("VKATTN_LOADER"); name != "" {
+		return []string{name}
+	}
+	switch runtime.GOOS {
+	case "windows":
+		return []string{"vulkan-1.dll"}
+	case "darwin", "ios":
+		return []string{
+			"libvulkan.1.dylib", "libvulkan.dylib", "/usr/local/lib/libvulkan.1.dylib", "/opt/homebrew/lib/libvulkan.1.dylib",
+			"libMoltenVK.dylib", "/opt/homebrew/lib/libMoltenVK.dylib",
+		}
+	}
+	return []string{"libvulkan.so.1", "libvulkan.so"}
+}
+
+// Load opens the Vulkan loader: libvulkan.so.1, libvulkan.1.dylib or libMoltenVK.dylib, vulkan-1.dll, or what the
+// environment variable VKATTN_LOADER names. Calling it again does nothing. The error is a [*LoaderError].
+func Load() error {
+	loader.Lock()
+	defer loader.Unlock()
+	if loader.gipa != 0 {
+		return nil
+	}
+	failed := &LoaderError{}
+	for _, name := range loaderNames() {
+		gipa, reason := openLoader(name)
+		if gipa != 0 {
+			if err := initVulkanGo(gipa); err != nil {
+				return err
+			}
+			loader.gipa, loader.name = gipa, name
+			return nil
+		}
+		failed.Tried = append(failed.Tried, name)
+		failed.Reason = append(failed.Reason, reason)
+	}
+	return failed
+}
+
+func openLoader(name string) (gipa uintptr, reason string) {
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	var msg [256]C.char
+	p := C.vka_open_loader(cname, &msg[0], C.size_t(len(msg)))
+	return uintptr(p), C.GoString(&msg[0])
+}
+
+// LoaderName returns the library that Load opened, "" before.
+func LoaderName() string {
+	loader.Lock()
+	defer loader.Unlock()
+	return loader.name
+}
+
+// GetInstanceProcAddr returns the address of the loader's vkGetInstanceProcAddr, 0 before Load.
+func GetInstanceProcAddr() uintptr {
+	loader.Lock()
+	defer loader.Unlock()
+	return loader.gipa
+}

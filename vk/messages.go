@@ -1,0 +1,81 @@
+package vk
+
+/*
+#include "cvk.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Severity is a VkDebugUtilsMessageSeverityFlagBitsEXT.
+type Severity uint32
+
+// The severities that are reported.
+const (
+	SeverityWarning Severity = 0x100
+	SeverityError   Severity = 0x1000
+)
+
+// String returns warning or error.
+func (s Severity) String() string {
+	switch s {
+	case SeverityWarning:
+		return "warning"
+	case SeverityError:
+		return "error"
+	}
+	return fmt.Sprintf("severity(%#x)", uint32(s))
+}
+
+// MessageTypes is a VkDebugUtilsMessageTypeFlagsEXT.
+type MessageTypes uint32
+
+// The types that are reported.
+const (
+	MessageValidation  MessageTypes = 2
+	MessagePerformance MessageTypes = 4
+)
+
+// Message is one message of the validation layers.
+type Message struct {
+	Severity Severity
+	Types    MessageTypes
+	ID       string // for example VUID-vkCmdDispatch-None-08114
+	Number   int32
+	Text     string
+}
+
+// String returns severity, id and text.
+func (m Message) String() string { return fmt.Sprintf("%v %s: %s", m.Severity, m.ID, m.Text) }
+
+// C knows a receiver of messages by number, never by pointer.
+var (
+	receivers    sync.Map // uint64 → func(Message)
+	lastReceiver atomic.Uint64
+)
+
+func addReceiver(f func(Message)) uint64 {
+	id := lastReceiver.Add(1)
+	receivers.Store(id, f)
+	return id
+}
+
+//export vkattnMessage
+func vkattnMessage(id C.uint64_t, severity, types C.uint32_t, name *C.char, number C.int32_t, text *C.char) {
+	f, ok := receivers.Load(uint64(id))
+	if !ok {
+		return
+	}
+	m := Message{Severity: Severity(severity), Types: MessageTypes(types), Number: int32(number)}
+	if name != nil {
+		m.ID = C.GoString(name)
+	}
+	if text != nil {
+		m.Text = C.GoString(text)
+	}
+	f.(func(Message))(m)
+}

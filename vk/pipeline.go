@@ -1,0 +1,286 @@
+package vk
+
+/*
+#include "cvk.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// PipelineCache is a VkPipelineCache. It is safe for concurrent use.
+type PipelineCache struct {
+	dev    *Device
+	mu     sync.Mutex // held while data is read or merged; creating pipelines is synchronized by the driver
+	handle uintptr
+}
+
+// NewPipelineCache makes a cache, filled with what Data returned earlier on the same device and driver, or empty. Drivers
+// are not all careful with data that is not theirs: check its header before (VkPipelineCacheHeaderVersionOne).
+func (d *Device) NewPipelineCache(data []byte) (*PipelineCache, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	var h C.uint64_t
+	var p unsafe.Pointer
+	if len(data) > 0 {
+		p = unsafe.Pointer(&data[0])
+	}
+	if err := d.check("vkCreatePipelineCache", C.vka_cache_create(d.table, p, C.size_t(len(data)), &h)); err != nil {
+		return nil, err
+	}
+	c := &PipelineCache{dev: d, handle: uintptr(h)}
+	d.track(c)
+	return c, nil
+}
+
+func (c *PipelineCache) enter() error {
+	if c == nil {
+		return ErrClosed
+	}
+	if err := c.dev.enter(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if c.handle == 0 {
+		c.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (c *PipelineCache) leave() {
+	c.mu.Unlock()
+	c.dev.leave()
+}
+
+// Data returns the cache's content, to be given to NewPipelineCache later.
+func (c *PipelineCache) Data() ([]byte, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	for {
+		var size C.size_t
+		if err := c.dev.check("vkGetPipelineCacheData", C.vka_cache_data(c.dev.table, C.uint64_t(c.handle), nil, &size)); err != nil {
+			return nil, err
+		}
+		if size == 0 {
+			return nil, nil
+		}
+		data := make([]byte, size)
+		r := C.vka_cache_data(c.dev.table, C.uint64_t(c.handle), unsafe.Pointer(&data[0]), &size)
+		if err := c.dev.check("vkGetPipelineCacheData", r); err != nil {
+			return nil, err
+		}
+		if Result(r) != Incomplete { // it grew between the two calls
+			return data[:size], nil
+		}
+	}
+}
+
+// Merge adds the content of other caches of the same device.
+func (c *PipelineCache) Merge(others ...*PipelineCache) error {
+	for _, o := range others {
+		if o == nil || o == c || o.dev != c.dev {
+			return argErr("PipelineCache.Merge", "others", "nil, the cache itself or of another device", "each must be another cache of the same device")
+		}
+		if err := c.merge(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *PipelineCache) merge(o *PipelineCache) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if o.handle == 0 {
+		return ErrClosed
+	}
+	return c.dev.check("vkMergePipelineCaches", C.vka_cache_merge(c.dev.table, C.uint64_t(c.handle), C.uint64_t(o.handle)))
+}
+
+// Close destroys the cache; pipelines made with it stay. A second call does nothing.
+func (c *PipelineCache) Close() error {
+	if c != nil {
+		c.dev.release(c)
+	}
+	return nil
+}
+
+func (c *PipelineCache) destroy() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	C.vka_cache_destroy(c.dev.table, C.uint64_t(c.handle))
+	c.handle = 0
+}
+
+// SpecConstant is the value of one 32-bit specialization constant.
+type SpecConstant struct{ ID, Value uint32 }
+
+// PipelineInfo describes a compute pipeline. All its descriptors are storage buffers of set 0.
+type PipelineInfo struct {
+	Name          string         // shown by debuggers and in errors
+	Code          []uint32       // SPIR-V
+	Entry         string         // the entry point; "" means main
+	Spec          []SpecConstant // those not given keep the shader's defaults
+	Bindings      int            // storage buffers at bindings 0 to Bindings-1
+	PushBytes     int            // size of the push constant block, a multiple of 4
+	SubgroupSize  uint32         // required subgroup size, a power of two within Subgroup.Min..Max; 0: the driver's choice
+	FullSubgroups bool           // require that all subgroups are full
+	Cache         *PipelineCache // may be nil
+	CaptureStats  bool           // so that Stats has something to return
+}
+
+// ComputePipeline is a compute pipeline with its layout.
+type ComputePipeline struct {
+	dev       *Device
+	name      string
+	handle    uintptr
+	layout    uintptr
+	sets      uintptr // VkDescriptorSetLayout
+	bindings  int
+	pushBytes int
+	stats     bool
+}
+
+const spirvMagic = 0x07230203
+
+func (d *Device) checkPipeline(i *PipelineInfo) error {
+	const call = "NewComputePipeline"
+	lim, sub := &d.facts.Limits, &d.facts.Subgroup
+	switch {
+	case len(i.Code) < 5 || i.Code[0] != spirvMagic:
+		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module in this machine's byte order")
+	case i.Bindings < 0 || uint32(i.Bindings) > min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage):
+		return argErr(call, "Bindings", i.Bindings, fmt.Sprintf("it must be between 0 and %d", min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage)))
+	case i.PushBytes < 0 || i.PushBytes%4 != 0 || uint32(i.PushBytes) > lim.MaxPushConstants:
+		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4 between 0 and %d", lim.MaxPushConstants))
+	case i.SubgroupSize != 0 && !(d.enabled.SubgroupSizeControl && sub.RequiredSizeCompute):
+		return fmt.Errorf("vk: %s: SubgroupSize %d is required, but the device has no subgroup size control for compute: %w", call, i.SubgroupSize, ErrUnsupported)
+	case i.SubgroupSize != 0 && (i.SubgroupSize&(i.SubgroupSize-1) != 0 || i.SubgroupSize < sub.Min || i.SubgroupSize > sub.Max):
+		return argErr(call, "SubgroupSize", i.SubgroupSize, fmt.Sprintf("it must be a power of two between %d and %d", sub.Min, sub.Max))
+	case i.FullSubgroups && !d.enabled.ComputeFullSubgroups:
+		return fmt.Errorf("vk: %s: FullSubgroups is required, but the feature ComputeFullSubgroups is not enabled: %w", call, ErrUnsupported)
+	case i.CaptureStats && !d.enabled.PipelineExecutableInfo:
+		return fmt.Errorf("vk: %s: CaptureStats needs the feature PipelineExecutableInfo: %w", call, ErrUnsupported)
+	case i.Cache != nil && i.Cache.dev != d:
+		return argErr(call, "Cache", "of another device", "it must be of the same device")
+	case i.Cache != nil && i.Cache.handle == 0:
+		return fmt.Errorf("vk: %s: Cache: %w", call, ErrClosed)
+	}
+	seen := make(map[uint32]bool, len(i.Spec))
+	for _, s := range i.Spec {
+		if seen[s.ID] {
+			return argErr(call, "Spec", s.ID, "each constant may be given once")
+		}
+		seen[s.ID] = true
+	}
+	return nil
+}
+
+// NewComputePipeline compiles a pipeline. It may be called from several goroutines at once, with one cache too.
+func (d *Device) NewComputePipeline(i PipelineInfo) (*ComputePipeline, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	if err := d.checkPipeline(&i); err != nil {
+		return nil, err
+	}
+	if i.Entry == "" {
+		i.Entry = "main"
+	}
+	entry := C.CString(i.Entry)
+	defer C.free(unsafe.Pointer(entry))
+	info := C.vka_pipeline_info{
+		bindings: C.uint32_t(i.Bindings), push_bytes: C.uint32_t(i.PushBytes), subgroup_size: C.uint32_t(i.SubgroupSize),
+		full_subgroups: cbool(i.FullSubgroups), capture_stats: cbool(i.CaptureStats),
+	}
+	if i.Cache != nil {
+		info.cache = C.uint64_t(i.Cache.handle)
+	}
+	var spec *C.uint32_t
+	if len(i.Spec) > 0 {
+		spec = (*C.uint32_t)(unsafe.Pointer(&i.Spec[0]))
+	}
+	var out C.vka_pipeline
+	r := C.vka_pipeline_create(d.table, &info, (*C.uint32_t)(unsafe.Pointer(&i.Code[0])), C.size_t(4*len(i.Code)),
+		entry, spec, C.uint32_t(len(i.Spec)), &out)
+	if r != 0 {
+		return nil, d.checkFor(C.GoString(out.call), r, i.Name)
+	}
+	p := &ComputePipeline{
+		dev: d, name: i.Name, handle: uintptr(out.pipeline), layout: uintptr(out.layout), sets: uintptr(out.set_layout),
+		bindings: i.Bindings, pushBytes: i.PushBytes, stats: i.CaptureStats,
+	}
+	d.name(C.VK_OBJECT_TYPE_PIPELINE, p.handle, i.Name)
+	d.track(p)
+	return p, nil
+}
+
+// Name returns the name given in PipelineInfo.
+func (p *ComputePipeline) Name() string { return p.name }
+
+// Device returns the device that the pipeline belongs to.
+func (p *ComputePipeline) Device() *Device { return p.dev }
+
+// Bindings returns the number of storage buffers.
+func (p *ComputePipeline) Bindings() int { return p.bindings }
+
+// PushBytes returns the size of the push constants.
+func (p *ComputePipeline) PushBytes() int { return p.pushBytes }
+
+// Handle returns the VkPipeline, 0 after Close.
+func (p *ComputePipeline) Handle() uintptr { return p.handle }
+
+// Stat is one statistic that the driver has of a compiled pipeline, for example "Register Count".
+type Stat struct {
+	Name, Description string
+	Value             float64
+}
+
+// Stats returns the statistics of a pipeline made with CaptureStats.
+func (p *ComputePipeline) Stats() ([]Stat, error) {
+	if err := p.dev.enter(); err != nil {
+		return nil, err
+	}
+	defer p.dev.leave()
+	if p.handle == 0 {
+		return nil, ErrClosed
+	}
+	if !p.stats {
+		return nil, argErr("ComputePipeline.Stats", "pipeline", p.name, "it must have been made with CaptureStats")
+	}
+	var out [128]C.vka_stat
+	n := C.vka_pipeline_stats(p.dev.table, C.uint64_t(p.handle), &out[0], C.uint32_t(len(out)))
+	if err := p.dev.checkFor("vkGetPipelineExecutableStatisticsKHR", n, p.name); err != nil {
+		return nil, err
+	}
+	stats := make([]Stat, min(int(n), len(out)))
+	for i := range stats {
+		stats[i] = Stat{C.GoString(&out[i].name[0]), C.GoString(&out[i].description[0]), float64(out[i].value)}
+	}
+	return stats, nil
+}
+
+// Close destroys the pipeline. Work that uses it must be done. A second call does nothing.
+func (p *ComputePipeline) Close() error {
+	if p != nil {
+		p.dev.release(p)
+	}
+	return nil
+}
+
+func (p *ComputePipeline) destroy() {
+	C.vka_pipeline_destroy(p.dev.table, C.uint64_t(p.handle), C.uint64_t(p.layout), C.uint64_t(p.sets))
+	p.handle, p.layout, p.sets = 0, 0, 0
+}

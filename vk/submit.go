@@ -1,0 +1,331 @@
+package vk
+
+/*
+#include "cvk.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// TimelinePoint is a value of a timeline semaphore, to wait for or to signal.
+type TimelinePoint struct {
+	Semaphore *TimelineSemaphore
+	Value     uint64
+}
+
+// Submission is work for the queue: it starts when all Wait points are reached, and when it is done reaches the Signal
+// points and signals the fence.
+type Submission struct {
+	Commands []*CommandBuffer
+	Wait     []TimelinePoint
+	Signal   []TimelinePoint
+	Fence    *Fence // unsignaled; may be nil
+}
+
+// Queue is the device's queue. It is safe for concurrent use.
+type Queue struct {
+	dev       *Device
+	handle    uintptr
+	family    uint32
+	validBits uint32
+
+	mu      sync.Mutex
+	scratch []uint64
+}
+
+// Handle returns the VkQueue.
+func (q *Queue) Handle() uintptr { return q.handle }
+
+// Family returns the queue family.
+func (q *Queue) Family() uint32 { return q.family }
+
+// TimestampValidBits returns how many bits a timestamp has, 0 without timestamps.
+func (q *Queue) TimestampValidBits() uint32 { return q.validBits }
+
+func (q *Queue) lock() {
+	q.mu.Lock()
+	if l := q.dev.sharedLock; l != nil {
+		l.Lock()
+	}
+}
+
+func (q *Queue) unlock() {
+	if l := q.dev.sharedLock; l != nil {
+		l.Unlock()
+	}
+	q.mu.Unlock()
+}
+
+// Submit submits work. It allocates nothing once warm.
+func (q *Queue) Submit(s Submission) error {
+	const call = "Queue.Submit"
+	d := q.dev
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if len(s.Wait) > C.VKA_MAX_SEMAPHORES || len(s.Signal) > C.VKA_MAX_SEMAPHORES {
+		return argErr(call, "len(Wait), len(Signal)", [2]int{len(s.Wait), len(s.Signal)}, fmt.Sprintf("each must be at most %d", C.VKA_MAX_SEMAPHORES))
+	}
+	var fence uintptr
+	if s.Fence != nil {
+		if s.Fence.dev != d || s.Fence.handle == 0 {
+			return argErr(call, "Fence", "closed or of another device", "it must be an open fence of this device")
+		}
+		fence = s.Fence.handle
+	}
+	q.lock()
+	defer q.unlock()
+	q.scratch = q.scratch[:0]
+	for i, c := range s.Commands {
+		if c == nil || c.dev != d || c.handle == 0 {
+			return argErr(call, fmt.Sprintf("Commands[%d]", i), "nil, closed or of another device", "it must be an open command buffer of this device")
+		}
+		if c.pool != nil && c.state != commandExecutable {
+			return argErr(call, fmt.Sprintf("Commands[%d]", i), c.state, fmt.Sprintf("it must be %v", commandExecutable))
+		}
+		q.scratch = append(q.scratch, uint64(c.handle))
+	}
+	if err := q.appendPoints("Wait", s.Wait); err != nil {
+		return err
+	}
+	if err := q.appendPoints("Signal", s.Signal); err != nil {
+		return err
+	}
+	if len(q.scratch) == 0 {
+		q.scratch = append(q.scratch, 0) // so that there is an address to pass
+	}
+	r := C.vka_submit(d.table, C.uint64_t(q.handle), (*C.uint64_t)(unsafe.Pointer(&q.scratch[0])),
+		C.uint32_t(len(s.Commands)), C.uint32_t(len(s.Wait)), C.uint32_t(len(s.Signal)), C.uint64_t(fence))
+	if err := d.check("vkQueueSubmit", r); err != nil {
+		return err
+	}
+	for _, c := range s.Commands {
+		if c.oneTime {
+			c.state = commandSpent
+		}
+	}
+	return nil
+}
+
+// appendPoints appends the semaphores and then their values to the scratch.
+func (q *Queue) appendPoints(name string, points []TimelinePoint) error {
+	for i, p := range points {
+		if p.Semaphore == nil || p.Semaphore.dev != q.dev || p.Semaphore.handle == 0 {
+			return argErr("Queue.Submit", fmt.Sprintf("%s[%d]", name, i), "nil, closed or of another device", "it must be an open semaphore of this device")
+		}
+		q.scratch = append(q.scratch, uint64(p.Semaphore.handle))
+	}
+	for _, p := range points {
+		q.scratch = append(q.scratch, p.Value)
+	}
+	return nil
+}
+
+// WaitIdle waits until all work of the queue is done.
+func (q *Queue) WaitIdle() error {
+	if err := q.dev.enter(); err != nil {
+		return err
+	}
+	defer q.dev.leave()
+	q.lock()
+	defer q.unlock()
+	return q.dev.check("vkQueueWaitIdle", C.vka_queue_wait_idle(q.dev.table, C.uint64_t(q.handle)))
+}
+
+// waitSlice bounds one wait inside the driver, so that Close is not kept waiting by somebody who waits for ever.
+const waitSlice = 100 * time.Millisecond
+
+// waitSliced calls wait with slices of the timeout until it returns something else than Timeout; a negative timeout never ends.
+func waitSliced(timeout time.Duration, wait func(ns C.uint64_t) (Result, error)) error {
+	var deadline time.Time
+	if timeout >= 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	for {
+		slice := waitSlice
+		if timeout >= 0 {
+			slice = max(0, min(slice, time.Until(deadline)))
+		}
+		r, err := wait(C.uint64_t(slice))
+		if err != nil {
+			return err
+		}
+		if r != Timeout {
+			return nil
+		}
+		if timeout >= 0 && !time.Now().Before(deadline) {
+			return Timeout
+		}
+	}
+}
+
+// Fence is a VkFence.
+type Fence struct {
+	dev    *Device
+	handle uintptr
+}
+
+// NewFence makes a fence.
+func (d *Device) NewFence(signaled bool) (*Fence, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	var h C.uint64_t
+	if err := d.check("vkCreateFence", C.vka_fence_create(d.table, cbool(signaled), &h)); err != nil {
+		return nil, err
+	}
+	f := &Fence{dev: d, handle: uintptr(h)}
+	d.track(f)
+	return f, nil
+}
+
+func (f *Fence) enter() error {
+	if f == nil {
+		return ErrClosed
+	}
+	if err := f.dev.enter(); err != nil {
+		return err
+	}
+	if f.handle == 0 {
+		f.dev.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+// Wait waits until the fence is signaled. When the timeout passes first it returns [Timeout]; a negative timeout never ends.
+func (f *Fence) Wait(timeout time.Duration) error {
+	return waitSliced(timeout, func(ns C.uint64_t) (Result, error) {
+		if err := f.enter(); err != nil {
+			return 0, err
+		}
+		defer f.dev.leave()
+		r := C.vka_fence_wait(f.dev.table, C.uint64_t(f.handle), ns)
+		return Result(r), f.dev.check("vkWaitForFences", r)
+	})
+}
+
+// Signaled says whether the fence is signaled.
+func (f *Fence) Signaled() (bool, error) {
+	if err := f.enter(); err != nil {
+		return false, err
+	}
+	defer f.dev.leave()
+	r := C.vka_fence_status(f.dev.table, C.uint64_t(f.handle))
+	return Result(r) == Success, f.dev.check("vkGetFenceStatus", r)
+}
+
+// Reset makes the fence unsignaled. It must not be part of unfinished work.
+func (f *Fence) Reset() error {
+	if err := f.enter(); err != nil {
+		return err
+	}
+	defer f.dev.leave()
+	return f.dev.check("vkResetFences", C.vka_fence_reset(f.dev.table, C.uint64_t(f.handle)))
+}
+
+// Close destroys the fence, which must not be part of unfinished work. A second call does nothing.
+func (f *Fence) Close() error {
+	if f != nil {
+		f.dev.release(f)
+	}
+	return nil
+}
+
+func (f *Fence) destroy() {
+	C.vka_fence_destroy(f.dev.table, C.uint64_t(f.handle))
+	f.handle = 0
+}
+
+// TimelineSemaphore is a semaphore with a value that only grows. It is safe for concurrent use until closed.
+type TimelineSemaphore struct {
+	dev    *Device
+	handle uintptr
+}
+
+// NewTimelineSemaphore makes a timeline semaphore; it needs the feature TimelineSemaphore.
+func (d *Device) NewTimelineSemaphore(initial uint64) (*TimelineSemaphore, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	if !d.enabled.TimelineSemaphore {
+		return nil, fmt.Errorf("vk: NewTimelineSemaphore: the feature TimelineSemaphore is not enabled: %w", ErrUnsupported)
+	}
+	var h C.uint64_t
+	if err := d.check("vkCreateSemaphore", C.vka_timeline_create(d.table, C.uint64_t(initial), &h)); err != nil {
+		return nil, err
+	}
+	t := &TimelineSemaphore{dev: d, handle: uintptr(h)}
+	d.track(t)
+	return t, nil
+}
+
+func (t *TimelineSemaphore) enter() error {
+	if t == nil {
+		return ErrClosed
+	}
+	if err := t.dev.enter(); err != nil {
+		return err
+	}
+	if t.handle == 0 {
+		t.dev.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+// Value returns the value reached.
+func (t *TimelineSemaphore) Value() (uint64, error) {
+	if err := t.enter(); err != nil {
+		return 0, err
+	}
+	defer t.dev.leave()
+	var v C.uint64_t
+	r := C.vka_timeline_value(t.dev.table, C.uint64_t(t.handle), &v)
+	return uint64(v), t.dev.check("vkGetSemaphoreCounterValue", r)
+}
+
+// Wait waits until the value is reached. When the timeout passes first it returns [Timeout]; a negative timeout never ends.
+func (t *TimelineSemaphore) Wait(value uint64, timeout time.Duration) error {
+	return waitSliced(timeout, func(ns C.uint64_t) (Result, error) {
+		if err := t.enter(); err != nil {
+			return 0, err
+		}
+		defer t.dev.leave()
+		r := C.vka_timeline_wait(t.dev.table, C.uint64_t(t.handle), C.uint64_t(value), ns)
+		return Result(r), t.dev.check("vkWaitSemaphores", r)
+	})
+}
+
+// Signal sets the value from the host; it must be greater than the value reached and than all that submitted work signals.
+func (t *TimelineSemaphore) Signal(value uint64) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.dev.leave()
+	return t.dev.check("vkSignalSemaphore", C.vka_timeline_signal(t.dev.table, C.uint64_t(t.handle), C.uint64_t(value)))
+}
+
+// Handle returns the VkSemaphore, 0 after Close.
+func (t *TimelineSemaphore) Handle() uintptr { return t.handle }
+
+// Close destroys the semaphore, which must not be part of unfinished work. A second call does nothing.
+func (t *TimelineSemaphore) Close() error {
+	if t != nil {
+		t.dev.release(t)
+	}
+	return nil
+}
+
+func (t *TimelineSemaphore) destroy() {
+	C.vka_timeline_destroy(t.dev.table, C.uint64_t(t.handle))
+	t.handle = 0
+}

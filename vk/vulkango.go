@@ -1,0 +1,97 @@
+//go:build !darwin && !freebsd
+
+package vk
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	vulkan "github.com/vulkan-go/vulkan"
+)
+
+// vulkan-go's function pointers are process-wide and InitInstance replaces them, so all of its calls are made under this
+// lock, and the pointers are loaded anew for each instance. Only calls that take single structures or handles are used:
+// those that take slices of structures free their C copies too early.
+var vulkanGo sync.Mutex
+
+func initVulkanGo(gipa uintptr) error {
+	vulkanGo.Lock()
+	defer vulkanGo.Unlock()
+	vulkan.SetGetInstanceProcAddr(*(*unsafe.Pointer)(unsafe.Pointer(&gipa)))
+	if err := vulkan.Init(); err != nil {
+		return errors.New("vk: vulkan-go could not load its functions: " + err.Error())
+	}
+	return nil
+}
+
+// createInstance calls vkCreateInstance and returns the instance and its physical devices. next is C memory.
+func createInstance(app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
+	vulkanGo.Lock()
+	defer vulkanGo.Unlock()
+	appInfo := vulkan.ApplicationInfo{
+		SType:            vulkan.StructureTypeApplicationInfo,
+		PApplicationName: app + "\x00",
+		PEngineName:      "vkattn\x00",
+		ApiVersion:       uint32(version),
+	}
+	info := vulkan.InstanceCreateInfo{
+		SType:                   vulkan.StructureTypeInstanceCreateInfo,
+		PNext:                   next,
+		PApplicationInfo:        &appInfo,
+		EnabledLayerCount:       uint32(len(layers)),
+		PpEnabledLayerNames:     zeroTerminated(layers),
+		EnabledExtensionCount:   uint32(len(extensions)),
+		PpEnabledExtensionNames: zeroTerminated(extensions),
+	}
+	if portability {
+		info.Flags = 1 // VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
+	}
+	var handle vulkan.Instance
+	r := vulkan.CreateInstance(&info, nil, &handle)
+	runtime.KeepAlive(&info)
+	runtime.KeepAlive(&appInfo)
+	info.Free()
+	if r != vulkan.Success {
+		return 0, nil, callErr("vkCreateInstance", Result(r), "")
+	}
+	defer func() {
+		if err != nil {
+			vulkan.DestroyInstance(handle, nil)
+		}
+	}()
+	if err := vulkan.InitInstance(handle); err != nil {
+		return 0, nil, errors.New("vk: vulkan-go could not load the instance's functions: " + err.Error())
+	}
+	for {
+		var n uint32
+		if r := vulkan.EnumeratePhysicalDevices(handle, &n, nil); r < 0 {
+			return 0, nil, callErr("vkEnumeratePhysicalDevices", Result(r), "")
+		}
+		physical = make([]uintptr, n)
+		if n > 0 {
+			devices := make([]vulkan.PhysicalDevice, n)
+			r := vulkan.EnumeratePhysicalDevices(handle, &n, devices)
+			if Result(r) == Incomplete {
+				continue // a device came between the two calls
+			}
+			if r < 0 {
+				return 0, nil, callErr("vkEnumeratePhysicalDevices", Result(r), "")
+			}
+			for i := range devices[:n] {
+				physical[i] = *(*uintptr)(unsafe.Pointer(&devices[i]))
+			}
+			physical = physical[:n]
+		}
+		return *(*uintptr)(unsafe.Pointer(&handle)), physical, nil
+	}
+}
+
+func zeroTerminated(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = n + "\x00"
+	}
+	return out
+}
