@@ -91,8 +91,7 @@ func attach(table *C.vka_instance, e External, version Version) (*Device, error)
 	}
 	// The functions may be found although the owner's instance has not enabled their extension.
 	if !slices.Contains(e.Extensions, extDebugUtils) {
-		d.table.SetDebugUtilsObjectNameEXT = nil
-		d.table.CmdBeginDebugUtilsLabelEXT, d.table.CmdEndDebugUtilsLabelEXT = nil, nil
+		C.vka_no_debug_utils(d.table)
 	}
 	return d, nil
 }

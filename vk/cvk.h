@@ -116,6 +116,8 @@ int32_t vka_device_wait_idle(vka_device *d);
 int32_t vka_queue_wait_idle(vka_device *d, uint64_t queue);
 int vka_has_timeline(vka_device *d);
 int vka_has_executable(vka_device *d);
+void vka_forget_debug_utils(vka_device *d); // names and labels do nothing from then on
+void vka_no_debug_utils(vka_device *d); // forget the functions of VK_EXT_debug_utils
 void vka_name(vka_device *d, uint32_t object_type, uint64_t handle, const char *name);
 
 typedef struct {

@@ -54,6 +54,18 @@ int vka_has_executable(vka_device *d) {
 	return d->GetPipelineExecutablePropertiesKHR && d->GetPipelineExecutableStatisticsKHR;
 }
 
+void vka_forget_debug_utils(vka_device *d) {
+	d->SetDebugUtilsObjectNameEXT = NULL;
+	d->CmdBeginDebugUtilsLabelEXT = NULL;
+	d->CmdEndDebugUtilsLabelEXT = NULL;
+}
+
+void vka_no_debug_utils(vka_device *d) {
+	d->SetDebugUtilsObjectNameEXT = NULL;
+	d->CmdBeginDebugUtilsLabelEXT = NULL;
+	d->CmdEndDebugUtilsLabelEXT = NULL;
+}
+
 void vka_name(vka_device *d, uint32_t object_type, uint64_t handle, const char *name) {
 	if (!d->SetDebugUtilsObjectNameEXT)
 		return;

@@ -125,7 +125,7 @@ func (g *gpu) newInstance(validate bool) error {
 func (g *gpu) message(_ vulkan.DebugReportFlags, _ vulkan.DebugReportObjectType, _ uint64, _ uint, _ int32,
 	_, text string, _ unsafe.Pointer) vulkan.Bool32 {
 	g.mu.Lock()
-	g.messages = append(g.messages, text)
+	g.messages = append(g.messages, strings.Clone(text)) // it lies in memory of the layer
 	g.mu.Unlock()
 	return vulkan.False
 }

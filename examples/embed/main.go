@@ -27,7 +27,7 @@ const (
 	batch, heads, length, dim = 2, 4, 96, 32
 
 	elements = batch * heads * length * dim
-	bytes    = 4 * elements // all tensors of this program are fp32
+	size     = 4 * elements // all tensors of this program are fp32
 )
 
 func main() {
@@ -80,7 +80,7 @@ func run(out io.Writer, validate bool) (err error) {
 		at      *buffer
 		visible bool // to the host
 	}{{&buffers.x, true}, {&buffers.q, false}, {&buffers.k, false}, {&buffers.v, false}, {&buffers.o, false}, {&buffers.y, true}} {
-		if *b.at, err = g.newBuffer(bytes, b.visible); err != nil {
+		if *b.at, err = g.newBuffer(size, b.visible); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func run(out io.Writer, validate bool) (err error) {
 			return nil
 		}
 		var t *flash.Tensor
-		t, err = dev.TensorOn(flash.BufferRef{Handle: uintptr(unsafe.Pointer(b.handle)), Size: bytes}, 0, flash.F32,
+		t, err = dev.TensorOn(flash.BufferRef{Handle: uintptr(unsafe.Pointer(b.handle)), Size: size}, 0, flash.F32,
 			[4]int{batch, heads, length, dim}, [4]int{heads * length * dim, length * dim, dim, 1})
 		return t
 	}
