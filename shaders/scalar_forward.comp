@@ -149,8 +149,12 @@ uint lid, tx, ty;
 
 uint q0;                            // first query of the workgroup
 uint q_origin, k_origin, v_origin;  // element at which row 0 of this head lies
+vec4 S[MR * MC4];                   // scores of a tile, then P
 vec4 acc[MR * MD4];                 // O, unscaled
 float m[MR], l[MR];                 // running maximum and (this invocation's part of the) running sum
+
+#include "micro_scores.glsl"
+#include "micro_product.glsl"
 
 // max or sum over the TX invocations that share a row
 #ifdef SUBGROUP
@@ -192,7 +196,6 @@ void barrier_for_p() {
 
 // One tile of keys. edge: some of its scores may have to be masked, some of its keys may not exist.
 void key_tile(uint key0, bool edge) {
-  vec4 S[MR * MC4];
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
 
   for (uint chunk = 0; chunk < D_CHUNKS; ++chunk) {
@@ -201,23 +204,7 @@ void key_tile(uint key0, bool edge) {
     stage_k(K_AT, k_origin, k_sn, key0, nk, chunk * DK, edge);
     if (V_EARLY) stage_v(V_AT, v_origin, v_sn, key0, nk, 0, edge);
     barrier();
-    const uint q_at = ty * Q_PITCH + (Q_RESIDENT ? chunk * DK4 : 0);
-    const uint k_at = K_AT + tx * K_PITCH;
-    for (uint d = 0; d < DK4; ++d) {
-      vec4 a[MR];
-      [[unroll]] for (uint i = 0; i < MR; ++i) a[i] = tile[q_at + i * TY * Q_PITCH + d];
-      [[unroll]] for (uint j = 0; j < MC; ++j) {
-        const vec4 b = tile[k_at + j * TX * K_PITCH + d];
-        [[unroll]] for (uint i = 0; i < MR; ++i) {
-          float s = S[i * MC4 + j / 4][j % 4];
-          s += a[i].x * b.x;
-          s += a[i].y * b.y;
-          s += a[i].z * b.z;
-          s += a[i].w * b.w;
-          S[i * MC4 + j / 4][j % 4] = s;
-        }
-      }
-    }
+    add_scores(ty * Q_PITCH + (Q_RESIDENT ? chunk * DK4 : 0), K_AT + tx * K_PITCH);
   }
 
   if (edge) {
@@ -263,17 +250,7 @@ void key_tile(uint key0, bool edge) {
         stage_v(V_AT, v_origin, v_sn, key0 + key, nk, 0, edge);
       }
       barrier_for_p();
-      const uint p_at = P_AT + ty * P_PITCH + vc * (VC / 4);
-      const uint v_at = V_AT + (V_EARLY ? key * V_WIDTH : 0) + tx;
-      for (uint c = 0; c < VC / 4; ++c) {
-        vec4 p[MR];
-        [[unroll]] for (uint i = 0; i < MR; ++i) p[i] = tile[p_at + i * TY * P_PITCH + c];
-        [[unroll]] for (uint e = 0; e < 4; ++e)
-          [[unroll]] for (uint j = 0; j < MD4; ++j) {
-            const vec4 x = tile[v_at + (4 * c + e) * V_WIDTH + TX * j];
-            [[unroll]] for (uint i = 0; i < MR; ++i) acc[i * MD4 + j] += p[i][e] * x;
-          }
-      }
+      add_product(P_AT + ty * P_PITCH + vc * (VC / 4), V_AT + (V_EARLY ? key * V_WIDTH : 0) + tx, VC / 4);
     }
   }
 }

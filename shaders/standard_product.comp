@@ -1,0 +1,137 @@
+#version 460
+// Standard attention, third of three kernels: O = P V for a slab of rows, P read from memory.
+//
+// A register-tiled product: BR rows and all DV columns a workgroup, MR rows and DV/TX columns an invocation, BC keys of P and V
+// staged in shared memory at a time, as in scalar_forward.comp. With CAUSAL, keys that no query of the block may see are skipped.
+// standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its constant ZERO).
+//
+// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,DV], 2 O [B,Hq,Nq,DV] (strided, last stride 1).
+// Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first.
+//
+// Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):
+//
+//   0 WG  workgroup size, a multiple of TY       1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
+//   3 DV  1..256     4 CAUSAL
+//   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, DV is a multiple of 16 bytes
+//   6 MR  rows of an invocation, divides BR
+//   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(DV/4)/TX)
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "common.glsl"
+
+layout(local_size_x = 128, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint BR = 128;
+layout(constant_id = 2) const uint BC = 32;
+layout(constant_id = 3) const uint DV = 64;
+layout(constant_id = 4) const bool CAUSAL = false;
+layout(constant_id = 5) const bool ALIGNED = false;
+layout(constant_id = 6) const uint MR = 8;
+layout(constant_id = 7) const uint SHARED_V4 = 1664;
+
+layout(push_constant) uniform Args {
+  uint nq, nk, heads, group;
+  uint v_off, o_off, v_sb, v_sh, v_sn, o_sb, o_sh, o_sn;
+  uint bh0, row0, rows, pitch;
+  uint base, total;
+  int causal_shift;
+};
+
+const uint TY = BR / MR;
+const uint TX = WG / TY;
+const uint BC4 = BC / 4;
+const uint P_PITCH = BC4 | 1;
+const uint MD4 = ((DV + 3) / 4 + TX - 1) / TX;  // vec4s of a row of O that an invocation owns
+const uint V_WIDTH = MD4 * TX;
+const uint V_AT = BR * P_PITCH;
+
+layout(set = 0, binding = 0, std430) readonly buffer Weights { uvec4 p16[]; };
+INPUT(v, 1)
+OUTPUT(o, 2)
+
+shared vec4 tile[SHARED_V4];
+uint lid, tx, ty;
+
+#define SAME(r) (r)
+#define STAGE stage_v
+#define STAGE_T v
+#define STAGE_ROWS BC
+#define STAGE_WIDTH V_WIDTH
+#define STAGE_COLS DV
+#define STAGE_PITCH V_WIDTH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+vec4 acc[MR * MD4];
+#include "micro_product.glsl"
+
+// BR rows and BC columns of P; zeros beyond the slab's rows and beyond pitch.
+void stage_p(uint matrix, uint r0, uint key0) {
+  const uint W = BC / UNIT;  // 16-byte units in a row
+  const uint N = BR * W;
+  const uint LOADS = (N + WG - 1) / WG;
+  const uint BATCH = LOADS < 8 ? LOADS : 8;
+  [[dont_unroll]] for (uint t0 = 0; t0 < LOADS; t0 += BATCH) {
+    uvec4 u[8];
+    [[unroll]] for (uint b = 0; b < BATCH; ++b) {
+      const uint i = (t0 + b) * WG + lid, r = r0 + min(i / W, BR - 1), col = key0 + i % W * UNIT;
+      u[b] = p16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT];
+      if (r >= rows || col >= pitch) u[b] = uvec4(0);
+    }
+    [[unroll]] for (uint b = 0; b < BATCH; ++b) {
+      const uint i = (t0 + b) * WG + lid;
+      if (N % (WG * BATCH) == 0 || i < N) {
+        vec4 x[UNIT4];
+        decode16(u[b], x);
+        [[unroll]] for (uint e = 0; e < UNIT4; ++e) tile[i / W * P_PITCH + i % W * UNIT4 + e] = x[e];
+      }
+    }
+  }
+}
+
+void main() {
+  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (id >= total) return;
+  lid = gl_LocalInvocationIndex;
+  tx = lid % TX;
+  ty = lid / TX;
+  const uint blocks = (rows + BR - 1) / BR;
+  const uint matrices = total / blocks;
+  const uint matrix = CAUSAL ? id % matrices : id / blocks;
+  const uint r0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
+  const uint bh = bh0 + matrix, b = bh / heads, h = bh % heads;
+  const uint v_origin = v_off + b * v_sb + (h / group) * v_sh;
+
+  [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
+  uint keys = nk;
+  if (CAUSAL) keys = uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)));
+  uint key0 = 0;
+  do {
+    barrier();
+    stage_p(matrix, r0, key0);
+    stage_v(V_AT, v_origin, v_sn, key0, nk, 0, true);
+    barrier();
+    add_product(ty * P_PITCH, V_AT + tx, BC4);
+    key0 += BC;
+  } while (key0 < keys);
+
+  const uint o_origin = o_off + b * o_sb + h * o_sh;
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const uint row = r0 + ty + TY * i;
+    if (row >= rows) continue;
+    const uint at = o_origin + (row0 + row) * o_sn;
+    [[unroll]] for (uint j = 0; j < MD4; ++j) {
+      const uint col = 4 * (tx + TX * j);
+      const vec4 x = acc[i * MD4 + j];
+      if (ALIGNED) {
+        if (col < DV) o4[(at + col) / 4] = encode4(x);
+      } else {
+        [[unroll]] for (uint e = 0; e < 4; ++e)
+          if (col + e < DV) o1[at + col + e] = encode(x[e]);
+      }
+    }
+  }
+}

@@ -1,0 +1,124 @@
+#version 460
+// Standard attention, first of three kernels: S = scale Q K^T for a slab of rows, written to memory in the inputs' type.
+//
+// What attention is without FlashAttention: the matrix S is stored, read and overwritten by the softmax (standard_softmax.comp),
+// and read again by the product with V (standard_product.comp). The baseline that `vkattn bench` compares with, so it is not
+// slower than it must be: a register-tiled product, MR x MC scores an invocation, operands read 16 bytes at a time along d from
+// shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with CAUSAL, tiles of S that no query
+// may see are not computed (their memory keeps what it held).
+//
+// Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
+// The slab holds the rows row0 .. row0 + rows - 1 of the matrices (batch and head flattened) bh0, bh0 + 1, ...  Columns
+// nk .. pitch - 1 of S may be overwritten with anything.
+// Workgroups: ceil(nk/BC) ceil(rows/BR) matrices, columns fastest.
+//
+// Specialization constants (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4):
+//
+//   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 CAUSAL
+//   5 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes
+//   6 MR, 7 MC  scores of an invocation, MC a multiple of 4     8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
+//   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "common.glsl"
+
+layout(local_size_x = 128, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint BR = 128;
+layout(constant_id = 2) const uint BC = 64;
+layout(constant_id = 3) const uint D = 64;
+layout(constant_id = 4) const bool CAUSAL = false;
+layout(constant_id = 5) const bool ALIGNED = false;
+layout(constant_id = 6) const uint MR = 8;
+layout(constant_id = 7) const uint MC = 8;
+layout(constant_id = 8) const uint DK = 32;
+layout(constant_id = 9) const uint SHARED_V4 = 1728;
+
+layout(push_constant) uniform Args {
+  uint nq, nk, heads, group;
+  uint q_off, k_off, q_sb, q_sh, q_sn, k_sb, k_sh, k_sn;
+  uint bh0, row0, rows, pitch;
+  float scale;
+  int causal_shift;
+  uint base, total;
+};
+
+const uint TX = BC / MC;
+const uint TY = BR / MR;
+const uint MC4 = MC / 4;
+const uint DK4 = DK / 4;
+const uint Q_PITCH = DK4 | 1;
+const uint K_PITCH = DK4 | 1;
+const uint K_AT = BR * Q_PITCH;
+
+INPUT(q, 0)
+INPUT(k, 1)
+layout(set = 0, binding = 2, std430) writeonly buffer Scores { QUAD s4[]; };
+
+shared vec4 tile[SHARED_V4];
+uint lid, tx, ty;
+
+#define SAME(r) (r)
+// Column 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
+#define K_SLOT(r) (((r) / 4) % TX + TX * (4 * ((r) / (4 * TX)) + (r) % 4))
+
+#define STAGE stage_q
+#define STAGE_T q
+#define STAGE_ROWS BR
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH Q_PITCH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE scale
+#include "stage.glsl"
+
+#define STAGE stage_k
+#define STAGE_T k
+#define STAGE_ROWS BC
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH K_PITCH
+#define STAGE_SLOT K_SLOT
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+vec4 S[MR * MC4];
+#include "micro_scores.glsl"
+
+void main() {
+  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (id >= total) return;
+  lid = gl_LocalInvocationIndex;
+  tx = lid % TX;
+  ty = lid / TX;
+  const uint across = (nk + BC - 1) / BC, down = (rows + BR - 1) / BR;
+  const uint col0 = id % across * BC;
+  const uint r0 = id / across % down * BR;  // in the slab
+  const uint slab = id / (across * down);   // matrix of the slab
+  if (CAUSAL && int(col0) > int(row0 + min(r0 + BR, rows) - 1) + causal_shift) return;
+
+  const uint bh = bh0 + slab, b = bh / heads, h = bh % heads;
+  const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;
+  const uint k_origin = k_off + b * k_sb + (h / group) * k_sh;
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
+  uint d0 = 0;
+  do {
+    barrier();
+    stage_q(0, q_origin, q_sn, r0, rows, d0, true);
+    stage_k(K_AT, k_origin, k_sn, col0, nk, d0, true);
+    barrier();
+    add_scores(ty * Q_PITCH, K_AT + tx * K_PITCH);
+    d0 += DK;
+  } while (d0 < D);
+
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const uint row = r0 + ty + TY * i;
+    if (row >= rows) continue;
+    [[unroll]] for (uint j = 0; j < MC4; ++j) {
+      const uint col = col0 + 4 * (tx + TX * j);
+      if (col < nk) s4[((slab * rows + row) * pitch + col) / 4] = encode4(S[i * MC4 + j]);
+    }
+  }
+}

@@ -1,0 +1,136 @@
+#version 460
+// Standard attention, second of three kernels: P = softmax(S) by rows, in place, and lse.
+//
+//   m = max_j S_j over the keys j that the row may see,   l = sum_j exp(S_j - m),   P_j = exp(S_j - m) / l,   lse = m + log l
+//
+// TPR neighbouring invocations share a row and read it four elements at a time, neighbours side by side, so every access is
+// coalesced; maximum and sum meet in shared memory. A row of at most 4 TPR KEEP elements stays in registers between the passes:
+// one read and one write of the matrix. A longer one (KEEP = 0) is read twice, maximum and sum in one pass (online softmax).
+// The mask is applied here: what lies beyond the row's last key is not looked at. Arithmetic is fp32 whatever S is stored as.
+// A row that may see nothing becomes zeros, lse = -inf (m starts from the lowest finite number, as in scalar_forward.comp).
+//
+// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32.
+// `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
+//
+// Specialization constants:
+//
+//   0 WG   workgroup size, a multiple of TPR     1 TPR  invocations of a row, a power of two
+//   2 KEEP  4-element pieces of a row that an invocation keeps: at least ceil(nk / (4 TPR)), or 0
+//   3 CAUSAL     4 WRITE_LSE
+//   5 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
+//           its BR + BC
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "common.glsl"
+
+layout(local_size_x = 256, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint TPR = 256;
+layout(constant_id = 2) const uint KEEP = 0;
+layout(constant_id = 3) const bool CAUSAL = false;
+layout(constant_id = 4) const bool WRITE_LSE = true;
+layout(constant_id = 5) const uint ZERO = 256;
+
+layout(push_constant) uniform Args {
+  uint nq, nk, rows, pitch;
+  uint bh0, row0;
+  int causal_shift;
+  uint lse_off;
+  uint base, total;
+};
+
+layout(set = 0, binding = 0, std430) buffer Scores { QUAD s4[]; };
+layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
+
+shared float meet[WG];
+
+#if DTYPE == F32 || DTYPE == F16
+#define decode4(quad) vec4(quad)
+#else
+vec4 decode4(uvec2 u) { return uintBitsToFloat(uvec4(u.x << 16, u.x & 0xffff0000u, u.y << 16, u.y & 0xffff0000u)); }
+#endif
+
+uint lane, first;  // place among the invocations of the row; the first of them
+
+float max_over_row(float x) {
+  barrier();
+  meet[first + lane] = x;
+  for (uint step = TPR / 2; step > 0; step >>= 1) {
+    barrier();
+    if (lane < step) meet[first + lane] = max(meet[first + lane], meet[first + lane + step]);
+  }
+  barrier();
+  return meet[first];
+}
+float sum_over_row(float x) {
+  barrier();
+  meet[first + lane] = x;
+  for (uint step = TPR / 2; step > 0; step >>= 1) {
+    barrier();
+    if (lane < step) meet[first + lane] += meet[first + lane + step];
+  }
+  barrier();
+  return meet[first];
+}
+
+// Four scores in units of log 2; -inf where the row may not look.
+vec4 scores(uint at, uint piece, uint keys) {
+  const vec4 s = decode4(s4[at + piece]) * LOG2E;
+  return mix(vec4(NEG_INFINITY), s, lessThan(4 * piece + uvec4(0, 1, 2, 3), uvec4(keys)));
+}
+float top(vec4 s) { return max(max(s.x, s.y), max(s.z, s.w)); }
+float sum(vec4 s) { return (s.x + s.y) + (s.z + s.w); }
+
+void main() {
+  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (id * (WG / TPR) >= total) return;
+  lane = gl_LocalInvocationIndex % TPR;
+  first = gl_LocalInvocationIndex - lane;
+  const bool real = id * (WG / TPR) + first / TPR < total;  // the last workgroup may have rows to spare
+  const uint r = min(id * (WG / TPR) + first / TPR, total - 1);
+  const uint row = row0 + r % rows;
+  const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;
+  const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
+  const uint pieces = (keys + 3) / 4;
+
+  float m = LOWEST, l = 0;
+  vec4 kept[KEEP > 0 ? KEEP : 1];
+  if (KEEP > 0) {
+    [[unroll]] for (uint t = 0; t < KEEP; ++t) {
+      kept[t] = vec4(NEG_INFINITY);
+      if (lane + t * TPR < pieces) kept[t] = scores(at, lane + t * TPR, keys);
+      m = max(m, top(kept[t]));
+    }
+    m = max_over_row(m);
+    [[unroll]] for (uint t = 0; t < KEEP; ++t) {
+      kept[t] = exp2(kept[t] - m);
+      l += sum(kept[t]);
+    }
+  } else {
+    for (uint c = lane; c < pieces; c += TPR) {
+      const vec4 s = scores(at, c, keys);
+      const float higher = max(m, top(s));
+      l = l * exp2(m - higher) + sum(exp2(s - higher));
+      m = higher;
+    }
+    const float own = m;
+    m = max_over_row(m);
+    l *= exp2(own - m);
+  }
+  l = sum_over_row(l);
+  const float inv = l == 0 ? 0 : 1 / l;
+
+  if (real) {
+    if (KEEP > 0) {
+      [[unroll]] for (uint t = 0; t < KEEP; ++t)
+        if (lane + t * TPR < pieces) s4[at + lane + t * TPR] = encode4(kept[t] * inv);
+    } else {
+      for (uint c = lane; c < pieces; c += TPR) s4[at + c] = encode4(exp2(scores(at, c, keys) - m) * inv);
+    }
+    const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
+    for (uint c = pieces + lane; c < zero_end; c += TPR) s4[at + c] = encode4(vec4(0));
+    if (WRITE_LSE && lane == 0) lse[lse_off + (bh0 + r / rows) * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2;
+  }
+}
