@@ -100,6 +100,9 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 		C.vka_device_destroy_unloaded(in.table, handle)
 		return nil, err
 	}
+	if in.debug {
+		extensions = append(extensions, extDebugUtils)
+	}
 	d.external = External{
 		GetInstanceProcAddr: GetInstanceProcAddr(), Instance: in.handle, PhysicalDevice: p.handle, Device: d.handle,
 		Queue: d.queue.handle, QueueFamily: family, APIVersion: in.version, Enabled: enabled, Extensions: extensions,

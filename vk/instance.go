@@ -39,6 +39,7 @@ type Instance struct {
 	receiver  uint64
 	devices   []*PhysicalDevice
 	validated bool
+	debug     bool // VK_EXT_debug_utils is enabled
 
 	mu     sync.Mutex
 	open   map[*Device]struct{}
@@ -92,14 +93,15 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		}
 		return false
 	}
-	messenger := want(extDebugUtils) && o.OnMessage != nil
+	debug := want(extDebugUtils)
+	messenger := debug && o.OnMessage != nil
 	portability := want(extPortabilityEnum)
 	sync := o.SyncValidation && want(extValidationFeature)
 	if o.SyncValidation && !sync {
 		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which SyncValidation needs: %w", extValidationFeature, ErrUnsupported)
 	}
 
-	in := &Instance{version: version, validated: o.Validation, open: map[*Device]struct{}{}}
+	in := &Instance{version: version, validated: o.Validation, debug: debug, open: map[*Device]struct{}{}}
 	if messenger {
 		in.receiver = addReceiver(o.OnMessage)
 	}

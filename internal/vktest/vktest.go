@@ -1,0 +1,132 @@
+// Package vktest gives tests a Vulkan device that complains: with the validation layer on, any message fails the test.
+//
+// A machine without Vulkan skips the test with the reason. VKATTN_REQUIRE_DEVICE=1 turns such skips into failures.
+// A machine without the validation layer runs the test unvalidated; VKATTN_REQUIRE_VALIDATION=1 makes that a failure too.
+// VKATTN_TEST_DEVICE picks the device whose name contains it; otherwise the first one is taken.
+package vktest
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Options say how the device is opened.
+type Options struct {
+	SyncValidation bool             // also check for missing barriers; slower
+	NoValidation   bool             // for timing
+	Device         vk.DeviceOptions // of PhysicalDevice.Open
+	MaxAPIVersion  vk.Version       // of NewInstance
+}
+
+// Instance opens a validated instance for the length of the test.
+func Instance(t testing.TB, o Options) *vk.Instance {
+	t.Helper()
+	rec := &recorder{t: t}
+	options := vk.InstanceOptions{
+		AppName: t.Name(), MaxAPIVersion: o.MaxAPIVersion,
+		Validation: !o.NoValidation, SyncValidation: o.SyncValidation && !o.NoValidation, OnMessage: rec.message,
+	}
+	in, err := vk.NewInstance(options)
+	if errors.Is(err, vk.ErrLayerMissing) {
+		if os.Getenv("VKATTN_REQUIRE_VALIDATION") == "1" {
+			t.Fatalf("VKATTN_REQUIRE_VALIDATION=1: %v", err)
+		}
+		t.Logf("running without validation: %v", err)
+		options.Validation, options.SyncValidation = false, false
+		in, err = vk.NewInstance(options)
+	}
+	if err != nil {
+		missing(t, err.Error())
+	}
+	t.Cleanup(func() {
+		if err := in.Close(); err != nil {
+			t.Errorf("closing the instance: %v", err)
+		}
+		rec.stop()
+	})
+	return in
+}
+
+// PhysicalDevice returns the device that tests use.
+func PhysicalDevice(t testing.TB, in *vk.Instance) *vk.PhysicalDevice {
+	t.Helper()
+	devices, err := in.PhysicalDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := os.Getenv("VKATTN_TEST_DEVICE")
+	for _, d := range devices {
+		if strings.Contains(d.Facts().Name, want) {
+			return d
+		}
+	}
+	if want != "" {
+		t.Fatalf("VKATTN_TEST_DEVICE=%s: none of the %d devices has such a name", want, len(devices))
+	}
+	missing(t, "the Vulkan loader found no device of version 1.1 or more")
+	return nil
+}
+
+// Device opens a validated device for the length of the test. Whatever is made from it and not closed is closed with it.
+func Device(t testing.TB) *vk.Device {
+	t.Helper()
+	return Open(t, Options{})
+}
+
+// Open is Device with options.
+func Open(t testing.TB, o Options) *vk.Device {
+	t.Helper()
+	d, err := PhysicalDevice(t, Instance(t, o)).Open(o.Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+// missing skips the test, or fails it where a device is required.
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+		t.Fatalf("VKATTN_REQUIRE_DEVICE=1: %s", reason)
+	}
+	t.Skip(reason)
+}
+
+// recorder fails the test on messages, the first few in full; it says nothing once the test is over.
+type recorder struct {
+	t  testing.TB
+	mu sync.Mutex
+	n  int
+}
+
+func (r *recorder) message(m vk.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.t == nil {
+		return
+	}
+	if r.n++; r.n <= 5 {
+		r.t.Errorf("validation: %v", m)
+	} else {
+		r.t.Fail()
+	}
+}
+
+func (r *recorder) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n > 5 {
+		r.t.Errorf("validation: %d messages in all", r.n)
+	}
+	r.t = nil
+}
