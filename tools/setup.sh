@@ -80,10 +80,10 @@ gpu_nodes() {
   return 0
 }
 
-# system_devices prints the type (discrete, integrated, virtual, cpu, other) of each device of the system's own Vulkan drivers.
+# system_devices prints the kind (discrete, integrated, virtual, cpu, other) of each device of the system's own Vulkan drivers.
 system_devices() {
   go build -o bin/vkattn ./cmd/vkattn >&2 || die "cmd/vkattn does not build"
-  bin/vkattn info --json 2>/dev/null | sed -n 's/.*"type": *"\([a-z]*\)".*/\1/p' || true
+  bin/vkattn info --json 2>/dev/null | sed -n 's/.*"kind": *"\([a-z]*\)".*/\1/p' || true
 }
 is_gpu() { grep -qxE 'discrete|integrated|virtual'; }
 
