@@ -30,9 +30,8 @@ func (p *pushes) u32(v uint32) {
 // set overwrites the constant at a byte position.
 func (p *pushes) set(at int, v uint32) { binary.NativeEndian.PutUint32(p.data[at:], v) }
 
-// forward fills in the arguments of a fused forward kernel: 25 constants, of which base and total, the last two, are set by
-// the recorder.
-func (p *pushes) forward(pr *Problem, f *operands) {
+// forward fills in the arguments of a fused forward kernel: 25 constants, of which base and total are the last.
+func (p *pushes) forward(pr *Problem, f *operands) (baseAt int) {
 	p.reset()
 	p.int(pr.QueryLen)
 	p.int(pr.KeyLen)
@@ -47,12 +46,16 @@ func (p *pushes) forward(pr *Problem, f *operands) {
 	p.strides(&f.o)
 	p.f32(pr.Scale * math.Log2E)
 	p.i32(pr.causalShift())
-	p.u32(0) // base
-	p.u32(0) // total
+	return p.grid()
 }
 
-// forwardPushBytes is the size of the arguments of a fused forward kernel, forwardBase where base stands; total follows it.
-const (
-	forwardPushBytes = 25 * 4
-	forwardBase      = 23 * 4
-)
+// forwardPushBytes is the size of the arguments of a fused forward kernel.
+const forwardPushBytes = 25 * 4
+
+// grid leaves room for the constants base and total, which recorder.dispatch fills in, and says where.
+func (p *pushes) grid() (at int) {
+	at = p.n
+	p.u32(0)
+	p.u32(0)
+	return at
+}

@@ -265,6 +265,9 @@ func (d *Device) Lost() error {
 
 // usable says whether calls make sense: the device is neither closed nor lost.
 func (d *Device) usable() error {
+	if d == nil || d.dev == nil {
+		return badArgument("Device", "nil or zero", "must come from Open or Attach")
+	}
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()
@@ -310,6 +313,9 @@ func (d *Device) disown(o owned) {
 // Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is
 // attached. Closing again does nothing.
 func (d *Device) Close() error {
+	if d == nil || d.dev == nil {
+		return nil
+	}
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()

@@ -37,24 +37,25 @@ func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
 	if err := f.O.fits("Forward.O", d, p.DType, p.OShape()); err != nil {
 		return err
 	}
+	if f.LSE != nil {
+		if err := f.LSE.fits("Forward.LSE", d, F32, p.LSEShape()); err != nil {
+			return err
+		}
+		if !f.LSE.layout.dense() {
+			return badArgument("Forward.LSE", f.LSE, "must be in row-major order")
+		}
+		if err := f.LSE.writable("Forward.LSE", f); err != nil {
+			return err
+		}
+	}
 	if err := f.O.writable("Forward.O", f); err != nil {
 		return err
 	}
 	ops.q, ops.k, ops.v, ops.o = f.Q.bound, f.K.bound, f.V.bound, f.O.bound
 	ops.lse, ops.hasLSE = operand{}, f.LSE != nil
-	if f.LSE == nil {
-		return nil
+	if f.LSE != nil {
+		ops.lse = f.LSE.bound
 	}
-	if err := f.LSE.fits("Forward.LSE", d, F32, p.LSEShape()); err != nil {
-		return err
-	}
-	if !f.LSE.layout.dense() {
-		return badArgument("Forward.LSE", f.LSE, "must be in row-major order")
-	}
-	if err := f.LSE.writable("Forward.LSE", f); err != nil {
-		return err
-	}
-	ops.lse = f.LSE.bound
 	return nil
 }
 

@@ -38,6 +38,7 @@ type program interface {
 // kernels holds every kernel, the most preferred first within its implementation.
 var kernels = []kernel{
 	scalarForward{},
+	scalarStandard{},
 }
 
 // declined is a kernel's reason not to be chosen that only shows when it is fitted to the device.
@@ -70,10 +71,10 @@ type recorder struct {
 	access  [8]pipeline.Access
 }
 
-// dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments; baseAt is the byte
-// position of the constant base among them, which total follows.
-func (r *recorder) dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g grid, label string) error {
-	r.push.set(baseAt+4, g.total)
+// dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments. baseAt is where
+// pushes.grid put the constants base and total; total is what the kernel wants there: most often the grid's.
+func (r *recorder) dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g grid, total uint32, label string) error {
+	r.push.set(baseAt+4, total)
 	for base := uint64(0); base < uint64(g.total); base += uint64(g.step) {
 		r.push.set(baseAt, uint32(base))
 		if err := r.rec.Dispatch(k, access, r.push.bytes(), g.size(uint32(base)), label); err != nil {

@@ -190,6 +190,9 @@ func (p *Plan) NewRecording(opts ...RecordingOption) (*Recording, error) {
 }
 
 func (p *Plan) usable() error {
+	if p == nil || p.dev == nil {
+		return badArgument("Plan", "nil or zero", "must come from Device.Plan")
+	}
 	p.mu.Lock()
 	closed := p.closed
 	p.mu.Unlock()
@@ -238,7 +241,7 @@ func (p *Plan) put(r *Recording) {
 // Close frees the recordings that the plan keeps for Forward and SubmitForward, after waiting for those in flight. Closing
 // again does nothing.
 func (p *Plan) Close() error {
-	if p == nil {
+	if p == nil || p.dev == nil {
 		return nil
 	}
 	p.dev.disown(p)

@@ -102,6 +102,9 @@ func (d *Device) roomFor(sizes []uint64) error {
 
 // usable says why nothing can be done with the recording; r.mu is held.
 func (r *Recording) usable() error {
+	if r.plan == nil {
+		return badArgument("Recording", "zero", "must come from Plan.NewRecording")
+	}
 	if r.closed {
 		return fmt.Errorf("%w: Recording", ErrClosed)
 	}
@@ -279,7 +282,7 @@ func (r *Recording) Timings() []Timing {
 
 // Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again does nothing.
 func (r *Recording) Close() error {
-	if r == nil {
+	if r == nil || r.plan == nil {
 		return nil
 	}
 	r.plan.dev.disown(r)

@@ -86,13 +86,13 @@ func (s *scalarProgram) record(r *recorder, f *operands) error {
 	if err != nil {
 		return err
 	}
-	r.push.forward(&s.problem, f)
+	at := r.push.forward(&s.problem, f)
 	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
 	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
 	r.access[4] = f.lseAccess()
-	return r.dispatch(k, r.access[:5], forwardBase, s.grid, "scalar_forward")
+	return r.dispatch(k, r.access[:5], at, s.grid, s.grid.total, "scalar_forward")
 }
 
 // lseAccess binds lse, or o in its place, untouched, when there is none.

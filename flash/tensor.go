@@ -170,6 +170,9 @@ func (t *Tensor) Offset() uint64 { return t.layout.offset }
 
 // Buffer is the buffer the tensor lies in.
 func (t *Tensor) Buffer() BufferRef {
+	if t.mem == nil {
+		return BufferRef{}
+	}
 	return BufferRef{Handle: t.mem.buf.Handle(), Size: t.mem.buf.Size()}
 }
 
@@ -183,8 +186,8 @@ func (t *Tensor) String() string {
 
 // usable says whether the tensor can be used; name is what errors call it.
 func (t *Tensor) usable(name string) error {
-	if t == nil {
-		return badArgument(name, "nil", "must be a tensor")
+	if t == nil || t.mem == nil {
+		return badArgument(name, "nil or zero", "must be a tensor made by a Device")
 	}
 	if t.mem.closed.Load() {
 		return fmt.Errorf("%w: %s", ErrClosed, name)
@@ -195,7 +198,7 @@ func (t *Tensor) usable(name string) error {
 // Close frees the buffer if the tensor's device allocated it; it waits for work of this library that uses it. Closing again
 // does nothing.
 func (t *Tensor) Close() error {
-	if t == nil || t.mem.closed.Load() {
+	if t == nil || t.mem == nil || t.mem.closed.Load() {
 		return nil
 	}
 	t.dev.disown(t.mem)

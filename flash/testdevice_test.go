@@ -1,0 +1,190 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/vk"
+)
+
+var bg = context.Background()
+
+// testDevice opens a device with the validation layers, whose every message fails the test. Without a device the test is
+// skipped, or fails where VKATTN_REQUIRE_DEVICE says that there must be one; the same for the layers with
+// VKATTN_REQUIRE_VALIDATION.
+func testDevice(t testing.TB) *Device {
+	t.Helper()
+	var mu sync.Mutex
+	var messages []Message
+	d, err := Open(WithoutDiskCache(), WithValidation(func(m Message) {
+		mu.Lock()
+		messages = append(messages, m)
+		mu.Unlock()
+	}))
+	if errors.Is(err, vk.ErrLayerMissing) {
+		if os.Getenv("VKATTN_REQUIRE_VALIDATION") == "1" {
+			t.Fatal(err)
+		}
+		t.Log("without validation:", err)
+		d, err = Open(WithoutDiskCache())
+	}
+	if err != nil {
+		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error("Close:", err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, m := range messages {
+			t.Errorf("validation: %s: %s", m.ID, m.Text)
+		}
+	})
+	return d
+}
+
+// sample is a problem with random inputs, rounded to its type, and the oracle's answers.
+type sample struct {
+	p       Problem
+	q, k, v []float32
+	o, lse  []float64
+	plain   []float64 // o in the inputs' own type, the yardstick for errors
+}
+
+func randomValues(rng *rand.Rand, t DType, shape [4]int) []float32 {
+	n, _ := elements(shape)
+	out := make([]float32, n)
+	for i := range out {
+		out[i] = float32(rng.NormFloat64())
+	}
+	raw := make([]byte, len(out)*t.Size())
+	encode(t, raw, out)
+	decode(t, out, raw)
+	return out
+}
+
+func newSample(t testing.TB, p Problem) *sample {
+	t.Helper()
+	p, err := p.Normalize()
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(7, uint64(p.QueryLen*1000+p.KeyLen)))
+	s := &sample{p: p, q: randomValues(rng, p.DType, p.QShape()), k: randomValues(rng, p.DType, p.KShape()), v: randomValues(rng, p.DType, p.VShape())}
+	tensor := func(shape [4]int, data []float32) ref.Tensor {
+		x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
+		copy(x.Data, data)
+		return x
+	}
+	rp := ref.Problem{Q: tensor(p.QShape(), s.q), K: tensor(p.KShape(), s.k), V: tensor(p.VShape(), s.v)}
+	rp.Scale = p.Scale
+	rp.Causal = [...]ref.Causal{CausalNone: ref.NotCausal, CausalBottomRight: ref.BottomRight, CausalTopLeft: ref.TopLeft}[p.Causal]
+	o, lse, err := ref.Forward(rp)
+	require.NoError(t, err)
+	plain, _, err := ref.PlainForward(rp, ref.DType(p.DType))
+	require.NoError(t, err)
+	s.o, s.lse, s.plain = o.Data, lse.Data, plain.Data
+	return s
+}
+
+// tensors uploads the inputs and makes poisoned outputs, with a function that gives each tensor.
+func (s *sample) tensors(t testing.TB, d *Device, make func(dtype DType, shape [4]int) *Tensor) Forward {
+	t.Helper()
+	f := Forward{
+		Q: make(s.p.DType, s.p.QShape()), K: make(s.p.DType, s.p.KShape()), V: make(s.p.DType, s.p.VShape()),
+		O: make(s.p.DType, s.p.OShape()), LSE: make(F32, s.p.LSEShape()),
+	}
+	require.NoError(t, f.Q.Upload(bg, s.q))
+	require.NoError(t, f.K.Upload(bg, s.k))
+	require.NoError(t, f.V.Upload(bg, s.v))
+	s.poison(t, f)
+	return f
+}
+
+func (s *sample) poison(t testing.TB, f Forward) {
+	t.Helper()
+	for _, out := range []*Tensor{f.O, f.LSE} {
+		if out == nil {
+			continue
+		}
+		bad := make([]float32, out.Elements())
+		for i := range bad {
+			bad[i] = float32(math.NaN())
+		}
+		require.NoError(t, out.Upload(bg, bad))
+	}
+}
+
+// plainly makes tensors in row-major order.
+func plainly(t testing.TB, d *Device) func(DType, [4]int) *Tensor {
+	return func(dtype DType, s [4]int) *Tensor {
+		x, err := d.NewTensor(dtype, s[0], s[1], s[2], s[3])
+		require.NoError(t, err)
+		return x
+	}
+}
+
+// check compares the outputs with the oracle by the bounds of the conformance suite and returns o.
+func (s *sample) check(t testing.TB, f Forward) []float32 {
+	t.Helper()
+	o := make([]float32, f.O.Elements())
+	require.NoError(t, f.O.Download(bg, o))
+	if v := ref.CheckOutput(doubles(o), s.o, s.plain, ref.DType(s.p.DType)); !v.OK {
+		t.Fatalf("%v: o: %v", s.p, v)
+	}
+	if f.LSE != nil {
+		lse := make([]float32, f.LSE.Elements())
+		require.NoError(t, f.LSE.Download(bg, lse))
+		if v := ref.CheckLSE(doubles(lse), s.lse, nil, ref.DType(s.p.DType)); !v.OK {
+			t.Fatalf("%v: lse: %v", s.p, v)
+		}
+	}
+	return o
+}
+
+func doubles(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func mustPlan(t testing.TB, d *Device, p Problem, opts ...PlanOption) *Plan {
+	t.Helper()
+	plan, err := d.Plan(p, opts...)
+	require.NoError(t, err)
+	return plan
+}
+
+// everyKernel runs a test for each implementation and tier that the device has for a problem.
+func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts ...PlanOption)) {
+	ran := 0
+	for _, i := range []Implementation{Flash, Standard} {
+		for _, tier := range []Tier{TierScalar, TierMatrix} {
+			opts := []PlanOption{WithImplementation(i), WithTier(tier)}
+			plan, err := d.Plan(p, opts...)
+			if errors.Is(err, ErrUnsupported) {
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, plan.Close())
+			ran++
+			t.Run(fmt.Sprintf("%v-%v", i, tier), func(t *testing.T) { f(t, opts...) })
+		}
+	}
+	if ran == 0 {
+		t.Fatalf("no kernel runs %v", p)
+	}
+}
