@@ -24,6 +24,10 @@ func openShared() error {
 	if err := vk.Load(); err != nil {
 		return err
 	}
+	// Have the synchronisation validation look at what shaders access too; it takes every binding as touched as declared.
+	if err := os.Setenv("VK_KHRONOS_VALIDATION_SYNCVAL_SHADER_ACCESSES_HEURISTIC", "true"); err != nil {
+		return err
+	}
 	var err error
 	shared.instance, err = vk.NewInstance(vk.InstanceOptions{
 		AppName: "vkattn pipeline tests", Validation: os.Getenv("VKATTN_NO_VALIDATION") == "", SyncValidation: true,
