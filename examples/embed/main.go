@@ -52,15 +52,7 @@ func run(out io.Writer, validate bool) (err error) {
 	fmt.Fprintf(out, "device: %s\n", g.name)
 
 	// From here on, what a program that embeds vkattn adds to its own.
-	dev, err := flash.Attach(flash.External{
-		Instance:       uintptr(unsafe.Pointer(g.instance)),
-		PhysicalDevice: uintptr(unsafe.Pointer(g.physical)),
-		Device:         uintptr(unsafe.Pointer(g.device)),
-		Queue:          uintptr(unsafe.Pointer(g.queue)),
-		QueueFamily:    g.family,
-		APIVersion:     apiVersion,
-		// Enabled and Extensions stay empty: this program's device has neither, and fp32 attention needs neither.
-	})
+	dev, err := attach(g)
 	if err != nil {
 		return err
 	}
@@ -137,4 +129,16 @@ func run(out io.Writer, validate bool) (err error) {
 	}
 	fmt.Fprintf(out, "y = x + attention(2x, x, 1-x): %d values, largest error %.2g (bound %.0e)\n", len(y), worst, bound)
 	return nil
+}
+
+func attach(g *gpu) (*flash.Device, error) {
+	return flash.Attach(flash.External{
+		Instance:       uintptr(unsafe.Pointer(g.instance)),
+		PhysicalDevice: uintptr(unsafe.Pointer(g.physical)),
+		Device:         uintptr(unsafe.Pointer(g.device)),
+		Queue:          uintptr(unsafe.Pointer(g.queue)),
+		QueueFamily:    g.family,
+		APIVersion:     apiVersion,
+		// Enabled and Extensions stay empty: this program's device has neither, and fp32 attention needs neither.
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	vulkan "github.com/vulkan-go/vulkan"
 
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -26,6 +28,14 @@ func TestEmbed(t *testing.T) {
 		out.Reset()
 		err = run(&out, false)
 	}
+	requireDevice(t, err)
+	require.Contains(t, out.String(), "largest error")
+	t.Log(strings.TrimSpace(out.String()))
+}
+
+// requireDevice fails on an error, and skips where the error is that there is no Vulkan device.
+func requireDevice(t *testing.T, err error) {
+	t.Helper()
 	var loader *vk.LoaderError
 	if errors.As(err, &loader) || errors.Is(err, errNoDevice) || errors.Is(err, vulkan.Error(vulkan.ErrorIncompatibleDriver)) {
 		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
@@ -34,8 +44,22 @@ func TestEmbed(t *testing.T) {
 		t.Skipf("no Vulkan device: %v", err)
 	}
 	require.NoError(t, err)
-	require.Contains(t, out.String(), "largest error")
-	t.Log(strings.TrimSpace(out.String()))
+}
+
+// TestFeatureNotEnabled: the program's device has no features, so fp16 is refused, and the error says what to enable.
+func TestFeatureNotEnabled(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as in run
+	g, err := newGPU(false)
+	requireDevice(t, err)
+	defer func() { require.NoError(t, g.close()) }()
+	dev, err := attach(g)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+
+	_, err = dev.Plan(flash.Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: flash.F16})
+	require.ErrorIs(t, err, flash.ErrUnsupported)
+	require.ErrorContains(t, err, "created without the feature storageBuffer16BitAccess")
+	t.Log(err)
 }
 
 // TestExpected checks the CPU's side by itself: the first row of a head sees one key only, so o is that key's value.
