@@ -1,0 +1,486 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report"
+)
+
+// benchFlags are the flags of bench as given.
+type benchFlags struct {
+	impls, dtypes                                                   []string
+	batch, heads, kvHeads, seq, qLen, headDim, valueDim, emb, token []string
+	causal, suite, device, tier, format, out                        string
+	appendTo, force, quiet                                          bool
+	peer, compare                                                   string
+	peerImpls                                                       []string
+	rounds                                                          int
+	limit, peerTimeout                                              time.Duration
+}
+
+func newBench() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure attention on the GPU, with the error of the very outputs that were timed",
+		Long: `Measure attention on the GPU: time, TFLOP/s, memory, and the error against a float64 reference of the
+very outputs that were timed.
+
+Comma lists sweep. The embedding width is heads × head dimension: two of the three are enough. Without
+--suite and without any size the suite "quick" runs. With --suite, the axes given by flags replace the
+suite's own.
+
+Each row is warmed up, then repeated for at least 100 ms and 10 runs; every run stands between two
+device timestamps with full barriers. Times are medians. Inputs are random and rotate between several
+sets where they would fit a cache.
+
+Suites:
+` + suiteHelp(),
+		Example: `  vkattn bench
+  vkattn bench --suite papers --head-dim 64,128 --out papers.jsonl
+  vkattn bench --impl flash --batch 4 --heads 32 --kv-heads 8 --seq 1k,2k,4k --head-dim 128 --causal
+  vkattn bench --suite reports --format md > reports.md
+  vkattn bench --suite papers --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2,cudnn --rounds 3
+  vkattn bench --suite papers --compare torch.jsonl`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringVar(&f.suite, "suite", "", "named sweep (see above)")
+	fl.StringSliceVar(&f.impls, "impl", nil, "implementations: standard, flash (flash2)")
+	fl.StringSliceVar(&f.batch, "batch", nil, "batch sizes")
+	fl.StringSliceVar(&f.heads, "heads", nil, "query heads")
+	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")
+	fl.StringSliceVar(&f.seq, "seq", nil, "sequence lengths; 4k is 4096")
+	fl.StringSliceVar(&f.qLen, "q-len", nil, "query lengths, where they differ from seq (1: decoding)")
+	fl.StringSliceVar(&f.headDim, "head-dim", nil, "head dimensions")
+	fl.StringSliceVar(&f.valueDim, "value-dim", nil, "head dimensions of v and o (default: head-dim)")
+	fl.StringSliceVar(&f.emb, "emb-dim", nil, "embedding widths, heads × head-dim")
+	fl.StringSliceVar(&f.token, "tokens", nil, "keep batch × seq at this number, in place of --batch")
+	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (default both; --causal alone is true)")
+	fl.Lookup("causal").NoOptDefVal = "true"
+	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
+	deviceFlag(cmd, &f.device)
+	fl.StringVar(&f.tier, "tier", "", "insist on one kernel tier: scalar or matrix (default: the fastest that can)")
+	fl.StringVar(&f.format, "format", "table", "what to print: "+strings.Join(report.Formats, ", "))
+	fl.StringVar(&f.out, "out", "", "result file to write (JSON lines), besides what is printed")
+	fl.BoolVar(&f.appendTo, "append", false, "add to the --out file; rows it has already are not measured again")
+	fl.BoolVar(&f.force, "force", false, "replace the --out file")
+	fl.StringVar(&f.peer, "peer", "", "command that measures the same cases, asked row by row (JSON lines on stdin and stdout)")
+	fl.StringSliceVar(&f.peerImpls, "peer-impl", []string{"fa2"}, "the peer's implementations to compare with")
+	fl.DurationVar(&f.peerTimeout, "peer-timeout", 2*time.Minute, "longest wait for one answer of the peer")
+	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many times, interleaved with the peer; medians count")
+	fl.StringVar(&f.compare, "compare", "", "result file to compare with: the peer's, or an earlier run's")
+	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run is predicted to take longer; 0: none")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
+	return cmd
+}
+
+func suiteHelp() string {
+	var b strings.Builder
+	for _, s := range bench.Suites() {
+		fmt.Fprintf(&b, "  %-11s %s\n", s.Name, s.About)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// grid turns the flags into a grid.
+func (f *benchFlags) grid() (bench.Grid, error) {
+	var g bench.Grid
+	var err error
+	for _, axis := range []struct {
+		name string
+		in   []string
+		out  *[]int
+	}{{"--batch", f.batch, &g.Batch}, {"--heads", f.heads, &g.Heads}, {"--kv-heads", f.kvHeads, &g.KVHeads}, {"--seq", f.seq, &g.Seq},
+		{"--q-len", f.qLen, &g.QueryLen}, {"--head-dim", f.headDim, &g.HeadDim}, {"--value-dim", f.valueDim, &g.ValueDim}, {"--emb-dim", f.emb, &g.EmbDim}} {
+		if *axis.out, err = bench.ParseInts(axis.name, axis.in); err != nil {
+			return g, err
+		}
+	}
+	tokens, err := bench.ParseInts("--tokens", f.token)
+	if err != nil {
+		return g, err
+	}
+	if len(tokens) > 1 {
+		return g, errors.New("--tokens: it must be one number")
+	}
+	if len(tokens) == 1 {
+		g.Tokens = tokens[0]
+		if len(g.Batch) > 0 {
+			return g, errors.New("--tokens and --batch are both given: with --tokens the batch is tokens / seq")
+		}
+	}
+	for _, s := range f.dtypes {
+		name, err := bench.ParseDType(s)
+		if err != nil {
+			return g, err
+		}
+		g.DTypes = append(g.DTypes, name)
+	}
+	for _, s := range f.impls {
+		name, err := bench.ParseImpl(s)
+		if err != nil {
+			return g, err
+		}
+		g.Impls = append(g.Impls, name)
+	}
+	if f.causal != "" {
+		if g.Causal, err = bench.ParseCausal(f.causal); err != nil {
+			return g, err
+		}
+	}
+	return g, nil
+}
+
+// sized says whether the flags name any size of the problem.
+func (f *benchFlags) sized() bool {
+	for _, axis := range [][]string{f.batch, f.heads, f.kvHeads, f.seq, f.qLen, f.headDim, f.valueDim, f.emb, f.token} {
+		if len(axis) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cases are the rows to measure on a device of that kind.
+func (f *benchFlags) cases(g bench.Grid, cpu bool) ([]bench.Case, error) {
+	if f.suite == "" && f.sized() {
+		return g.Expand()
+	}
+	name := f.suite
+	if name == "" {
+		name = "quick"
+	}
+	s, err := bench.FindSuite(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Cases(cpu, g)
+}
+
+// check finds mistakes before a device is opened.
+func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error) {
+	if len(args) == 1 && cmd.Flags().Changed("causal") { // --causal both, with a blank
+		if _, err := bench.ParseCausal(args[0]); err == nil {
+			f.causal, args = args[0], nil
+		}
+	}
+	var none bench.Grid
+	if len(args) > 0 {
+		return none, fmt.Errorf("unexpected argument %q", args[0])
+	}
+	if err := report.CheckFormat(f.format); err != nil {
+		return none, fmt.Errorf("--%w", err)
+	}
+	switch flash.Tier(f.tier) {
+	case "", flash.TierScalar, flash.TierMatrix:
+	default:
+		return none, fmt.Errorf("--tier %q: it must be scalar or matrix", f.tier)
+	}
+	switch {
+	case f.rounds < 1 || f.rounds > 1000:
+		return none, fmt.Errorf("--rounds is %d: it must be from 1 to 1000", f.rounds)
+	case f.limit < 0:
+		return none, fmt.Errorf("--limit is %v: it must not be negative", f.limit)
+	case f.peer != "" && f.compare != "":
+		return none, errors.New("--peer and --compare are both given: compare with one of them")
+	case len(f.peerImpls) == 0 || slices.Contains(f.peerImpls, ""):
+		return none, errors.New("--peer-impl is empty: it must name what to compare with, such as fa2,cudnn")
+	case (f.appendTo || f.force) && f.out == "":
+		return none, errors.New("--append and --force are about the --out file, and there is none")
+	case f.appendTo && f.force:
+		return none, errors.New("--append and --force are both given: either add to the file or replace it")
+	}
+	switch ext := filepath.Ext(f.out); ext {
+	case ".csv", ".md", ".txt", ".html":
+		return none, fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out, strings.TrimPrefix(ext, "."), f.out)
+	}
+	g, err := f.grid()
+	if err != nil {
+		return g, err
+	}
+	_, err = f.cases(g, false)
+	return g, err
+}
+
+func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
+	g, err := f.check(cmd, args)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+
+	// Whatever can be refused is refused before anything is measured.
+	earlier, err := f.earlier()
+	if err != nil {
+		return err
+	}
+	var peers []bench.Row
+	if f.compare != "" {
+		file, err := bench.ReadFile(f.compare)
+		if err != nil {
+			return err
+		}
+		peers = file.Rows
+	}
+	dev, err := openDevice(f.device)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	cases, err := f.cases(g, bench.IsCPU(dev.Info()))
+	if err != nil {
+		return usage(cmd, err)
+	}
+	header, err := headerOf(ctx, dev)
+	if err != nil {
+		return err
+	}
+	header.Rounds = f.rounds
+
+	var peer *bench.Peer
+	if f.peer != "" {
+		if peer, err = bench.StartPeer(f.peer); err != nil {
+			return err
+		}
+		peer.Timeout = f.peerTimeout
+	}
+	var opts []flash.PlanOption
+	if f.tier != "" {
+		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
+	}
+	measurer := bench.NewDevice(dev, version(), header.Peaks, opts...)
+	measurer.Limit = f.limit
+
+	r := &report.Results{Header: header, Peers: peers, PeerImpls: f.peerImpls}
+	if f.peer == "" && f.compare == "" {
+		r.PeerImpls = nil
+	}
+	keep(r, earlier, cases, dev.Info().Name)
+	sink, err := f.newSink(header, peers, cases)
+	if err != nil {
+		if peer != nil {
+			peer.Close()
+		}
+		return err
+	}
+	bar := f.bar(stderr)
+	sweep := bench.Sweep{
+		Bench: measurer, Cases: cases, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: f.limit,
+		Have:     func(c bench.Case) bool { return has(r.Rows, c) },
+		Progress: bar.step,
+		OnRow: func(row bench.Row) error {
+			if report.IsOurs(row) {
+				r.Rows = append(r.Rows, row)
+			} else {
+				r.Peers = append(r.Peers, row)
+			}
+			return sink.row(row)
+		},
+	}
+	if had := len(r.Rows); had > 0 {
+		fmt.Fprintf(stderr, "%s of %d in %s already\n", count(had, "row"), len(cases), f.out)
+	}
+	runErr := sweep.Run(ctx)
+	bar.done()
+	var peerErr error
+	if peer != nil {
+		peerErr = peer.Close()
+	}
+	if err := errors.Join(runErr, sink.close()); err != nil && ctx.Err() == nil {
+		return err
+	}
+	sortLike(r.Rows, cases)
+	if err := report.Write(stdout, f.format, r, colored(stdout)); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintf(stderr, "%d of %s measured\n", len(r.Rows), count(len(cases), "row"))
+		return ctx.Err()
+	}
+	return verdict(stderr, r, f, peerErr)
+}
+
+// verdict decides the exit status and says why.
+func verdict(stderr io.Writer, r *report.Results, f *benchFlags, peerErr error) error {
+	var problems []string
+	failed, measured := 0, 0
+	for _, row := range r.Rows {
+		if row.Failed() {
+			failed++
+		}
+		if row.Fwd.Ms > 0 {
+			measured++
+		}
+	}
+	if failed > 0 {
+		problems = append(problems, fmt.Sprintf("%s of %d failed", count(failed, "row"), len(r.Rows)))
+	}
+	if measured == 0 {
+		problems = append(problems, "nothing was measured")
+	}
+	if peerErr != nil {
+		problems = append(problems, peerErr.Error())
+	}
+	if f.compare != "" && !slices.ContainsFunc(report.Summaries(r), func(s report.Summary) bool { return s.Against != "standard" }) {
+		problems = append(problems, fmt.Sprintf("%s has no row to compare with (--peer-impl %s)", f.compare, strings.Join(f.peerImpls, ",")))
+	}
+	for _, p := range problems {
+		fmt.Fprintln(stderr, "vkattn: "+p)
+	}
+	if len(problems) > 0 {
+		return errSilent
+	}
+	return nil
+}
+
+// earlier reads the rows that --append finds in the --out file.
+func (f *benchFlags) earlier() ([]bench.Row, error) {
+	if f.out == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(f.out)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("--out %s is a folder: it must be a file", f.out)
+	case !f.appendTo && !f.force:
+		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", f.out)
+	case f.force || info.Size() == 0:
+		return nil, nil
+	}
+	file, err := bench.ReadFile(f.out)
+	if err != nil {
+		return nil, err
+	}
+	return file.Rows, nil
+}
+
+// keep takes over the earlier rows that are wanted again, and the peer's.
+func keep(r *report.Results, earlier []bench.Row, cases []bench.Case, device string) {
+	for _, row := range earlier {
+		switch {
+		case !report.IsOurs(row):
+			r.Peers = append(r.Peers, row)
+		case row.Device == device && !row.Failed() && slices.Contains(cases, row.Case) && !has(r.Rows, row.Case):
+			r.Rows = append(r.Rows, row)
+		}
+	}
+}
+
+func has(rows []bench.Row, c bench.Case) bool {
+	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Case == c })
+}
+
+// sortLike puts rows in the order of the cases.
+func sortLike(rows []bench.Row, cases []bench.Case) {
+	at := map[bench.Case]int{}
+	for i, c := range cases {
+		at[c] = i
+	}
+	slices.SortStableFunc(rows, func(a, b bench.Row) int { return at[a.Case] - at[b.Case] })
+}
+
+// sink is the --out file; without one it takes rows and does nothing.
+type sink struct {
+	file *os.File
+	w    *bench.Writer
+}
+
+// newSink opens the --out file and writes the header, and the rows of --compare
+// that belong to the cases.
+func (f *benchFlags) newSink(h bench.Header, peers []bench.Row, cases []bench.Case) (*sink, error) {
+	if f.out == "" {
+		return &sink{}, nil
+	}
+	mode := bench.CreateNew
+	switch {
+	case f.appendTo:
+		mode = bench.Append
+	case f.force:
+		mode = bench.Force
+	}
+	file, err := bench.CreateFile(f.out, mode)
+	if err != nil {
+		return nil, err
+	}
+	s := &sink{file, bench.NewWriter(file)}
+	if err := s.w.Header(h); err != nil {
+		file.Close()
+		return nil, err
+	}
+	shapes := map[bench.Case]bool{}
+	for _, c := range cases {
+		shapes[c.Shape()] = true
+	}
+	for _, p := range peers {
+		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) {
+			if err := s.w.Row(p); err != nil {
+				file.Close()
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *sink) row(r bench.Row) error {
+	if s.file == nil {
+		return nil
+	}
+	return s.w.Row(r)
+}
+
+func (s *sink) close() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
+
+// bar is the progress bar, on a terminal only.
+type bar struct {
+	w   io.Writer
+	bar *progressbar.ProgressBar
+}
+
+func (f *benchFlags) bar(stderr io.Writer) *bar {
+	if f.quiet || !onTerminal(stderr) {
+		return &bar{}
+	}
+	return &bar{w: stderr}
+}
+
+func (b *bar) step(step, total int, what string) {
+	if b.w == nil {
+		return
+	}
+	if b.bar == nil {
+		b.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(b.w), progressbar.OptionClearOnFinish(),
+			progressbar.OptionShowCount(), progressbar.OptionSetWidth(24), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(50*time.Millisecond))
+	}
+	b.bar.Describe(fmt.Sprintf("%-44s", what))
+	_ = b.bar.Set(step - 1)
+}
+
+func (b *bar) done() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+	}
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+func newInfo() *cobra.Command {
+	var asJSON, measure bool
+	var device string
+	cmd := &cobra.Command{
+		Use:   "info",
+		Short: "List the devices, what each offers attention, and which would be chosen",
+		Long: `List the Vulkan devices of this machine: memory, shared memory, subgroups, timestamps, matrix shapes, and
+for each implementation and kernel tier the storage types it runs, or what the device lacks for it.
+
+With --measure, each device's ceilings are measured too: fp32 and matrix multiply-adds in registers, and
+the bandwidth of a large copy.`,
+		Example: `  vkattn info
+  vkattn info --device h200 --measure
+  vkattn info --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			infos, err := deviceInfos(cmd.Context(), device, measure)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetEscapeHTML(false)
+				out.SetIndent("", "  ")
+				return out.Encode(infos)
+			}
+			for i, d := range infos {
+				if i > 0 {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				d.print(cmd.OutOrStdout(), colored(cmd.OutOrStdout()))
+			}
+			return nil
+		},
+	}
+	deviceFlag(cmd, &device)
+	cmd.Flags().BoolVar(&measure, "measure", false, "measure the ceilings of each device")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// deviceJSON is a device as info --json prints it.
+type deviceJSON struct {
+	bench.Header
+	Index      int        `json:"index"`
+	Kind       string     `json:"kind"`
+	Chosen     bool       `json:"chosen"`
+	Reason     string     `json:"reason"`
+	Timestamps bool       `json:"timestamps"`
+	Memory     uint64     `json:"memory_bytes"`
+	Kernels    []tierJSON `json:"kernels"`
+
+	matrixShape string
+	facts       flash.DeviceInfo
+}
+
+type tierJSON struct {
+	Impl    string   `json:"impl"`
+	Tier    string   `json:"tier"`
+	Kernel  string   `json:"kernel"`
+	DTypes  []string `json:"dtypes"`
+	Missing []string `json:"missing,omitempty"`
+}
+
+// deviceInfos lists the devices, or the one that is asked for.
+func deviceInfos(ctx context.Context, device string, measure bool) ([]deviceJSON, error) {
+	infos, err := flash.Devices()
+	if err != nil {
+		return nil, err
+	}
+	var out []deviceJSON
+	if device != "" {
+		dev, err := openDevice(device)
+		if err != nil {
+			return nil, err
+		}
+		want := dev.Info().Index
+		dev.Close()
+		infos = infos[want : want+1]
+	}
+	for _, info := range infos {
+		d := deviceJSON{Header: bench.DescribeDevice(info), Index: info.Index, Kind: info.Facts.Type.String(), Chosen: info.Chosen,
+			Reason: info.Reason, Timestamps: info.Timestamps(), Memory: info.DeviceMemory(), facts: info}
+		d.VKAttn = version()
+		for _, t := range info.Tiers {
+			k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing}
+			for _, dtype := range t.DTypes {
+				k.DTypes = append(k.DTypes, dtype.String())
+			}
+			d.Kernels = append(d.Kernels, k)
+		}
+		if measure {
+			if err := d.measure(ctx); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func (d *deviceJSON) measure(ctx context.Context) error {
+	dev, err := openDevice(fmt.Sprint(d.Index))
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	p, err := dev.MeasurePeaks(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Device, err)
+	}
+	d.Peaks, d.matrixShape = bench.PeaksOf(p), p.MatrixShape
+	return nil
+}
+
+func (d *deviceJSON) print(w io.Writer, color bool) {
+	bold := func(s string) string {
+		if color {
+			return text.Bold.Sprint(s)
+		}
+		return s
+	}
+	f := d.facts.Facts
+	line := func(name, format string, a ...any) { fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, a...)) }
+
+	fmt.Fprintf(w, "%s\n", bold(fmt.Sprintf("%d  %s", d.Index, d.Device)))
+	chosen := "not chosen"
+	if d.Chosen {
+		chosen = "chosen"
+	}
+	line("choice", "%s: %s", chosen, d.Reason)
+	line("kind", "%s · %s · Vulkan %s", d.Kind, d.Driver, f.EffectiveVersion)
+	line("memory", "%s on the device · %s the largest allocation · %s the largest binding",
+		bytesText(d.Memory), bytesText(f.Limits.MaxAllocationSize), bytesText(f.Limits.MaxStorageBufferRange))
+	line("workgroup", "%s shared memory · %d invocations · subgroups of %s",
+		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations, subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max))
+	line("timestamps", "%s", timestampText(d.facts))
+	var types []string
+	for _, t := range []struct {
+		name string
+		has  bool
+	}{{"fp16", f.Features.Float16}, {"16-bit storage", f.Features.Storage16}, {"bf16", f.Features.BFloat16Type},
+		{"cooperative matrices", f.Features.CooperativeMatrix}, {"bf16 matrices", f.Features.BFloat16CooperativeMatrix}} {
+		mark := "no "
+		if t.has {
+			mark = ""
+		}
+		types = append(types, mark+t.name)
+	}
+	line("features", "%s", strings.Join(types, " · "))
+	if len(d.Matrices) > 0 {
+		for i, m := range shortMatrices(d.Matrices) {
+			name := ""
+			if i == 0 {
+				name = "matrices"
+			}
+			line(name, "%s", m)
+		}
+	}
+	if p := d.Peaks; p != (bench.Peaks{}) {
+		parts := []string{}
+		if p.MatrixTFLOPS > 0 {
+			parts = append(parts, fmt.Sprintf("matrix %.4g TFLOP/s (%s, f16 into f32)", p.MatrixTFLOPS, d.matrixShape))
+		}
+		parts = append(parts, fmt.Sprintf("fp32 %.4g TFLOP/s", p.FP32TFLOPS), fmt.Sprintf("copy %.4g GB/s", p.CopyGBps))
+		line("measured", "%s", strings.Join(parts, " · "))
+	}
+	for i, k := range d.Kernels {
+		name := ""
+		if i == 0 {
+			name = "attention"
+		}
+		dtypes := strings.Join(k.DTypes, " ")
+		if dtypes == "" {
+			dtypes = "none"
+		}
+		line(name, "%-9s %-7s %s", k.Impl, k.Tier, dtypes)
+		for _, m := range k.Missing {
+			line("", "%-9s %-7s   %s", "", "", m)
+		}
+	}
+}
+
+func subgroups(low, size, high uint32) string {
+	if low < high {
+		return fmt.Sprintf("%d (%d to %d)", size, low, high)
+	}
+	return fmt.Sprint(size)
+}
+
+func timestampText(info flash.DeviceInfo) string {
+	if !info.Timestamps() {
+		return "none: times will be the host's"
+	}
+	bits := uint32(0)
+	for _, q := range info.Facts.Queues {
+		bits = max(bits, q.TimestampValidBits)
+	}
+	return fmt.Sprintf("%d bits, a tick is %g ns", bits, info.Facts.Limits.TimestampPeriod)
+}
+
+// shortMatrices groups matrix shapes by their types, so that a device with a
+// dozen does not fill the screen: "f16·f16+f32→f32 subgroup: 16x16x16, 16x8x16".
+func shortMatrices(all []string) []string {
+	var order []string
+	sizes := map[string][]string{}
+	for _, m := range all {
+		size, types, _ := strings.Cut(m, " ")
+		if _, ok := sizes[types]; !ok {
+			order = append(order, types)
+		}
+		sizes[types] = append(sizes[types], size)
+	}
+	var out []string
+	for _, types := range order {
+		out = append(out, types+": "+strings.Join(sizes[types], ", "))
+	}
+	return out
+}
+
+// bytesText is a size with a binary unit: 48 KiB, 139.8 GiB.
+func bytesText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, i := float64(n), 0
+	for v >= 1024 && i < len(units)-1 {
+		v /= 1024
+		i++
+	}
+	if v >= 100 || v == float64(int(v)) {
+		return fmt.Sprintf("%.0f %s", v, units[i])
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}

@@ -1,0 +1,144 @@
+// Command vkattn measures, checks and describes attention on the Vulkan
+// devices of this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses.
+const (
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as shells report a program that SIGINT ended
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// errSilent ends the command with a failure that it has already told about.
+var errSilent = errors.New("")
+
+// usageError is a mistake on the command line.
+type usageError struct {
+	err     error
+	command string // whose --help to read
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func run(args []string, stdout, stderr io.Writer) (status int) {
+	defer func() {
+		// A fault of ours is told in one line; VKATTN_DEBUG=1 shows where it happened.
+		if p := recover(); p != nil && os.Getenv("VKATTN_DEBUG") == "" {
+			fmt.Fprintf(stderr, "vkattn: internal error: %v (VKATTN_DEBUG=1 shows more)\n", p)
+			status = exitFailure
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
+
+	root := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "vkattn: interrupted")
+		return exitInterrupted
+	case errors.Is(err, errSilent):
+		return exitFailure
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "vkattn: %v\nTry '%s --help'.\n", err, usage.command)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "vkattn: %v\n", err)
+	return exitFailure
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "vkattn",
+		Short: "Exact attention (FlashAttention) on any Vulkan GPU: measure it, check it, see what the device offers",
+		Long: `vkattn runs exact attention, FlashAttention and the standard three-kernel form, as Vulkan compute shaders.
+
+It measures them on this machine's GPU, checks every kernel against a float64 reference, and says what
+the device offers and what would be chosen.`,
+		Example: `  vkattn bench                      a first look: standard against flash
+  vkattn bench --suite papers       the FlashAttention papers' grid
+  vkattn verify                     is every kernel right on this device?
+  vkattn info                       devices, tiers, limits`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.AddCommand(newBench(), newInfo(), newVerify())
+	return root
+}
+
+// noArgs refuses positional arguments; on the root they are unknown commands.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unexpected argument %q", args[0])
+	if cmd.HasSubCommands() {
+		err = fmt.Errorf("unknown command %q", args[0])
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			err = fmt.Errorf("%w, did you mean %q?", err, near[0])
+		}
+	}
+	return &usageError{err, cmd.CommandPath()}
+}
+
+// usagef is a mistake on the command line of cmd.
+func usage(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} }
+
+// release is the version of this source tree.
+const release = "0.1.0"
+
+// version adds the revision that the program was built from, where Go noted it.
+func version() string {
+	v := release
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	var revision, dirty string
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value
+		case "vcs.modified":
+			if s.Value == "true" {
+				dirty = ".modified"
+			}
+		}
+	}
+	if len(revision) >= 7 {
+		v += "+" + revision[:7] + dirty
+	}
+	return v
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/conformance"
+	"github.com/vkattn/vkattn/internal/report"
+)
+
+func newVerify() *cobra.Command {
+	var (
+		device, pattern     string
+		impls, tiers        []string
+		quick, failed, bare bool
+		seed                uint64
+		random              int
+	)
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check every kernel on this machine's device against the float64 reference",
+		Long: `Run the conformance suite on this machine's device: golden vectors, ragged sizes, extreme values and random
+problems, for every implementation and kernel tier that the device offers. Each case runs three times into
+poisoned, guarded outputs and must give the same bits.
+
+The error of each output stands beside the bound it must keep: twice the error of attention computed in the
+inputs' own type. The exit status is not zero when any case fails.`,
+		Example: `  vkattn verify
+  vkattn verify --quick --impl flash --tier matrix
+  vkattn verify --run 'causal|ragged' --seed 7`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := conformance.Options{Quick: quick, Seed: seed, Random: random}
+			for _, s := range impls {
+				impl, err := flash.ParseImplementation(s)
+				if err != nil {
+					return usage(cmd, fmt.Errorf("--impl %q: it must be standard or flash (flash2)", s))
+				}
+				o.Implementations = append(o.Implementations, impl)
+			}
+			for _, s := range tiers {
+				switch t := flash.Tier(s); t {
+				case flash.TierScalar, flash.TierMatrix:
+					o.Tiers = append(o.Tiers, t)
+				default:
+					return usage(cmd, fmt.Errorf("--tier %q: it must be scalar or matrix", s))
+				}
+			}
+			if pattern != "" {
+				var err error
+				if o.Filter, err = regexp.Compile(pattern); err != nil {
+					return usage(cmd, fmt.Errorf("--run %q: it must be a regular expression: %w", pattern, err))
+				}
+			}
+			dev, err := openDevice(device)
+			if err != nil {
+				return err
+			}
+			defer dev.Close()
+			out, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			header := bench.DescribeDevice(dev.Info())
+			header.VKAttn = version()
+			for _, line := range report.HeaderLines(header) {
+				fmt.Fprintln(out, line)
+			}
+			fmt.Fprintln(out)
+			if onTerminal(stderr) {
+				o.Progress = verifyBar(stderr)
+			}
+			began := time.Now()
+			results, err := conformance.Run(cmd.Context(), dev, o)
+			if len(results) > 0 && !bare {
+				printCases(out, results, failed, colored(out))
+			}
+			ok := printVerdicts(out, results, time.Since(began), colored(out))
+			switch {
+			case err != nil:
+				return err
+			case !ok:
+				return errSilent
+			}
+			return nil
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	deviceFlag(cmd, &device)
+	fl.StringSliceVar(&impls, "impl", nil, "implementations: standard, flash (default: all)")
+	fl.StringSliceVar(&tiers, "tier", nil, "kernel tiers: scalar, matrix (default: all the device has)")
+	fl.BoolVar(&quick, "quick", false, "the core cases only")
+	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular expression")
+	fl.IntVar(&random, "random", 0, "how many random problems (default: as many as suit the device)")
+	fl.Uint64Var(&seed, "seed", 1, "seed of inputs and random problems")
+	fl.BoolVar(&failed, "failed", false, "list failed cases only")
+	fl.BoolVar(&bare, "summary", false, "the verdict of each tier only, no cases")
+	return cmd
+}
+
+func verifyBar(w io.Writer) func(done, total int, r conformance.Result) {
+	var bar *progressbar.ProgressBar
+	return func(done, total int, r conformance.Result) {
+		if bar == nil {
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
+				progressbar.OptionShowCount(), progressbar.OptionSetWidth(24), progressbar.OptionThrottle(50*time.Millisecond))
+		}
+		bar.Describe(fmt.Sprintf("%-48s", r.Target+" "+r.Case))
+		_ = bar.Set(done)
+	}
+}
+
+// verdict is the word for a result.
+func resultWord(r conformance.Result) string {
+	switch {
+	case r.Skipped != "":
+		return "skip"
+	case r.Pass:
+		return "pass"
+	}
+	return "FAIL"
+}
+
+// printCases prints one line a case: the error against its bound.
+func printCases(w io.Writer, results []conformance.Result, failedOnly, color bool) {
+	t := table.NewWriter()
+	style := table.StyleLight
+	style.Options.DrawBorder, style.Options.SeparateColumns = false, false
+	style.Format.Header = text.FormatDefault
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	t.SetStyle(style)
+	t.AppendHeader(table.Row{"case", "target", "dtype", "error", "bound", "lse error", "bound", "", "reason"})
+	right := text.AlignRight
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 4, Align: right, AlignHeader: right}, {Number: 5, Align: right, AlignHeader: right},
+		{Number: 6, Align: right, AlignHeader: right}, {Number: 7, Align: right, AlignHeader: right}})
+	shown := 0
+	for _, r := range results {
+		word := resultWord(r)
+		if failedOnly && word != "FAIL" {
+			continue
+		}
+		shown++
+		row := table.Row{r.Case, r.Target, r.DType.String(), "", "", "", "", paintWord(word, color), r.Skipped + r.Failure}
+		if r.Skipped == "" {
+			row[3], row[4] = fmt.Sprintf("%.1e", r.MaxErr), fmt.Sprintf("%.1e", r.Bound)
+			if r.LSEBound > 0 {
+				row[5], row[6] = fmt.Sprintf("%.1e", r.LSEErr), fmt.Sprintf("%.1e", r.LSEBound)
+			}
+		}
+		t.AppendRow(row)
+	}
+	if shown == 0 {
+		return
+	}
+	for _, line := range strings.Split(t.Render(), "\n") {
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+	fmt.Fprintln(w)
+}
+
+func paintWord(word string, color bool) string {
+	switch {
+	case !color:
+		return word
+	case word == "FAIL":
+		return text.FgRed.Sprint(word)
+	case word == "pass":
+		return text.FgGreen.Sprint(word)
+	}
+	return text.Faint.Sprint(word)
+}
+
+// printVerdicts prints one line a target and says whether all is well: nothing
+// failed, and something was checked.
+func printVerdicts(w io.Writer, results []conformance.Result, took time.Duration, color bool) bool {
+	type tally struct{ pass, fail, skip int }
+	tallies := map[string]*tally{}
+	var order []string
+	for _, r := range results {
+		c := tallies[r.Target]
+		if c == nil {
+			c = &tally{}
+			tallies[r.Target] = c
+			order = append(order, r.Target)
+		}
+		switch resultWord(r) {
+		case "pass":
+			c.pass++
+		case "skip":
+			c.skip++
+		default:
+			c.fail++
+		}
+	}
+	ok, checked := true, 0
+	for _, target := range order {
+		c := tallies[target]
+		word := "pass"
+		switch {
+		case c.fail > 0:
+			word, ok = "FAIL", false
+		case c.pass == 0:
+			word = "skip"
+		}
+		checked += c.pass
+		text := fmt.Sprintf("%s passed", count(c.pass, "case"))
+		if c.fail > 0 {
+			text += fmt.Sprintf(", %d FAILED", c.fail)
+		}
+		if c.skip > 0 {
+			text += fmt.Sprintf(", %d skipped", c.skip)
+		}
+		fmt.Fprintf(w, "%s  %-20s %s\n", paintWord(word, color), target, text)
+	}
+	if len(results) > 0 {
+		fmt.Fprintf(w, "%s in %v\n", count(len(results), "result"), took.Round(100*time.Millisecond))
+	}
+	if checked == 0 {
+		fmt.Fprintln(w, "no case ran")
+		return false
+	}
+	return ok
+}

@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// DescribeDevice fills a header with what is known of a device without
+// running anything on it.
+func DescribeDevice(info flash.DeviceInfo) Header {
+	h := Header{Started: time.Now().UTC().Truncate(time.Second), Host: runtime.GOOS + "/" + runtime.GOARCH,
+		Device: info.Name, Driver: info.Driver, CPU: IsCPU(info), Tiers: tierNames(info)}
+	f := info.Facts
+	if f == nil {
+		return h
+	}
+	h.API = f.EffectiveVersion.String()
+	h.Extensions = f.Extensions
+	for _, m := range f.Matrices {
+		h.Matrices = append(h.Matrices, m.String())
+	}
+	l := f.Limits
+	h.Limits = map[string]uint64{
+		"maxComputeSharedMemorySize":      uint64(l.MaxSharedMemory),
+		"maxComputeWorkGroupInvocations":  uint64(l.MaxWorkgroupInvocations),
+		"maxStorageBufferRange":           l.MaxStorageBufferRange,
+		"minStorageBufferOffsetAlignment": l.MinStorageBufferAlignment,
+		"maxMemoryAllocationSize":         l.MaxAllocationSize,
+		"maxPushConstantsSize":            uint64(l.MaxPushConstants),
+		"subgroupSize":                    uint64(f.Subgroup.Size),
+		"deviceMemory":                    info.DeviceMemory(),
+	}
+	return h
+}
+
+// tierNames lists the tiers that the device has for any implementation.
+func tierNames(info flash.DeviceInfo) []string {
+	var out []string
+	for _, t := range info.Tiers {
+		if name := string(t.Tier); len(t.DTypes) > 0 && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// PeaksOf puts measured peaks in the units of result files.
+func PeaksOf(p flash.Peaks) Peaks {
+	return Peaks{MatrixTFLOPS: round(p.Matrix / 1e12), FP32TFLOPS: round(p.FP32 / 1e12), CopyGBps: round(p.Copy / 1e9)}
+}
+
+// Implementations are the names that --impl takes, as result files spell them.
+func Implementations() []string {
+	return []string{flash.Standard.String(), flash.Flash.String()}
+}
+
+// ParseImpl returns the name of an implementation as result files spell it;
+// "flash" is the default one.
+func ParseImpl(s string) (string, error) {
+	impl, err := flash.ParseImplementation(s)
+	if err != nil {
+		return "", fmt.Errorf("impl %q: it must be standard or flash (flash2)", s)
+	}
+	return impl.String(), nil
+}
