@@ -107,14 +107,14 @@ func (p *Problem) plainSoftmax(r Row, t DType, s []float32) (lse float64) {
 	return float64(m + float32(math.Log(float64(l))))
 }
 
-// dot32 is Σ x·y in fp32, with eight partial sums.
+// dot32 is Σ x·y in fp32, in order, as one thread of a GPU's matrix product sums.
 func dot32(x, y []float32) float32 {
-	var part [8]float32
+	var sum float32
 	y = y[:len(x)]
-	for i := range x {
-		part[i%8] += x[i] * y[i]
+	for i, x := range x {
+		sum += x * y[i]
 	}
-	return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]))
+	return sum
 }
 
 // axpy32 is y += a·x in fp32.
