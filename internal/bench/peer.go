@@ -154,6 +154,9 @@ func (p *Peer) Measure(ctx context.Context, c Case) Row {
 			if answer.Error == "" && answer.Fwd.Ms == 0 {
 				answer.Error, answer.Reason = "peer: the answer has neither fwd_ms nor error", ReasonFailed
 			}
+			if answer.Error != "" {
+				answer.Fwd, answer.Bwd = Pass{}, Pass{}
+			}
 			if strings.Contains(answer.Error, "OutOfMemory") || strings.Contains(answer.Error, "out of memory") {
 				answer.Reason = ReasonMemory
 			}

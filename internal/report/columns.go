@@ -81,17 +81,18 @@ func heads(r *bench.Row) string {
 
 // figureColumns are what was measured.
 func figureColumns(r *Results, x *index) []column {
+	unit, scale := rateUnit(r.Rows)
 	cols := []column{
 		{name: "impl", left: true, value: func(r *bench.Row, _ *ratios) string { return r.Impl }},
 		{name: "kernel", left: true, value: func(r *bench.Row, _ *ratios) string { return kernel(r) }},
 		{name: "ms", value: func(r *bench.Row, _ *ratios) string {
-			if r.Error != "" {
+			if r.Error != "" && r.Fwd.Ms == 0 {
 				return outcome(r)
 			}
 			return digits(r.Fwd.Ms)
 		}},
 		{name: "±", value: func(r *bench.Row, _ *ratios) string { return spread(r.Fwd) }},
-		{name: "TFLOP/s", value: func(r *bench.Row, _ *ratios) string { return digits(r.Fwd.TFLOPS) }},
+		{name: unit, value: func(r *bench.Row, _ *ratios) string { return digits(r.Fwd.TFLOPS * scale) }},
 		{name: "% peak", value: func(row *bench.Row, _ *ratios) string {
 			if p := peakOf(row, r.Header.Peaks); p > 0 && row.Fwd.TFLOPS > 0 {
 				return fmt.Sprintf("%.1f", 100*row.Fwd.TFLOPS/p)
@@ -110,7 +111,7 @@ func figureColumns(r *Results, x *index) []column {
 			}
 			return fmt.Sprintf("%.1e", *r.MaxErr)
 		}},
-		{name: "rows", value: func(r *bench.Row, _ *ratios) string {
+		{name: "checked", value: func(r *bench.Row, _ *ratios) string {
 			if r.ErrRows == 0 {
 				return ""
 			}
@@ -122,6 +123,18 @@ func figureColumns(r *Results, x *index) []column {
 		cols = append(cols, column{name: "× " + impl, value: func(_ *bench.Row, q *ratios) string { return times(q.peers[i]) }})
 	}
 	return cols
+}
+
+// rateUnit is TFLOP/s, or GFLOP/s for a device that reaches no tenth of the former.
+func rateUnit(rows []bench.Row) (string, float64) {
+	most := 0.0
+	for _, r := range rows {
+		most = max(most, r.Fwd.TFLOPS)
+	}
+	if most > 0 && most < 0.1 {
+		return "GFLOP/s", 1000
+	}
+	return "TFLOP/s", 1
 }
 
 // kernel names what ran; for a peer, the library.
@@ -193,7 +206,7 @@ func mib(v float64) string {
 	if v >= 0.1 || v == 0 {
 		return fmt.Sprintf("%.1f", v)
 	}
-	return fmt.Sprintf("%.3f", v)
+	return fmt.Sprintf("%.1g", v)
 }
 
 func times(v float64) string {
@@ -266,6 +279,17 @@ func build(r *Results) *grid {
 	}
 	g.notes = notes(rows)
 	return g
+}
+
+// largestGroup is the number of rows of the shape that has most.
+func (g *grid) largestGroup() int {
+	sizes := map[int]int{}
+	most := 0
+	for _, at := range g.groups {
+		sizes[at]++
+		most = max(most, sizes[at])
+	}
+	return most
 }
 
 // ordered puts each peer row behind our rows of its shape; peers of shapes that

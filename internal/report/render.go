@@ -58,10 +58,10 @@ func HeaderLines(h bench.Header) []string {
 	add(&first, "vkattn %s", h.VKAttn)
 	p := h.Peaks
 	if p.MatrixTFLOPS > 0 {
-		add(&second, "matrix %s TFLOP/s", digits(p.MatrixTFLOPS))
+		add(&second, "matrix %s", rate(p.MatrixTFLOPS))
 	}
 	if p.FP32TFLOPS > 0 {
-		add(&second, "fp32 %s TFLOP/s", digits(p.FP32TFLOPS))
+		add(&second, "fp32 %s", rate(p.FP32TFLOPS))
 	}
 	if p.CopyGBps > 0 {
 		add(&second, "copy %s GB/s", digits(p.CopyGBps))
@@ -71,6 +71,14 @@ func HeaderLines(h bench.Header) []string {
 		out = append(out, "measured peaks: "+strings.Join(second, " · "))
 	}
 	return out
+}
+
+// rate is a rate of arithmetic with its unit.
+func rate(tflops float64) string {
+	if tflops < 0.1 {
+		return digits(1000*tflops) + " GFLOP/s"
+	}
+	return digits(tflops) + " TFLOP/s"
 }
 
 func writeTable(w io.Writer, r *Results, color bool) error {
@@ -146,8 +154,9 @@ func renderGrid(g *grid, color bool) string {
 	}
 	t.SetColumnConfigs(config)
 	t.AppendHeader(header)
+	rules := g.largestGroup() > 2 // pairs are seen without
 	for i, cells := range g.cells {
-		if i > 0 && g.groups[i] != g.groups[i-1] && len(g.cells) > g.groups[len(g.groups)-1]+1 {
+		if rules && i > 0 && g.groups[i] != g.groups[i-1] {
 			t.AppendSeparator()
 		}
 		var row table.Row

@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary play the peer: with VKATTN_FAKE_PEER set it
+// answers cases instead of running tests.
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("VKATTN_FAKE_PEER"); mode != "" {
+		fakePeer(mode)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// fakePeer answers as tools/torch_baseline.py does, with a time of N·1e-3 ms,
+// or misbehaves in the way that mode names.
+func fakePeer(mode string) {
+	if mode == "dead" {
+		fmt.Fprintln(os.Stderr, "Traceback: nothing\nModuleNotFoundError: No module named 'torch'")
+		os.Exit(1)
+	}
+	fmt.Println("a library says hello")
+	fmt.Println(`{"torch": "9.9", "gpu": "Fake"}`)
+	in := bufio.NewScanner(os.Stdin)
+	for n := 0; in.Scan(); n++ {
+		var q map[string]any
+		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
+			fmt.Fprintln(os.Stderr, "bad question:", err)
+			os.Exit(3)
+		}
+		a := map[string]any{"library": "torch 9.9"}
+		for _, k := range []string{"impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "causal"} {
+			a[k] = q[k]
+		}
+		a["fwd_ms"], a["fwd_tflops"], a["fwd_peak_MiB"] = q["N"].(float64)*1e-3*float64(n+1), 1.0, 0.0
+		switch mode {
+		case "oom":
+			delete(a, "fwd_ms")
+			a["error"] = "OutOfMemoryError: CUDA out of memory."
+		case "other":
+			a["N"] = 7
+		case "garbage":
+			fmt.Println(`{"impl": "fa2", `)
+			continue
+		case "silent":
+			time.Sleep(time.Minute)
+		case "crash":
+			if n == 1 {
+				fmt.Fprintln(os.Stderr, "CUDA error: an illegal memory access")
+				os.Exit(2)
+			}
+		}
+		text, _ := json.Marshal(a)
+		fmt.Println(string(text))
+	}
+}
+
+func startFake(t *testing.T, mode string) *Peer {
+	t.Helper()
+	command := "'" + os.Args[0] + "'" // not os.Executable, which names the loader where one starts the test
+	if wrapper := os.Getenv("VKATTN_EXEC"); wrapper != "" {
+		command = wrapper + " " + command // see tools/test.sh
+	}
+	t.Setenv("VKATTN_FAKE_PEER", mode)
+	p, err := StartPeer(command)
+	require.NoError(t, err)
+	p.Timeout = 20 * time.Second
+	return p
+}
+
+func peerCase(n int) Case {
+	return Case{Impl: "fa2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: n, N: n, D: 64, Dv: 64}
+}
+
+func TestPeerAnswers(t *testing.T) {
+	p := startFake(t, "good")
+	for i, n := range []int{512, 1024} {
+		row := p.Measure(context.Background(), peerCase(n))
+		require.Empty(t, row.Error)
+		require.Equal(t, "torch 9.9", row.Library)
+		require.Equal(t, peerCase(n), row.Case)
+		require.InDelta(t, float64(n)*1e-3*float64(i+1), row.Fwd.Ms, 1e-9)
+	}
+	require.Equal(t, []string{`{"torch": "9.9", "gpu": "Fake"}`}, p.Header())
+	require.NoError(t, p.Close())
+}
+
+func TestPeerIsNotAskedWhatItMeansDifferently(t *testing.T) {
+	p := startFake(t, "good")
+	c := peerCase(512)
+	c.Causal, c.Nq = true, 1
+	row := p.Measure(context.Background(), c)
+	require.Equal(t, ReasonUnsupported, row.Reason)
+	c = peerCase(512)
+	c.Dv = 32
+	require.Equal(t, ReasonUnsupported, p.Measure(context.Background(), c).Reason)
+	require.NoError(t, p.Close())
+}
+
+func TestPeerOutOfMemoryIsARow(t *testing.T) {
+	p := startFake(t, "oom")
+	row := p.Measure(context.Background(), peerCase(512))
+	require.Contains(t, row.Error, "CUDA out of memory")
+	require.Equal(t, ReasonMemory, row.Reason)
+	require.Empty(t, p.Measure(context.Background(), peerCase(512)).Fwd)
+	require.NoError(t, p.Close(), "the peer itself is well")
+}
+
+func TestPeerMisbehaves(t *testing.T) {
+	for mode, want := range map[string]string{
+		"dead":    "peer: ended before it answered (exit status 1): ModuleNotFoundError: No module named 'torch'",
+		"other":   "peer: asked for fa2 float16 B1 H2 N512 D64, answered for fa2 float16 B1 H2 Nq512 N7 D64",
+		"garbage": "is not a JSON object",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			p := startFake(t, mode)
+			row := p.Measure(context.Background(), peerCase(512))
+			require.Contains(t, row.Error, want)
+			require.Equal(t, ReasonFailed, row.Reason)
+			again := p.Measure(context.Background(), peerCase(512))
+			require.Equal(t, row.Error, again.Error, "it is not asked again")
+			require.ErrorContains(t, p.Close(), want)
+		})
+	}
+}
+
+func TestPeerCrashesLater(t *testing.T) {
+	p := startFake(t, "crash")
+	require.Empty(t, p.Measure(context.Background(), peerCase(512)).Error)
+	row := p.Measure(context.Background(), peerCase(512))
+	require.Contains(t, row.Error, "peer: ended before it answered (exit status 2): CUDA error: an illegal memory access")
+	require.Error(t, p.Close())
+}
+
+func TestPeerFallsSilent(t *testing.T) {
+	p := startFake(t, "silent")
+	p.Timeout = 300 * time.Millisecond
+	began := time.Now()
+	row := p.Measure(context.Background(), peerCase(512))
+	require.Contains(t, row.Error, "no answer within 300ms")
+	require.Error(t, p.Close())
+	require.Less(t, time.Since(began), 20*time.Second, "it is killed, not waited for")
+}
+
+func TestPeerInterrupted(t *testing.T) {
+	p := startFake(t, "silent")
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	row := p.Measure(ctx, peerCase(512))
+	require.Contains(t, row.Error, "interrupted")
+	require.Error(t, p.Close())
+}
+
+func TestPeerThatCannotStart(t *testing.T) {
+	_, err := StartPeer("  ")
+	require.ErrorContains(t, err, "peer command is empty")
+	p, err := StartPeer("/no/such/program --peer")
+	require.NoError(t, err, "the shell starts")
+	row := p.Measure(context.Background(), peerCase(512))
+	require.Contains(t, row.Error, "peer: ended before it answered")
+	require.Contains(t, strings.ToLower(row.Error), "no")
+	require.Error(t, p.Close())
+}
+
+func TestSweepWithPeer(t *testing.T) {
+	p := startFake(t, "good")
+	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
+	var rows []Row
+	s := Sweep{Bench: b, Cases: twoShapes(t), Rounds: 3, Peer: p, PeerImpls: []string{"fa2", "cudnn"}, OnRow: collect(&rows)}
+	require.NoError(t, s.Run(context.Background()))
+	require.NoError(t, p.Close())
+	require.Len(t, rows, 2*(2+2))
+	fa2 := rows[2]
+	require.Equal(t, "fa2", fa2.Impl)
+	// Questions 1, 3 and 5 are fa2's: the fake's time grows with each question.
+	require.InDeltaSlice(t, []float64{0.064, 0.192, 0.320}, fa2.Fwd.Rounds, 1e-9)
+	require.InDelta(t, 0.192, fa2.Fwd.Ms, 1e-9)
+	require.Equal(t, "cudnn", rows[3].Impl)
+}
