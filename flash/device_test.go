@@ -15,37 +15,37 @@ import (
 // TestForward runs shapes that meet every path of the API once; the numerics in full are internal/conformance's.
 func TestForward(t *testing.T) {
 	d := testDevice(t)
+	small := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 33, KeyLen: 47, HeadDim: 16, ValueDim: 24, Causal: CausalBottomRight}
+	half, brain := small, small
+	half.DType, brain.DType = F16, BF16
 	for _, p := range []Problem{
-		{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 33, KeyLen: 47, HeadDim: 16, ValueDim: 24, Causal: CausalBottomRight},
-		{Batch: 1, Heads: 3, KeyHeads: 1, QueryLen: 20, KeyLen: 9, HeadDim: 5, ValueDim: 3, Causal: CausalBottomRight},
-		{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 70, HeadDim: 32, Causal: CausalTopLeft, Scale: -0.3},
+		small, half, brain,
+		{Batch: 1, Heads: 3, KeyHeads: 1, QueryLen: 20, KeyLen: 9, HeadDim: 5, ValueDim: 3, Causal: CausalBottomRight, DType: F16},
+		{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 70, HeadDim: 32, Causal: CausalTopLeft, Scale: -0.3, DType: BF16},
 		{Batch: 1, Heads: 2, QueryLen: 65, KeyLen: 130, HeadDim: 64},
 	} {
-		for _, dtype := range []DType{F32, F16, BF16} {
-			p.DType = dtype
-			s := newSample(t, p)
-			t.Run(p.String(), func(t *testing.T) {
-				everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
-					plan := mustPlan(t, d, p, opts...)
-					f := s.tensors(t, d, plainly(t, d))
-					var first []float32
-					for range 3 {
-						s.poison(t, f)
-						require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-						got := s.check(t, f)
-						if first != nil {
-							require.Equal(t, first, got, "the same inputs must give the same bits")
-						}
-						first = got
-					}
-					f.LSE = nil
+		s := newSample(t, p)
+		t.Run(p.String(), func(t *testing.T) {
+			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
+				plan := mustPlan(t, d, p, opts...)
+				f := s.tensors(t, d, plainly(t, d))
+				var first []float32
+				for range 3 {
 					s.poison(t, f)
-					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, nil))
-					require.Equal(t, first, s.check(t, f))
-					require.NoError(t, plan.Close())
-				})
+					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+					got := s.check(t, plan, f)
+					if first != nil {
+						require.Equal(t, first, got, "the same inputs must give the same bits")
+					}
+					first = got
+				}
+				f.LSE = nil
+				s.poison(t, f)
+				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, nil))
+				require.Equal(t, first, s.check(t, plan, f))
+				require.NoError(t, plan.Close())
 			})
-		}
+		})
 	}
 }
 
@@ -68,7 +68,7 @@ func TestLayouts(t *testing.T) {
 					return x
 				})
 				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-				s.check(t, f)
+				s.check(t, plan, f)
 			})
 			for _, offset := range []uint64{1, 4, 7, 64, 129} {
 				t.Run(fmt.Sprintf("offset %d", offset), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestLayouts(t *testing.T) {
 						return x
 					})
 					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-					s.check(t, f)
+					s.check(t, plan, f)
 					for _, all := range guarded {
 						marks := make([]float32, all.Elements())
 						require.NoError(t, all.Download(bg, marks))
@@ -116,7 +116,7 @@ func TestLayouts(t *testing.T) {
 					return x
 				})
 				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-				s.check(t, f)
+				s.check(t, plan, f)
 			})
 		})
 	}
@@ -174,7 +174,7 @@ func TestManyHeads(t *testing.T) {
 		defer plan.Close()
 		f := s.tensors(t, d, plainly(t, d))
 		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-		s.check(t, f)
+		s.check(t, plan, f)
 	})
 }
 
@@ -192,12 +192,12 @@ func TestSplitGrids(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.Forward(f))
 			if groups > 0 {
-				require.Greater(t, r.Dispatches(), 3)
+				require.Greater(t, r.Dispatches(), 2)
 			}
 			pending, err := r.Submit()
 			require.NoError(t, err)
 			require.NoError(t, pending.Wait(bg))
-			got := s.check(t, f)
+			got := s.check(t, plan, f)
 			if want != nil {
 				require.Equal(t, want, got)
 			}
@@ -256,7 +256,7 @@ func TestInFlight(t *testing.T) {
 			})
 			defer func() {
 				for _, f := range sets {
-					s.check(t, f)
+					s.check(t, plan, f)
 				}
 			}()
 		}
@@ -343,7 +343,7 @@ func TestAttach(t *testing.T) {
 			require.NoError(t, owner.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{cmd}, Fence: fence}))
 			require.NoError(t, fence.Wait(-1))
 			require.NoError(t, fence.Reset())
-			s.check(t, f)
+			s.check(t, plan, f)
 		}
 		require.NoError(t, rec.Close())
 		require.NoError(t, fence.Close())
@@ -425,7 +425,7 @@ func TestSlabs(t *testing.T) {
 			require.EqualValues(t, 6*37*rowBytes, plan.WorkspaceBytes())
 			f := s.tensors(t, d, plainly(t, d))
 			require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-			got := s.check(t, f)
+			got := s.check(t, plan, f)
 			if want != nil {
 				require.Equal(t, want, got)
 			}
