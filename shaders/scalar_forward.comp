@@ -40,7 +40,7 @@
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written
-//   8 MR, 9 MC    piece of S of an invocation; MC a multiple of 4
+//   8 MR, 9 MC    piece of S of an invocation; MC a multiple of 4; TX even where ALIGNED and the type has 16 bits
 //  10 DK          columns of K staged at a time, a multiple of 4 (of 8 for 16-bit types); smaller than D: S is summed over DC chunks
 //  11 VC          keys of V staged at a time, a multiple of 4 that divides PC
 //  12 PC          keys of P in shared memory at a time, a multiple of 4 TX that divides BC

@@ -10,7 +10,7 @@
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):
 //
-//   0 WG  workgroup size, a multiple of TY       1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
+//   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits       1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
 //   3 DV  1..256     4 CAUSAL
 //   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, DV is a multiple of 16 bytes
 //   6 MR  rows of an invocation, divides BR
