@@ -11,7 +11,7 @@ var (
 	// ErrInFlight is returned when a recording is changed or submitted again before it was waited for.
 	ErrInFlight = errors.New("pipeline: the recording is in flight; wait for its Pending first")
 	// ErrNoTimestamps is returned when timings are asked for and the recording has none.
-	ErrNoTimestamps = errors.New("pipeline: no timestamps: the recording was made without, or the queue has none")
+	ErrNoTimestamps = errors.New("pipeline: no timestamps: the recording was made without, the queue has none, or nothing was recorded")
 )
 
 // ArgumentError is an argument that breaks a rule; nothing was done.

@@ -167,3 +167,32 @@ func TestClosedContext(t *testing.T) {
 	_, err = New(nil, Options{})
 	assert.Error(t, err)
 }
+
+// TestDeviceClosedFirst closes the device under a context with work in flight, which is wrong but must not crash.
+func TestDeviceClosedFirst(t *testing.T) {
+	dev := testDevice(t)
+	c, err := New(dev, Options{NoDiskCache: true})
+	require.NoError(t, err)
+	a, err := c.Alloc("a", 256, vk.DeviceLocal)
+	require.NoError(t, err)
+	b, err := c.Alloc("b", 256, vk.DeviceLocal)
+	require.NoError(t, err)
+	r, err := c.NewRecording(RecordingInfo{MaxDispatches: 2, MaxBindings: 4, Timestamps: true})
+	require.NoError(t, err)
+	k := mixKernel(t, c, 3)
+	chain(t, r, k, a, b, 64, 2, 100)
+	p, err := c.Submit(r)
+	require.NoError(t, err)
+	require.NoError(t, dev.Close())
+	assert.ErrorIs(t, p.Wait(t.Context()), vk.ErrClosed)
+	assert.Error(t, c.Upload(t.Context(), a.All(), make([]byte, 256)))
+	_, err = c.Submit(r)
+	assert.Error(t, err)
+	_, err = c.Kernel(mixInfo(t, 9))
+	assert.ErrorIs(t, err, vk.ErrClosed)
+	_, err = c.Alloc("x", 64, vk.DeviceLocal)
+	assert.ErrorIs(t, err, vk.ErrClosed)
+	a.Close()
+	assert.NotPanics(t, func() { c.Close() })
+	assert.Zero(t, c.Usage().Current)
+}

@@ -16,7 +16,7 @@ func (r *Recording) readTicks() error {
 	if err := r.usable(); err != nil {
 		return err
 	}
-	if r.queries == nil || len(r.labels) == 0 {
+	if r.queries == nil || len(r.labels) == 0 || !r.sealed {
 		return ErrNoTimestamps
 	}
 	r.ticks = r.ticks[:len(r.labels)+1]

@@ -21,8 +21,8 @@ func TestTimings(t *testing.T) {
 	require.True(t, r.HasTimestamps())
 	_, err := r.Timings()
 	assert.ErrorIs(t, err, ErrNoTimestamps, "nothing recorded")
-	chain(t, r, k, a, b, n, 1, 20)
-	short := mixArgs{n: n, spin: 20000}
+	chain(t, r, k, a, b, n, 1, 5)
+	short := mixArgs{n: n, spin: 5000}
 	require.NoError(t, r.Dispatch(k, []Access{{b.All(), Read}, {a.All(), Write}}, short.bytes(), groupsFor(n), "long"))
 	require.NoError(t, r.Fill(b.All(), 1, "fill"))
 	for range 3 {
