@@ -88,12 +88,12 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 	if keep > 16 {
 		keep = 0 // too long for registers: the row is read twice
 	}
-	why := ""
+	threads, why := int(min(c.facts.Limits.MaxWorkgroupInvocations, c.facts.Limits.MaxWorkgroupSize[0])), ""
 	for _, s := range []struct{ br, dk, bc int }{{rows, 32, 32}, {rows, 32, 16}, {rows, 16, 16}, {min(rows, 64), 16, 16}, {min(rows, 32), 8, 8}, {min(rows, 16), 8, 8}} {
 		m := min(mr, s.br/4)
 		tile := standardTile{
 			scoresBR: t.get("br", s.br), scoresBC: t.get("bc", 64), scoresMR: t.get("mr", m), scoresMC: t.get("mc", 8), scoresDK: t.get("dk", s.dk),
-			productBR: t.get("product_br", min(s.br, 2048*m/(8*tx))), productBC: t.get("product_bc", s.bc), productMR: t.get("product_mr", m), productTX: t.get("product_tx", tx),
+			productBR: t.get("product_br", min(s.br, min(threads, 256)*m/tx)), productBC: t.get("product_bc", s.bc), productMR: t.get("product_mr", m), productTX: t.get("product_tx", tx),
 			rowThreads: t.get("row_threads", lanes),
 		}
 		tile.rowKeep = keep

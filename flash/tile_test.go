@@ -102,3 +102,24 @@ func TestTuningErrors(t *testing.T) {
 	require.ErrorContains(t, tn.unknown("scalar_forward"), "nonsense")
 	require.ErrorContains(t, tn.unknown("scalar_forward"), "v_early")
 }
+
+// TestStandardTileFitsAnyDevice is the same for standard attention.
+func TestStandardTileFitsAnyDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCapabilities(t)
+		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 70000).Draw(t, "nk"),
+			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
+			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
+		require.NoError(t, err)
+		tile, err := chooseStandardTile(c, &p, newTuning(nil))
+		if err != nil {
+			t.Fatalf("%v: %v", p, err)
+		}
+		if why := tile.check(&p, &c.facts.Limits); why != "" {
+			t.Fatalf("%+v: %s", tile, why)
+		}
+		if k := tile.rowKeep; k != 0 && 4*tile.rowThreads*k < p.KeyLen {
+			t.Fatalf("%+v does not keep a row of %d", tile, p.KeyLen)
+		}
+	})
+}
