@@ -243,18 +243,23 @@ func (b *Buffer) sync(call string, offset, size uint64, do func(offset, size C.u
 	if b.coherent || offset == b.capacity || size == 0 {
 		return nil
 	}
-	// Whole atoms, and to the very end of the memory where the last atom would pass it.
-	atom := b.dev.facts.Limits.NonCoherentAtomSize
-	end := b.capacity
+	first, n := wholeAtoms(offset, size, b.capacity, b.allocated, b.dev.facts.Limits.NonCoherentAtomSize)
+	return do(C.uint64_t(first), C.uint64_t(n))
+}
+
+// wholeAtoms widens a range of a buffer to whole atoms of its memory, and to WholeSize where the last one would pass the
+// end of the memory.
+func wholeAtoms(offset, size, capacity, allocated, atom uint64) (first, n uint64) {
+	end := capacity
 	if size != WholeSize {
 		end = offset + size
 	}
-	offset -= offset % atom
+	first = offset - offset%atom
 	end = (end + atom - 1) / atom * atom
-	if end >= b.allocated {
-		return do(C.uint64_t(offset), C.uint64_t(WholeSize))
+	if end >= allocated {
+		return first, WholeSize
 	}
-	return do(C.uint64_t(offset), C.uint64_t(end-offset))
+	return first, end - first
 }
 
 // enter is the device's, and fails on a closed buffer.

@@ -82,7 +82,7 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 		extensions = append(extensions, "VK_KHR_portability_subset") // must be enabled where it is offered
 	}
 
-	features, free := cNew[C.vka_features]()
+	features, free := newFeatures()
 	defer free()
 	toFeatures(enabled, features)
 	names, freeNames := cStrings(extensions)

@@ -33,11 +33,12 @@ func queryFacts(t *C.vka_instance, physical uintptr, version Version) (*Facts, e
 	C.vka_properties_query(t, handle, mask, p)
 	f.setProperties(p, mask)
 
-	features, free := cNew[C.vka_features]()
+	features, free := newFeatures()
 	defer free()
 	C.vka_features_query(t, handle, mask, features)
 	f.Features = fromFeatures(features)
 	f.Features.MemoryBudget = mask&C.VKA_BUDGET != 0
+	f.Subgroup.FullSubgroups = f.Features.ComputeFullSubgroups
 
 	f.Heaps, f.MemoryTypes = queryMemory(t, physical, mask)
 	families, err := list("vkGetPhysicalDeviceQueueFamilyProperties", func(out *C.VkQueueFamilyProperties, n C.uint32_t) C.int32_t {
@@ -73,6 +74,8 @@ func cNew[T any]() (*T, func()) {
 	p := C.calloc(1, C.size_t(unsafe.Sizeof(zero)))
 	return (*T)(p), func() { C.free(p) }
 }
+
+func newFeatures() (*C.vka_features, func()) { return cNew[C.vka_features]() }
 
 // optional is one structure that is core from a version on and an extension before; version 0 means never core.
 type optional struct {

@@ -49,20 +49,29 @@ func Load() error {
 	if loader.gipa != 0 {
 		return nil
 	}
+	gipa, name, err := openFirst(loaderNames())
+	if err != nil {
+		return err
+	}
+	if err := initVulkanGo(gipa); err != nil {
+		return err
+	}
+	loader.gipa, loader.name = gipa, name
+	return nil
+}
+
+// openFirst opens the first library of the list that is a Vulkan loader. The error is a *LoaderError.
+func openFirst(names []string) (gipa uintptr, name string, err error) {
 	failed := &LoaderError{}
-	for _, name := range loaderNames() {
+	for _, name := range names {
 		gipa, reason := openLoader(name)
 		if gipa != 0 {
-			if err := initVulkanGo(gipa); err != nil {
-				return err
-			}
-			loader.gipa, loader.name = gipa, name
-			return nil
+			return gipa, name, nil
 		}
 		failed.Tried = append(failed.Tried, name)
 		failed.Reason = append(failed.Reason, reason)
 	}
-	return failed
+	return 0, "", failed
 }
 
 func openLoader(name string) (gipa uintptr, reason string) {
