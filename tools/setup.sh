@@ -146,7 +146,7 @@ prefix() {
       note "a GPU with a Vulkan driver; the loader was just installed"
       return
     fi
-    say "there is GPU hardware ($nodes) but no Vulkan driver for it, so this runs on the CPU. To use the GPU:"
+    say "there is GPU hardware (${nodes% }) but no Vulkan driver for it, so this runs on the CPU. To use the GPU:"
     say "  NVIDIA       install the driver with its Vulkan part (libnvidia-gl-… on Debian and Ubuntu);"
     say "               a container needs NVIDIA_DRIVER_CAPABILITIES=all (or graphics) when it is started"
     say "  AMD, Intel   install mesa-vulkan-drivers, and join the group render if /dev/dri/renderD128 is not readable"
