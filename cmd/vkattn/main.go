@@ -105,6 +105,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	err := fmt.Errorf("unexpected argument %q", args[0])
 	if cmd.HasSubCommands() {
+		cmd.SuggestionsMinimumDistance = 2
 		err = fmt.Errorf("unknown command %q", args[0])
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			err = fmt.Errorf("%w, did you mean %q?", err, near[0])

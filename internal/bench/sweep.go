@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Bench measures shapes on a device.
@@ -130,6 +133,9 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 			for _, c := range run {
 				row := s.Bench.Row(c)
 				row.fail(err)
+				if errors.Is(err, flash.ErrArgument) { // the case is sound, so it is the device that is too small
+					row.Reason = ReasonUnsupported
+				}
 				rounds[c] = []Row{row}
 			}
 			run = nil

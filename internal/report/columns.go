@@ -163,11 +163,11 @@ func outcome(r *bench.Row) string {
 	return "FAILED"
 }
 
-// peakOf is the ceiling of a row in TFLOP/s: matrix arithmetic for 16-bit
-// types where the device has it, else fp32.
+// peakOf is the ceiling of a row in TFLOP/s: the faster of matrix and fp32
+// arithmetic for 16-bit types, fp32 for itself.
 func peakOf(r *bench.Row, p bench.Peaks) float64 {
-	if r.DType != "float32" && p.MatrixTFLOPS > 0 {
-		return p.MatrixTFLOPS
+	if r.DType != "float32" {
+		return max(p.MatrixTFLOPS, p.FP32TFLOPS)
 	}
 	return p.FP32TFLOPS
 }

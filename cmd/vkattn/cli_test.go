@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary be the command, and a peer of it.
+func TestMain(m *testing.M) {
+	if os.Getenv("VKATTN_TEST_COMMAND") != "" {
+		main()
+	}
+	if os.Getenv("VKATTN_TEST_PEER") != "" {
+		fakePeer()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// call runs the command in this process.
+func call(args ...string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	status = run(args, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"--frobnicate", "unknown flag: --frobnicate"},
+		{"bench --frobnicate", "unknown flag: --frobnicate"},
+		{"bensh", `unknown command "bensh", did you mean "bench"?`},
+		{"info everything", `unexpected argument "everything"`},
+		{"verify now", `unexpected argument "now"`},
+		{"bench fast", `unexpected argument "fast"`},
+		{"bench --seq 12x", `--seq "12x": it must be a comma list of positive integers`},
+		{"bench --seq 0", `--seq "0": it must be`},
+		{"bench --batch -3", `--batch "-3"`},
+		{"bench --head-dim 300", "head-dim is 300: it must be between 1 and 256"},
+		{"bench --heads 6 --kv-heads 4", "kv-heads is 4: it must divide heads, which is 6"},
+		{"bench --emb-dim 1000 --heads 16", "emb-dim is 1000: it must be a multiple of heads, which is 16"},
+		{"bench --emb-dim 100 --heads 2 --head-dim 64", "emb-dim is 100: it must be heads × head-dim"},
+		{"bench --tokens 1k --batch 2", "--tokens and --batch are both given"},
+		{"bench --tokens 1k,2k", "--tokens: it must be one number"},
+		{"bench --tokens 1000 --seq 512", "seq is 512: it must divide tokens, which is 1000"},
+		{"bench --dtype int8", `dtype "int8": it must be float16`},
+		{"bench --impl flash9", `impl "flash9": it must be standard or flash`},
+		{"bench --causal=perhaps", `causal "perhaps": it must be true, false or both`},
+		{"bench --suite all", `suite "all": it must be one of quick`},
+		{"bench --format xml", `--format "xml": it must be one of table`},
+		{"bench --tier tensor", `--tier "tensor": it must be scalar or matrix`},
+		{"bench --rounds 0", "--rounds is 0: it must be from 1 to 1000"},
+		{"bench --limit -1s", "--limit is -1s"},
+		{"bench --append", "there is none"},
+		{"bench --out x --append --force", "--append and --force are both given"},
+		{"bench --out x.csv", "result files are JSON lines"},
+		{"bench --peer x --compare y", "--peer and --compare are both given"},
+		{"bench --peer x --peer-impl=", "--peer-impl is empty"},
+		{"verify --tier x", `--tier "x": it must be scalar or matrix`},
+		{"verify --impl x", `--impl "x": it must be standard or flash`},
+		{"verify --run [", `--run "[": it must be a regular expression`},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			status, stdout, stderr := call(strings.Fields(test.args)...)
+			require.Equal(t, exitUsage, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, "vkattn: ")
+			require.Contains(t, stderr, test.want)
+			require.Contains(t, stderr, "--help'")
+			require.NotContains(t, stderr, "goroutine")
+		})
+	}
+}
+
+func TestFilesAreCheckedBeforeTheDevice(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out.jsonl")
+	require.NoError(t, os.WriteFile(out, []byte("precious\n"), 0o644))
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--out", out}, "exists already: add to it with --append, replace it with --force"},
+		{[]string{"--out", dir}, "is a folder: it must be a file"},
+		{[]string{"--out", out, "--append"}, out + ":1: not a JSON object"},
+		{[]string{"--compare", out}, out + ":1: not a JSON object"},
+		{[]string{"--compare", filepath.Join(dir, "none")}, "no such file"},
+	} {
+		status, stdout, stderr := call(append([]string{"bench", "--device", "no such device"}, test.args...)...)
+		require.Equal(t, exitFailure, status, test.args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, test.want)
+	}
+	data, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "precious\n", string(data))
+}
+
+func TestHelp(t *testing.T) {
+	status, bare, _ := call()
+	require.Zero(t, status)
+	require.Contains(t, bare, "Available Commands:")
+	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"verify", "--help"}, {"help", "bench"}} {
+		status, stdout, stderr := call(args...)
+		require.Zero(t, status, args)
+		require.Empty(t, stderr)
+		require.Contains(t, stdout, "Examples:", args)
+		require.Contains(t, stdout, "Usage:", args)
+	}
+	_, help, _ := call("bench", "--help")
+	for _, s := range []string{"quick", "papers", "reports", "--peer", "--emb-dim", "--append"} {
+		require.Contains(t, help, s)
+	}
+	status, stdout, _ := call("--version")
+	require.Zero(t, status)
+	require.Contains(t, stdout, "vkattn version "+release)
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+// needDevice skips without a Vulkan device, or fails where one is required.
+func needDevice(t *testing.T) {
+	t.Helper()
+	_, err := flash.Devices()
+	switch {
+	case errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") == "1":
+		t.Fatalf("VKATTN_REQUIRE_DEVICE=1, but: %v", err)
+	case errors.Is(err, flash.ErrNoDevice):
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+}
+
+// tiny is a sweep of two shapes that any device runs in a moment.
+func tiny(more ...string) []string {
+	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "32", "--causal"}, more...)
+}
+
+// itself is a shell command line that starts this test binary in a role.
+func itself(role string) string {
+	return strings.TrimSpace("env " + role + "=1 " + os.Getenv("VKATTN_EXEC") + " '" + os.Args[0] + "'")
+}
+
+// fakePeer answers every case with one millisecond.
+func fakePeer() {
+	fmt.Println(`{"torch": "9.9", "gpu": "Fake"}`)
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var row map[string]any
+		if json.Unmarshal(in.Bytes(), &row) != nil {
+			os.Exit(1)
+		}
+		delete(row, "passes")
+		row["library"], row["fwd_ms"], row["fwd_tflops"] = "torch 9.9", 1.0, 0.5
+		text, _ := json.Marshal(row)
+		fmt.Println(string(text))
+	}
+}
+
+func TestBenchEndToEnd(t *testing.T) {
+	needDevice(t)
+	out := filepath.Join(t.TempDir(), "out.jsonl")
+
+	status, stdout, stderr := call(tiny("--out", out)...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "flash2 is ")
+	require.Contains(t, stdout, "all rows: float16 · head dim 32 · batch 1 · 4 on 2 heads · causal")
+	file, err := bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, file.Headers, 1)
+	h := file.Headers[0]
+	require.NotEmpty(t, h.Device)
+	require.NotEmpty(t, h.Extensions)
+	require.Positive(t, h.Peaks.FP32TFLOPS)
+	require.Positive(t, h.Peaks.CopyGBps)
+	require.Positive(t, h.Limits["maxComputeSharedMemorySize"])
+	require.Len(t, file.Rows, 4)
+	for _, r := range file.Rows {
+		require.Empty(t, r.Error)
+		require.Equal(t, h.Device, r.Device)
+		require.NotEmpty(t, r.Kernel)
+		require.Positive(t, r.Fwd.Ms)
+		require.LessOrEqual(t, r.Fwd.P20, r.Fwd.Ms)
+		require.GreaterOrEqual(t, r.Fwd.P80, r.Fwd.Ms)
+		require.GreaterOrEqual(t, r.Fwd.N, 10)
+		require.Positive(t, r.Fwd.WallMs)
+		require.NotNil(t, r.Fwd.PeakMiB)
+		require.NotNil(t, r.MaxErr)
+		require.Equal(t, 4*r.Nq, r.ErrRows, "a small problem is checked in full")
+		require.Positive(t, *r.MaxErr, "float16 is not exact")
+		require.Less(t, *r.MaxErr, *r.ErrMax)
+		require.InEpsilon(t, r.ForwardFLOPs()/r.Fwd.Ms/1e9, r.Fwd.TFLOPS, 1e-3)
+	}
+
+	// Appending measures what is missing only, and prints all of it.
+	status, stdout, stderr = call(tiny("--out", out, "--append", "--format", "csv", "--seq", "16")...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stderr, "4 rows of 6 in "+out+" already")
+	require.Equal(t, 1+6, strings.Count(stdout, "\n"))
+	file, err = bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, file.Headers, 2)
+	require.Len(t, file.Rows, 6)
+
+	status, _, _ = call(tiny("--out", out, "--force", "--impl", "flash")...)
+	require.Zero(t, status)
+	file, err = bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, file.Rows, 2)
+}
+
+func TestBenchFormats(t *testing.T) {
+	needDevice(t)
+	for format, want := range map[string]string{
+		"md":      "| seq | impl | kernel |",
+		"jsonl":   `"impl":"flash2","dtype":"float32"`,
+		"gobench": "BenchmarkForward/impl=flash2/dtype=float32/B=1/H=4/Hkv=2/Nq=48/N=48/D=32/Dv=32/causal=true ",
+	} {
+		status, stdout, stderr := call(tiny("--impl", "flash", "--dtype", "fp32", "--format", format)...)
+		require.Zero(t, status, stderr)
+		require.Contains(t, stdout, want)
+	}
+}
+
+func TestBenchAgainstAPeer(t *testing.T) {
+	needDevice(t)
+	if runtime.GOOS == "windows" {
+		t.Skip("the fake peer is started by a POSIX shell")
+	}
+	out := filepath.Join(t.TempDir(), "out.jsonl")
+	status, stdout, stderr := call(tiny("--impl", "flash", "--rounds", "3", "--peer", itself("VKATTN_TEST_PEER"), "--peer-impl", "fa2,cudnn", "--out", out)...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "× fa2")
+	require.Contains(t, stdout, "× cudnn")
+	require.Contains(t, stdout, "× the speed of fa2 (torch 9.9) (geometric mean of 2 shapes")
+	file, err := bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, file.Rows, 2*(1+2))
+	for _, r := range file.Rows {
+		require.Len(t, r.Fwd.Rounds, 3)
+	}
+
+	// The same file, compared with.
+	status, stdout, stderr = call(tiny("--impl", "flash", "--compare", out)...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "geometric mean of 2 shapes")
+
+	status, stdout, stderr = call(tiny("--impl", "flash", "--peer", "false")...)
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stdout, "flash2", "our own rows are not lost")
+	require.Contains(t, stderr, "peer: ended before it answered (exit status 1)")
+}
+
+func TestBenchRowsThatCannotRun(t *testing.T) {
+	needDevice(t)
+	// 1.5 TB of inputs: refused, with the reason, and the other rows are there.
+	status, stdout, stderr := call("bench", "--impl", "flash", "--batch", "1,40000", "--heads", "4", "--seq", "48", "--head-dim", "64", "--causal=false", "--dtype", "fp32", "--limit", "0")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "! flash2 float32 B40000 H4 N48 D64: ")
+
+	status, _, stderr = call("bench", "--impl", "flash", "--batch", "40000", "--heads", "4", "--seq", "48", "--head-dim", "64", "--causal=false", "--limit", "1us")
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, "nothing was measured")
+}
+
+func TestUnknownDevice(t *testing.T) {
+	needDevice(t)
+	for _, command := range []string{"bench", "verify", "info"} {
+		status, _, stderr := call(command, "--device", "no such device")
+		require.Equal(t, exitFailure, status)
+		require.Contains(t, stderr, `"no such device"`)
+		require.Contains(t, stderr, "must be a number or part of a name among: 0 ")
+	}
+}
+
+func TestInfo(t *testing.T) {
+	needDevice(t)
+	status, stdout, stderr := call("info")
+	require.Zero(t, status, stderr)
+	for _, s := range []string{"chosen: ", "shared memory", "timestamps", "flash2", "standard", "scalar", "float32 float16"} {
+		require.Contains(t, stdout, s)
+	}
+	status, stdout, stderr = call("info", "--json", "--measure", "--device", "0")
+	require.Zero(t, status, stderr)
+	var devices []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(stdout), &devices))
+	require.Len(t, devices, 1)
+	require.Equal(t, true, devices[0]["chosen"])
+	require.Positive(t, devices[0]["peaks"].(map[string]any)["fp32_tflops"])
+}
+
+func TestVerify(t *testing.T) {
+	needDevice(t)
+	status, stdout, stderr := call("verify", "--quick", "--impl", "flash", "--tier", "scalar", "--run", "^golden/f16_d16|^golden/f16_one")
+	require.Zero(t, status, stdout+stderr)
+	require.Contains(t, stdout, "flash2/scalar")
+	require.Contains(t, stdout, "pass")
+	require.NotContains(t, stdout, "FAIL")
+
+	status, _, stderr = call("verify", "--run", "no such case")
+	require.Equal(t, exitFailure, status)
+	require.NotContains(t, stderr, "goroutine")
+}
+
+// TestInterrupt starts the command as a process of its own and interrupts it
+// in the middle of a sweep.
+func TestInterrupt(t *testing.T) {
+	needDevice(t)
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no SIGINT to send")
+	}
+	out := filepath.Join(t.TempDir(), "out.jsonl")
+	args := append(strings.Fields(os.Getenv("VKATTN_EXEC")), os.Args[0])
+	args = append(args, tiny("--out", out, "--rounds", "500", "--format", "csv")...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "VKATTN_TEST_COMMAND=1")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Start())
+	deadline := time.Now().Add(30 * time.Second)
+	for { // the header stands when measuring begins
+		if data, err := os.ReadFile(out); err == nil && len(data) > 0 {
+			break
+		}
+		require.True(t, time.Now().Before(deadline), "the sweep did not begin: %s", stderr.String())
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, exitInterrupted, exit.ExitCode(), stderr.String())
+	require.Contains(t, stderr.String(), "vkattn: interrupted")
+	require.Contains(t, stderr.String(), "0 of 4 rows measured")
+	require.NotContains(t, stderr.String(), "goroutine")
+	require.True(t, strings.HasPrefix(stdout.String(), "library,impl,"), "what there is is printed")
+	_, err = bench.ReadFile(out)
+	require.NoError(t, err, "the file is whole")
+}
