@@ -31,6 +31,12 @@ typedef struct {
 vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, int sync_validation);
 void *vka_instance_chain_head(vka_instance_chain *c, int messenger, int sync_validation);
 
+// What vulkan-go does where it is used; next is the chain's head.
+int32_t vka_instance_create(uint64_t gipa, const char *app, uint32_t version, const char *const *layers, uint32_t n_layers,
+	const char *const *extensions, uint32_t n_extensions, int portability, const void *next, uint64_t *out);
+int32_t vka_physical_devices(uint64_t gipa, uint64_t instance, uint64_t *out, uint32_t cap);
+void vka_instance_destroy_unloaded(uint64_t gipa, uint64_t instance); // when loading failed
+
 vka_instance *vka_instance_load(uint64_t gipa, uint64_t instance, const char **missing);
 void vka_instance_free(vka_instance *t);
 void vka_instance_destroy(vka_instance *t);

@@ -105,6 +105,53 @@ void *vka_instance_chain_head(vka_instance_chain *c, int messenger, int sync_val
 	return messenger ? (void *)&c->messenger : sync_validation ? (void *)&c->validation : NULL;
 }
 
+int32_t vka_instance_create(uint64_t gipa, const char *app, uint32_t version, const char *const *layers, uint32_t n_layers,
+	const char *const *extensions, uint32_t n_extensions, int portability, const void *next, uint64_t *out) {
+	PFN_vkCreateInstance f = (PFN_vkCreateInstance)global_function(gipa, "vkCreateInstance");
+	if (!f)
+		return VK_ERROR_INITIALIZATION_FAILED;
+	VkApplicationInfo app_info = {
+		.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+		.pApplicationName = app,
+		.pEngineName = "vkattn",
+		.apiVersion = version,
+	};
+	VkInstanceCreateInfo info = {
+		.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+		.pNext = next,
+		.flags = portability ? VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR : 0,
+		.pApplicationInfo = &app_info,
+		.enabledLayerCount = n_layers,
+		.ppEnabledLayerNames = layers,
+		.enabledExtensionCount = n_extensions,
+		.ppEnabledExtensionNames = extensions,
+	};
+	VkInstance i = VK_NULL_HANDLE;
+	VkResult r = f(&info, NULL, &i);
+	*out = (uint64_t)(uintptr_t)i;
+	return r;
+}
+
+static PFN_vkVoidFunction instance_function(uint64_t gipa, uint64_t instance, const char *name) {
+	return ((PFN_vkGetInstanceProcAddr)(uintptr_t)gipa)((VkInstance)(uintptr_t)instance, name);
+}
+
+int32_t vka_physical_devices(uint64_t gipa, uint64_t instance, uint64_t *out, uint32_t cap) {
+	PFN_vkEnumeratePhysicalDevices f =
+		(PFN_vkEnumeratePhysicalDevices)instance_function(gipa, instance, "vkEnumeratePhysicalDevices");
+	if (!f)
+		return VK_ERROR_INITIALIZATION_FAILED;
+	uint32_t n = cap;
+	VkResult r = f((VkInstance)(uintptr_t)instance, &n, (VkPhysicalDevice *)out);
+	return counted(r, n);
+}
+
+void vka_instance_destroy_unloaded(uint64_t gipa, uint64_t instance) {
+	PFN_vkDestroyInstance f = (PFN_vkDestroyInstance)instance_function(gipa, instance, "vkDestroyInstance");
+	if (f)
+		f((VkInstance)(uintptr_t)instance, NULL);
+}
+
 vka_instance *vka_instance_load(uint64_t gipa, uint64_t instance, const char **missing) {
 	vka_instance *t = calloc(1, sizeof *t);
 	if (!t)

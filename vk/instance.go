@@ -38,6 +38,7 @@ type Instance struct {
 	messenger C.uint64_t
 	receiver  uint64
 	devices   []*PhysicalDevice
+	skipped   []error
 	validated bool
 	debug     bool // VK_EXT_debug_utils is enabled
 
@@ -122,6 +123,7 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	in.handle = handle
 	in.table, err = loadInstance(gipa, handle)
 	if err != nil {
+		C.vka_instance_destroy_unloaded(gipa, C.uint64_t(handle))
 		return fail(err)
 	}
 	if messenger {
@@ -132,13 +134,14 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	}
 	for _, p := range physical {
 		facts, err := queryFacts(in.table, p, version)
-		if err != nil {
-			in.destroy()
-			return nil, err
+		if err == nil && facts.EffectiveVersion < Version11 {
+			err = fmt.Errorf("vk: device %q offers only Vulkan %v; 1.1 is needed: %w", facts.Name, facts.EffectiveVersion, ErrUnsupported)
 		}
-		if facts.EffectiveVersion >= Version11 { // anything older cannot be used
-			in.devices = append(in.devices, &PhysicalDevice{instance: in, handle: p, facts: facts})
+		if err != nil { // one broken driver must not hide the others
+			in.skipped = append(in.skipped, err)
+			continue
 		}
+		in.devices = append(in.devices, &PhysicalDevice{instance: in, handle: p, facts: facts})
 	}
 	return in, nil
 }
@@ -165,6 +168,9 @@ func (in *Instance) PhysicalDevices() ([]*PhysicalDevice, error) {
 	}
 	return slices.Clone(in.devices), nil
 }
+
+// Skipped returns why devices that the loader found are not among the physical devices, one error each.
+func (in *Instance) Skipped() []error { return slices.Clone(in.skipped) }
 
 // Handle returns the VkInstance.
 func (in *Instance) Handle() uintptr { return in.handle }

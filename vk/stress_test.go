@@ -280,3 +280,25 @@ func TestRequiredSubgroupSize(t *testing.T) {
 		require.NotZero(t, p.Handle())
 	}
 }
+
+// Recording into a warm stream and executing it: what one dispatch with bind, push constants and barrier costs the host.
+func BenchmarkExecute(b *testing.B) {
+	dev := vktest.Open(b, vktest.Options{NoValidation: true})
+	r := newRig(b, dev, 64, 1)
+	push := args(64, 1)
+	const dispatches = 64
+	b.ReportAllocs()
+	for b.Loop() {
+		r.stream.Reset()
+		for range dispatches {
+			r.stream.Bind(r.pipeline, r.set)
+			r.stream.Push(push)
+			r.stream.Dispatch(1, 1, 1)
+			r.stream.Barrier(vk.StageCompute, vk.AccessShaderWrite, vk.StageCompute, vk.AccessShaderRead)
+		}
+		if r.cmd.Begin(true) != nil || r.cmd.Execute(&r.stream) != nil || r.cmd.End() != nil {
+			b.Fatal("recording failed")
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/dispatches, "ns/dispatch")
+}

@@ -68,7 +68,11 @@ func PhysicalDevice(t testing.TB, in *vk.Instance) *vk.PhysicalDevice {
 	if want != "" {
 		t.Fatalf("VKATTN_TEST_DEVICE=%s: none of the %d devices has such a name", want, len(devices))
 	}
-	missing(t, "the Vulkan loader found no device of version 1.1 or more")
+	reason := "the Vulkan loader found no device of version 1.1 or more"
+	if err := errors.Join(in.Skipped()...); err != nil {
+		reason += ": " + err.Error()
+	}
+	missing(t, reason)
 	return nil
 }
 
