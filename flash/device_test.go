@@ -49,6 +49,30 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// TestTiles forces shapes that the device at hand would not choose itself: those of other kinds of device, and each way of
+// staging.
+func TestTiles(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 70, HeadDim: 40, DType: F16, Causal: CausalBottomRight}
+	s := newSample(t, p)
+	for _, tile := range []map[string]int{
+		{"br": 8, "bc": 64, "mr": 1, "mc": 4},
+		{"br": 64, "bc": 64, "mr": 8, "mc": 4, "q_resident": 0, "v_early": 0, "dk": 16},
+		{"br": 32, "bc": 64, "mr": 4, "mc": 4, "q_resident": 1, "v_early": 0, "dk": 16, "pc": 64, "vc": 8},
+		{"br": 16, "bc": 32, "mr": 4, "mc": 4, "q_resident": 1, "v_early": 1},
+		{"br": 16, "bc": 32, "mr": 4, "mc": 4, "subgroup": 0},
+	} {
+		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(tile))
+		for name, v := range tile {
+			require.Equal(t, v, plan.Tuning()[name])
+		}
+		f := s.tensors(t, d, plainly(t, d))
+		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		s.check(t, plan, f)
+		require.NoError(t, plan.Close())
+	}
+}
+
 // TestLayouts runs tensors laid out B·N·H·D, at odd offsets, and interleaved in one packed buffer, with guards around them.
 func TestLayouts(t *testing.T) {
 	d := testDevice(t)

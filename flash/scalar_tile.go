@@ -71,12 +71,6 @@ func (t *scalarTile) shared(d, dv int) scalarShared {
 	return s
 }
 
-// registers estimates the fp32 registers that one invocation holds across the key loop and in the products.
-func (t *scalarTile) registers(dv int) int {
-	md := 4 * ceilDiv(ceilDiv(dv, 4), t.tx())
-	return t.MR*t.MC + t.MR*md + 4*t.MR + 3*t.MR
-}
-
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *scalarTile) check(d, dv int, elem uint64, l *vk.Limits) string {
 	unit := 4
@@ -109,22 +103,30 @@ func (t *scalarTile) check(d, dv int, elem uint64, l *vk.Limits) string {
 	return ""
 }
 
-// scalarShapes are the shapes tried, best first, by the number of queries there are and the larger of D and Dv: wide heads
-// spread a row of O over more invocations so that it stays in registers, few queries take fewer rows.
+// scalarShapes are the shapes tried, best first, by the kind of device, the number of queries there are and the larger of D
+// and Dv. Wide heads spread a row of O over more invocations so that it stays in registers; few queries take fewer rows. A
+// CPU compiles what is unrolled for as long as a small problem runs: the large shape, the fastest there too (15 against 11
+// GFLOP/s on two cores), only pays from a few hundred queries on.
 var scalarShapes = []struct {
+	cpu                bool
 	maxQueries, maxDim int
 	tile               scalarTile
 }{
-	{8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
-	{16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},
-	{32, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{1 << 31, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
-	{1 << 31, 64, scalarTile{BR: 64, BC: 32, MR: 8, MC: 4}},
-	{1 << 31, 128, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4}},
-	{1 << 31, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{1 << 31, 256, scalarTile{BR: 16, BC: 32, MR: 2, MC: 4}},
-	{1 << 31, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
+	{true, 8, 256, scalarTile{BR: 8, BC: 32, MR: 2, MC: 4}},
+	{true, 256, 256, scalarTile{BR: 32, BC: 32, MR: 4, MC: 4}},
+	{true, anyQueries, 256, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
+	{false, 8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
+	{false, 16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},
+	{false, 32, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{false, anyQueries, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
+	{false, anyQueries, 64, scalarTile{BR: 64, BC: 32, MR: 8, MC: 4}},
+	{false, anyQueries, 128, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4}},
+	{false, anyQueries, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{false, anyQueries, 256, scalarTile{BR: 16, BC: 32, MR: 2, MC: 4}},
+	{false, anyQueries, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
 }
+
+const anyQueries = 1 << 31
 
 // subgroupRows says whether rows can be reduced by shuffles among tx invocations: subgroups must be full, of one known size,
 // and hold whole rows.
@@ -142,7 +144,7 @@ func (c *capabilities) subgroupRows(tx, threads int) bool {
 func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error) {
 	dim, why := max(p.HeadDim, p.ValueDim), ""
 	for _, s := range scalarShapes {
-		if p.QueryLen > s.maxQueries || dim > s.maxDim {
+		if p.QueryLen > s.maxQueries || dim > s.maxDim || (s.cpu && c.facts.Type != vk.DeviceCPU) {
 			continue
 		}
 		tile := s.tile
