@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/vk"
 )
 
 // TestGridCoversEachGroupOnce plays the shader's indexing over whole dispatches.
@@ -54,4 +56,21 @@ func TestGridTooLarge(t *testing.T) {
 	require.NoError(t, err)
 	s := g.size(0)
 	require.Less(t, uint64(s[0])*uint64(s[1]), uint64(1)<<32, "the index must not wrap")
+}
+
+// TestDispatchesStayShort: by a slow device's pace no dispatch takes half a second, and a CPU, which has no watchdog, is left
+// alone.
+func TestDispatchesStayShort(t *testing.T) {
+	c := &capabilities{facts: &vk.Facts{Type: vk.DeviceIntegrated}}
+	for _, flops := range []float64{1e6, 1e11, 1e13, 1e16} {
+		const groups = 4096
+		n := c.groupsPerDispatch(groups, flops, scalarPace)
+		if n == 0 {
+			n = groups
+		}
+		seconds := flops * float64(n) / groups / scalarPace.other
+		require.True(t, seconds <= secondsPerDispatch || n == 1, "%v operations: %v s", flops, seconds)
+	}
+	c.facts.Type = vk.DeviceCPU
+	require.Zero(t, c.groupsPerDispatch(4096, 1e16, scalarPace))
 }

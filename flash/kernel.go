@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // kernel is one way to compute a forward pass. A new one is a new file with a type that implements this and a line in
@@ -123,18 +124,21 @@ func (t *tuning) bad(name string, rule string, a ...any) error {
 // secondsPerDispatch bounds a dispatch: watchdogs reset a GPU that does not answer for about two.
 const secondsPerDispatch = 0.5
 
-// groupsPerDispatch says how many workgroups may go into one dispatch so that it stays under secondsPerDispatch on a slow
-// device of its kind, when all of them are to do flops operations; 0 for no limit. The rates are a tenth or less of what
-// such devices reach: splitting half a second of work costs nothing that can be measured.
-func (c *capabilities) groupsPerDispatch(groups uint64, flops float64) uint64 {
-	rate := 0.0
-	switch typeRank(c.facts.Type) {
-	case 0:
-		rate = 500e9
-	case 1, 2, 3:
-		rate = 50e9
-	default:
-		return 0 // a CPU has no watchdog
+// pace is the operations per second to reckon with on a slow device, by kind: well below what such devices reach, because
+// splitting half a second of work costs nothing that can be measured, and a reset costs everything.
+type pace struct{ discrete, other float64 }
+
+var scalarPace = pace{discrete: 1e12, other: 50e9}
+
+// groupsPerDispatch says how many workgroups may go into one dispatch so that it stays under secondsPerDispatch, when all of
+// them together do flops operations; 0 for no limit.
+func (c *capabilities) groupsPerDispatch(groups uint64, flops float64, at pace) uint64 {
+	rate := at.other
+	switch c.facts.Type {
+	case vk.DeviceDiscrete:
+		rate = at.discrete
+	case vk.DeviceCPU:
+		return 0 // no watchdog
 	}
 	if seconds := flops / rate; seconds > secondsPerDispatch {
 		return max(1, uint64(float64(groups)*secondsPerDispatch/seconds))
@@ -143,8 +147,8 @@ func (c *capabilities) groupsPerDispatch(groups uint64, flops float64) uint64 {
 }
 
 // gridFor makes a grid whose dispatches stay short. max_groups lowers the bound further, for tests.
-func gridFor(d *Device, groups uint64, flops float64, t *tuning) (grid, error) {
-	limit := d.caps.groupsPerDispatch(groups, flops)
+func gridFor(d *Device, groups uint64, flops float64, at pace, t *tuning) (grid, error) {
+	limit := d.caps.groupsPerDispatch(groups, flops, at)
 	if n := uint64(t.get("max_groups", 0)); n > 0 && (limit == 0 || n < limit) {
 		limit = n
 	}

@@ -177,12 +177,20 @@ func (r *Recording) Record(cmd uintptr) error {
 	return d.fail(r.rec.Record(r.foreign))
 }
 
+// prepared says why the recording cannot be executed.
 func (r *Recording) prepared() error {
 	if err := r.usable(); err != nil {
 		return err
 	}
 	if !r.ready {
 		return badArgument("Recording", "empty", "needs Forward first")
+	}
+	for _, t := range r.forward.tensors() { // one may have been closed since Forward
+		if t.tensor != nil {
+			if err := t.tensor.usable("Tensor"); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -196,13 +204,6 @@ func (r *Recording) Submit() (Pending, error) {
 	}
 	if r.inFlight != nil {
 		return Pending{}, ErrInFlight
-	}
-	for _, t := range r.forward.tensors() { // one may have been closed since Forward
-		if t.tensor != nil {
-			if err := t.tensor.usable("Tensor"); err != nil {
-				return Pending{}, err
-			}
-		}
 	}
 	p, err := r.plan.dev.ctx.Submit(r.rec)
 	if err != nil {

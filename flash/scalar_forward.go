@@ -38,7 +38,7 @@ func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
 		return nil, err
 	}
 	blocks := uint64(ceilDiv(p.QueryLen, tile.BR))
-	g, err := gridFor(d, blocks*uint64(p.Batch)*uint64(p.Heads), p.ForwardFLOPs(), t)
+	g, err := gridFor(d, blocks*uint64(p.Batch)*uint64(p.Heads), p.ForwardFLOPs(), scalarPace, t)
 	if err != nil {
 		return nil, err
 	}

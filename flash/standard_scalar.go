@@ -195,13 +195,13 @@ func (s *standardProgram) plan(t *tuning) error {
 		heads, rows, pairs := uint64(b.heads), b.rows, float64(b.heads)*float64(b.rows)*float64(p.KeyLen)
 		var g slabGrids
 		var err error
-		if g.scores, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, tile.scoresBR))*uint64(ceilDiv(p.KeyLen, tile.scoresBC)), 2*pairs*float64(p.HeadDim), t); err != nil {
+		if g.scores, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, tile.scoresBR))*uint64(ceilDiv(p.KeyLen, tile.scoresBC)), 2*pairs*float64(p.HeadDim), scalarPace, t); err != nil {
 			return err
 		}
-		if g.softmax, err = gridFor(s.dev, (heads*uint64(rows)+uint64(perRow)-1)/uint64(perRow), 16*pairs, t); err != nil {
+		if g.softmax, err = gridFor(s.dev, (heads*uint64(rows)+uint64(perRow)-1)/uint64(perRow), 16*pairs, scalarPace, t); err != nil {
 			return err
 		}
-		if g.product, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, tile.productBR)), 2*pairs*float64(p.ValueDim), t); err != nil {
+		if g.product, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, tile.productBR)), 2*pairs*float64(p.ValueDim), scalarPace, t); err != nil {
 			return err
 		}
 		s.grids = append(s.grids, g)
