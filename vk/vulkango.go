@@ -30,9 +30,12 @@ func initVulkanGo(gipa uintptr) error {
 func createInstance(app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	vulkanGo.Lock()
 	defer vulkanGo.Unlock()
+	// vulkan-go puts the addresses of Go strings into C memory, so they are pinned until the call is over.
+	var pins runtime.Pinner
+	defer pins.Unpin()
 	appInfo := vulkan.ApplicationInfo{
 		SType:            vulkan.StructureTypeApplicationInfo,
-		PApplicationName: app + "\x00",
+		PApplicationName: zeroTerminated(&pins, app)[0],
 		PEngineName:      "vkattn\x00",
 		ApiVersion:       uint32(version),
 	}
@@ -41,9 +44,9 @@ func createInstance(app string, version Version, layers, extensions []string, po
 		PNext:                   next,
 		PApplicationInfo:        &appInfo,
 		EnabledLayerCount:       uint32(len(layers)),
-		PpEnabledLayerNames:     zeroTerminated(layers),
+		PpEnabledLayerNames:     zeroTerminated(&pins, layers...),
 		EnabledExtensionCount:   uint32(len(extensions)),
-		PpEnabledExtensionNames: zeroTerminated(extensions),
+		PpEnabledExtensionNames: zeroTerminated(&pins, extensions...),
 	}
 	if portability {
 		info.Flags = 1 // VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
@@ -88,10 +91,12 @@ func createInstance(app string, version Version, layers, extensions []string, po
 	}
 }
 
-func zeroTerminated(names []string) []string {
+// zeroTerminated returns the strings as C wants them, pinned.
+func zeroTerminated(pins *runtime.Pinner, names ...string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = n + "\x00"
+		pins.Pin(unsafe.StringData(out[i]))
 	}
 	return out
 }
