@@ -113,7 +113,7 @@ var scalarShapes = []struct {
 	tile               scalarTile
 }{
 	{true, 8, 256, scalarTile{BR: 8, BC: 32, MR: 2, MC: 4}},
-	{true, 256, 256, scalarTile{BR: 32, BC: 32, MR: 4, MC: 4}},
+	{true, 128, 256, scalarTile{BR: 32, BC: 32, MR: 4, MC: 4}},
 	{true, anyQueries, 256, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
 	{false, 8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
 	{false, 16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},

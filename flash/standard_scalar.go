@@ -12,7 +12,7 @@ import (
 // matrix of scores in device memory in the inputs' type. shaders/standard_*.comp.
 type scalarStandard struct{}
 
-func (scalarStandard) name() string                   { return "standard" }
+func (scalarStandard) name() string                   { return "standard_scalar" }
 func (scalarStandard) implementation() Implementation { return Standard }
 func (scalarStandard) tier() Tier                     { return TierScalar }
 
