@@ -198,8 +198,17 @@ func (c ComponentType) String() string {
 	if int(c) < len(names) {
 		return names[c]
 	}
-	if c == ComponentBF16 {
+	switch c {
+	case ComponentBF16:
 		return "bf16"
+	case 1000491000:
+		return "s8packed"
+	case 1000491001:
+		return "u8packed"
+	case 1000491002:
+		return "e4m3"
+	case 1000491003:
+		return "e5m2"
 	}
 	return fmt.Sprintf("type(%d)", uint32(c))
 }
