@@ -298,6 +298,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	var peerErr error
 	if peer != nil {
 		peerErr = peer.Close()
+		runErr = errors.Join(runErr, sink.peer(peer.Header()))
 	}
 	if err := errors.Join(runErr, sink.close()); err != nil && ctx.Err() == nil {
 		return err
@@ -444,6 +445,13 @@ func (s *sink) row(r bench.Row) error {
 		return nil
 	}
 	return s.w.Row(r)
+}
+
+func (s *sink) peer(header []string) error {
+	if s.file == nil {
+		return nil
+	}
+	return s.w.Peer(header)
 }
 
 func (s *sink) close() error {

@@ -133,13 +133,15 @@ func TestBenchAgainstAPeer(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "× fa2")
 	require.Contains(t, stdout, "× cudnn")
-	require.Contains(t, stdout, "× the speed of fa2 (torch 9.9) (geometric mean of 2 shapes")
+	require.Contains(t, stdout, "× the speed of torch 9.9 fa2 (geometric mean of 2 shapes")
 	file, err := bench.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Rows, 2*(1+2))
 	for _, r := range file.Rows {
 		require.Len(t, r.Fwd.Rounds, 3)
 	}
+	require.Len(t, file.Other, 1, "what the peer says of itself is kept")
+	require.Contains(t, string(file.Other[0]), `"torch":"9.9"`)
 
 	// The same file, compared with.
 	status, stdout, stderr = call(tiny("--impl", "flash", "--compare", out)...)

@@ -48,24 +48,30 @@ func sampleRows(c Case, seed uint64) []ref.Row {
 			continue
 		}
 		seen[bh] = true
-		for _, i := range sampleQueries(c.Nq, random) {
+		for _, i := range sampleQueries(c.Nq, max(8, (leastRows+heads-1)/heads), random) {
 			rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
 		}
 	}
 	return rows
 }
 
-// sampleQueries chooses at most 8 positions of n: the ends, both sides of two
-// tile edges (tiles are multiples of 16), and two anywhere.
-func sampleQueries(n int, random *rand.Rand) []int {
+// sampleQueries chooses about want positions of n: the ends, both sides of two
+// tile edges (tiles are multiples of 16), and others anywhere.
+func sampleQueries(n, want int, random *rand.Rand) []int {
 	tile := 16 << random.IntN(4)
 	edge := tile * (1 + random.IntN(max(n/tile, 1)))
 	last := n / tile * tile
 	var out []int
-	for _, i := range []int{0, n - 1, edge - 1, edge, last - 1, last, random.IntN(n), random.IntN(n)} {
+	add := func(i int) {
 		if i >= 0 && i < n && !slices.Contains(out, i) {
 			out = append(out, i)
 		}
+	}
+	for _, i := range []int{0, n - 1, edge - 1, edge, last - 1, last} {
+		add(i)
+	}
+	for len(out) < min(want, n) {
+		add(random.IntN(n))
 	}
 	slices.Sort(out)
 	return out
@@ -113,25 +119,33 @@ func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows [
 		want, wantLSE = append(want, slices.Concat(r...)...), append(wantLSE, rLSE...)
 		plain, plainLSE = append(plain, slices.Concat(y...)...), append(plainLSE, yLSE...)
 	}
-	res := checked{rows: len(outLSE)}
-	for i := range out {
-		res.maxErr = max(res.maxErr, math.Abs(out[i]-want[i])) // max keeps a NaN
+	return judge(c, in.dtype, outputs{out, outLSE}, outputs{want, wantLSE}, outputs{plain, plainLSE}), nil
+}
+
+// outputs are rows of o, one after the other, with their lse.
+type outputs struct{ o, lse []float64 }
+
+// judge compares outputs with the reference's by the rules of package ref.
+func judge(c Case, dtype ref.DType, out, want, plain outputs) checked {
+	res := checked{rows: len(out.lse)}
+	for i := range out.o {
+		res.maxErr = max(res.maxErr, math.Abs(out.o[i]-want.o[i])) // max keeps a NaN
 	}
-	v := ref.CheckOutput(out, want, plain, in.dtype)
-	if in.dtype != ref.F32 {
+	v := ref.CheckOutput(out.o, want.o, plain.o, dtype)
+	if dtype != ref.F32 {
 		res.bound = v.Bound
 	}
 	if !v.OK {
 		res.err = fmt.Errorf("output is wrong: %v of %d rows checked", v, res.rows)
-		return res, nil
+		return res
 	}
 	if c.Impl != flash.Standard.String() {
-		plainLSE = nil // only standard attention rounds its scores
+		plain.lse = nil // only standard attention rounds its scores
 	}
-	if v := ref.CheckLSE(outLSE, wantLSE, plainLSE, in.dtype); !v.OK {
+	if v := ref.CheckLSE(out.lse, want.lse, plain.lse, dtype); !v.OK {
 		res.err = fmt.Errorf("lse is wrong: %v of %d rows checked", v, res.rows)
 	}
-	return res, nil
+	return res
 }
 
 // readRows copies rows of one head from the device: o one after the other, and lse.

@@ -30,8 +30,7 @@ type Header struct {
 
 	Peaks Peaks `json:"peaks"`
 
-	Rounds int      `json:"rounds,omitempty"`
-	Peer   []string `json:"peer,omitempty"` // the peer's own header lines
+	Rounds int `json:"rounds,omitempty"`
 }
 
 // Peaks are ceilings measured on the device in the same run.
@@ -104,7 +103,7 @@ func (f *File) add(text []byte) error {
 			return fmt.Errorf("bad header: %w", err)
 		}
 		f.Headers = append(f.Headers, h)
-	case has("torch"), has("gpu"), has("gemm_tflops"):
+	case has("peer"), has("torch"), has("gpu"), has("gemm_tflops"):
 		f.Other = append(f.Other, bytes.Clone(text))
 	default:
 		return fmt.Errorf("neither a header (vkattn, torch) nor a result row (impl): is this a result file?")
@@ -121,6 +120,16 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w} }
 
 // Header writes a header line.
 func (w *Writer) Header(h Header) error { return w.line(h) }
+
+// Peer notes header lines of a peer, each a JSON object.
+func (w *Writer) Peer(lines []string) error {
+	for _, text := range lines {
+		if err := w.line(map[string]json.RawMessage{"peer": json.RawMessage(text)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Row writes a row.
 func (w *Writer) Row(r Row) error { return w.line(r) }

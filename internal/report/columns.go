@@ -120,6 +120,9 @@ func figureColumns(r *Results, x *index) []column {
 		{name: "× standard", value: func(_ *bench.Row, q *ratios) string { return times(q.standard) }},
 	}
 	for i, impl := range x.impls {
+		if impl == standard {
+			impl = "peer's standard" // ours has a column of its own
+		}
 		cols = append(cols, column{name: "× " + impl, value: func(_ *bench.Row, q *ratios) string { return times(q.peers[i]) }})
 	}
 	return cols

@@ -133,6 +133,9 @@ func Summaries(r *Results) []Summary {
 			note(key{row.Impl, standard}, q.standard, row.Case)
 		}
 		for i, ratio := range q.peers {
+			if row.Impl == standard && x.impls[i] != standard && x.impls[i] != sameImpl {
+				continue // how far the baseline is behind says nothing
+			}
 			note(key{row.Impl, peerName(x.impls[i], r.Peers)}, ratio, row.Case)
 		}
 	}
@@ -147,14 +150,14 @@ func Summaries(r *Results) []Summary {
 	return out
 }
 
-// peerName is "fa2 (torch 2.11.0)", or the library alone for an earlier run of ours.
+// peerName is "torch 2.11.0 fa2", or the library for an earlier run of ours.
 func peerName(impl string, peers []bench.Row) string {
 	for _, row := range peers {
 		switch {
 		case impl == sameImpl:
 			return "the earlier run (" + row.Library + ")"
 		case row.Impl == impl:
-			return impl + " (" + row.Library + ")"
+			return row.Library + " " + impl
 		}
 	}
 	return impl

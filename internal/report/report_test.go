@@ -40,17 +40,27 @@ func sample() *Results {
 
 func TestSummaries(t *testing.T) {
 	got := Summaries(sample())
-	require.Len(t, got, 3)
+	require.Len(t, got, 2)
 	require.Equal(t, "flash2", got[0].Impl)
 	require.Equal(t, "standard", got[0].Against)
 	require.InDelta(t, 2, got[0].Mean, 1e-9)
-	require.Equal(t, "fa2 (torch 2)", got[1].Against)
+	require.Equal(t, "torch 2 fa2", got[1].Against)
 	require.InDelta(t, 1, got[1].Mean, 1e-9, "0.5 and 2")
 	require.Equal(t, 2, got[1].N)
 	require.InDelta(t, 0.5, got[1].Worst, 1e-9)
 	require.Equal(t, 512, got[1].WorstCase.N)
-	require.Contains(t, got[1].String(), "flash2 is 1.00 × the speed of fa2 (torch 2) (geometric mean of 2 shapes; from 0.50 × at float16 B2 H8 N512 D64")
-	require.Equal(t, "standard", got[2].Impl, "standard against the peer")
+	require.Contains(t, got[1].String(), "flash2 is 1.00 × the speed of torch 2 fa2 (geometric mean of 2 shapes; from 0.50 × at float16 B2 H8 N512 D64")
+
+	// The baseline is compared with the peer's baseline only.
+	r := sample()
+	r.Peers, r.PeerImpls = append(r.Peers, row("torch 2", "standard", 512, false, 5)), []string{"fa2", "standard"}
+	got = Summaries(r)
+	require.Len(t, got, 4)
+	require.Equal(t, Summary{Impl: "standard", Against: "torch 2 standard", Mean: 1.25, Worst: 1.25, Best: 1.25, WorstCase: got[3].WorstCase, N: 1}, got[3])
+	require.Equal(t, "standard is 1.25 × the speed of torch 2 standard (one shape)", got[3].String())
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "table", r, false))
+	require.Contains(t, out.String(), "× standard  × fa2  × peer's standard")
 }
 
 func TestRepeatedPeerRowsCountWithTheirMedian(t *testing.T) {

@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/vk"
+)
+
+func TestSampleRows(t *testing.T) {
+	small := Case{Impl: "flash2", DType: "float16", B: 2, H: 3, Hkv: 1, Nq: 7, N: 9, D: 8, Dv: 8}
+	require.Len(t, sampleRows(small, 1), 2*3*7, "a small problem is checked in full")
+
+	for _, c := range []Case{
+		{B: 16, H: 32, Hkv: 32, Nq: 2048, N: 2048, D: 64, Dv: 64},
+		{B: 1, H: 32, Hkv: 8, Nq: 1, N: 65536, D: 128, Dv: 128},
+		{B: 1, H: 1, Hkv: 1, Nq: 16384, N: 16384, D: 64, Dv: 64},
+		{B: 1, H: 16, Hkv: 16, Nq: 65536, N: 65536, D: 64, Dv: 64, Causal: true},
+	} {
+		rows := sampleRows(c, 1)
+		require.GreaterOrEqual(t, len(rows), 16, "%s", c)
+		require.Less(t, len(rows), 64, "%s", c)
+		heads := map[[2]int]bool{}
+		seen := map[ref.Row]bool{}
+		first, last, edge := false, false, false
+		for i, r := range rows {
+			require.False(t, seen[r], "%s: %v twice", c, r)
+			seen[r] = true
+			head := [2]int{r.B, r.H}
+			if i > 0 && rows[i-1].B == r.B && rows[i-1].H == r.H {
+				require.Less(t, rows[i-1].I, r.I, "rows of a head are in order")
+			} else {
+				require.False(t, heads[head], "a head's rows stand together")
+			}
+			heads[head] = true
+			require.True(t, r.B < c.B && r.H < c.H && r.I < c.Nq)
+			first = first || r.I == 0
+			last = last || r.I == c.Nq-1
+			edge = edge || r.I > 0 && r.I%16 == 0
+		}
+		require.GreaterOrEqual(t, len(heads), min(4, c.B*c.H))
+		require.True(t, first && last, "%s", c)
+		require.True(t, edge || c.Nq == 1, "%s", c)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	c := Case{Impl: "flash2"}
+	want := outputs{o: []float64{0.5, -0.25, 1, 0}, lse: []float64{3, 4}}
+	plain := outputs{o: []float64{0.5005, -0.25, 1, 0}, lse: []float64{3.1, 4}}
+	near := func() outputs { return outputs{slices.Clone(want.o), slices.Clone(want.lse)} }
+
+	res := judge(c, ref.F16, near(), want, plain)
+	require.NoError(t, res.err)
+	require.Zero(t, res.maxErr)
+	require.Equal(t, 2, res.rows)
+	require.Positive(t, res.bound)
+
+	out := near()
+	out.o[1] += 0.0011
+	res = judge(c, ref.F16, out, want, plain)
+	require.NoError(t, res.err, "within twice plain's error")
+	require.InDelta(t, 0.0011, res.maxErr, 1e-12)
+	out.o[1] += 0.01
+	require.ErrorContains(t, judge(c, ref.F16, out, want, plain).err, "output is wrong")
+
+	out = near()
+	out.o[3] = math.NaN()
+	res = judge(c, ref.F16, out, want, plain)
+	require.ErrorContains(t, res.err, "output is wrong")
+	require.True(t, math.IsNaN(res.maxErr))
+
+	out = near()
+	out.lse[0] += 0.01
+	require.ErrorContains(t, judge(c, ref.F16, out, want, plain).err, "lse is wrong")
+	c.Impl = "standard"
+	require.NoError(t, judge(c, ref.F16, out, want, plain).err, "standard rounds its scores, as plain does")
+
+	out = near()
+	out.o[0] += 1e-3
+	require.ErrorContains(t, judge(c, ref.F32, out, want, want).err, "output is wrong", "fp32 has a tighter rule")
+}
+
+func TestHeadOfInputs(t *testing.T) {
+	c := Case{DType: "bfloat16", B: 2, H: 4, Hkv: 2, Nq: 5, N: 6, D: 3, Dv: 2, Causal: true}
+	in := newInputs(c, 9)
+	p, rows := in.head(c, []ref.Row{{B: 1, H: 3, I: 0}, {B: 1, H: 3, I: 4}})
+	require.NoError(t, p.Check())
+	require.Equal(t, []ref.Row{{I: 0}, {I: 4}}, rows)
+	require.Equal(t, ref.BottomRight, p.Causal)
+	// Head (1, 3) reads key head 1 of batch 1: the fourth of four.
+	require.Equal(t, in.k.floats(3*6*3, 6*3), p.K.Data)
+	require.Equal(t, in.v.floats(3*6*2, 6*2), p.V.Data)
+	require.Equal(t, in.q.floats((7*5+4)*3, 3), p.Q.Row(0, 0, 4))
+}
+
+// testDevice opens a device with validation where the layers are installed.
+func testDevice(t *testing.T) *flash.Device {
+	t.Helper()
+	dev, err := flash.Open(flash.WithValidation(func(m flash.Message) { t.Errorf("validation: %s: %s", m.ID, m.Text) }))
+	if errors.Is(err, vk.ErrLayerMissing) {
+		dev, err = flash.Open()
+	}
+	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+func TestDeviceRow(t *testing.T) {
+	dev := testDevice(t)
+	d := NewDevice(dev, "test", Peaks{})
+	c := Case{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 70, D: 24, Dv: 40, Causal: true}
+	empty := dev.Usage().ByLabel
+	shape, err := d.Shape(context.Background(), c)
+	require.NoError(t, err)
+	s := shape.(*deviceShape)
+	require.Len(t, s.sets, mostSets, "small inputs rotate")
+
+	row := shape.Measure(context.Background(), "flash2", true)
+	require.Empty(t, row.Error)
+	require.Equal(t, "vkattn test", row.Library)
+	require.Equal(t, 2*4*33, row.ErrRows)
+	require.GreaterOrEqual(t, row.Fwd.N, leastRuns)
+	require.Len(t, row.samples, row.Fwd.N)
+	total := 0.0
+	for _, ms := range row.samples {
+		total += ms
+	}
+	require.GreaterOrEqual(t, total, 99.9, "100 ms of runs")
+	lse := float64(2*4*33*4) / (1 << 20)
+	require.GreaterOrEqual(t, *row.Fwd.PeakMiB, lse)
+	require.LessOrEqual(t, *row.Fwd.PeakMiB, lse+0.01, "flash needs nothing besides lse")
+
+	standard := shape.Measure(context.Background(), "standard", true)
+	require.Empty(t, standard.Error)
+	require.Greater(t, *standard.Fwd.PeakMiB, *row.Fwd.PeakMiB, "standard keeps its scores")
+
+	again := shape.Measure(context.Background(), "flash2", false)
+	require.Zero(t, again.ErrRows)
+	require.Positive(t, again.Fwd.Ms)
+
+	bad := shape.Measure(context.Background(), "flash7", true)
+	require.Contains(t, bad.Error, "flash7")
+
+	// The check sees an output that is not that of these inputs.
+	tensor, err := dev.NewLSE(c.B, c.H, c.Nq)
+	require.NoError(t, err)
+	plan, err := dev.Plan(s.problem)
+	require.NoError(t, err)
+	t0 := s.sets[0]
+	require.NoError(t, plan.Forward(context.Background(), t0.q, t0.k, t0.v, t0.o, tensor))
+	c.Impl = "flash2"
+	rows := sampleRows(c, 1)
+	res, err := check(context.Background(), c, t0.in, t0.o, tensor, rows)
+	require.NoError(t, err)
+	require.NoError(t, res.err)
+	res, err = check(context.Background(), c, s.sets[1].in, t0.o, tensor, rows)
+	require.NoError(t, err)
+	require.ErrorContains(t, res.err, "output is wrong")
+	require.NoError(t, poison(context.Background(), t0.o))
+	res, err = check(context.Background(), c, t0.in, t0.o, tensor, rows)
+	require.NoError(t, err)
+	require.Error(t, res.err)
+
+	require.NoError(t, tensor.Close())
+	require.NoError(t, plan.Close())
+	require.NoError(t, shape.Close())
+	for label, use := range dev.Usage().ByLabel {
+		if !strings.HasPrefix(label, "staging") {
+			require.Equal(t, empty[label].Current, use.Current, label)
+		}
+	}
+}
+
+func TestLimitMeansFewerRuns(t *testing.T) {
+	d := NewDevice(testDevice(t), "test", Peaks{})
+	d.Limit = 1
+	shape, err := d.Shape(context.Background(), Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16})
+	require.NoError(t, err)
+	row := shape.Measure(context.Background(), "flash2", true)
+	require.Empty(t, row.Error)
+	require.Positive(t, row.Fwd.N)
+	require.NoError(t, shape.Close())
+}
