@@ -163,7 +163,11 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		lseTensor = nil
 	}
 	var firstO, firstLSE []byte
-	for run := range runs {
+	times := runs
+	if c.once {
+		times = 1
+	}
+	for run := range times {
 		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
 			return err
 		}
