@@ -52,6 +52,7 @@ type planOptions struct {
 	implementation Implementation
 	tier           Tier // "" means the fastest that can
 	tuning         map[string]int
+	noStored       bool // the user's tuning file is not looked at
 }
 
 // WithImplementation chooses the algorithm; the default is Flash.

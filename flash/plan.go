@@ -17,7 +17,8 @@ type Plan struct {
 	kernel  kernel
 	program program
 	tuning  map[string]int
-	reasons []string // why kernels preferred over the chosen one were not chosen
+	tuned   *TuningEntry // the entry of the user's tuning file that it follows, if any
+	reasons []string     // why kernels preferred over the chosen one were not chosen
 
 	mu     sync.Mutex
 	free   []*Recording            // made for Forward and SubmitForward, not in flight
@@ -53,8 +54,10 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 			plan.reasons = append(plan.reasons, k.name()+": "+why)
 			continue
 		}
-		t := newTuning(o.tuning)
-		prog, err := k.plan(d, &p, t)
+		prog, t, entry, note, err := d.fit(k, &p, &o)
+		if note != "" {
+			plan.reasons = append(plan.reasons, k.name()+": "+note)
+		}
 		var no *declined
 		if errors.As(err, &no) {
 			plan.reasons = append(plan.reasons, k.name()+": "+no.why)
@@ -66,7 +69,7 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 		if err := t.unknown(k.name()); err != nil {
 			return nil, err
 		}
-		plan.kernel, plan.program, plan.tuning = k, prog, t.effect
+		plan.kernel, plan.program, plan.tuning, plan.tuned = k, prog, t.effect, entry
 		if err := d.adopt(plan); err != nil {
 			return nil, err
 		}
@@ -100,6 +103,9 @@ func (p *Plan) Kernel() string { return p.kernel.name() + " " + p.program.tile()
 // Tuning gives the tuning parameters in effect by name.
 func (p *Plan) Tuning() map[string]int { return maps.Clone(p.tuning) }
 
+// Tuned says whether the tile is one that `vkattn tune` stored for this device, in place of the built-in choice.
+func (p *Plan) Tuned() bool { return p.tuned != nil }
+
 // WorkspaceBytes is the device memory that each recording of the plan takes beyond inputs and outputs. Nothing is allocated
 // before the first recording.
 func (p *Plan) WorkspaceBytes() uint64 {
@@ -119,6 +125,9 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "%v on %s\n", p.problem, p.dev.info.Name)
 	fmt.Fprintf(&b, "  %v, tier %s: %s, workspace %d bytes in %d buffers",
 		p.Implementation(), p.Tier(), p.Kernel(), p.WorkspaceBytes(), len(p.program.scratch()))
+	if e := p.tuned; e != nil {
+		fmt.Fprintf(&b, "\n  tile measured on this device by vkattn tune: %.2f × the built-in choice", e.Gain)
+	}
 	for _, r := range p.reasons {
 		fmt.Fprintf(&b, "\n  not chosen: %s", r)
 	}

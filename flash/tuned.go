@@ -1,0 +1,344 @@
+package flash
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// A tile that was measured to be the fastest on the user's own device takes the place of the built-in choice. Such tiles are
+// kept in one small JSON file in the user's configuration directory, which `vkattn tune` writes. An entry holds for one
+// device and driver, kernel, storage type, head dimensions, causal or not, and class of query length. A plan says that it
+// follows an entry (Plan.String, Plan.Tuned), and an entry that no longer fits is left aside with the reason
+// (Plan.WhyNotFaster).
+
+// TuningEnv names the environment variable that replaces the tuning file's path; "off" means none.
+const TuningEnv = "VKATTN_TUNING"
+
+// TuningFile is the path of the user's tuning file, "" when VKATTN_TUNING is off or there is no configuration directory.
+func TuningFile() string {
+	switch path := os.Getenv(TuningEnv); path {
+	case "":
+	case "off":
+		return ""
+	default:
+		return path
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "vkattn", "tuning.json")
+}
+
+// TuningKey says what an entry of the tuning file is for.
+type TuningKey struct {
+	Device   string `json:"device"`
+	Driver   string `json:"driver"`
+	Build    string `json:"build"` // pipelineCacheUUID: changes with anything that changes compiled code
+	Kernel   string `json:"kernel"`
+	DType    string `json:"dtype"`
+	HeadDim  int    `json:"head_dim"`
+	ValueDim int    `json:"value_dim"`
+	Causal   bool   `json:"causal"`
+	Queries  string `json:"queries"` // few, some, many
+}
+
+// TuningEntry is a tile that measured fastest.
+type TuningEntry struct {
+	TuningKey
+	Tuning  map[string]int `json:"tuning"`
+	Tile    string         `json:"tile"`   // for people
+	Gain    float64        `json:"gain"`   // time of the built-in choice over time of this one
+	TFLOPS  float64        `json:"tflops"` // at the problem measured
+	Problem string         `json:"problem"`
+}
+
+// queryClass puts query lengths together that want the same tile: decoding, a prompt's few, training's many.
+func queryClass(n int) string {
+	switch {
+	case n <= 16:
+		return "few"
+	case n < 512:
+		return "some"
+	}
+	return "many"
+}
+
+// TuningKey is the key of a problem with a kernel on this device.
+func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
+	p, err := p.Normalize()
+	return d.tuningKey(kernel, &p), err
+}
+
+func (d *Device) tuningKey(kernel string, p *Problem) TuningKey {
+	f := d.caps.facts
+	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
+		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != CausalNone, Queries: queryClass(p.QueryLen)}
+}
+
+// tunable is a kernel with a choice of tiles.
+type tunable interface {
+	// candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit.
+	candidates(c *capabilities, p *Problem) []map[string]int
+}
+
+// Candidate is a tiling that a kernel offers for a problem.
+type Candidate struct {
+	Kernel  string         // its name, "scalar_forward"
+	Tile    string         // for people, "64x32"
+	Tuning  map[string]int // for WithTuning: what was chosen, without what follows from it
+	Default bool           // the built-in choice; its Tuning is empty
+}
+
+// Candidates lists the tilings that fit the device, for the kernel that Plan would take with these options; the built-in
+// choice comes first. A kernel without a choice has that one alone. Stored tunings are not looked at.
+func (d *Device) Candidates(p Problem, opts ...PlanOption) ([]Candidate, error) {
+	opts = append(slices.Clone(opts), withoutStored)
+	plan, err := d.Plan(p, opts...)
+	if err != nil {
+		return nil, err
+	}
+	defer plan.Close()
+	out := []Candidate{{Kernel: plan.kernel.name(), Tile: plan.program.tile(), Default: true}}
+	t, ok := plan.kernel.(tunable)
+	if !ok {
+		return out, nil
+	}
+	// Two ways to say the same tile are one candidate.
+	seen := []map[string]int{plan.Tuning()}
+	for _, c := range t.candidates(&d.caps, &plan.problem) {
+		other, err := d.Plan(p, append(slices.Clone(opts), WithTier(plan.Tier()), WithTuning(c))...)
+		if errors.Is(err, ErrArgument) || errors.Is(err, ErrUnsupported) {
+			continue // does not fit this device
+		}
+		if err != nil {
+			return nil, err
+		}
+		effect := other.Tuning()
+		tile := other.program.tile()
+		if err := other.Close(); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(seen, func(m map[string]int) bool { return sameTuning(m, effect) }) {
+			continue
+		}
+		seen = append(seen, effect)
+		out = append(out, Candidate{Kernel: plan.kernel.name(), Tile: tile, Tuning: c})
+	}
+	return out, nil
+}
+
+func sameTuning(a, b map[string]int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutStored makes a plan ignore the tuning file.
+func withoutStored(o *planOptions) error { o.noStored = true; return nil }
+
+// WithoutStoredTuning makes a plan keep to the built-in tiles, whatever the user's tuning file says.
+func WithoutStoredTuning() PlanOption { return withoutStored }
+
+// fit fits a kernel to a problem, with the caller's tuning if there is any, else with the stored one if there is one that
+// fits, else with the built-in choice. note says why a stored tuning was left aside.
+func (d *Device) fit(k kernel, p *Problem, o *planOptions) (prog program, t *tuning, entry *TuningEntry, note string, err error) {
+	_, canTune := k.(tunable)
+	if len(o.tuning) == 0 && !o.noStored && canTune {
+		entry, note = d.storedTuning(k.name(), p)
+		if entry != nil {
+			t = newTuning(entry.Tuning)
+			if prog, err = k.plan(d, p, t); err == nil {
+				err = t.unknown(k.name())
+			}
+			var no *declined
+			switch {
+			case err == nil:
+				return prog, t, entry, "", nil
+			case !errors.Is(err, ErrArgument) && !errors.As(err, &no):
+				return nil, nil, nil, "", err
+			}
+			note = fmt.Sprintf("stored tuning %s is left aside: %v", entry.Tile, err)
+		}
+	}
+	t = newTuning(o.tuning)
+	prog, err = k.plan(d, p, t)
+	return prog, t, nil, note, err
+}
+
+// tuningStore is the tuning file as read last.
+type tuningStore struct {
+	mu      sync.Mutex
+	path    string
+	stamp   fs.FileInfo
+	entries []TuningEntry
+	err     error
+}
+
+var storedTunings tuningStore
+
+// storedTuning looks a problem up. note says what is wrong with the file.
+func (d *Device) storedTuning(kernel string, p *Problem) (entry *TuningEntry, note string) {
+	entries, err := storedTunings.read(TuningFile())
+	if err != nil {
+		return nil, err.Error()
+	}
+	key := d.tuningKey(kernel, p)
+	for i := range entries {
+		if entries[i].TuningKey == key {
+			return &entries[i], ""
+		}
+	}
+	return nil, ""
+}
+
+// read gives the file's entries; it reads the file again when it changed. A missing file has none.
+func (s *tuningStore) read(path string) ([]TuningEntry, error) {
+	if path == "" {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.path = ""
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("flash: tuning file: %w", err)
+	}
+	if s.path == path && s.stamp.ModTime().Equal(info.ModTime()) && s.stamp.Size() == info.Size() {
+		return s.entries, s.err
+	}
+	s.path, s.stamp = path, info
+	s.entries, s.err = loadTunings(path)
+	return s.entries, s.err
+}
+
+// tuningFile is what the file holds.
+type tuningFile struct {
+	Version int           `json:"version"`
+	Entries []TuningEntry `json:"entries"`
+}
+
+const tuningVersion = 1
+
+func loadTunings(path string) ([]TuningEntry, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("flash: tuning file: %w", err)
+	}
+	var f tuningFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("flash: tuning file %s is damaged (remove it, or run vkattn tune --reset): %w", path, err)
+	}
+	if f.Version != tuningVersion {
+		return nil, fmt.Errorf("flash: tuning file %s is of version %d, and this library reads version %d", path, f.Version, tuningVersion)
+	}
+	for _, e := range f.Entries {
+		for name, v := range e.Tuning {
+			if v < 0 {
+				return nil, fmt.Errorf("flash: tuning file %s: %s is %d: it must not be negative", path, name, v)
+			}
+		}
+	}
+	return f.Entries, nil
+}
+
+// StoredTunings gives the entries of the user's tuning file.
+func StoredTunings() ([]TuningEntry, error) {
+	entries, err := storedTunings.read(TuningFile())
+	return slices.Clone(entries), err
+}
+
+// StoreTunings puts entries into the user's tuning file, in place of those with the same keys. The file is replaced whole,
+// so that a reader never sees half of it.
+func StoreTunings(entries ...TuningEntry) error {
+	return rewriteTunings(func(old []TuningEntry) []TuningEntry {
+		return append(slices.DeleteFunc(old, func(o TuningEntry) bool {
+			return slices.ContainsFunc(entries, func(e TuningEntry) bool { return e.TuningKey == o.TuningKey })
+		}), entries...)
+	})
+}
+
+// RemoveTunings takes the entries with these keys out of the user's tuning file.
+func RemoveTunings(keys ...TuningKey) error {
+	if entries, err := storedTunings.read(TuningFile()); err == nil && len(entries) == 0 {
+		return nil
+	}
+	return rewriteTunings(func(old []TuningEntry) []TuningEntry {
+		return slices.DeleteFunc(old, func(o TuningEntry) bool { return slices.Contains(keys, o.TuningKey) })
+	})
+}
+
+func rewriteTunings(change func(old []TuningEntry) []TuningEntry) error {
+	path := TuningFile()
+	if path == "" {
+		return fmt.Errorf("flash: there is no tuning file to write: %s is off, or there is no configuration directory", TuningEnv)
+	}
+	var old []TuningEntry
+	if _, err := os.Stat(path); err == nil {
+		if old, err = loadTunings(path); err != nil {
+			return err
+		}
+	}
+	all := change(slices.Clone(old))
+	slices.SortFunc(all, func(a, b TuningEntry) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.DType, b.DType),
+			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Driver, b.Driver))
+	})
+	data, err := json.MarshalIndent(tuningFile{tuningVersion, all}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("flash: tuning file: %w", err)
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("flash: tuning file: %w", err)
+	}
+	tmp, err := os.CreateTemp(dir, ".tuning-*")
+	if err != nil {
+		return fmt.Errorf("flash: tuning file: %w", err)
+	}
+	_, err = tmp.Write(append(data, '\n'))
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("flash: tuning file: %w", err)
+	}
+	storedTunings.mu.Lock()
+	storedTunings.path = "" // read again, whatever the file's time says
+	storedTunings.mu.Unlock()
+	return nil
+}
+
+// candidates are the shapes that were fastest on some device, and their neighbours.
+func (scalarForward) candidates(c *capabilities, p *Problem) []map[string]int {
+	var out []map[string]int
+	for _, s := range [][4]int{ // br, bc, mr, mc
+		{8, 16, 1, 4}, {8, 32, 2, 4}, {8, 64, 1, 4}, {16, 32, 2, 4}, {16, 64, 2, 4}, {16, 64, 4, 4}, {32, 32, 4, 4}, {32, 64, 4, 4},
+		{32, 64, 4, 8}, {64, 32, 4, 4}, {64, 32, 8, 4}, {64, 64, 4, 4}, {64, 64, 8, 4}, {64, 64, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 4}, {128, 64, 8, 8},
+	} {
+		if s[0] > 16 && s[0] >= 4*p.QueryLen { // mostly empty
+			continue
+		}
+		out = append(out, map[string]int{"br": s[0], "bc": s[1], "mr": s[2], "mc": s[3]})
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+package flash
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func tuningProblem() Problem {
+	return Problem{Batch: 1, Heads: 2, QueryLen: 64, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
+}
+
+func TestCandidates(t *testing.T) {
+	d := testDevice(t)
+	p := tuningProblem()
+	got, err := d.Candidates(p, WithTier(TierScalar))
+	require.NoError(t, err)
+	require.Greater(t, len(got), 3)
+	require.True(t, got[0].Default)
+	require.Empty(t, got[0].Tuning)
+	var effects []map[string]int
+	for _, c := range got {
+		require.Equal(t, "scalar_forward", c.Kernel)
+		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(c.Tuning), WithoutStoredTuning())
+		require.True(t, strings.HasSuffix(plan.Kernel(), c.Tile))
+		for _, e := range effects {
+			require.NotEqual(t, e, plan.Tuning(), "no tiling twice")
+		}
+		effects = append(effects, plan.Tuning())
+	}
+	standard, err := d.Candidates(p, WithImplementation(Standard))
+	require.NoError(t, err)
+	require.Len(t, standard, 1, "a kernel without a choice")
+	_, err = d.Candidates(Problem{})
+	require.ErrorIs(t, err, ErrArgument)
+}
+
+func TestStoredTuning(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deep", "tuning.json")
+	t.Setenv(TuningEnv, path)
+	d := testDevice(t)
+	p := tuningProblem()
+	plan := func(p Problem, opts ...PlanOption) *Plan {
+		return mustPlan(t, d, p, append(opts, WithTier(TierScalar))...)
+	}
+	builtIn := plan(p)
+	require.False(t, builtIn.Tuned(), "there is no file")
+
+	key, err := d.TuningKey("scalar_forward", p)
+	require.NoError(t, err)
+	entry := TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 64, "mr": 1, "mc": 4}, Tile: "8x64", Gain: 1.25}
+	require.NoError(t, StoreTunings(entry))
+	tuned := plan(p)
+	require.True(t, tuned.Tuned())
+	require.Equal(t, "scalar_forward 8x64", tuned.Kernel())
+	require.Contains(t, tuned.String(), "measured on this device by vkattn tune: 1.25 × the built-in choice")
+	require.Empty(t, tuned.WhyNotFaster())
+	s := newSample(t, p)
+	f := s.tensors(t, d, plainly(t, d))
+	require.NoError(t, tuned.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	s.check(t, tuned, f)
+
+	// What it is not for, and what goes before it.
+	require.Equal(t, builtIn.Kernel(), plan(p, WithoutStoredTuning()).Kernel())
+	require.Equal(t, "scalar_forward 16x64", plan(p, WithTuning(map[string]int{"br": 16, "bc": 64, "mr": 2, "mc": 4})).Kernel())
+	for name, other := range map[string]func(*Problem){
+		"head dimension":  func(p *Problem) { p.HeadDim = 24 },
+		"value dimension": func(p *Problem) { p.ValueDim = 8 },
+		"type":            func(p *Problem) { p.DType = F32 },
+		"no mask":         func(p *Problem) { p.Causal = CausalNone },
+		"decoding":        func(p *Problem) { p.QueryLen, p.KeyLen = 1, 64 },
+	} {
+		q := p
+		other(&q)
+		require.False(t, plan(q).Tuned(), name)
+	}
+	longer := p
+	longer.QueryLen, longer.Batch = 100, 3
+	require.True(t, plan(longer).Tuned(), "the same class of problems")
+
+	// Storing again replaces, another key adds, removing takes away.
+	entry.Tuning, entry.Tile = map[string]int{"br": 16, "bc": 32, "mr": 2, "mc": 4}, "16x32"
+	second := entry
+	second.HeadDim = 99
+	require.NoError(t, StoreTunings(entry, second))
+	all, err := StoredTunings()
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "scalar_forward 16x32", plan(p).Kernel())
+	require.NoError(t, RemoveTunings(key))
+	require.False(t, plan(p).Tuned())
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{path}, left, "no temporary file stays")
+}
+
+func TestStoredTuningThatDoesNotFit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tuning.json")
+	t.Setenv(TuningEnv, path)
+	d := testDevice(t)
+	p := tuningProblem()
+	builtIn := mustPlan(t, d, p, WithTier(TierScalar)).Kernel()
+	key, err := d.TuningKey("scalar_forward", p)
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		tuning map[string]int
+		why    string
+	}{
+		"an impossible tile":  {map[string]int{"br": 7, "mr": 2}, "must be a multiple of mr"},
+		"an unknown name":     {map[string]int{"colour": 3}, "has no such parameter"},
+		"too much for memory": {map[string]int{"br": 1 << 20}, "passes the device's"},
+	} {
+		require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: test.tuning, Tile: "bad"}))
+		plan := mustPlan(t, d, p, WithTier(TierScalar))
+		require.Equal(t, builtIn, plan.Kernel(), name)
+		require.False(t, plan.Tuned())
+		require.Len(t, plan.WhyNotFaster(), 1)
+		require.Contains(t, plan.WhyNotFaster()[0], "stored tuning bad is left aside", name)
+		require.Contains(t, plan.WhyNotFaster()[0], test.why, name)
+	}
+	for name, text := range map[string]string{
+		"is damaged":                        "{",
+		"is of version 99":                  `{"version": 99}`,
+		"br is -1: it must not be negative": `{"version": 1, "entries": [{"tuning": {"br": -1}}]}`,
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		plan := mustPlan(t, d, p, WithTier(TierScalar))
+		require.Equal(t, builtIn, plan.Kernel())
+		require.Contains(t, plan.WhyNotFaster()[0], name)
+		require.Error(t, StoreTunings(TuningEntry{TuningKey: key}), "a file that cannot be read is not overwritten")
+	}
+	t.Setenv(TuningEnv, "off")
+	require.Empty(t, mustPlan(t, d, p, WithTier(TierScalar)).WhyNotFaster())
+	require.ErrorContains(t, StoreTunings(TuningEntry{TuningKey: key}), "VKATTN_TUNING is off")
+	require.NoError(t, RemoveTunings(key), "nothing to remove")
+}
