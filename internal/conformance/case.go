@@ -21,6 +21,8 @@ type Case struct {
 	NoLSE   bool           // lse is not asked for
 	Sample  int            // compare only so many rows, chosen at random; 0 means all
 	Tuning  map[string]int // forced besides the target's
+	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
+	Only []flash.Implementation
 
 	fill    func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
 	seed    uint64

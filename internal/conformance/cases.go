@@ -28,7 +28,7 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	}
 	n := o.Random
 	if n == 0 {
-		n = 200
+		n = 100
 		if small {
 			n = 15
 		}

@@ -150,6 +150,15 @@ func grids(s *suite) {
 		s.add(&Case{Name: name(dtype, "grid/split"), Tuning: split, Problem: flash.Problem{
 			Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
 	}
+	// The matrix of scores cut into buffers by heads, then by rows of each head.
+	for _, slab := range []struct {
+		by    string
+		bytes int
+	}{{"heads", 40000}, {"rows", 3000}} {
+		s.add(&Case{Name: name(flash.F16, "grid/slabs-by-%s", slab.by), Only: []flash.Implementation{flash.Standard},
+			Tuning: map[string]int{"max_slab": slab.bytes}, Problem: flash.Problem{
+				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight}})
+	}
 	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, once: s.small, Problem: flash.Problem{
 		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})
 }

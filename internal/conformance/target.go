@@ -108,6 +108,9 @@ func (t Target) skip(c *Case) string {
 		}
 		return fmt.Sprintf("%v is not offered", c.Problem.DType)
 	}
+	if c.Only != nil && !slices.Contains(c.Only, t.Implementation) {
+		return fmt.Sprintf("for %v only", c.Only)
+	}
 	if t.light && c.Name != lightLast {
 		if !c.Core {
 			return "not among the core cases, to which a matrix tier on a CPU is held"
