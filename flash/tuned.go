@@ -244,7 +244,7 @@ func loadTunings(path string) ([]TuningEntry, error) {
 	}
 	var f tuningFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("flash: tuning file %s is damaged (remove it, or run vkattn tune --reset): %w", path, err)
+		return nil, fmt.Errorf("flash: tuning file %s is damaged (remove it): %w", path, err)
 	}
 	if f.Version != tuningVersion {
 		return nil, fmt.Errorf("flash: tuning file %s is of version %d, and this library reads version %d", path, f.Version, tuningVersion)

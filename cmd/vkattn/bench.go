@@ -27,6 +27,7 @@ type benchFlags struct {
 	peerImpls                                                       []string
 	rounds                                                          int
 	limit, peerTimeout                                              time.Duration
+	tuning                                                          map[string]int
 }
 
 func newBench() *cobra.Command {
@@ -73,6 +74,7 @@ Suites:
 	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel tier: scalar or matrix (default: the fastest that can)")
+	fl.StringToIntVar(&f.tuning, "tuning", nil, "override the flash kernel's tile, such as br=64,bc=32 (default: as tuned, else built in)")
 	fl.StringVar(&f.format, "format", "table", "what to print: "+strings.Join(report.Formats, ", "))
 	fl.StringVar(&f.out, "out", "", "result file to write (JSON lines), besides what is printed")
 	fl.BoolVar(&f.appendTo, "append", false, "add to the --out file; rows it has already are not measured again")
@@ -262,7 +264,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
 	measurer := bench.NewDevice(dev, version(), header.Peaks, opts...)
-	measurer.Limit = f.limit
+	measurer.Limit, measurer.Tuning = f.limit, f.tuning
 
 	r := &report.Results{Header: header, Peers: peers, PeerImpls: f.peerImpls}
 	if f.peer == "" && f.compare == "" {

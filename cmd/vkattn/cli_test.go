@@ -60,6 +60,10 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --out x.csv", "result files are JSON lines"},
 		{"bench --peer x --compare y", "--peer and --compare are both given"},
 		{"bench --peer x --peer-impl=", "--peer-impl is empty"},
+		{"bench --tuning br", "--tuning"},
+		{"tune --rounds 0", "--rounds is 0"},
+		{"tune --list --reset", "--list and --reset are both given"},
+		{"tune --head-dim 300", "head-dim is 300"},
 		{"verify --tier x", `--tier "x": it must be scalar or matrix`},
 		{"verify --impl x", `--impl "x": it must be standard or flash`},
 		{"verify --run [", `--run "[": it must be a regular expression`},
@@ -104,7 +108,7 @@ func TestHelp(t *testing.T) {
 	status, bare, _ := call()
 	require.Zero(t, status)
 	require.Contains(t, bare, "Available Commands:")
-	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"verify", "--help"}, {"help", "bench"}} {
+	for _, args := range [][]string{{"--help"}, {"bench", "--help"}, {"info", "--help"}, {"verify", "--help"}, {"tune", "--help"}, {"help", "bench"}} {
 		status, stdout, stderr := call(args...)
 		require.Zero(t, status, args)
 		require.Empty(t, stderr)

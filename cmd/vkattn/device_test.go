@@ -22,6 +22,7 @@ import (
 // needDevice skips without a Vulkan device, or fails where one is required.
 func needDevice(t *testing.T) {
 	t.Helper()
+	t.Setenv(flash.TuningEnv, "off") // what this machine's user has stored is not what is tested
 	_, err := flash.Devices()
 	switch {
 	case errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") == "1":
@@ -203,6 +204,60 @@ func TestVerify(t *testing.T) {
 	status, _, stderr = call("verify", "--run", "no such case")
 	require.Equal(t, exitFailure, status)
 	require.NotContains(t, stderr, "goroutine")
+}
+
+func TestTune(t *testing.T) {
+	needDevice(t)
+	path := filepath.Join(t.TempDir(), "tuning.json")
+	t.Setenv(flash.TuningEnv, path)
+	small := []string{"tune", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--tier", "scalar", "--dtype", "fp32", "--causal", "--rounds", "1"}
+	status, stdout, stderr := call(append(small, "--dry-run")...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "float32 B1 H2 N48 D8 causal, scalar_forward")
+	require.Contains(t, stdout, "built in")
+	require.Contains(t, stdout, "taken")
+	require.NoFileExists(t, path)
+
+	status, stdout, stderr = call(small...)
+	require.Zero(t, status, stderr)
+	entries, err := flash.StoredTunings()
+	require.NoError(t, err)
+	if strings.Contains(stdout, "1 tile in "+path) {
+		require.Len(t, entries, 1)
+		require.Greater(t, entries[0].Gain, 1.0)
+	} else {
+		require.Contains(t, stdout, "the built-in tiles are the fastest")
+		require.Empty(t, entries)
+	}
+
+	// What is stored is listed, used, and forgotten.
+	require.NoError(t, os.RemoveAll(path))
+	dev, err := flash.Open()
+	require.NoError(t, err)
+	name := dev.Info().Name
+	key, err := dev.TuningKey("scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight})
+	require.NoError(t, err)
+	require.NoError(t, dev.Close())
+	require.NoError(t, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4}, Tile: "8x16", Gain: 1.5}))
+	_, stdout, _ = call("tune", "--list")
+	require.Contains(t, stdout, name)
+	require.Contains(t, stdout, "8x16")
+	status, stdout, stderr = call(tiny("--impl", "flash", "--tier", "scalar")...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "scalar_forward 8x16")
+	status, stdout, stderr = call(tiny("--impl", "flash", "--tier", "scalar", "--tuning", "br=16,bc=64,mr=2,mc=4")...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "scalar_forward 16x64")
+	status, stdout, _ = call("tune", "--reset")
+	require.Zero(t, status)
+	require.Contains(t, stdout, "1 tile forgotten")
+	_, stdout, _ = call("tune", "--list")
+	require.Contains(t, stdout, "nothing is stored")
+
+	t.Setenv(flash.TuningEnv, "off")
+	status, _, stderr = call("tune")
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, "use --dry-run")
 }
 
 // TestInterrupt starts the command as a process of its own and interrupts it

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -130,16 +128,7 @@ func resultWord(r conformance.Result) string {
 
 // printCases prints one line a case: the error against its bound.
 func printCases(w io.Writer, results []conformance.Result, failedOnly, color bool) {
-	t := table.NewWriter()
-	style := table.StyleLight
-	style.Options.DrawBorder, style.Options.SeparateColumns = false, false
-	style.Format.Header = text.FormatDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	t.SetStyle(style)
-	t.AppendHeader(table.Row{"case", "target", "dtype", "error", "bound", "lse error", "bound", "", "reason"})
-	right := text.AlignRight
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 4, Align: right, AlignHeader: right}, {Number: 5, Align: right, AlignHeader: right},
-		{Number: 6, Align: right, AlignHeader: right}, {Number: 7, Align: right, AlignHeader: right}})
+	t := report.NewText([]string{"case", "target", "dtype", "error", "bound", "lse error", "bound", "", "reason"}, "lllrrrrll")
 	shown := 0
 	for _, r := range results {
 		word := resultWord(r)
@@ -147,22 +136,19 @@ func printCases(w io.Writer, results []conformance.Result, failedOnly, color boo
 			continue
 		}
 		shown++
-		row := table.Row{r.Case, r.Target, r.DType.String(), "", "", "", "", paintWord(word, color), r.Skipped + r.Failure}
+		row := []string{r.Case, r.Target, r.DType.String(), "", "", "", "", paintWord(word, color), r.Skipped + r.Failure}
 		if r.Skipped == "" {
 			row[3], row[4] = fmt.Sprintf("%.1e", r.MaxErr), fmt.Sprintf("%.1e", r.Bound)
 			if r.LSEBound > 0 {
 				row[5], row[6] = fmt.Sprintf("%.1e", r.LSEErr), fmt.Sprintf("%.1e", r.LSEBound)
 			}
 		}
-		t.AppendRow(row)
+		t.Row(row...)
 	}
 	if shown == 0 {
 		return
 	}
-	for _, line := range strings.Split(t.Render(), "\n") {
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
-	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "%s\n\n", t)
 }
 
 func paintWord(word string, color bool) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
@@ -44,6 +45,8 @@ type Device struct {
 	// Limit bounds the time of a row: fewer runs than leastRuns are made where
 	// they would take longer. 0: no bound.
 	Limit time.Duration
+	// Tuning overrides parameters of the flash kernel's tile, by name.
+	Tuning map[string]int
 }
 
 // NewDevice measures on dev. opts narrow what every plan may choose, besides
@@ -176,20 +179,30 @@ func (s *deviceShape) Close() error {
 
 // Measure times an implementation on the shape.
 func (s *deviceShape) Measure(ctx context.Context, impl string, check bool) Row {
+	var opts []flash.PlanOption
+	if impl == flash.Flash.String() && len(s.d.Tuning) > 0 {
+		opts = append(opts, flash.WithTuning(s.d.Tuning))
+	}
+	return s.measureWith(ctx, impl, check, opts...)
+}
+
+// measureWith is Measure with more options for the plan.
+func (s *deviceShape) measureWith(ctx context.Context, impl string, check bool, opts ...flash.PlanOption) Row {
 	c := s.c
 	c.Impl = impl
 	row := s.d.Row(c)
-	if err := s.measure(ctx, &row, check); err != nil {
+	if err := s.measure(ctx, &row, check, opts); err != nil {
 		row.fail(err)
 	}
 	return row
 }
 
-func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool) (err error) {
+func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts []flash.PlanOption) (err error) {
 	impl, err := flash.ParseImplementation(row.Impl)
 	if err != nil {
 		return err
 	}
+	opts = slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, s.d.opts, opts)
 	// Outputs of an earlier measurement must not pass for this one's.
 	for _, set := range s.sets {
 		if verify {
@@ -200,7 +213,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool) (err e
 	}
 	before := s.d.dev.Usage().Current
 	s.d.dev.ResetPeak()
-	plan, err := s.d.dev.Plan(s.problem, append([]flash.PlanOption{flash.WithImplementation(impl)}, s.d.opts...)...)
+	plan, err := s.d.dev.Plan(s.problem, opts...)
 	if err != nil {
 		return err
 	}

@@ -89,10 +89,10 @@ func figureColumns(r *Results, x *index) []column {
 			if r.Error != "" && r.Fwd.Ms == 0 {
 				return outcome(r)
 			}
-			return digits(r.Fwd.Ms)
+			return Digits(r.Fwd.Ms)
 		}},
 		{name: "±", value: func(r *bench.Row, _ *ratios) string { return spread(r.Fwd) }},
-		{name: unit, value: func(r *bench.Row, _ *ratios) string { return digits(r.Fwd.TFLOPS * scale) }},
+		{name: unit, value: func(r *bench.Row, _ *ratios) string { return Digits(r.Fwd.TFLOPS * scale) }},
 		{name: "% peak", value: func(row *bench.Row, _ *ratios) string {
 			if p := peakOf(row, r.Header.Peaks); p > 0 && row.Fwd.TFLOPS > 0 {
 				return fmt.Sprintf("%.1f", 100*row.Fwd.TFLOPS/p)
@@ -183,8 +183,8 @@ func spread(p bench.Pass) string {
 	return fmt.Sprintf("%.0f%%", 50*(p.P80-p.P20)/p.Ms)
 }
 
-// digits keeps three or four significant digits and no exponent.
-func digits(v float64) string {
+// Digits keeps three or four significant digits and no exponent.
+func Digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:
 		return ""

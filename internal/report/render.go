@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/vkattn/vkattn/internal/bench"
 )
@@ -64,7 +63,7 @@ func HeaderLines(h bench.Header) []string {
 		add(&second, "fp32 %s", rate(p.FP32TFLOPS))
 	}
 	if p.CopyGBps > 0 {
-		add(&second, "copy %s GB/s", digits(p.CopyGBps))
+		add(&second, "copy %s GB/s", Digits(p.CopyGBps))
 	}
 	out := []string{strings.Join(first, " · ")}
 	if len(second) > 0 {
@@ -76,9 +75,9 @@ func HeaderLines(h bench.Header) []string {
 // rate is a rate of arithmetic with its unit.
 func rate(tflops float64) string {
 	if tflops < 0.1 {
-		return digits(1000*tflops) + " GFLOP/s"
+		return Digits(1000*tflops) + " GFLOP/s"
 	}
-	return digits(tflops) + " TFLOP/s"
+	return Digits(tflops) + " TFLOP/s"
 }
 
 func writeTable(w io.Writer, r *Results, color bool) error {
@@ -134,42 +133,29 @@ func emphasis(s string, color bool) string {
 }
 
 func renderGrid(g *grid, color bool) string {
-	t := table.NewWriter()
-	style := table.StyleLight
-	style.Options.DrawBorder = false
-	style.Options.SeparateColumns = false
-	style.Options.SeparateHeader = true
-	style.Format.Header = text.FormatDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	t.SetStyle(style)
-	var header table.Row
-	var config []table.ColumnConfig
-	for i, c := range g.columns {
+	var header []string
+	align := ""
+	for _, c := range g.columns {
 		header = append(header, c.name)
-		align := text.AlignRight
 		if c.left {
-			align = text.AlignLeft
+			align += "l"
+		} else {
+			align += "r"
 		}
-		config = append(config, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align})
 	}
-	t.SetColumnConfigs(config)
-	t.AppendHeader(header)
+	t := NewText(header, align)
 	rules := g.largestGroup() > 2 // pairs are seen without
 	for i, cells := range g.cells {
 		if rules && i > 0 && g.groups[i] != g.groups[i-1] {
-			t.AppendSeparator()
+			t.Rule()
 		}
-		var row table.Row
+		var row []string
 		for j, v := range cells {
 			row = append(row, paint(v, g.columns[j].name, g.peer[i], color))
 		}
-		t.AppendRow(row)
+		t.Row(row...)
 	}
-	lines := strings.Split(t.Render(), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
+	return t.String()
 }
 
 func paint(v, column string, peer, color bool) string {

@@ -162,6 +162,6 @@ func TestUnknownFormat(t *testing.T) {
 
 func TestDigits(t *testing.T) {
 	for v, want := range map[float64]string{0: "", 1234.5: "1234", 123.45: "123.5", 12.345: "12.35", 1.2345: "1.234", 0.01234: "0.0123", 0.00001234: "1.2e-05"} {
-		require.Equal(t, want, digits(v))
+		require.Equal(t, want, Digits(v))
 	}
 }

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report"
+)
+
+// What is measured where no size is given: enough work to fill a GPU, little enough for a CPU.
+var (
+	tuneGPU = bench.Grid{Impls: []string{"flash2"}, Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{4096}}
+	tuneCPU = bench.Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, Seq: []int{512}}
+)
+
+func newTune() *cobra.Command {
+	var f benchFlags
+	var list, reset, dry bool
+	cmd := &cobra.Command{
+		Use:   "tune",
+		Short: "Measure the kernel tiles on this machine's device and keep the fastest",
+		Long: `Measure the tiles that the flash kernel offers on this machine's device, for each combination of head
+dimension, storage type and causal mask, and store those that beat the built-in choice by more than 2 %.
+Every tile's output is checked; measurements are interleaved over several rounds.
+
+Plans for the same device, driver, kernel, type, head dimension, mask and class of query length (up to 16,
+up to 511, more) then take the stored tile, and say so. VKATTN_TUNING names another file, or is "off".
+
+The file: ` + tuningFileText(),
+		Example: `  vkattn tune
+  vkattn tune --head-dim 32,64,96,128 --dtype fp16,bf16
+  vkattn tune --batch 1 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --causal=false
+  vkattn tune --list`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case list && reset:
+				return usage(cmd, fmt.Errorf("--list and --reset are both given: ask for one of them"))
+			case list:
+				return listTunings(cmd.OutOrStdout())
+			}
+			if f.rounds < 1 || f.rounds > 1000 {
+				return usage(cmd, fmt.Errorf("--rounds is %d: it must be from 1 to 1000", f.rounds))
+			}
+			f.format, f.impls, f.peerImpls = "table", []string{"flash2"}, []string{"none"}
+			g, err := f.check(cmd, args)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			return runTune(cmd, &f, g, reset, dry)
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringSliceVar(&f.headDim, "head-dim", nil, "head dimensions (default 64,128; 64 on a CPU)")
+	fl.StringSliceVar(&f.valueDim, "value-dim", nil, "head dimensions of v and o (default: head-dim)")
+	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
+	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (default both)")
+	fl.Lookup("causal").NoOptDefVal = "true"
+	fl.StringSliceVar(&f.batch, "batch", nil, "batch size to measure with")
+	fl.StringSliceVar(&f.heads, "heads", nil, "query heads to measure with")
+	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")
+	fl.StringSliceVar(&f.seq, "seq", nil, "sequence length to measure with (default 4096; 512 on a CPU)")
+	fl.StringSliceVar(&f.qLen, "q-len", nil, "query length, where it differs from seq (1: decoding)")
+	deviceFlag(cmd, &f.device)
+	fl.StringVar(&f.tier, "tier", "", "kernel tier: scalar or matrix (default: the fastest that can)")
+	fl.IntVar(&f.rounds, "rounds", 3, "measure so many times, interleaved; medians count")
+	fl.BoolVar(&dry, "dry-run", false, "store nothing")
+	fl.BoolVar(&list, "list", false, "print what is stored, for all devices")
+	fl.BoolVar(&reset, "reset", false, "forget what is stored for this device")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
+	return cmd
+}
+
+func tuningFileText() string {
+	if path := flash.TuningFile(); path != "" {
+		return path
+	}
+	return "none (" + flash.TuningEnv + " is off)"
+}
+
+func listTunings(w io.Writer) error {
+	entries, err := flash.StoredTunings()
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		fmt.Fprintln(w, "nothing is stored in "+tuningFileText())
+		return nil
+	}
+	t := report.NewText([]string{"device", "kernel", "dtype", "head dim", "causal", "queries", "tile", "gain", "driver"}, "lllrlllrl")
+	for _, e := range entries {
+		dim := fmt.Sprint(e.HeadDim)
+		if e.ValueDim != e.HeadDim {
+			dim += fmt.Sprintf("/%d", e.ValueDim)
+		}
+		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), e.Queries, e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
+	}
+	fmt.Fprintln(w, t)
+	return nil
+}
+
+func yesNo(v bool) string {
+	if v {
+		return "yes"
+	}
+	return "no"
+}
+
+func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry bool) error {
+	ctx, out, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if flash.TuningFile() == "" && !dry {
+		return fmt.Errorf("there is nowhere to store tunings (%s is off, or there is no configuration directory): use --dry-run to only measure", flash.TuningEnv)
+	}
+	dev, err := openDevice(f.device)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if reset {
+		return resetTunings(out, dev)
+	}
+	base := tuneGPU
+	if bench.IsCPU(dev.Info()) {
+		base = tuneCPU
+	}
+	if len(given.Heads) > 0 { // heads given by hand untie them from the embedding
+		base.EmbDim = nil
+	}
+	cases, err := base.Override(given).Expand()
+	if err != nil {
+		return usage(cmd, err)
+	}
+	header := bench.DescribeDevice(dev.Info())
+	header.VKAttn = version()
+	for _, line := range report.HeaderLines(header) {
+		fmt.Fprintln(out, line)
+	}
+	var opts []flash.PlanOption
+	if f.tier != "" {
+		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
+	}
+	measurer := bench.NewDevice(dev, version(), bench.Peaks{}, opts...)
+	stored, failed := 0, 0
+	for _, c := range cases {
+		bar := f.bar(stderr)
+		results, err := measurer.Tune(ctx, c, f.rounds, bar.step)
+		bar.done()
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			fmt.Fprintf(out, "\n%s: %v\n", c, err)
+			failed++
+			continue
+		}
+		printTuned(out, c, results)
+		n, err := store(dev, c, results, dry)
+		if err != nil {
+			return err
+		}
+		stored += n
+		if slices.ContainsFunc(results, func(r bench.Tuned) bool { return r.Failed() }) {
+			failed++
+		}
+	}
+	switch {
+	case dry:
+		fmt.Fprintln(out, "\nnothing is stored (--dry-run)")
+	case stored > 0:
+		fmt.Fprintf(out, "\n%s in %s\n", count(stored, "tile"), flash.TuningFile())
+	default:
+		fmt.Fprintln(out, "\nthe built-in tiles are the fastest")
+	}
+	if failed > 0 {
+		fmt.Fprintf(stderr, "vkattn: tiles of %s failed\n", count(failed, "problem"))
+		return errSilent
+	}
+	return nil
+}
+
+// printTuned prints the candidates of a case, fastest first.
+func printTuned(w io.Writer, c bench.Case, results []bench.Tuned) {
+	c.Impl = ""
+	fmt.Fprintf(w, "\n%s, %s\n", c, results[0].Candidate.Kernel)
+	sorted := slices.Clone(results)
+	slices.SortStableFunc(sorted, func(a, b bench.Tuned) int {
+		switch {
+		case a.Gain > b.Gain:
+			return -1
+		case a.Gain < b.Gain:
+			return 1
+		}
+		return 0
+	})
+	t := report.NewText([]string{"tile", "ms", "TFLOP/s", "× built in", "max err", ""}, "lrrrrl")
+	for _, r := range sorted {
+		var notes []string
+		if r.Default {
+			notes = append(notes, "built in")
+		}
+		if r.Best {
+			notes = append(notes, "taken")
+		}
+		if r.Error != "" {
+			notes = append(notes, r.Error)
+		}
+		line := []string{r.Tile, "", "", "", "", strings.Join(notes, ", ")}
+		if tuning := tuningText(r.Tuning); tuning != "" {
+			line[0] += "  " + tuning
+		}
+		if r.Fwd.Ms > 0 {
+			line[1], line[2], line[3] = report.Digits(r.Fwd.Ms), report.Digits(r.Fwd.TFLOPS), fmt.Sprintf("%.2f", r.Gain)
+		}
+		if r.MaxErr != nil {
+			line[4] = fmt.Sprintf("%.1e", *r.MaxErr)
+		}
+		t.Row(line...)
+	}
+	fmt.Fprintln(w, t)
+}
+
+// tuningText reads "bc=64 br=32".
+func tuningText(tuning map[string]int) string {
+	var parts []string
+	for name, v := range tuning {
+		parts = append(parts, fmt.Sprintf("%s=%d", name, v))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+// store keeps the winner of a case, or forgets an earlier one when the built-in
+// choice won. It returns how many tiles are stored now for the case.
+func store(dev *flash.Device, c bench.Case, results []bench.Tuned, dry bool) (int, error) {
+	at := slices.IndexFunc(results, func(r bench.Tuned) bool { return r.Best })
+	if dry || at < 0 {
+		return 0, nil
+	}
+	best := results[at]
+	problem, err := c.Problem()
+	if err != nil {
+		return 0, err
+	}
+	key, err := dev.TuningKey(best.Candidate.Kernel, problem)
+	if err != nil {
+		return 0, err
+	}
+	if best.Default {
+		return 0, flash.RemoveTunings(key)
+	}
+	c.Impl = ""
+	return 1, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: best.Tuning, Tile: best.Tile, Gain: roundTo(best.Gain, 1e-3),
+		TFLOPS: roundTo(best.Fwd.TFLOPS, 1e-6), Problem: c.String() + ", " + time.Now().UTC().Format(time.DateOnly)})
+}
+
+func roundTo(v, unit float64) float64 { return float64(int64(v/unit+0.5)) * unit }
+
+func resetTunings(w io.Writer, dev *flash.Device) error {
+	entries, err := flash.StoredTunings()
+	if err != nil {
+		return err
+	}
+	var keys []flash.TuningKey
+	for _, e := range entries {
+		if e.Device == dev.Info().Name {
+			keys = append(keys, e.TuningKey)
+		}
+	}
+	if err := flash.RemoveTunings(keys...); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s forgotten\n", count(len(keys), "tile"))
+	return nil
+}
