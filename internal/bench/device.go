@@ -18,7 +18,7 @@ const (
 	leastTime  = 100 * time.Millisecond // of device time that counts
 	leastRuns  = 10
 	batchTime  = 20 * time.Millisecond // of runs in one submission
-	batchRuns  = 64                    // at most
+	batchRuns  = 256                   // at most
 	wallRuns   = 10                    // at most, one submission each
 	wallBudget = 100 * time.Millisecond
 	inputSeed  = 20260101

@@ -154,8 +154,8 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 				return context.Cause(ctx)
 			}
 			rounds[c] = append(rounds[c], row)
-			if row.Fwd.Ms > 0 {
-				s.rate[rateKey(c)] = c.ForwardFLOPs() / (row.Fwd.Ms / 1e3)
+			if row.Fwd.Ms >= telling {
+				s.rate[rateKey(c)] = max(s.rate[rateKey(c)], c.ForwardFLOPs()/(row.Fwd.Ms/1e3))
 			}
 		}
 		for _, c := range g.peer {
@@ -197,16 +197,20 @@ func (s *Sweep) progress(total int, what string) {
 	}
 }
 
+// telling is the least time in ms of a run whose rate predicts others: shorter
+// ones do not fill the device.
+const telling = 2
+
 func rateKey(c Case) string { return c.Impl + " " + c.DType }
 
-// tooSlow predicts the time of one run from the rate that the implementation
-// reached last (or the device's ceiling when it has not run) and says why the
-// case is left out, or "".
+// tooSlow predicts the time of one run from the best rate that the implementation
+// reached (or the device's ceiling when it has not run for long) and says why
+// the case is left out, or "".
 func (s *Sweep) tooSlow(c Case) string {
 	if s.Limit == 0 {
 		return ""
 	}
-	rate, from := s.rate[rateKey(c)], "at the rate of the last row"
+	rate, from := s.rate[rateKey(c)], "at the best rate so far"
 	if rate == 0 {
 		rate, from = s.Bench.Ceiling(), "at the device's measured peak"
 	}

@@ -133,10 +133,10 @@ func TestSweepLeavesOutWhatIsThere(t *testing.T) {
 }
 
 func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
-	// 1 ms at N 64 predicts 4 ms at N 128.
-	b := &fakeBench{ms: func(c Case, _ int) float64 { return float64(c.N*c.N) / (64 * 64) }}
+	// 2 ms at N 64 predict 8 ms at N 128.
+	b := &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
 	var rows []Row
-	s := Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
+	s := Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows), Limit: 5 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
 	require.Empty(t, rows[0].Error)
@@ -144,6 +144,15 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	require.Equal(t, ReasonLimit, rows[2].Reason)
 	require.True(t, rows[2].Skipped())
 	require.False(t, rows[2].Failed())
+
+	// A run that does not fill the device predicts nothing.
+	b = &fakeBench{ms: func(c Case, _ int) float64 { return float64(c.N*c.N) / (64 * 64) }}
+	rows = nil
+	s = Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
+	require.NoError(t, s.Run(context.Background()))
+	for _, r := range rows {
+		require.Empty(t, r.Error)
+	}
 
 	// Nothing has run yet: the device's ceiling predicts.
 	b = &fakeBench{ms: b.ms, ceiling: 1e6}
