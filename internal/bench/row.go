@@ -24,7 +24,9 @@ type Row struct {
 
 	Error  string // why there are no figures
 	Reason Reason // the kind of Error
-	Note   string // what the reader of the figures must know, such as "wall time"
+	// PredictedMs is the time of one run for which the row was skipped.
+	PredictedMs float64
+	Note        string // what the reader of the figures must know, such as "wall time"
 
 	samples []float64 // ms of every run
 }
@@ -103,6 +105,8 @@ type rowJSON struct {
 	Note    string   `json:"note,omitempty"`
 	Error   string   `json:"error,omitempty"`
 	Reason  Reason   `json:"reason,omitempty"`
+
+	Predicted float64 `json:"predicted_ms,omitempty"`
 }
 
 // MarshalJSON writes the row with the keys of result files. Figures keep six
@@ -116,6 +120,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 		FwdPeak: f.PeakMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
 		BwdPeak: b.PeakMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
 		MaxErr: finite(r.MaxErr), ErrMax: finite(r.ErrMax), ErrRows: r.ErrRows, Note: r.Note, Error: r.Error, Reason: r.Reason,
+		Predicted: round(r.PredictedMs),
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -155,6 +160,7 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, N: j.N1, Rounds: j.FwdRounds},
 		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, N: j.N2, Rounds: j.BwdRounds},
 		MaxErr: j.MaxErr, ErrMax: j.ErrMax, ErrRows: j.ErrRows, Note: j.Note, Error: j.Error, Reason: j.Reason,
+		PredictedMs: j.Predicted,
 	}
 	if r.Error != "" && r.Reason == "" { // a peer's row: it says why in words only
 		r.Reason = ReasonFailed

@@ -115,9 +115,9 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 
 	run := make([]Case, 0, len(g.own))
 	for _, c := range g.own {
-		if why := s.tooSlow(c); why != "" {
+		if why, predicted := s.tooSlow(c); why != "" {
 			row := s.Bench.Row(c)
-			row.Error, row.Reason = why, ReasonLimit
+			row.Error, row.Reason, row.PredictedMs = why, ReasonLimit, 1e3*predicted
 			rounds[c] = []Row{row}
 			continue
 		}
@@ -206,22 +206,19 @@ func rateKey(c Case) string { return c.Impl + " " + c.DType }
 // tooSlow predicts the time of one run from the best rate that the implementation
 // reached (or the device's ceiling when it has not run for long) and says why
 // the case is left out, or "".
-func (s *Sweep) tooSlow(c Case) string {
+func (s *Sweep) tooSlow(c Case) (why string, predictedSeconds float64) {
 	if s.Limit == 0 {
-		return ""
+		return "", 0
 	}
 	rate, from := s.rate[rateKey(c)], "at the best rate so far"
 	if rate == 0 {
 		rate, from = s.Bench.Ceiling(), "at the device's measured peak"
 	}
-	if rate == 0 {
-		return ""
+	seconds := c.ForwardFLOPs() / rate // +Inf where no rate is known
+	if rate == 0 || seconds <= s.Limit.Seconds() {
+		return "", 0
 	}
-	predicted := time.Duration(c.ForwardFLOPs() / rate * float64(time.Second))
-	if predicted <= s.Limit {
-		return ""
-	}
-	return fmt.Sprintf("skipped: one run is predicted to take %v %s, over the limit of %v", predicted.Round(100*time.Millisecond), from, s.Limit)
+	return fmt.Sprintf("skipped: one run is predicted to take %.3g s %s, over the limit of %v", seconds, from, s.Limit), seconds
 }
 
 // mergeRounds makes one row of the rounds of a case: the median of the rounds'

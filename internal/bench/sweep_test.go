@@ -142,6 +142,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	require.Empty(t, rows[0].Error)
 	require.Contains(t, rows[2].Error, "skipped: one run is predicted to take")
 	require.Equal(t, ReasonLimit, rows[2].Reason)
+	require.InDelta(t, 8, rows[2].PredictedMs, 1e-9)
 	require.True(t, rows[2].Skipped())
 	require.False(t, rows[2].Failed())
 

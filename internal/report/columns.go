@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vkattn/vkattn/internal/bench"
 )
@@ -53,6 +54,9 @@ func problemColumns() []column {
 			if v == "" {
 				return ""
 			}
+			if v == "1" {
+				return "1 query"
+			}
 			return v + " queries"
 		}, func(r *bench.Row) string {
 			if r.Nq == r.N {
@@ -81,7 +85,8 @@ func heads(r *bench.Row) string {
 
 // figureColumns are what was measured.
 func figureColumns(r *Results, x *index) []column {
-	unit, scale := rateUnit(r.Rows)
+	rows, _ := ordered(r)
+	unit, scale := rateUnit(rows)
 	cols := []column{
 		{name: "impl", left: true, value: func(r *bench.Row, _ *ratios) string { return r.Impl }},
 		{name: "kernel", left: true, value: func(r *bench.Row, _ *ratios) string { return kernel(r) }},
@@ -94,6 +99,9 @@ func figureColumns(r *Results, x *index) []column {
 		{name: "±", value: func(r *bench.Row, _ *ratios) string { return spread(r.Fwd) }},
 		{name: unit, value: func(r *bench.Row, _ *ratios) string { return Digits(r.Fwd.TFLOPS * scale) }},
 		{name: "% peak", value: func(row *bench.Row, _ *ratios) string {
+			if !IsOurs(*row) { // perhaps of another device
+				return ""
+			}
 			if p := peakOf(row, r.Header.Peaks); p > 0 && row.Fwd.TFLOPS > 0 {
 				return fmt.Sprintf("%.1f", 100*row.Fwd.TFLOPS/p)
 			}
@@ -143,6 +151,9 @@ func rateUnit(rows []bench.Row) (string, float64) {
 // kernel names what ran; for a peer, the library.
 func kernel(r *bench.Row) string {
 	if r.Kernel == "" {
+		if r.PredictedMs > 0 {
+			return "predicted: " + time.Duration(r.PredictedMs*float64(time.Millisecond)).Round(100*time.Millisecond).String()
+		}
 		if !IsOurs(*r) {
 			return r.Library
 		}
@@ -216,10 +227,13 @@ func times(v float64) string {
 	if v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return ""
 	}
-	if v >= 100 {
+	switch {
+	case v >= 100:
 		return fmt.Sprintf("%.0f", v)
+	case v >= 0.1:
+		return fmt.Sprintf("%.2f", v)
 	}
-	return fmt.Sprintf("%.2f", v)
+	return fmt.Sprintf("%.2g", v)
 }
 
 // grid is a table of text.
@@ -328,10 +342,15 @@ func ordered(r *Results) (rows []bench.Row, peer []bool) {
 func notes(rows []bench.Row) []string {
 	var order []string
 	about := map[string][]string{}
+	skipped := 0
 	for _, row := range rows {
 		text := row.Error
 		if text == "" {
 			text = row.Note
+		}
+		if row.PredictedMs > 0 { // the table says it
+			skipped++
+			continue
 		}
 		if text == "" {
 			continue
@@ -342,6 +361,9 @@ func notes(rows []bench.Row) []string {
 		about[text] = append(about[text], row.Case.String())
 	}
 	var out []string
+	if skipped > 0 {
+		out = append(out, fmt.Sprintf("skipped: %d of %d rows, each predicted to take longer than its time limit (--limit)", skipped, len(rows)))
+	}
 	for _, text := range order {
 		who := about[text]
 		if len(who) > 3 {

@@ -100,13 +100,13 @@ type Summary struct {
 
 // String reads "flash2 is 1.13 × fa2 (geometric mean of 12 shapes; worst 0.91 × at …)".
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s is %.2f × the speed of %s", s.Impl, s.Mean, s.Against)
+	text := fmt.Sprintf("%s is %s × the speed of %s", s.Impl, times(s.Mean), s.Against)
 	if s.N == 1 {
 		return text + " (one shape)"
 	}
 	worst := s.WorstCase
 	worst.Impl = ""
-	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %.2f × at %s to %.2f ×)", s.N, s.Worst, worst, s.Best)
+	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, times(s.Worst), worst, times(s.Best))
 }
 
 // Summaries gives the geometric means of every implementation of ours against

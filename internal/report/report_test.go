@@ -94,6 +94,13 @@ func TestTable(t *testing.T) {
 	require.NotContains(t, text, "cudnn", "so is an implementation that nobody asked for")
 	require.Regexp(t, `512 +flash2 +scalar_forward 64x32 +2\.000 +2% +\S+ +\S+ +0\.5 +2\.0e-04 +24 +2\.00 +0\.50`, text)
 
+	r := sample()
+	r.Rows[2] = bench.Row{Library: "vkattn 1", Case: r.Rows[2].Case, Error: "skipped: …", Reason: bench.ReasonLimit, PredictedMs: 83456}
+	out.Reset()
+	require.NoError(t, Write(&out, "table", r, false))
+	require.Regexp(t, `1024 +standard +predicted: 1m23.5s +skipped`, out.String())
+	require.Contains(t, out.String(), "! skipped: 1 of 6 rows")
+
 	out.Reset()
 	require.NoError(t, Write(&out, "table", &Results{Header: bench.Header{Device: "D", VKAttn: "1"}}, false))
 	require.Contains(t, out.String(), "no rows")
