@@ -107,23 +107,53 @@ func (t *scalarTile) check(d, dv int, elem uint64, l *vk.Limits) string {
 // and Dv. Wide heads spread a row of O over more invocations so that it stays in registers; few queries take fewer rows. A
 // CPU compiles what is unrolled for as long as a small problem runs: the large shape, the fastest there too (15 against 11
 // GFLOP/s on two cores), only pays from a few hundred queries on.
+//
+// The rows for NVIDIA give the staging too: as little at a time as the pieces allow, which leaves room for more workgroups
+// on a multiprocessor; shaders/NOTES.md has what they measured.
 var scalarShapes = []struct {
-	cpu                bool
+	on                 deviceClass
 	maxQueries, maxDim int
 	tile               scalarTile
 }{
-	{true, 8, 256, scalarTile{BR: 8, BC: 32, MR: 2, MC: 4}},
-	{true, 128, 256, scalarTile{BR: 32, BC: 32, MR: 4, MC: 4}},
-	{true, anyQueries, 256, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
-	{false, 8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
-	{false, 16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},
-	{false, 32, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{false, anyQueries, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
-	{false, anyQueries, 64, scalarTile{BR: 64, BC: 32, MR: 8, MC: 4}},
-	{false, anyQueries, 128, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4}},
-	{false, anyQueries, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{false, anyQueries, 256, scalarTile{BR: 16, BC: 32, MR: 2, MC: 4}},
-	{false, anyQueries, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
+	{onCPU, 8, 256, scalarTile{BR: 8, BC: 32, MR: 2, MC: 4}},
+	{onCPU, 128, 256, scalarTile{BR: 32, BC: 32, MR: 4, MC: 4}},
+	{onCPU, anyQueries, 256, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
+	{onAny, 8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
+	{onAny, 16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},
+	{onAny, 32, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{onNVIDIA, 64, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4, DK: 64, VC: 32, PC: 64, QResident: true}},
+	{onNVIDIA, anyQueries, 32, scalarTile{BR: 128, BC: 64, MR: 8, MC: 8, DK: 32, VC: 64, PC: 64}},
+	{onNVIDIA, anyQueries, 64, scalarTile{BR: 128, BC: 64, MR: 8, MC: 8, DK: 16, VC: 16, PC: 32}},
+	{onNVIDIA, 64, 128, scalarTile{BR: 64, BC: 128, MR: 8, MC: 8, DK: 32, VC: 16, PC: 64}},
+	{onNVIDIA, anyQueries, 128, scalarTile{BR: 128, BC: 128, MR: 8, MC: 8, DK: 16, VC: 16, PC: 64}},
+	{onNVIDIA, anyQueries, 256, scalarTile{BR: 32, BC: 128, MR: 4, MC: 8, DK: 32, VC: 8, PC: 64}},
+	{onAny, anyQueries, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
+	{onAny, anyQueries, 64, scalarTile{BR: 64, BC: 32, MR: 8, MC: 4}},
+	{onAny, anyQueries, 128, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4}},
+	{onAny, anyQueries, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{onAny, anyQueries, 256, scalarTile{BR: 16, BC: 32, MR: 2, MC: 4}},
+	{onAny, anyQueries, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
+}
+
+// deviceClass says which devices a row of a table is for.
+type deviceClass int
+
+const (
+	onAny deviceClass = iota
+	onCPU
+	onNVIDIA
+)
+
+const vendorNVIDIA = 0x10de // PCI
+
+func (c *capabilities) is(class deviceClass) bool {
+	switch class {
+	case onCPU:
+		return c.facts.Type == vk.DeviceCPU
+	case onNVIDIA:
+		return c.facts.VendorID == vendorNVIDIA
+	}
+	return true
 }
 
 const anyQueries = 1 << 31
@@ -144,7 +174,7 @@ func (c *capabilities) subgroupRows(tx, threads int) bool {
 func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error) {
 	dim, why := max(p.HeadDim, p.ValueDim), ""
 	for _, s := range scalarShapes {
-		if p.QueryLen > s.maxQueries || dim > s.maxDim || (s.cpu && c.facts.Type != vk.DeviceCPU) {
+		if p.QueryLen > s.maxQueries || dim > s.maxDim || !c.is(s.on) {
 			continue
 		}
 		tile := s.tile
@@ -177,6 +207,9 @@ func (tile *scalarTile) fit(c *capabilities, p *Problem, t *tuning) string {
 		early      bool
 	}
 	var tries []staging
+	if tile.DK > 0 && tile.DK <= whole {
+		tries = append(tries, staging{tile.DK, tile.PC, tile.VC, tile.QResident, tile.VEarly})
+	}
 	tries = append(tries, staging{whole, tile.BC, tile.BC, true, true})
 	for _, resident := range []bool{true, false} {
 		for _, dk := range []int{whole, 128, 64, 32, 16, 8} {

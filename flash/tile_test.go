@@ -12,6 +12,7 @@ import (
 // drawCapabilities makes up a device within what Vulkan promises of any.
 func drawCapabilities(t *rapid.T) *capabilities {
 	f := &vk.Facts{EffectiveVersion: vk.Version11, Type: vk.DeviceType(rapid.IntRange(0, 4).Draw(t, "type"))}
+	f.VendorID = rapid.SampledFrom([]uint32{0x1002, 0x10de, 0x8086}).Draw(t, "vendor")
 	f.Limits.MaxSharedMemory = uint32(rapid.SampledFrom([]int{16 << 10, 32 << 10, 48 << 10, 64 << 10, 100 << 10}).Draw(t, "shared"))
 	f.Limits.MaxWorkgroupInvocations = uint32(rapid.SampledFrom([]int{128, 256, 1024}).Draw(t, "invocations"))
 	f.Limits.MaxWorkgroupSize = [3]uint32{f.Limits.MaxWorkgroupInvocations, 128, 64}

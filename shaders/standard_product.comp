@@ -119,19 +119,15 @@ void main() {
   } while (key0 < keys);
 
   const uint o_origin = o_off + b * o_sb + h * o_sh;
-  [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const uint row = r0 + ty + TY * i;
-    if (row >= rows) continue;
-    const uint at = o_origin + (row0 + row) * o_sn;
-    [[unroll]] for (uint j = 0; j < MD4; ++j) {
-      const uint col = 4 * (tx + TX * j);
-      const vec4 x = acc[i * MD4 + j];
-      if (ALIGNED) {
-        if (col < DV) o4[(at + col) / 4] = encode4(x);
-      } else {
-        [[unroll]] for (uint e = 0; e < 4; ++e)
-          if (col + e < DV) o1[at + col + e] = encode(x[e]);
-      }
+  const uint at = o_origin + (row0 + r0 + ty) * o_sn + 4 * tx;
+  // Flat loops of few instructions, which every compiler unrolls: an acc indexed by a variable would live in memory.
+  [[unroll]] for (uint i = 0; i < MR * MD4; ++i) {
+    const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4);
+    if (ALIGNED) {
+      if (r0 + ty + row < rows && 4 * tx + col < DV) o4[(at + row * o_sn + col) / 4] = encode4(acc[i]);
+    } else {
+      [[unroll]] for (uint e = 0; e < 4; ++e)
+        if (r0 + ty + row < rows && 4 * tx + col + e < DV) o1[at + row * o_sn + col + e] = encode(acc[i][e]);
     }
   }
 }

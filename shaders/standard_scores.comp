@@ -113,12 +113,10 @@ void main() {
     d0 += DK;
   } while (d0 < D);
 
-  [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const uint row = r0 + ty + TY * i;
-    if (row >= rows) continue;
-    [[unroll]] for (uint j = 0; j < MC4; ++j) {
-      const uint col = col0 + 4 * (tx + TX * j);
-      if (col < nk) s4[((slab * rows + row) * pitch + col) / 4] = encode4(S[i * MC4 + j]);
-    }
+  // One flat loop of few instructions, which every compiler unrolls: an S indexed by a variable would live in memory.
+  const uint at = ((slab * rows + r0 + ty) * pitch + col0) / 4 + tx;
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) {
+    const uint row = TY * (i / MC4), col = TX * (i % MC4);
+    if (r0 + ty + row < rows && col0 + 4 * (tx + col) < nk) s4[at + row * (pitch / 4) + col] = encode4(S[i]);
   }
 }
