@@ -1,0 +1,81 @@
+// What the two matrix products of standard attention on cooperative matrices share: standard_scores_matrix.comp and
+// standard_product_matrix.comp. Each is a plain tiled product C = A B with fp32 accumulators. Of fragments only what the extension
+// promises is used (load, store, multiply-add, conversion), so any shape works and nothing needs to be known of their layout.
+//
+// A workgroup has WR x WC subgroups, each of which owns FR x FC fragments of C, M x N elements each. A slice of A and of B is staged
+// in shared memory, in units of 16 bytes, rows at an odd pitch so that the rows of a fragment lie in different banks; the next slice is
+// fetched into registers meanwhile. C leaves through shared memory, a strip of M rows of each subgroup at a time, so that memory is
+// written in units of 16 bytes, rows in one piece; as 16-bit elements where the device has such accumulators, else (WIDE) as fp32,
+// converted on the way out. bf16 is always WIDE: accumulators of that type need not exist.
+//
+// Needs DTYPE (1 fp16, 2 bf16), and WIDE defined or not. Specialization constants:
+//
+//   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; N and K multiples of 8
+//   4 WR, 5 WC  subgroups down and across          6 FR, 7 FC  fragments of a subgroup down and across
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int16 : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+
+#if DTYPE == 2
+#extension GL_EXT_bfloat16 : require
+#define ELEM bfloat16_t
+#ifndef WIDE
+#define WIDE
+#endif
+uint pack2(vec2 x) { return uint(bfloat16BitsToUintEXT(bfloat16_t(x.x))) | uint(bfloat16BitsToUintEXT(bfloat16_t(x.y))) << 16; }
+#else
+#define ELEM float16_t
+uint pack2(vec2 x) { return packFloat2x16(f16vec2(x)); }
+#endif
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint WG = 32;
+layout(constant_id = 1) const uint M = 16;
+layout(constant_id = 2) const uint N = 16;
+layout(constant_id = 3) const uint K = 16;
+layout(constant_id = 4) const uint WR = 1;
+layout(constant_id = 5) const uint WC = 1;
+layout(constant_id = 6) const uint FR = 1;
+layout(constant_id = 7) const uint FC = 1;
+
+const uint SG = WG / (WR * WC);  // invocations of a subgroup
+const uint BR = WR * FR * M;     // rows of the workgroup's tile of C
+const uint BC = WC * FC * N;     // columns
+
+#define UNIT 8                   // elements of 16 bytes
+#define ROW_MAJOR gl_CooperativeMatrixLayoutRowMajor
+#define COLUMN_MAJOR gl_CooperativeMatrixLayoutColumnMajor
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<ELEM, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
+#define RIGHT coopmat<ELEM, gl_ScopeSubgroup, K, N, gl_MatrixUseB>
+
+// A strip of C in shared memory, in units of 16 bytes.
+#ifdef WIDE
+#define STRIP_UNIT 4             // elements in a unit
+#define TO_STRIP(fragment) (fragment)
+#else
+#define STRIP_UNIT 8
+#define TO_STRIP(fragment) coopmat<float16_t, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(fragment)
+#endif
+const uint STRIP_PITCH = FC * N / STRIP_UNIT | 1;
+const uint STRIP_WIDTH = FC * N / UNIT;                         // units of the result in a row
+const uint STRIP_TURNS = (M * STRIP_WIDTH + SG - 1) / SG;
+
+// Eight elements at b, in 16 bits each, from a view of single elements; zero from column `width` on.
+uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
+#define AT(view, b, c, width) ((c) < (width) ? view[(b) + (c)] : uint16_t(0))
+#define PAIR(view, b, c, width) pair(AT(view, b, c, width), AT(view, b, (c) + 1, width))
+#define GATHER(view, b, c, width) \
+  uvec4(PAIR(view, b, c, width), PAIR(view, b, (c) + 2, width), PAIR(view, b, (c) + 4, width), PAIR(view, b, (c) + 6, width))
+
+// The unit x of the strip at s of tile[], counted along rows, as eight elements of the result.
+#ifdef WIDE
+#define FROM_STRIP(s, x) from_strip((s) + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH * 2)
+#else
+#define FROM_STRIP(s, x) tile[(s) + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH]
+#endif

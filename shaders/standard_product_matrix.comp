@@ -1,0 +1,150 @@
+#version 460
+// Standard attention on cooperative matrices, third of three kernels: O = P V for a slab of rows, P read from memory.
+//
+// What standard_product.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how the product
+// is tiled. A workgroup makes BR rows and all DV columns, so that P is read once, which is what the kernel costs; the next slice of P
+// is on its way while this one is used. With CAUSAL, keys that no query of the block may see are skipped; standard_softmax.comp has
+// made P zero behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
+//
+// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
+// Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first. BR = WR FR M, and WC FC N is at least DV.
+//
+// Specialization constants 0 to 7: include/standard_matrix.glsl. Then (odd(x): x | 1):
+//
+//   8 DV  1..256     9 BK  keys staged at a time, a multiple of K
+//   10 CAUSAL       11 ALIGNED  every row of v and o begins 16-byte aligned and DV is a multiple of 8
+//   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
+//   13 SHARED  length of shared memory in 16 bytes: the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC M STRIP_PITCH, BC = WC FC N
+
+#extension GL_GOOGLE_include_directive : require
+#include "standard_matrix.glsl"
+
+layout(constant_id = 8) const uint DV = 64;
+layout(constant_id = 9) const uint BK = 64;
+layout(constant_id = 10) const bool CAUSAL = false;
+layout(constant_id = 11) const bool ALIGNED = false;
+layout(constant_id = 12) const bool DIRECT = false;
+layout(constant_id = 13) const uint SHARED = 1024;
+
+layout(push_constant) uniform Args {
+  uint nq, nk, heads, group;
+  uint v_off, o_off, v_sb, v_sh, v_sn, o_sb, o_sh, o_sn;
+  uint bh0, row0, rows, pitch;
+  uint base, total;
+  int causal_shift;
+};
+
+layout(set = 0, binding = 0, std430) readonly buffer PUnits { uvec4 p8[]; };
+layout(set = 0, binding = 1, std430) readonly buffer VUnits { uvec4 v8[]; };
+layout(set = 0, binding = 1, std430) readonly buffer VElements { uint16_t v1[]; };
+layout(set = 0, binding = 2, std430) writeonly buffer OUnits { uvec4 o8[]; };
+layout(set = 0, binding = 2, std430) writeonly buffer OElements { uint16_t o1[]; };
+#ifndef WIDE
+layout(set = 0, binding = 2, std430) writeonly buffer OHalves { float16_t oh[]; };
+#endif
+
+shared uvec4 tile[SHARED];
+
+#ifdef WIDE
+uvec4 from_strip(uint at) {
+  const vec4 x = uintBitsToFloat(tile[at]), y = uintBitsToFloat(tile[at + 1]);
+  return uvec4(pack2(x.xy), pack2(x.zw), pack2(y.xy), pack2(y.zw));
+}
+#endif
+
+const uint PU = BK / UNIT, VU = BC / UNIT;  // units in a row
+const uint P_PITCH = PU | 1, V_PITCH = VU | 1;
+const uint V_AT = BR * P_PITCH;
+const uint P_TURNS = (BR * PU + WG - 1) / WG;
+const uint V_TURNS = (BK * VU + WG - 1) / WG;
+
+// A unit of a row of P; zeros beyond pitch. Rows beyond the slab repeat its last one, and their O is not written.
+uvec4 load_p(uint matrix, uint r, uint key) {
+  const uvec4 x = p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT];
+  return key < pitch ? x : uvec4(0);
+}
+// A unit of a row of V; zeros beyond nk and from column DV on.
+uvec4 load_v(uint origin, uint key, uint c) {
+  const uint at = origin + min(key, nk - 1) * v_sn;
+  uvec4 x;
+  if (ALIGNED) x = v8[(at + (DV == BC ? c : min(c, DV - UNIT))) / UNIT];
+  else x = GATHER(v1, at, c, DV);
+  return key < nk && (DV == BC || c < DV) ? x : uvec4(0);
+}
+
+#define EACH(TURNS, UNITS, u, x) \
+  [[unroll]] for (uint u = 0, x = tid; u < TURNS; ++u, x += WG) if ((UNITS) % WG == 0 || x < (UNITS))
+#define FETCH(key0) { \
+  EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
+  EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); }
+
+void main() {
+  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (id >= total) return;
+  const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
+  const uint blocks = (rows + BR - 1) / BR;
+  const uint matrices = total / blocks;
+  const uint matrix = CAUSAL ? id % matrices : id / blocks;
+  const uint r0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
+  const uint bh = bh0 + matrix, b = bh / heads, h = bh % heads;
+  const uint v_origin = v_off + b * v_sb + (h / group) * v_sh;
+  const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;  // in the tile
+
+  uint keys = nk;
+  if (CAUSAL) keys = uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)));
+
+  uvec4 p_next[P_TURNS], v_next[V_TURNS];
+  ACCUMULATOR acc[FR * FC];
+  [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
+  FETCH(0)
+  uint key0 = 0;
+  [[dont_unroll]] do {
+    barrier();
+    EACH(P_TURNS, BR * PU, u, x) tile[x / PU * P_PITCH + x % PU] = p_next[u];
+    EACH(V_TURNS, BK * VU, u, x) tile[V_AT + x / VU * V_PITCH + x % VU] = v_next[u];
+    barrier();
+    key0 += BK;
+    FETCH(key0)  // past the end: loads are clamped, and nobody uses them
+    [[unroll]] for (uint k = 0; k < BK / K; ++k) {
+      LEFT p[FR];
+      [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(p[r], tile, (my_row + r * M) * P_PITCH + k * (K / UNIT), P_PITCH, ROW_MAJOR);
+      [[unroll]] for (uint c = 0; c < FC; ++c) {
+        RIGHT v;
+        coopMatLoad(v, tile, V_AT + k * K * V_PITCH + (my_col + c * N) / UNIT, V_PITCH, ROW_MAJOR);
+        [[unroll]] for (uint r = 0; r < FR; ++r) acc[r * FC + c] = coopMatMulAdd(p[r], v, acc[r * FC + c]);
+      }
+    }
+  } while (key0 < keys);
+
+  const uint o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
+#ifndef WIDE
+  if (DIRECT && ALIGNED && DV == BC && r0 + BR <= rows) {
+    [[unroll]] for (uint r = 0; r < FR; ++r)
+      [[unroll]] for (uint c = 0; c < FC; ++c)
+        coopMatStore(TO_STRIP(acc[r * FC + c]), oh, o_origin + (my_row + r * M) * o_sn + my_col + c * N, o_sn, ROW_MAJOR);
+    return;
+  }
+#endif
+  barrier();  // the strips lie where the slices lay
+  const uint strip = gl_SubgroupID * M * STRIP_PITCH;
+  [[unroll]] for (uint r = 0; r < FR; ++r) {
+    [[unroll]] for (uint c = 0; c < FC; ++c) coopMatStore(TO_STRIP(acc[r * FC + c]), tile, strip + c * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR);
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+    [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < STRIP_TURNS; ++u, x += SG) {
+      const uint row = my_row + r * M + x / STRIP_WIDTH, col = my_col + x % STRIP_WIDTH * UNIT;
+      if (((M * STRIP_WIDTH) % SG == 0 || x < M * STRIP_WIDTH) && r0 + row < rows) {
+        const uvec4 y = FROM_STRIP(strip, x);
+        const uint at = o_origin + row * o_sn + col;
+        if (ALIGNED) {
+          if (col < DV) o8[at / UNIT] = y;
+        } else {
+          [[unroll]] for (uint e = 0; e < UNIT; ++e)
+            if (col + e < DV) o1[at + e] = uint16_t(y[e / 2] >> 16 * (e % 2));
+        }
+      }
+    }
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+  }
+}
