@@ -38,8 +38,15 @@ type program interface {
 
 // kernels holds every kernel, the most preferred first within its implementation.
 var kernels = []kernel{
+	matrixForward{},
 	scalarForward{},
 	scalarStandard{},
+}
+
+// reserved is a kernel that some devices run only when its tier is asked for.
+type reserved interface {
+	// reserved says why, "" where the kernel is taken like any other.
+	reserved(c *capabilities) string
 }
 
 // declined is a kernel's reason not to be chosen that only shows when it is fitted to the device.

@@ -54,6 +54,12 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 			plan.reasons = append(plan.reasons, k.name()+": "+why)
 			continue
 		}
+		if r, ok := k.(reserved); ok && o.tier == "" {
+			if why := r.reserved(&d.caps); why != "" {
+				plan.reasons = append(plan.reasons, k.name()+": "+why)
+				continue
+			}
+		}
 		prog, t, entry, note, err := d.fit(k, &p, &o)
 		if note != "" {
 			plan.reasons = append(plan.reasons, k.name()+": "+note)

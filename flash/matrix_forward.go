@@ -1,0 +1,244 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// matrixForward is FlashAttention-2 on cooperative matrices: shaders/matrix_forward.comp.
+type matrixForward struct{}
+
+func (matrixForward) name() string                   { return "matrix_forward" }
+func (matrixForward) implementation() Implementation { return Flash }
+func (matrixForward) tier() Tier                     { return TierMatrix }
+
+func (matrixForward) unsupported(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
+
+// reserved is the reason not to take this kernel although it can run, unless its tier is asked for: a driver on a CPU
+// compiles its unrolled fragments for seconds, and then multiplies them one number at a time.
+func (matrixForward) reserved(c *capabilities) string {
+	if c.facts.Type == vk.DeviceCPU {
+		return "matrices on a CPU are slower than the scalar tier; WithTier(TierMatrix) insists"
+	}
+	return ""
+}
+
+// matrixPace is reckoned with head dimensions of 64 and more, see paddedFLOPs.
+var matrixPace = pace{discrete: 50e12, other: 1e12}
+
+// paddedFLOPs is what a dispatch costs, in operations at the rate of head dimensions of 64: below, the softmax weighs as much
+// as the products.
+func (p *Problem) paddedFLOPs() float64 {
+	d := p.HeadDim + p.ValueDim
+	return p.ForwardFLOPs() * float64(max(d, 128)) / float64(d)
+}
+
+func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
+	fragment, layout, form, err := d.chooseForm(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	tile, err := chooseMatrixTile(&d.caps, p, fragment, form, t)
+	if err != nil {
+		return nil, err
+	}
+	g, err := gridFor(d, tile.groups(p), p.paddedFLOPs(), matrixPace, t)
+	if err != nil {
+		return nil, err
+	}
+	prog := &matrixProgram{dev: d, problem: *p, shape: tile, layout: layout, grid: g, module: k.name() + "." + p.DType.suffix()}
+	// The usual case is dense tensors with lse. On a device of the caller's, whose queue recording must leave alone, the
+	// other variant of alignment is looked at now too.
+	usual := variant{aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, lse: true}
+	if _, err = prog.kernel(usual); err == nil && usual.aligned && d.info.Attached {
+		_, err = prog.kernel(variant{lse: true})
+	}
+	return prog, err
+}
+
+// chooseForm takes the preferred fragment and the best form that its layout allows, or what is asked for.
+func (d *Device) chooseForm(dtype DType, t *tuning) (matrixShape, matrixLayout, int, error) {
+	all := d.caps.fragments(dtype)
+	if len(all) == 0 { // unsupported has said so
+		return matrixShape{}, matrixLayout{}, 0, &declined{"the device has no such matrices"}
+	}
+	s := all[0]
+	for _, f := range all { // the first that agrees with what is asked for
+		if agrees(t, "fm", f.M) && agrees(t, "fn", f.N) && agrees(t, "fk", f.K) {
+			s = f
+			break
+		}
+	}
+	s.M, s.N, s.K = t.get("fm", s.M), t.get("fn", s.N), t.get("fk", s.K)
+	if !slices.Contains(all, s) {
+		names := make([]string, len(all))
+		for i, f := range all {
+			names[i] = f.String()
+		}
+		return s, matrixLayout{}, 0, &declined{fmt.Sprintf("the device has no %v fragments of %v; it has %s", s, dtype, strings.Join(names, ", "))}
+	}
+	layout, err := d.layout(dtype, s)
+	if err != nil {
+		return s, layout, 0, err
+	}
+	form := t.get("form", layout.Form)
+	switch {
+	case form < formRegisters || form > formShared:
+		return s, layout, form, t.bad("form", "must be 1, 2 or 3")
+	case form < layout.Form:
+		return s, layout, form, &declined{fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s, layout.Why)}
+	}
+	return s, layout, form, nil
+}
+
+func agrees(t *tuning, name string, v int) bool {
+	w, given := t.given[name]
+	return !given || w == v
+}
+
+// matrixProgram is matrix_forward fitted to a problem.
+type matrixProgram struct {
+	dev     *Device
+	problem Problem
+	shape   matrixTile
+	layout  matrixLayout
+	grid    grid
+	module  string
+	kernels [variants]atomic.Pointer[pipeline.Kernel] // checked ones
+}
+
+func (m *matrixProgram) tile() string      { return m.shape.String() }
+func (m *matrixProgram) scratch() []uint64 { return nil }
+func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() }
+
+// constants are the specialization constants of a variant, and what else its pipeline is made with.
+func (m *matrixProgram) constants(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
+	p, t, l := &m.problem, &m.shape, &m.layout
+	f, sh := &t.fragment, t.shared(p.HeadDim, p.ValueDim)
+	values := []int{t.threads(), t.rows(), t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
+		f.M, f.N, f.K, f.Lanes, t.Form, t.RM, t.CK, t.Prefetch, t.Pipe, t.MaxFirst, boolInt(t.Pack), t.HeadsTogether,
+		sh.kPitch, sh.vPitch, sh.kv, t.QReg, sh.qPitch, sh.q, sh.x, max(1, len(l.RowOfSlot)), laneNibbles(l.RowLane), laneNibbles(l.ColLane)}
+	for _, table := range [][]int{l.RowOfComp, l.ColOfComp, l.SlotOfComp, l.AOfComp, l.RowOfSlot} {
+		lo, hi := nibbles(table)
+		values = append(values, lo, hi)
+	}
+	values = append(values, sh.h)
+	return spec(values...), pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
+}
+
+// kernel gives the pipeline of a variant, built and checked at the first call.
+func (m *matrixProgram) kernel(v variant) (*pipeline.Kernel, error) {
+	if k := m.kernels[v.index()].Load(); k != nil {
+		return k, nil
+	}
+	var built atomic.Pointer[pipeline.Kernel]
+	k, err := m.dev.variant(&built, m.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) { return m.constants(v) })
+	if err != nil {
+		return nil, err
+	}
+	if err := m.verify(k, v); err != nil {
+		return nil, err
+	}
+	m.kernels[v.index()].Store(k)
+	return k, nil
+}
+
+func (m *matrixProgram) record(r *recorder, f *operands) error {
+	k, err := m.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
+	var no *declined
+	if errors.As(err, &no) { // a variant that the plan did not need; there is no other kernel to turn to any more
+		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", m.problem, TierMatrix), Reasons: []string{no.why}}
+	}
+	if err != nil {
+		return err
+	}
+	return m.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (m *matrixProgram) run(r *recorder, f *operands, k *pipeline.Kernel) error {
+	at := r.push.forward(&m.problem, f)
+	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
+	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
+	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
+	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
+	r.access[4] = f.lseAccess()
+	return r.dispatch(k, r.access[:5], at, m.grid, m.grid.total, "matrix_forward")
+}
+
+// verify lets a pipeline that was never run on this device and driver prove itself on a small problem, and refuses one that
+// failed. A pipeline is named by its module and specialization constants: what a driver compiles.
+func (m *matrixProgram) verify(k *pipeline.Kernel, v variant) error {
+	hash, err := shaders.Hash(m.module)
+	if err != nil {
+		return err
+	}
+	constants, _ := m.constants(v)
+	key := fmt.Sprintf("check %s %.16s", m.module, hash)
+	for _, c := range constants {
+		key += fmt.Sprintf(" %x", c.Value)
+	}
+	verdict := m.dev.recall(key)
+	if verdict == "" {
+		small := matrixProgram{dev: m.dev, problem: m.shape.trial(&m.problem), shape: m.shape}
+		if small.grid, err = newGrid(small.shape.groups(&small.problem), 0); err != nil {
+			return err
+		}
+		wrong, err := m.dev.selfCheck(&small.problem, v, nil, func(r *recorder, f *operands) error { return small.run(r, f, k) })
+		if err != nil {
+			return fmt.Errorf("self-check of %s: %w", m.module, err)
+		}
+		verdict = passed
+		if wrong != "" {
+			verdict = wrong
+		}
+		m.dev.remember(key, verdict)
+	}
+	if verdict != passed {
+		return &declined{fmt.Sprintf("%s %v is on this device's deny-list, as its self-check failed: %s", m.module, &m.shape, verdict)}
+	}
+	return nil
+}
+
+// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and a ragged one,
+// the diagonal across them when causal.
+func (t *matrixTile) trial(p *Problem) Problem {
+	small := *p
+	small.Scale = 1 / math.Sqrt(float64(p.HeadDim)) // like the kind of causal mask below, not a constant of the pipeline
+	if p.Causal != CausalNone {
+		small.Causal = CausalBottomRight
+	}
+	small.Batch, small.KeyHeads, small.Heads = 1, 2, 2
+	small.QueryLen = t.rows() + t.fragment.M/2 + 1
+	if t.Pack {
+		group := p.group()
+		small.KeyHeads, small.Heads = 1, group
+		small.QueryLen = ceilDiv(small.QueryLen, group)
+	}
+	small.KeyLen = t.rows()/2 + 2*t.BC + 3
+	return small
+}
+
+// candidates are tiles that were fastest somewhere, and their neighbours.
+func (matrixForward) candidates(c *capabilities, p *Problem) []map[string]int {
+	var out []map[string]int
+	for _, s := range [][6]int{ // w, rm, bc, ck, prefetch, pipe
+		{4, 2, 64, 32, 1, 1}, {4, 2, 64, 32, 1, 0}, {4, 2, 64, 16, 1, 1}, {8, 2, 64, 32, 1, 0}, {8, 2, 64, 16, 0, 0}, {4, 2, 32, 16, 1, 1},
+		{4, 1, 64, 32, 1, 1}, {8, 1, 64, 32, 1, 1}, {8, 1, 32, 16, 1, 1}, {8, 1, 64, 16, 2, 1}, {12, 1, 48, 16, 1, 1}, {12, 1, 64, 16, 2, 1},
+		{8, 1, 16, 16, 3, 0}, {8, 1, 32, 32, 3, 0}, {4, 1, 32, 32, 3, 1}, {8, 1, 16, 16, 1, 0}, {4, 1, 16, 16, 1, 0}, {4, 1, 32, 16, 0, 0},
+	} {
+		if c.facts.Type == vk.DeviceCPU && s[0]*s[1] > 4 { // takes a CPU minutes to compile
+			continue
+		}
+		out = append(out, map[string]int{"w": s[0], "rm": s[1], "bc": s[2], "ck": s[3], "prefetch": s[4], "pipe": s[5]})
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package flash
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// A cooperative matrix is spread over the invocations ("lanes") of a subgroup; each holds some of its elements as numbered
+// components. Where an element lies is the driver's affair. This file reads what matrix_probe.comp found and asks whether the
+// places follow a rule that shaders/matrix_forward.comp can be specialized with:
+//
+//	row(lane, e)    = Σ over set bits b of lane: rowLane[b]  +  rowOfComp[e]
+//	column(lane, e) = Σ over set bits b of lane: colLane[b]  +  colOfComp[e]
+//
+// where a lane bit moves the row or the column and never both. Then a row's statistics are combined across the lanes that
+// share it by xor shuffles over the bits with a colLane.
+
+// element is a place in a matrix.
+type element struct{ row, col int }
+
+// matrixShape is the shape of the fragments that one multiplication takes, and the subgroup that holds them.
+type matrixShape struct{ M, N, K, Lanes int }
+
+func (s matrixShape) String() string { return fmt.Sprintf("%dx%dx%d", s.M, s.N, s.K) }
+
+// heldElements lists, for each lane, which element each component is.
+type heldElements [][]element
+
+// The forms of matrix_forward.
+const (
+	formRegisters = 1 // P goes from accumulator to operand within each lane
+	formRows      = 2 // row statistics in registers, P through shared memory
+	formShared    = 3 // everything through shared memory: right for any layout
+)
+
+// matrixLayout is what matrix_forward is told of a layout. In form 3 all tables are zero.
+type matrixLayout struct {
+	Form int    // the best form that the layout allows
+	Why  string // why not a better one
+
+	RowLane, ColLane []int // weight of each lane bit, 0 or a power of two
+	RowOfComp        []int // of the accumulator
+	ColOfComp        []int
+	SlotOfComp       []int // a lane's rows, numbered
+	RowOfSlot        []int // their first row
+	// AOfComp says which component of the operand takes an accumulator's: entry f·components + e is for component e of the
+	// f-th of the K/N accumulators that make one operand.
+	AOfComp []int
+}
+
+// The tables are nibbles in two words: at most 16 entries of at most 15. A lane bit's nibble n stands for the weight 2^(n−1),
+// and the shader looks at seven of them.
+const (
+	maxComponents = 16
+	maxNibble     = 15
+	maxLaneBits   = 7
+)
+
+// decodeLayout finds the rule behind a layout and the best form that it allows.
+func decodeLayout(s matrixShape, acc, a heldElements) matrixLayout {
+	l, why := decodeAccumulator(s, acc)
+	if why != "" {
+		return matrixLayout{Form: formShared, Why: "the accumulator's " + why}
+	}
+	l.Form = formRows
+	if l.AOfComp, l.Why = matchOperand(s, acc, a); l.Why == "" {
+		l.Form = formRegisters
+	}
+	return l
+}
+
+// covers says how often each element of a rows × cols matrix is held: "" when every one is, exactly once.
+func covers(held heldElements, rows, cols int) string {
+	count := make([]int, rows*cols)
+	for lane, comps := range held {
+		if len(comps) != len(held[0]) {
+			return fmt.Sprintf("lane %d has %d components and lane 0 has %d", lane, len(comps), len(held[0]))
+		}
+		for e, x := range comps {
+			if x.row < 0 || x.row >= rows || x.col < 0 || x.col >= cols {
+				return fmt.Sprintf("component %d of lane %d is element (%d, %d) of a %d×%d matrix", e, lane, x.row, x.col, rows, cols)
+			}
+			count[x.row*cols+x.col]++
+		}
+	}
+	for i, n := range count {
+		switch {
+		case n == 0:
+			return fmt.Sprintf("element (%d, %d) is held by no lane", i/cols, i%cols)
+		case n > 1:
+			return fmt.Sprintf("element (%d, %d) is held %d times", i/cols, i%cols, n)
+		}
+	}
+	return ""
+}
+
+func decodeAccumulator(s matrixShape, acc heldElements) (l matrixLayout, why string) {
+	if len(acc) != s.Lanes || bits.OnesCount(uint(s.Lanes)) != 1 || s.Lanes > 1<<maxLaneBits {
+		return l, fmt.Sprintf("subgroup has %d lanes, and %d were probed", s.Lanes, len(acc))
+	}
+	if why := covers(acc, s.M, s.N); why != "" {
+		return l, why
+	}
+	if n := len(acc[0]); n > maxComponents {
+		return l, fmt.Sprintf("lanes hold %d components, and the tables take %d", n, maxComponents)
+	}
+	for b := 1; b < s.Lanes; b *= 2 {
+		row, col := acc[b][0].row-acc[0][0].row, acc[b][0].col-acc[0][0].col
+		switch {
+		case row != 0 && col != 0:
+			return l, fmt.Sprintf("lane bit %d moves both row and column", b)
+		case row < 0 || col < 0 || bits.OnesCount(uint(row)) > 1 || bits.OnesCount(uint(col)) > 1:
+			return l, fmt.Sprintf("lane bit %d moves by (%d, %d), no power of two", b, row, col)
+		}
+		l.RowLane, l.ColLane = append(l.RowLane, row), append(l.ColLane, col)
+	}
+	for _, x := range acc[0] {
+		if x.row > maxNibble || x.col > maxNibble {
+			return l, fmt.Sprintf("component (%d, %d) passes the tables' %d", x.row, x.col, maxNibble)
+		}
+		l.RowOfComp, l.ColOfComp = append(l.RowOfComp, x.row), append(l.ColOfComp, x.col)
+	}
+	for lane, comps := range acc {
+		row, col := 0, 0
+		for b := range l.RowLane {
+			if lane>>b&1 != 0 {
+				row, col = row+l.RowLane[b], col+l.ColLane[b]
+			}
+		}
+		for e, x := range comps {
+			if x.row != row+l.RowOfComp[e] || x.col != col+l.ColOfComp[e] {
+				return l, fmt.Sprintf("component %d of lane %d is element (%d, %d), off the rule", e, lane, x.row, x.col)
+			}
+		}
+	}
+	l.RowOfSlot = slices.Clone(l.RowOfComp)
+	slices.Sort(l.RowOfSlot)
+	l.RowOfSlot = slices.Compact(l.RowOfSlot)
+	for _, row := range l.RowOfComp {
+		l.SlotOfComp = append(l.SlotOfComp, slices.Index(l.RowOfSlot, row))
+	}
+	return l, ""
+}
+
+// matchOperand looks, in every lane, for the component of the operand that is the accumulator's element: K/N accumulators
+// side by side make one operand, and each lane must hold of it what it holds of them, at the same places in every lane.
+func matchOperand(s matrixShape, acc, a heldElements) (table []int, why string) {
+	if s.K%s.N != 0 {
+		return nil, fmt.Sprintf("K = %d is no multiple of N = %d", s.K, s.N)
+	}
+	if len(a) != len(acc) {
+		return nil, "the operand was not probed in every lane"
+	}
+	if why := covers(a, s.M, s.K); why != "" {
+		return nil, "the operand's " + why
+	}
+	n := len(a[0])
+	if len(acc[0])%2 != 0 {
+		return nil, "the accumulator has one component a lane, and they are converted in pairs"
+	}
+	if n > maxComponents {
+		return nil, fmt.Sprintf("the operand has %d components a lane, and the table takes %d", n, maxComponents)
+	}
+	for f := range s.K / s.N {
+		for e, x := range acc[0] {
+			at := slices.Index(a[0], element{x.row, x.col + f*s.N})
+			if at < 0 {
+				return nil, fmt.Sprintf("lane 0 holds element (%d, %d) of the accumulator and not of the operand", x.row, x.col+f*s.N)
+			}
+			for lane := range acc {
+				y := acc[lane][e]
+				if a[lane][at] != (element{y.row, y.col + f*s.N}) {
+					return nil, fmt.Sprintf("lane %d holds the operand in another order than lane 0", lane)
+				}
+			}
+			table = append(table, at)
+		}
+	}
+	if len(table) != n {
+		return nil, fmt.Sprintf("the operand has %d components a lane, and %d accumulators have %d", n, s.K/s.N, len(table))
+	}
+	return table, ""
+}
+
+// nibbles packs a table into two words, the first eight entries in the first.
+func nibbles(table []int) (lo, hi int) {
+	var w [2]uint32
+	for i, v := range table {
+		w[i/8] |= uint32(v) << (4 * (i % 8))
+	}
+	return int(w[0]), int(w[1])
+}
+
+// laneNibbles packs the weights of lane bits: 0 for none, n for 2^(n−1).
+func laneNibbles(weights []int) int {
+	var w uint32
+	for b, v := range weights {
+		w |= uint32(bits.Len(uint(v))) << (4 * b)
+	}
+	return int(w)
+}

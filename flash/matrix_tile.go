@@ -1,0 +1,236 @@
+package flash
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// matrixTile is the shape of matrix_forward's work; shaders/matrix_forward.comp says what each number means. A workgroup of W
+// subgroups takes BR = W·RM·M queries; the head dimensions are rounded up to whole fragments in the tile only.
+type matrixTile struct {
+	fragment      matrixShape
+	Form          int
+	W             int  // subgroups of a workgroup
+	RM            int  // row fragments of a subgroup
+	BC, CK        int  // keys of a tile, and of a chunk of it
+	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory
+	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
+	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
+	QReg          int  // slices of Q in registers, the rest in shared memory
+	HeadsTogether int  // heads whose blocks of one place follow one another
+	Pack          bool // the query heads of a key head share a tile
+}
+
+func (t *matrixTile) rows() int    { return t.W * t.RM * t.fragment.M }
+func (t *matrixTile) threads() int { return t.W * t.fragment.Lanes }
+
+func (t *matrixTile) String() string {
+	s := fmt.Sprintf("%dx%d %v form %d", t.rows(), t.BC, t.fragment, t.Form)
+	if t.Pack {
+		s += " packed"
+	}
+	return s
+}
+
+// matrixShared is the lengths of the shader's shared arrays and the pitches of their rows, in units of 16 bytes except for x,
+// which counts floats. The shader sizes its arrays with these numbers.
+type matrixShared struct {
+	kPitch, vPitch, kv int // K and V tiles, and patches for rows of Q and O
+	qPitch, q          int // slices of Q that are not in registers
+	x, h               int // exchange of forms 2 and 3
+}
+
+func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h) + 4*s.x }
+
+// shared lays shared memory out for head dimensions d and dv. Rows have an odd pitch, which spreads them over the banks.
+func (t *matrixTile) shared(d, dv int) matrixShared {
+	f := &t.fragment
+	s := matrixShared{kPitch: ceilDiv(d, f.K)*f.K/8 | 1, vPitch: ceilDiv(dv, f.N)*f.N/8 | 1, qPitch: 1, q: 1, x: 1, h: 1}
+	tiles := 1
+	if t.Prefetch == 3 {
+		tiles = 2
+	}
+	s.kv = max(tiles*t.BC*(s.kPitch+s.vPitch), t.W*f.M*max(f.K/8, f.N/4))
+	if rest := ceilDiv(d, f.K) - t.QReg; rest > 0 {
+		s.qPitch = f.K/8*rest | 1
+		s.q = t.rows() * s.qPitch
+	}
+	switch t.Form {
+	case formRows:
+		s.x = t.W * f.M * t.CK
+		s.h = t.W * f.M * t.CK / 8
+	case formShared:
+		s.x = t.W * (f.M*t.CK + f.M*f.N + 3*t.RM*f.M)
+		s.h = t.W * f.M * t.CK / 8
+	}
+	return s
+}
+
+// check gives the rule that a tile breaks on a device, "" when it breaks none.
+func (t *matrixTile) check(d, dv int, c *capabilities) string {
+	l, s, f := &c.facts.Limits, &c.facts.Subgroup, &t.fragment
+	switch {
+	case t.W < 1 || t.RM < 1:
+		return fmt.Sprintf("w = %d and rm = %d must be at least 1", t.W, t.RM)
+	case t.CK < 1 || t.CK%f.N != 0 || t.CK%f.K != 0:
+		return fmt.Sprintf("ck = %d must be a multiple of the fragment's N = %d and K = %d", t.CK, f.N, f.K)
+	case t.BC < 1 || t.BC%t.CK != 0:
+		return fmt.Sprintf("bc = %d must be a multiple of ck = %d", t.BC, t.CK)
+	case t.Prefetch < 0 || t.Prefetch > 3:
+		return fmt.Sprintf("prefetch = %d must be from 0 to 3", t.Prefetch)
+	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
+		return fmt.Sprintf("pipe = %d and max_first = %d must be 0 or 1", t.Pipe, t.MaxFirst)
+	case t.QReg < 1:
+		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
+	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
+		return fmt.Sprintf("heads_together = %d must be from 1 to 65536", t.HeadsTogether)
+	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
+		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
+	case s.MaxWorkgroupSubgroups > 0 && t.W > int(s.MaxWorkgroupSubgroups):
+		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", t.W, s.MaxWorkgroupSubgroups)
+	}
+	if n := t.shared(d, dv).bytes(); n > int(l.MaxSharedMemory) {
+		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", n, l.MaxSharedMemory)
+	}
+	return ""
+}
+
+// matrixRow is a row of the table of tiles. Zeros say any.
+type matrixRow struct {
+	cpu    bool // for a CPU driver
+	lanes  int  // subgroup size
+	maxDim int  // the larger of D and Dv
+	shared int  // KiB of shared memory that the device has at least
+	tile   matrixTile
+}
+
+// matrixTiles are the tiles tried, best first; the first that the device's limits allow is taken. What is given for fragments
+// of 16×16×16 goes for others: chunks and tiles of keys are rounded up to whole fragments. A tile that few workgroups would use
+// is made smaller afterwards (see shrink). On a CPU the shader's unrolled code takes seconds to compile, so all is small.
+var matrixTiles = []matrixRow{
+	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 8}},
+
+	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB).
+	{lanes: 32, maxDim: 64, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}},
+	{lanes: 32, maxDim: 128, tile: matrixTile{W: 12, RM: 1, BC: 48, CK: 16, Prefetch: 1, Pipe: 1}},
+	{lanes: 32, maxDim: 256, shared: 48, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3}},
+	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1}},
+
+	// Starting points for other devices, not measured.
+	{maxDim: 64, tile: matrixTile{W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1}},
+	{maxDim: 128, tile: matrixTile{W: 4, RM: 1, BC: 32, CK: 16, Prefetch: 1}},
+	{maxDim: 256, tile: matrixTile{W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 2}},
+	{tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 16}},
+	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8}},
+	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8, QReg: 1}},
+}
+
+// Blocks of one place of this many heads follow one another when causal: long blocks of many heads would thrash the cache,
+// those of one head would leave a tail.
+const causalHeadsTogether = 8
+
+// fewGroups is the number of workgroups below which a large GPU is not full.
+const fewGroups = 128
+
+// chooseMatrixTile takes the first row of the table that fits; overrides from t replace single numbers.
+func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
+	why := "the table of tiles is empty"
+	for i := range matrixTiles {
+		row := &matrixTiles[i]
+		if row.cpu && c.facts.Type != vk.DeviceCPU || row.lanes != 0 && row.lanes != s.Lanes ||
+			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || row.shared<<10 > int(c.facts.Limits.MaxSharedMemory) {
+			continue
+		}
+		tile := row.tile.complete(c, p, s, form)
+		tile.override(t)
+		if why = tile.check(p.HeadDim, p.ValueDim, c); why == "" {
+			return tile, nil
+		}
+	}
+	if len(t.given) > 0 {
+		return matrixTile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
+	}
+	return matrixTile{}, &declined{why}
+}
+
+// complete fills in what a row of the table leaves open.
+func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form int) matrixTile {
+	t.fragment, t.Form = s, form
+	whole := max(s.N, s.K) // one divides the other
+	t.CK = ceilDiv(t.CK, whole) * whole
+	t.BC = ceilDiv(t.BC, t.CK) * t.CK
+	if t.QReg == 0 {
+		t.QReg = ceilDiv(p.HeadDim, s.K)
+	}
+	// A packed tile reads keys and values once for all query heads of a key head.
+	t.Pack = p.group() > 1 && p.QueryLen < t.rows()
+	if c.facts.Type != vk.DeviceCPU {
+		t.shrink(p)
+	}
+	t.HeadsTogether = 1
+	if p.Causal != CausalNone {
+		t.HeadsTogether = causalHeadsTogether
+	}
+	return t
+}
+
+// queries is the number of rows that blocks are cut from, and of which heads.
+func (t *matrixTile) queries(p *Problem) (rows, heads int) {
+	if t.Pack {
+		return p.QueryLen * p.group(), p.Batch * p.KeyHeads
+	}
+	return p.QueryLen, p.Batch * p.Heads
+}
+
+func (t *matrixTile) groups(p *Problem) uint64 {
+	rows, heads := t.queries(p)
+	return uint64(ceilDiv(rows, t.rows())) * uint64(heads)
+}
+
+// shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
+// The tile of keys shrinks along, for fewer invocations share the loading of it.
+func (t *matrixTile) shrink(p *Problem) {
+	const leastSubgroups = 4 // fewer hide no latency
+	rows, _ := t.queries(p)
+	for t.groups(p) < fewGroups || rows <= t.rows()/2 {
+		switch {
+		case t.RM > 1:
+			t.RM = ceilDiv(t.RM, 2)
+		case t.W > leastSubgroups:
+			t.W = max(leastSubgroups, ceilDiv(t.W, 2))
+		default:
+			return
+		}
+		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile
+		for t.Prefetch > 0 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.threads()) > mostPieces {
+			t.BC -= t.CK
+		}
+	}
+}
+
+// override replaces single numbers by the caller's. br is another way to say w.
+func (t *matrixTile) override(o *tuning) {
+	t.RM = o.get("rm", t.RM)
+	t.W = o.get("w", t.W)
+	if per := t.RM * t.fragment.M; per > 0 {
+		if br := o.get("br", t.W*per); br != t.W*per {
+			t.W = 0 // not a whole number of subgroups: check says so
+			if br%per == 0 {
+				t.W = br / per
+			}
+			o.effect["w"] = t.W
+		}
+	}
+	t.CK = o.get("ck", t.CK)
+	if _, given := o.given["bc"]; !given && t.CK > 0 && t.BC%t.CK != 0 {
+		t.BC = ceilDiv(t.BC, t.CK) * t.CK
+	}
+	t.BC = o.get("bc", t.BC)
+	t.Prefetch = o.get("prefetch", t.Prefetch)
+	t.Pipe = o.get("pipe", t.Pipe)
+	t.MaxFirst = o.get("max_first", t.MaxFirst)
+	t.QReg = o.get("q_reg", t.QReg)
+	t.HeadsTogether = o.get("heads_together", t.HeadsTogether)
+	t.Pack = o.get("pack", boolInt(t.Pack)) != 0
+}
