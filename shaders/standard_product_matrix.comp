@@ -9,22 +9,17 @@
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
 // Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first. BR = WR FR M, and WC FC N is at least DV.
 //
-// Specialization constants 0 to 7: include/standard_matrix.glsl. Then (odd(x): x | 1):
+// Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
 //   8 DV  1..256     9 BK  keys staged at a time, a multiple of K
-//   10 CAUSAL       11 ALIGNED  every row of v and o begins 16-byte aligned and DV is a multiple of 8
-//   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
-//   13 SHARED  length of shared memory in 16 bytes: the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC M STRIP_PITCH, BC = WC FC N
+//   11 ALIGNED  every row of v and o begins 16-byte aligned and DV is a multiple of 8
+//   13 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
 
 layout(constant_id = 8) const uint DV = 64;
 layout(constant_id = 9) const uint BK = 64;
-layout(constant_id = 10) const bool CAUSAL = false;
-layout(constant_id = 11) const bool ALIGNED = false;
-layout(constant_id = 12) const bool DIRECT = false;
-layout(constant_id = 13) const uint SHARED = 1024;
 
 layout(push_constant) uniform Args {
   uint nq, nk, heads, group;
@@ -41,15 +36,6 @@ layout(set = 0, binding = 2, std430) writeonly buffer OUnits { uvec4 o8[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer OElements { uint16_t o1[]; };
 #ifndef WIDE
 layout(set = 0, binding = 2, std430) writeonly buffer OHalves { float16_t oh[]; };
-#endif
-
-shared uvec4 tile[SHARED];
-
-#ifdef WIDE
-uvec4 from_strip(uint at) {
-  const vec4 x = uintBitsToFloat(tile[at]), y = uintBitsToFloat(tile[at + 1]);
-  return uvec4(pack2(x.xy), pack2(x.zw), pack2(y.xy), pack2(y.zw));
-}
 #endif
 
 const uint PU = BK / UNIT, VU = BC / UNIT;  // units in a row

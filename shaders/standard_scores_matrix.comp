@@ -10,22 +10,17 @@
 // Bindings: 0 Q, 1 K, 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
 // Workgroups: ceil(nk/BC) ceil(rows/BR) matrices, columns fastest; BR = WR FR M, BC = WC FC N.
 //
-// Specialization constants 0 to 7: include/standard_matrix.glsl. Then (odd(x): x | 1):
+// Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
 //   8 D  1..256     9 DK  columns of Q and K staged at a time, a multiple of K
-//   10 CAUSAL      11 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 8
-//   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
-//   13 SHARED  length of shared memory in 16 bytes: the larger of (BR + BC) odd(DK/8) and WR WC M STRIP_PITCH
+//   11 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 8
+//   13 SHARED  the larger of (BR + BC) odd(DK/8) and WR WC M STRIP_PITCH
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
 
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint DK = 64;
-layout(constant_id = 10) const bool CAUSAL = false;
-layout(constant_id = 11) const bool ALIGNED = false;
-layout(constant_id = 12) const bool DIRECT = false;
-layout(constant_id = 13) const uint SHARED = 1024;
 
 layout(push_constant) uniform Args {
   uint nq, nk, heads, group;
@@ -43,15 +38,6 @@ layout(set = 0, binding = 1, std430) readonly buffer KElements { uint16_t k1[]; 
 layout(set = 0, binding = 2, std430) writeonly buffer SUnits { uvec4 s8[]; };
 #ifndef WIDE
 layout(set = 0, binding = 2, std430) writeonly buffer SElements { float16_t s1[]; };
-#endif
-
-shared uvec4 tile[SHARED];
-
-#ifdef WIDE
-uvec4 from_strip(uint at) {
-  const vec4 x = uintBitsToFloat(tile[at]), y = uintBitsToFloat(tile[at + 1]);
-  return uvec4(pack2(x.xy), pack2(x.zw), pack2(y.xy), pack2(y.zw));
-}
 #endif
 
 const uint DU = DK / UNIT;

@@ -4,7 +4,7 @@
 //   m = max_j S_j over the keys j that the row may see,   l = sum_j exp(S_j - m),   P_j = exp(S_j - m) / l,   lse = m + log l
 //
 // TPR neighbouring invocations share a row and read it four elements at a time, neighbours side by side, so every access is
-// coalesced; maximum and sum meet in shared memory. A row of at most 4 TPR KEEP elements stays in registers between the passes:
+// coalesced; maximum and sum meet in shared memory, with -DSUBGROUP by shuffles first, which needs full subgroups of size SG. A row of at most 4 TPR KEEP elements stays in registers between the passes:
 // one read and one write of the matrix. A longer one (KEEP = 0) is read twice, maximum and sum in one pass (online softmax).
 // The mask is applied here: what lies beyond the row's last key is not looked at. Arithmetic is fp32 whatever S is stored as.
 // A row that may see nothing becomes zeros, lse = -inf (m starts from the lowest finite number, as in scalar_forward.comp).
@@ -19,9 +19,14 @@
 //   3 CAUSAL     4 WRITE_LSE
 //   5 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
 //           its BR + BC
+//   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "dtype.glsl"
 #include "common.glsl"
 
@@ -32,6 +37,9 @@ layout(constant_id = 2) const uint KEEP = 0;
 layout(constant_id = 3) const bool CAUSAL = false;
 layout(constant_id = 4) const bool WRITE_LSE = true;
 layout(constant_id = 5) const uint ZERO = 256;
+#ifdef SUBGROUP
+layout(constant_id = 6) const uint SG = 32;
+#endif
 
 layout(push_constant) uniform Args {
   uint nq, nk, rows, pitch;
@@ -54,6 +62,31 @@ vec4 decode4(uvec2 u) { return uintBitsToFloat(uvec4(u.x << 16, u.x & 0xffff0000
 
 uint lane, first;  // place among the invocations of the row; the first of them
 
+#ifdef SUBGROUP
+const uint SIDE = TPR < SG ? TPR : SG;  // invocations of a row that meet by shuffles
+
+float max_over_row(float x) {
+  [[unroll]] for (uint step = 1; step < SIDE; step <<= 1) x = max(x, subgroupShuffleXor(x, step));
+  if (TPR > SIDE) {
+    barrier();
+    if (lane % SIDE == 0) meet[(first + lane) / SIDE] = x;
+    barrier();
+    [[unroll]] for (uint i = 0; i < TPR / SIDE; ++i) x = max(x, meet[first / SIDE + i]);
+  }
+  return x;
+}
+float sum_over_row(float x) {
+  [[unroll]] for (uint step = 1; step < SIDE; step <<= 1) x += subgroupShuffleXor(x, step);
+  if (TPR > SIDE) {
+    barrier();
+    if (lane % SIDE == 0) meet[(first + lane) / SIDE] = x;
+    barrier();
+    x = 0;
+    [[unroll]] for (uint i = 0; i < TPR / SIDE; ++i) x += meet[first / SIDE + i];
+  }
+  return x;
+}
+#else
 float max_over_row(float x) {
   barrier();
   meet[first + lane] = x;
@@ -74,6 +107,7 @@ float sum_over_row(float x) {
   barrier();
   return meet[first];
 }
+#endif
 
 // Four scores in units of log 2; -inf where the row may not look.
 vec4 scores(uint at, uint piece, uint keys) {
@@ -86,8 +120,13 @@ float sum(vec4 s) { return (s.x + s.y) + (s.z + s.w); }
 void main() {
   const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (id * (WG / TPR) >= total) return;
-  lane = gl_LocalInvocationIndex % TPR;
-  first = gl_LocalInvocationIndex - lane;
+#ifdef SUBGROUP
+  const uint lid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
+#else
+  const uint lid = gl_LocalInvocationIndex;
+#endif
+  lane = lid % TPR;
+  first = lid - lane;
   const bool real = id * (WG / TPR) + first / TPR < total;  // the last workgroup may have rows to spare
   const uint r = min(id * (WG / TPR) + first / TPR, total - 1);
   const uint row = row0 + r % rows;

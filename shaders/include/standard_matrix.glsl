@@ -12,6 +12,9 @@
 //
 //   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; N and K multiples of 8
 //   4 WR, 5 WC  subgroups down and across          6 FR, 7 FC  fragments of a subgroup down and across
+//   10 CAUSAL     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
+//   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
+//   13 SHARED  length of shared memory in units
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -42,6 +45,12 @@ layout(constant_id = 4) const uint WR = 1;
 layout(constant_id = 5) const uint WC = 1;
 layout(constant_id = 6) const uint FR = 1;
 layout(constant_id = 7) const uint FC = 1;
+layout(constant_id = 10) const bool CAUSAL = false;
+layout(constant_id = 11) const bool ALIGNED = false;
+layout(constant_id = 12) const bool DIRECT = false;
+layout(constant_id = 13) const uint SHARED = 1024;
+
+shared uvec4 tile[SHARED];
 
 const uint SG = WG / (WR * WC);  // invocations of a subgroup
 const uint BR = WR * FR * M;     // rows of the workgroup's tile of C
@@ -75,6 +84,10 @@ uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
 
 // The unit x of the strip at s of tile[], counted along rows, as eight elements of the result.
 #ifdef WIDE
+uvec4 from_strip(uint at) {
+  const vec4 x = uintBitsToFloat(tile[at]), y = uintBitsToFloat(tile[at + 1]);
+  return uvec4(pack2(x.xy), pack2(x.zw), pack2(y.xy), pack2(y.zw));
+}
 #define FROM_STRIP(s, x) from_strip((s) + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH * 2)
 #else
 #define FROM_STRIP(s, x) tile[(s) + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH]
