@@ -24,8 +24,9 @@
 // the diagonal run in a loop without mask code. With CAUSAL the longest query blocks go first, HEADS_TOGETHER heads at a time (long
 // blocks of many heads would thrash the cache, those of one head would leave a tail). PACK puts the query heads of one key head into one
 // tile, row r = query r / group of head r % group, so that few queries fill a fragment and K and V are read once for all of them.
-// Rows of Q that are ragged or unaligned enter, and rows of O leave, through a patch of shared memory per subgroup; control flow around
-// those barriers is the same for the whole workgroup. A masked score is -inf while m starts at a finite NONE, so (-inf) - (-inf) never
+// Q enters and O leaves through a patch of shared memory per subgroup, 16 bytes a lane: a fragment loaded from or stored to device memory
+// directly takes 2 bytes a lane (NVIDIA), and short sequences then spend a third of their time there. Ragged and unaligned rows take the
+// same way. A masked score is -inf while m starts at a finite NONE, so (-inf) - (-inf) never
 // occurs; a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf. A negative scale negates Q instead.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
@@ -41,11 +42,12 @@
 //  16 PIPE        1: the next chunk's scores are asked for before this chunk's weighted sum
 //  17 MAX_FIRST   18 PACK   19 HEADS_TOGETHER
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8), 21 V_PITCH >= odd(ceil(DV/FN) FN/8)      (FK and FN are multiples of 8)
-//  22 KV_LEN      >= (PREFETCH = 3 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM max(FK/8, FN/4), in 16 bytes
+//  22 KV_LEN      >= (PREFETCH = 3 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 Q_REG       slices of Q, FK wide, that stay in registers (>= 1); the rest in shared memory
 //  24 Q_PITCH     odd(FK/8 (ceil(D/FK) - Q_REG)), 25 Q_LEN = W RM FM Q_PITCH; 1 and 1 if all of Q is in registers
 //  26 X_LEN       floats of exchange: form 1: 1; 2: W FM CK; 3: W (FM CK + FM FN + 3 RM FM)
 //  40 H_LEN       16 bytes of exchange: form 1: 1; 2 and 3: W FM CK/8
+//  41 PATCH       16-byte units a row of the patch through which Q enters and O leaves: a multiple of FK/8 and FN/4
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -87,12 +89,16 @@ layout(constant_id = 24) const uint Q_PITCH = 1;
 layout(constant_id = 25) const uint Q_LEN = 1;
 layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
+layout(constant_id = 41) const uint PATCH = 2;
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row
 const uint NS = CK / FN, NP = CK / FK, CHUNKS = BC / CK;      // accumulators of S and operands P across a chunk; chunks of a tile
 const uint V_AT = BC * K_PITCH, TILE = BC * (K_PITCH + V_PITCH);
 const uint QR = Q_REG < DF ? Q_REG : DF;
+const uint PATCH_PITCH = PATCH | 1u;
+const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH, Q_EACH = (FM * PATCH + SG - 1) / SG;   // passes of Q through the patch; pieces a lane
+const uint O_PASSES = (VF * FN / 4 + PATCH - 1) / PATCH;
 const float NONE = -1.0e30;         // reference of a row that has seen nothing
 const float BIAS = 4.0;             // reference = maximum - BIAS, in log 2: 4 more bits for small weights, P = 16 at the maximum
 const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes reference + GROWTH, P <= 2^15
@@ -113,14 +119,13 @@ const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk pass
 #define ELEMENT_BITS(x) float16BitsToUint16(float16_t(x))
 #endif
 
-layout(binding = 0) readonly buffer Q_ { T16 q[]; };
+layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
 layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
 layout(binding = 1) readonly buffer K4_ { uvec4 k4[]; };
 layout(binding = 1) readonly buffer K16_ { uint16_t k16[]; };
 layout(binding = 2) readonly buffer V4_ { uvec4 v4[]; };
 layout(binding = 2) readonly buffer V16_ { uint16_t v16[]; };
-layout(binding = 3) writeonly buffer O_ { T16 o[]; };
-layout(binding = 3) writeonly buffer O2_ { uvec2 o2[]; };
+layout(binding = 3) writeonly buffer O4_ { uvec4 o4[]; };
 layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
 #include "args.glsl"
@@ -131,7 +136,6 @@ shared float X[X_LEN];     // exchange of forms 2 and 3
 shared uvec4 H[H_LEN];
 
 #define ACC coopmat<float, gl_ScopeSubgroup, FM, FN, gl_MatrixUseAccumulator>
-#define ACC16 coopmat<T16, gl_ScopeSubgroup, FM, FN, gl_MatrixUseAccumulator>
 #define FRAG_A coopmat<T16, gl_ScopeSubgroup, FM, FK, gl_MatrixUseA>
 #define FRAG_B coopmat<T16, gl_ScopeSubgroup, FK, FN, gl_MatrixUseB>
 #define BY_ROW gl_CooperativeMatrixLayoutRowMajor
@@ -264,31 +268,48 @@ void main() {
   const uint q_base = q_off + b * q_sb + q_head * q_sh, o_base = o_off + b * o_sb + q_head * o_sh;
   const uint row0 = i * BR + gl_SubgroupID * RM * FM;
   const uint row_lane = lane_part(ROW_LANE, lane), col_lane = lane_part(COL_LANE, lane);
-  const uint patch_at = gl_SubgroupID * (FM * (FK / 8 > FN / 4 ? FK / 8 : FN / 4)), q_at = gl_SubgroupID * RM * FM * Q_PITCH;
+  const uint patch_at = gl_SubgroupID * FM * PATCH_PITCH, q_at = gl_SubgroupID * RM * FM * Q_PITCH;
   const uint x_at = gl_SubgroupID * (FORM == 3 ? FM * CK + FM * FN + 3 * RM * FM : FM * CK), h_at = gl_SubgroupID * FM * CK / 8;
   const uint spread_at = x_at + FM * CK, stats_at = spread_at + FM * FN;
 
-  // Q
+  // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
+  int allowed = int(nk), shared_by_all = int(nk);
+  if (CAUSAL) {
+    allowed = clamp(int(query_of(min((i + 1) * BR, rows) - 1)) + causal_shift + 1, 0, int(nk));
+    shared_by_all = clamp(int(query_of(i * BR)) + causal_shift + 1, 0, int(nk));
+  }
+  const uint end = (uint(allowed) + BC - 1) / BC, full = uint(shared_by_all) / BC;
+  uvec4 kr[K_EACH], vr[V_EACH];
+  uint at = 0, j = 0;
+  if (end > 0) {
+    if (PREFETCH != 0) { FETCH_K(0) }
+    if (PREFETCH == 1 || PREFETCH == 3) { FETCH_V(0) }
+  }
+
+  // Q: all of it is on its way before the first piece is waited for
   FRAG_A Qm[RM * QR];
   const float scale = abs(scale_log2);
   const uint flip = scale_log2 < 0.0 ? 0x80008000u : 0u;
-  if (!PACK && ALIGNED && D % FK == 0 && (i + 1) * BR <= rows && flip == 0u) {
-    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DF; ++d) {
-      FRAG_A t; coopMatLoad(t, q, q_base + (row0 + r * FM) * q_sn + d * FK, q_sn, BY_ROW); KEEP_Q(t, r, d)
-    }
-  } else {
-    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DF; ++d) {
-      [[unroll]] for (uint u = 0; u < (FM * FK / 8 + SG - 1) / SG; ++u) {
-        const uint x = min(u * SG + lane, FM * FK / 8 - 1), row = row0 + r * FM + x / (FK / 8), c = d * (FK / 8) + x % (FK / 8);
-        const uint at_ = q_base + member_of(row) * q_sh + query_of(row) * q_sn;
-        KV[patch_at + x] = row < rows ? GATHER(q, at_, c, D) ^ flip : uvec4(0);
-      }
-      MEET
-      FRAG_A t; coopMatLoad(t, KV, patch_at, FK / 8, BY_ROW); KEEP_Q(t, r, d)
-      MEET
-    }
+  uvec4 qr[RM * Q_PASSES * Q_EACH];
+  [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {
+    const uint x = min(u * SG + lane, FM * PATCH - 1), row = row0 + p / Q_PASSES * FM + x / PATCH, c = p % Q_PASSES * PATCH + x % PATCH;
+    const uint from = q_base + member_of(min(row, rows - 1)) * q_sh + query_of(min(row, rows - 1)) * q_sn;
+    uvec4 y;
+    if (ALIGNED) y = q4[from / 8 + min(c, KU - 1)]; else y = GATHER(q, from, c, D);
+    qr[p * Q_EACH + u] = row < rows && c < KU ? y ^ flip : uvec4(0);
   }
-  if (Q_REG < DF) MEET
+  [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) {
+    [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {
+      const uint x = min(u * SG + lane, FM * PATCH - 1);
+      KV[patch_at + x / PATCH * PATCH_PITCH + x % PATCH] = qr[p * Q_EACH + u];
+    }
+    MEET
+    [[unroll]] for (uint f = 0; f < PATCH / (FK / 8); ++f) {
+      const uint r = p / Q_PASSES, d = p % Q_PASSES * (PATCH / (FK / 8)) + f;
+      if (d < DF) { FRAG_A t; coopMatLoad(t, KV, patch_at + f * (FK / 8), PATCH_PITCH, BY_ROW); KEEP_Q(t, r, d) }
+    }
+    MEET
+  }
 
   // O, m, l; the columns of a tile between D and the next fragment are zero once and for all
   ACC O[RM * VF]; float m[RM * SLOTS], l[RM * SLOTS];
@@ -306,19 +327,6 @@ void main() {
     }
   }
 
-  // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
-  int allowed = int(nk), shared_by_all = int(nk);
-  if (CAUSAL) {
-    allowed = clamp(int(query_of(min((i + 1) * BR, rows) - 1)) + causal_shift + 1, 0, int(nk));
-    shared_by_all = clamp(int(query_of(i * BR)) + causal_shift + 1, 0, int(nk));
-  }
-  const uint end = (uint(allowed) + BC - 1) / BC, full = uint(shared_by_all) / BC;
-  uvec4 kr[K_EACH], vr[V_EACH];
-  uint at = 0, j = 0;
-  if (end > 0) {
-    if (PREFETCH != 0) { FETCH_K(0) }
-    if (PREFETCH == 1 || PREFETCH == 3) { FETCH_V(0) }
-  }
   if (PREFETCH == 3) {
     barrier();
     STORE_K STORE_V
@@ -359,28 +367,24 @@ void main() {
       }
     }
   }
-#ifndef DTYPE_BF16
-  if (!PACK && ALIGNED && DV % FN == 0 && (i + 1) * BR <= rows) {
-    [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < VF; ++d)
-      coopMatStore(ACC16(O[r * VF + d]), o, o_base + (row0 + r * FM) * o_sn + d * FN, o_sn, BY_ROW);
-    return;
-  }
-#endif
+  // through the patch, FM rows of 4 PATCH floats at a time
   barrier();
-  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < VF; ++d) {
-    coopMatStore(O[r * VF + d], KV, patch_at, FN / 4, BY_ROW);
+  [[unroll]] for (uint p = 0; p < RM * O_PASSES; ++p) {
+    const uint r = p / O_PASSES, d0 = p % O_PASSES * (4 * PATCH / FN);
+    [[unroll]] for (uint f = 0; f < 4 * PATCH / FN; ++f)
+      if (d0 + f < VF) coopMatStore(O[r * VF + min(d0 + f, VF - 1)], KV, patch_at + f * (FN / 4), PATCH_PITCH, BY_ROW);
     MEET
-    [[unroll]] for (uint u = 0; u < (FM * FN / 4 + SG - 1) / SG; ++u) {
-      const uint x = u * SG + lane, row = row0 + r * FM + x / (FN / 4), c = d * FN + x % (FN / 4) * 4;
-      const uint at_ = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn;
-      const vec4 y = uintBitsToFloat(KV[patch_at + min(x, FM * FN / 4 - 1)]);
-      if (x < FM * FN / 4 && row < rows) {
-        if (ALIGNED) { if (c < DV) o2[at_ / 4] = uvec2(PAIR(y.x, y.y), PAIR(y.z, y.w)); }
+    [[unroll]] for (uint u = 0; u < (FM * PATCH / 2 + SG - 1) / SG; ++u) {
+      const uint x = u * SG + lane, y = min(x, FM * PATCH / 2 - 1), row = row0 + r * FM + y / (PATCH / 2), c = d0 * FN + y % (PATCH / 2) * 8;
+      const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn, from = patch_at + y / (PATCH / 2) * PATCH_PITCH + y % (PATCH / 2) * 2;
+      const vec4 lo = uintBitsToFloat(KV[from]), hi = uintBitsToFloat(KV[from + 1]);
+      if (x < FM * PATCH / 2 && row < rows && c < DV) {
+        if (ALIGNED) o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w));
         else {
-          if (c < DV) o16[at_] = ELEMENT_BITS(y.x);
-          if (c + 1 < DV) o16[at_ + 1] = ELEMENT_BITS(y.y);
-          if (c + 2 < DV) o16[at_ + 2] = ELEMENT_BITS(y.z);
-          if (c + 3 < DV) o16[at_ + 3] = ELEMENT_BITS(y.w);
+          [[unroll]] for (uint e = 0; e < 4; ++e) {
+            if (c + e < DV) o16[to + e] = ELEMENT_BITS(lo[e]);
+            if (c + e + 4 < DV) o16[to + e + 4] = ELEMENT_BITS(hi[e]);
+          }
         }
       }
     }
