@@ -31,8 +31,9 @@ func (matrixForward) reserved(c *capabilities) string {
 	return ""
 }
 
-// matrixPace is reckoned with head dimensions of 64 and more, see paddedFLOPs.
-var matrixPace = pace{discrete: 50e12, other: 1e12}
+// matrixPace is reckoned with head dimensions of 64 and more, see paddedFLOPs. A small discrete GPU with matrices reaches some
+// 10 TFLOP/s, an H200 more than 300: there a dispatch is 30 ms long, still long enough for its end not to matter.
+var matrixPace = pace{discrete: 20e12, other: 1e12}
 
 // paddedFLOPs is what a dispatch costs, in operations at the rate of head dimensions of 64: below, the softmax weighs as much
 // as the products.
@@ -130,7 +131,7 @@ func (m *matrixProgram) constants(v variant) ([]vk.SpecConstant, pipeline.Kernel
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	values = append(values, sh.h)
+	values = append(values, sh.h, sh.patch)
 	return spec(values...), pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
 }
 
@@ -153,14 +154,20 @@ func (m *matrixProgram) kernel(v variant) (*pipeline.Kernel, error) {
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {
 	k, err := m.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
-	var no *declined
-	if errors.As(err, &no) { // a variant that the plan did not need; there is no other kernel to turn to any more
-		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", m.problem, TierMatrix), Reasons: []string{no.why}}
-	}
 	if err != nil {
-		return err
+		return m.refused(err)
 	}
 	return m.run(r, f, k)
+}
+
+// refused makes the error of a variant that the plan did not need, and that failed its self-check: there is no other kernel
+// to turn to any more.
+func (m *matrixProgram) refused(err error) error {
+	var no *declined
+	if errors.As(err, &no) {
+		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", m.problem, TierMatrix), Reasons: []string{no.why}}
+	}
+	return err
 }
 
 // run records the dispatches with a given pipeline.
@@ -203,7 +210,11 @@ func (m *matrixProgram) verify(k *pipeline.Kernel, v variant) error {
 		m.dev.remember(key, verdict)
 	}
 	if verdict != passed {
-		return &declined{fmt.Sprintf("%s %v is on this device's deny-list, as its self-check failed: %s", m.module, &m.shape, verdict)}
+		where := "this process"
+		if path := m.dev.knownPath(); path != "" {
+			where = path
+		}
+		return &declined{fmt.Sprintf("%s %v is on the deny-list of this device and driver (%s), because its self-check failed: %s", m.module, &m.shape, where, verdict)}
 	}
 	return nil
 }

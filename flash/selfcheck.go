@@ -2,9 +2,11 @@ package flash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -12,6 +14,64 @@ import (
 
 // passed is the verdict on a kernel whose self-check went well; any other says what was wrong.
 const passed = "pass"
+
+// Verdict is what a kernel's self-check found on a device.
+type Verdict struct {
+	Implementation Implementation
+	Tier           Tier
+	Kernel         string // with its tile, where it got as far
+	DType          DType
+	Pass           bool
+	Why            string // of a failure
+}
+
+// SelfCheck runs each kernel of these implementations and tiers (none: all) that the device offers, in each storage type, on a
+// small problem, and compares with attention computed in float64 on the host. Kernels of tiers that depend on more than the
+// specification promises are checked by Plan too, before their first use on a device and driver; those verdicts are
+// remembered, and one that is on the deny-list fails here with what was wrong with it.
+func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []Tier) ([]Verdict, error) {
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	var out []Verdict
+	for _, k := range kernels {
+		if len(impls) > 0 && !slices.Contains(impls, k.implementation()) || len(tiers) > 0 && !slices.Contains(tiers, k.tier()) {
+			continue
+		}
+		for _, dtype := range []DType{F32, F16, BF16} {
+			if err := ctx.Err(); err != nil {
+				return out, context.Cause(ctx)
+			}
+			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
+			if err != nil {
+				return out, err
+			}
+			if k.unsupported(&d.caps, &p) != "" {
+				continue
+			}
+			v := Verdict{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name(), DType: dtype}
+			if v.Why, err = d.check(k, &p, &v); err != nil {
+				return out, d.fail(fmt.Errorf("self-check of %s: %w", k.name(), err))
+			}
+			v.Pass = v.Why == ""
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+func (d *Device) check(k kernel, p *Problem, v *Verdict) (wrong string, err error) {
+	prog, err := k.plan(d, p, newTuning(nil))
+	var no *declined
+	if errors.As(err, &no) {
+		return no.why, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	v.Kernel += " " + prog.tile()
+	return d.selfCheck(p, variant{aligned: true, lse: true}, prog.scratch(), prog.record)
+}
 
 // selfCheck runs a kernel on random inputs for a small problem and compares with attention in float64. wrong says what is
 // wrong with the output, "" for nothing; err is a device that cannot be used. scratch is the sizes of the kernel's workspace.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -29,6 +30,9 @@ func newVerify() *cobra.Command {
 		Long: `Run the conformance suite on this machine's device: golden vectors, ragged sizes, extreme values and random
 problems, for every implementation and kernel tier that the device offers. Each case runs three times into
 poisoned, guarded outputs and must give the same bits.
+
+Before that each kernel passes the self-check that decides, at its first use on a device and driver, whether it
+is used at all: a small problem against attention in float64.
 
 The error of each output stands beside the bound it must keep: twice the error of attention computed in the
 inputs' own type. The exit status is not zero when any case fails.`,
@@ -71,6 +75,11 @@ inputs' own type. The exit status is not zero when any case fails.`,
 				fmt.Fprintln(out, line)
 			}
 			fmt.Fprintln(out)
+			checks, err := dev.SelfCheck(cmd.Context(), o.Implementations, o.Tiers)
+			if err != nil {
+				return err
+			}
+			sound := printSelfChecks(out, checks, colored(out))
 			if onTerminal(stderr) {
 				o.Progress = verifyBar(stderr)
 			}
@@ -79,7 +88,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 			if len(results) > 0 && !bare {
 				printCases(out, results, failed, colored(out))
 			}
-			ok := printVerdicts(out, results, time.Since(began), colored(out))
+			ok := printVerdicts(out, results, time.Since(began), colored(out)) && sound
 			switch {
 			case err != nil:
 				return err
@@ -161,6 +170,22 @@ func paintWord(word string, color bool) string {
 		return text.FgGreen.Sprint(word)
 	}
 	return text.Faint.Sprint(word)
+}
+
+// printSelfChecks prints the verdict on each kernel and says whether all passed.
+func printSelfChecks(w io.Writer, verdicts []flash.Verdict, color bool) bool {
+	ok := true
+	for _, v := range verdicts {
+		word := "pass"
+		if !v.Pass {
+			word, ok = "FAIL", false
+		}
+		fmt.Fprintf(w, "%s  self-check  %-16s %-9s %s\n", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+	}
+	if len(verdicts) > 0 {
+		fmt.Fprintln(w)
+	}
+	return ok
 }
 
 // printVerdicts prints one line a target and says whether all is well: nothing
