@@ -39,6 +39,7 @@ type matrixShared struct {
 	kPitch, vPitch, kv int // K and V tiles, and patches for rows of Q and O
 	qPitch, q          int // slices of Q that are not in registers
 	x, h               int // exchange of forms 2 and 3
+	patch              int // a row of the patch through which Q enters and O leaves
 }
 
 func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h) + 4*s.x }
@@ -51,7 +52,12 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 	if t.Prefetch == 3 {
 		tiles = 2
 	}
-	s.kv = max(tiles*t.BC*(s.kPitch+s.vPitch), t.W*f.M*max(f.K/8, f.N/4))
+	// Rows of the patch hold whole fragments of Q (2 bytes a number) and of O (4), up to 128 bytes where rows are that long.
+	s.patch = max(f.K/8, f.N/4, 1)
+	for s.patch < max(s.kPitch-1, 2*(s.vPitch-1)) && 2*s.patch <= 8 {
+		s.patch *= 2
+	}
+	s.kv = max(tiles*t.BC*(s.kPitch+s.vPitch), t.W*f.M*(s.patch|1))
 	if rest := ceilDiv(d, f.K) - t.QReg; rest > 0 {
 		s.qPitch = f.K/8*rest | 1
 		s.q = t.rows() * s.qPitch

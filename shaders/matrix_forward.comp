@@ -367,24 +367,26 @@ void main() {
       }
     }
   }
-  // through the patch, FM rows of 4 PATCH floats at a time
+  // through the patch, a fragment at a time. (One loop over pieces of several fragments put O into local memory.)
   barrier();
-  [[unroll]] for (uint p = 0; p < RM * O_PASSES; ++p) {
-    const uint r = p / O_PASSES, d0 = p % O_PASSES * (4 * PATCH / FN);
-    [[unroll]] for (uint f = 0; f < 4 * PATCH / FN; ++f)
-      if (d0 + f < VF) coopMatStore(O[r * VF + min(d0 + f, VF - 1)], KV, patch_at + f * (FN / 4), PATCH_PITCH, BY_ROW);
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < VF; ++d) {
+    coopMatStore(O[r * VF + d], KV, patch_at, PATCH_PITCH, BY_ROW);
     MEET
-    [[unroll]] for (uint u = 0; u < (FM * PATCH / 2 + SG - 1) / SG; ++u) {
-      const uint x = u * SG + lane, y = min(x, FM * PATCH / 2 - 1), row = row0 + r * FM + y / (PATCH / 2), c = d0 * FN + y % (PATCH / 2) * 8;
-      const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn, from = patch_at + y / (PATCH / 2) * PATCH_PITCH + y % (PATCH / 2) * 2;
+    [[unroll]] for (uint u = 0; u < (FM * FN / 8 + SG - 1) / SG; ++u) {
+      const uint x = u * SG + lane, y = min(x, FM * FN / 8 - 1), row = row0 + r * FM + y / (FN / 8), c = d * FN + y % (FN / 8) * 8;
+      const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn, from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
       const vec4 lo = uintBitsToFloat(KV[from]), hi = uintBitsToFloat(KV[from + 1]);
-      if (x < FM * PATCH / 2 && row < rows && c < DV) {
-        if (ALIGNED) o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w));
+      if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {
+        if (ALIGNED) { if (DV % FN == 0 || c < DV) o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)); }
         else {
-          [[unroll]] for (uint e = 0; e < 4; ++e) {
-            if (c + e < DV) o16[to + e] = ELEMENT_BITS(lo[e]);
-            if (c + e + 4 < DV) o16[to + e + 4] = ELEMENT_BITS(hi[e]);
-          }
+          if (c < DV) o16[to] = ELEMENT_BITS(lo.x);
+          if (c + 1 < DV) o16[to + 1] = ELEMENT_BITS(lo.y);
+          if (c + 2 < DV) o16[to + 2] = ELEMENT_BITS(lo.z);
+          if (c + 3 < DV) o16[to + 3] = ELEMENT_BITS(lo.w);
+          if (c + 4 < DV) o16[to + 4] = ELEMENT_BITS(hi.x);
+          if (c + 5 < DV) o16[to + 5] = ELEMENT_BITS(hi.y);
+          if (c + 6 < DV) o16[to + 6] = ELEMENT_BITS(hi.z);
+          if (c + 7 < DV) o16[to + 7] = ELEMENT_BITS(hi.w);
         }
       }
     }
