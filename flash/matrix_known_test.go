@@ -1,0 +1,104 @@
+package flash
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// forgetProcess empties the process's memory, so that findings come from disk or have to be made.
+func forgetProcess(t *testing.T) {
+	swap := func() {
+		known.mu.Lock()
+		defer known.mu.Unlock()
+		known.entries = map[string]string{}
+	}
+	swap()
+	t.Cleanup(swap)
+}
+
+func TestKnownFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "x.known.json")
+	_, err := readKnown(path, "a")
+	require.Error(t, err)
+	require.NoError(t, addKnown(path, "a", "one", "1"))
+	require.NoError(t, addKnown(path, "a", "two", "2"))
+	entries, err := readKnown(path, "a")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"one": "1", "two": "2"}, entries)
+	_, err = readKnown(path, "b")
+	require.ErrorContains(t, err, "another version or device")
+	require.NoError(t, addKnown(path, "a", "one", ""))
+	entries, err = readKnown(path, "a")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"two": "2"}, entries)
+
+	// What is changed by hand or by a failing disk is not believed, and replaced.
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for name, bad := range map[string]string{
+		"damaged": strings.Replace(string(raw), `"2"`, `"3"`, 1),
+		"JSON":    string(raw[:len(raw)/2]),
+		"of":      strings.Replace(string(raw), `"version": 1`, `"version": 9`, 1),
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
+		_, err := readKnown(path, "a")
+		require.ErrorContains(t, err, name)
+		require.NoError(t, addKnown(path, "a", "three", "3"))
+		entries, err := readKnown(path, "a")
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"three": "3"}, entries)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{path}, left, "no temporary files")
+}
+
+// TestKnownAcrossDevices: what one device object found out, the next reads from disk, and a process without a disk cache
+// keeps to itself.
+func TestKnownAcrossDevices(t *testing.T) {
+	matrixDevice(t) // skips where there is none
+	dir := t.TempDir()
+	forgetProcess(t)
+	open := func(o ...DeviceOption) *Device {
+		d, err := Open(o...)
+		require.NoError(t, err)
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	d := open(WithCacheDir(dir))
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F16}
+	plan := mustPlan(t, d, p, WithTier(TierMatrix))
+	entries, err := readKnown(d.knownPath(), d.identity())
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "a layout and a verdict")
+	var key string
+	for k, v := range entries {
+		if strings.HasPrefix(k, "check ") {
+			key = k
+			require.Equal(t, passed, v)
+		}
+	}
+	require.NoError(t, plan.Close())
+
+	// A verdict on disk is what counts: a failed one keeps the kernel out, with its reason, and forgotten it is found again.
+	require.NoError(t, addKnown(d.knownPath(), d.identity(), key, "o[0, 0, 0, 0] is 1 and should be 2"))
+	forgetProcess(t)
+	d = open(WithCacheDir(dir))
+	_, err = d.Plan(p, WithTier(TierMatrix))
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "deny-list")
+	require.ErrorContains(t, err, "o[0, 0, 0, 0] is 1 and should be 2")
+	require.ErrorContains(t, err, d.knownPath())
+	d.forget(key)
+	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
+
+	forgetProcess(t)
+	d = open(WithoutDiskCache())
+	require.Empty(t, d.knownPath())
+	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
+	require.Equal(t, passed, d.recall(key))
+}

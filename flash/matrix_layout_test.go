@@ -1,0 +1,326 @@
+package flash
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// held makes a layout from a rule.
+func held(lanes, components int, at func(lane, e int) element) heldElements {
+	out := make(heldElements, lanes)
+	for lane := range out {
+		for e := range components {
+			out[lane] = append(out[lane], at(lane, e))
+		}
+	}
+	return out
+}
+
+// The first two layouts were probed; others are what the vendors' matrix instructions suggest, and what no rule describes.
+var knownLayouts = []struct {
+	name  string
+	shape matrixShape
+	acc   heldElements
+	a     heldElements
+	form  int
+	why   string // part of the reason why the form is no better
+	slots []int
+	table []int // AOfComp
+}{
+	{
+		name: "lavapipe", shape: matrixShape{8, 8, 8, 8}, form: formRegisters,
+		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		a:     held(8, 8, func(l, e int) element { return element{e, l} }),
+		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{
+		name: "NVIDIA 16x16x16", shape: matrixShape{16, 16, 16, 32}, form: formRegisters,
+		acc:   held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
+		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
+		slots: []int{0, 8}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{ // the operand as mma.m16n8k16 takes it: rows alternate before columns do
+		name: "NVIDIA 16x8x16", shape: matrixShape{16, 8, 16, 32}, form: formRegisters,
+		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/2%2*8, 2*(l%4) + e%2 + e/4*8} }),
+		slots: []int{0, 8}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{ // two accumulators side by side, the operand in another order
+		name: "NVIDIA 16x8x16, columns first", shape: matrixShape{16, 8, 16, 32}, form: formRegisters,
+		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
+		slots: []int{0, 8}, table: []int{0, 1, 4, 5, 2, 3, 6, 7},
+	},
+	{
+		name: "NVIDIA 16x8x8", shape: matrixShape{16, 8, 8, 32}, form: formRegisters,
+		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		a:     held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		slots: []int{0, 8}, table: []int{0, 1, 2, 3},
+	},
+	{
+		name: "RDNA3, wave 32", shape: matrixShape{16, 16, 16, 32}, form: formRows, why: "operand's element (0, 0) is held 2 times",
+		acc:   held(32, 8, func(l, e int) element { return element{2*e + l/16, l % 16} }),
+		a:     held(32, 16, func(l, e int) element { return element{l % 16, e} }),
+		slots: []int{0, 2, 4, 6, 8, 10, 12, 14},
+	},
+	{
+		name: "RDNA3, wave 64", shape: matrixShape{16, 16, 16, 64}, form: formRows, why: "operand's element (0, 0) is held 4 times",
+		acc:   held(64, 4, func(l, e int) element { return element{4*e + l/16, l % 16} }),
+		a:     held(64, 16, func(l, e int) element { return element{l % 16, e} }),
+		slots: []int{0, 4, 8, 12},
+	},
+	{
+		name: "RDNA4, wave 32", shape: matrixShape{16, 16, 16, 32}, form: formRows, why: "in another order",
+		acc:   held(32, 8, func(l, e int) element { return element{e + l/16*8, l % 16} }),
+		a:     held(32, 8, func(l, e int) element { return element{l % 16, e + l/16*8} }),
+		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{
+		name: "Intel 8x8x16", shape: matrixShape{8, 8, 16, 8}, form: formRows, why: "in another order",
+		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		a:     held(8, 16, func(l, e int) element { return element{e / 2, 2*l + e%2} }),
+		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{
+		name: "Intel 8x16x16", shape: matrixShape{8, 16, 16, 16}, form: formRegisters,
+		acc:   held(16, 8, func(l, e int) element { return element{e, l} }),
+		a:     held(16, 8, func(l, e int) element { return element{e, l} }),
+		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{
+		name: "K shorter than N", shape: matrixShape{16, 16, 8, 32}, form: formRows, why: "K = 8 is no multiple of N = 16",
+		acc:   held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
+		a:     held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		slots: []int{0, 8},
+	},
+	{
+		name: "one component", shape: matrixShape{8, 8, 8, 64}, form: formRows, why: "converted in pairs",
+		acc:   held(64, 1, func(l, e int) element { return element{l / 8, l % 8} }),
+		a:     held(64, 1, func(l, e int) element { return element{l / 8, l % 8} }),
+		slots: []int{0},
+	},
+	{
+		name: "accumulator held twice", shape: matrixShape{8, 8, 8, 16}, form: formShared, why: "held 2 times",
+		acc: held(16, 8, func(l, e int) element { return element{e, l % 8} }),
+		a:   held(16, 8, func(l, e int) element { return element{e, l % 8} }),
+	},
+	{
+		name: "a missing element", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "held by no lane",
+		acc: held(8, 8, func(l, e int) element { return element{e, max(l, 1)} }),
+		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+	},
+	{
+		name: "beyond the matrix", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "is element (65535, 65535)",
+		acc: held(8, 8, func(l, e int) element { return element{65535, 65535} }),
+	},
+	{
+		name: "diagonals", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "moves both row and column",
+		acc: held(8, 8, func(l, e int) element { return element{(e + l) % 8, l} }),
+		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+	},
+	{
+		name: "lanes of a row by threes", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "no power of two",
+		acc: held(8, 8, func(l, e int) element { return element{e, 3 * l % 8} }),
+		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+	},
+	{
+		name: "Gray code", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "moves",
+		acc: held(8, 8, func(l, e int) element { return element{e, l ^ l>>1} }),
+		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+	},
+	{
+		name: "one lane off", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "off the rule",
+		acc: held(8, 8, func(l, e int) element { return element{e, []int{0, 1, 2, 3, 4, 5, 7, 6}[l]} }),
+		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+	},
+	{
+		name: "too many components", shape: matrixShape{32, 8, 8, 8}, form: formShared, why: "hold 32 components",
+		acc: held(8, 32, func(l, e int) element { return element{e, l} }),
+		a:   held(8, 32, func(l, e int) element { return element{e, l} }),
+	},
+	{
+		name: "far components", shape: matrixShape{32, 8, 8, 32}, form: formShared, why: "passes the tables' 15",
+		acc: held(32, 8, func(l, e int) element { return element{4*e + l/8, l % 8} }),
+		a:   held(32, 8, func(l, e int) element { return element{4*e + l/8, l % 8} }),
+	},
+	{
+		name: "an operand that is not probed", shape: matrixShape{8, 8, 8, 8}, form: formRows, why: "not probed",
+		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	},
+	{
+		name: "lanes of unequal size", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "lane 7 has 7 components",
+		acc: func() heldElements {
+			h := held(8, 8, func(l, e int) element { return element{e, l} })
+			h[7] = h[7][:7]
+			return h
+		}(),
+	},
+}
+
+func TestDecodeLayout(t *testing.T) {
+	for _, test := range knownLayouts {
+		t.Run(test.name, func(t *testing.T) {
+			l := decodeLayout(test.shape, test.acc, test.a)
+			require.Equal(t, test.form, l.Form, l.Why)
+			require.Contains(t, l.Why, test.why)
+			require.Equal(t, test.slots, l.RowOfSlot)
+			require.Equal(t, test.table, l.AOfComp)
+			if l.Form != formShared {
+				requireRule(t, test.shape, l, test.acc)
+			}
+			// Lanes shuffled at random follow no rule, and a form that needs none is always left.
+			rng := rand.New(rand.NewPCG(1, 2))
+			mixed := slices.Clone(test.acc)
+			rng.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+			if m := decodeLayout(test.shape, mixed, test.a); m.Form != formShared {
+				requireRule(t, test.shape, m, mixed)
+			}
+		})
+	}
+}
+
+// requireRule reads the tables as the shader does, and wants every element where it was found.
+func requireRule(t require.TestingT, s matrixShape, l matrixLayout, acc heldElements) {
+	weight := func(nib, b int) int {
+		if n := nib >> (4 * b) & 15; n != 0 {
+			return 1 << (n - 1)
+		}
+		return 0
+	}
+	table := func(values []int, e int) int {
+		lo, hi := nibbles(values)
+		if e < 8 {
+			return lo >> (4 * e) & 15
+		}
+		return hi >> (4 * (e - 8)) & 15
+	}
+	part := func(nib, lane int) (sum int) {
+		for b := range maxLaneBits {
+			sum += lane >> b & 1 * weight(nib, b)
+		}
+		return sum
+	}
+	rowLane, colLane := laneNibbles(l.RowLane), laneNibbles(l.ColLane)
+	sharing := map[int]int{} // row → lanes that hold some of it
+	for lane := range s.Lanes {
+		rows := map[int]bool{}
+		for e, x := range acc[lane] {
+			require.Equal(t, x, element{part(rowLane, lane) + table(l.RowOfComp, e), part(colLane, lane) + table(l.ColOfComp, e)})
+			require.Equal(t, x.row, part(rowLane, lane)+table(l.RowOfSlot, table(l.SlotOfComp, e)))
+			rows[x.row] = true
+		}
+		for row := range rows {
+			sharing[row]++
+		}
+		require.Len(t, l.RowOfSlot, len(rows))
+	}
+	// The xor shuffles of a reduction reach exactly the lanes that share a row.
+	reach := 1
+	for b := range maxLaneBits {
+		if weight(colLane, b) != 0 {
+			reach *= 2
+		}
+	}
+	for _, n := range sharing {
+		require.Equal(t, reach, n)
+	}
+}
+
+// TestDecodeLinearLayouts: every layout that hands out the bits of row and column to bits of lane and component is understood.
+func TestDecodeLinearLayouts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		laneBits, compBits := rapid.IntRange(0, 6).Draw(t, "lane bits"), rapid.IntRange(1, 4).Draw(t, "component bits")
+		rowBits := rapid.IntRange(0, min(4, laneBits+compBits)).Draw(t, "row bits")
+		colBits := laneBits + compBits - rowBits
+		if colBits > 4 {
+			t.Skip("columns beyond the tables")
+		}
+		order := rapid.Permutation(seq(laneBits+compBits)).Draw(t, "order")
+		s := matrixShape{1 << rowBits, 1 << colBits, 1 << colBits, 1 << laneBits}
+		place := func(lane, e int) element {
+			word, x := lane|e<<laneBits, 0
+			for i, to := range order {
+				x |= word >> i & 1 << to
+			}
+			return element{x >> colBits, x & (s.N - 1)}
+		}
+		acc := held(s.Lanes, 1<<compBits, place)
+		perm := rapid.Permutation(seq(1<<compBits)).Draw(t, "operand")
+		a := held(s.Lanes, 1<<compBits, func(lane, e int) element { return place(lane, perm[e]) })
+		l := decodeLayout(s, acc, a)
+		if l.Form != formRegisters {
+			t.Fatalf("form %d: %s", l.Form, l.Why)
+		}
+		requireRule(t, s, l, acc)
+		for e, at := range l.AOfComp {
+			if perm[at] != e {
+				t.Fatalf("component %d goes to %d, which is component %d", e, at, perm[at])
+			}
+		}
+	})
+}
+
+func seq(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+func TestReadHeld(t *testing.T) {
+	s := matrixShape{8, 8, 8, 8}
+	good := make([]uint32, 4+8*2*probeSlots)
+	good[0], good[1], good[2] = 8, 8, 8
+	for lane := range 8 {
+		for e := range 8 {
+			good[4+2*lane*probeSlots+e] = uint32(e<<16 | lane)
+			good[4+(2*lane+1)*probeSlots+e] = uint32(lane<<16 | e)
+		}
+	}
+	acc, a, err := readHeld(good, s)
+	require.NoError(t, err)
+	require.Equal(t, held(8, 8, func(l, e int) element { return element{e, l} }), acc)
+	require.Equal(t, held(8, 8, func(l, e int) element { return element{l, e} }), a)
+	for at, v := range map[int]uint32{0: 0, 1: 65, 2: 16} {
+		bad := slices.Clone(good)
+		bad[at] = v
+		_, _, err := readHeld(bad, s)
+		require.Error(t, err)
+	}
+}
+
+// TestProbe: the layouts of lavapipe and NVIDIA are known; on every device a layout can be probed and is remembered.
+func TestProbe(t *testing.T) {
+	d := matrixDevice(t)
+	for _, f := range d.caps.fragments(F16) {
+		key, err := probeKey(F16, f)
+		require.NoError(t, err)
+		d.forget(key)
+		l, err := d.layout(F16, f)
+		require.NoError(t, err)
+		t.Logf("%v in subgroups of %d: form %d %s %+v", f, f.Lanes, l.Form, l.Why, l)
+		require.NotEmpty(t, d.recall(key), "remembered")
+		again, err := d.layout(F16, f)
+		require.NoError(t, err)
+		require.Equal(t, l, again)
+		if d.caps.facts.Type == vk.DeviceCPU && f == (matrixShape{8, 8, 8, 8}) {
+			require.Equal(t, formRegisters, l.Form)
+			require.Equal(t, []int{0, 0, 0}, l.RowLane)
+			require.Equal(t, []int{1, 2, 4}, l.ColLane)
+			require.Equal(t, seq(8), l.RowOfComp)
+			require.Equal(t, seq(8), l.AOfComp)
+		}
+		if d.caps.facts.VendorID == 0x10de && f == (matrixShape{16, 16, 16, 32}) {
+			require.Equal(t, formRegisters, l.Form)
+			require.Equal(t, []int{0, 8}, l.RowOfSlot)
+		}
+	}
+}
