@@ -40,6 +40,7 @@ type program interface {
 var kernels = []kernel{
 	matrixForward{},
 	scalarForward{},
+	matrixStandard{},
 	scalarStandard{},
 }
 

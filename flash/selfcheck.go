@@ -139,6 +139,7 @@ func (d *Device) selfCheck(p *Problem, v variant, scratch []uint64, record func(
 // bounds are for normally distributed inputs, generous: it is mistakes that are looked for, not roundings.
 func compareAttention(p *Problem, q, k, v, o, lse []float32) string {
 	tolerance := map[DType]float64{F32: 1e-4, F16: 5e-3, BF16: 4e-2}[p.DType]
+	lseTolerance := map[DType]float64{F32: 2e-3, F16: 2e-3, BF16: 8e-3}[p.DType]
 	scores, want := make([]float64, p.KeyLen), make([]float64, p.ValueDim)
 	for b := range p.Batch {
 		for h := range p.Heads {
@@ -178,12 +179,12 @@ func compareAttention(p *Problem, q, k, v, o, lse []float32) string {
 				if lse == nil {
 					continue
 				}
-				// Scores of bf16 inputs are as exact as those of fp16 ones: the products are exact in fp32.
+				// Standard attention rounds its scores to the storage type; bf16 has eight bits.
 				got, should := float64(lse[row]), top+math.Log(sum)
 				if keys == 0 {
 					should = math.Inf(-1)
 				}
-				if got != should && !(math.Abs(got-should) <= 2e-3*math.Max(1, math.Abs(should))) {
+				if got != should && !(math.Abs(got-should) <= lseTolerance*math.Max(1, math.Abs(should))) {
 					return fmt.Sprintf("lse[%d, %d, %d] is %.6g and should be %.6g (%v, scale %g)", b, h, i, got, should, p, p.Scale)
 				}
 			}

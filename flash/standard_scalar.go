@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -120,208 +119,37 @@ func (k scalarStandard) plan(d *Device, p *Problem, t *tuning) (program, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &standardProgram{dev: d, problem: *p, shape: tile, pitch: ceilDiv(p.KeyLen, 8) * 8}
-	if err := s.cut(t); err != nil {
-		return nil, err
-	}
-	if err := s.plan(t); err != nil {
+	s, err := newStandardProgram(d, p, &tile, t)
+	if err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors with lse.
-	elem := p.DType.Size()
-	_, err = s.scoresKernel(p.HeadDim*elem%16 == 0)
-	if err == nil {
-		_, err = s.softmaxKernel(true)
-	}
-	if err == nil {
-		_, err = s.productKernel(p.ValueDim*elem%16 == 0)
-	}
+	_, err = s.build(s.dense())
 	return s, err
 }
 
-// standardProgram is the three kernels fitted to a problem.
-type standardProgram struct {
-	dev     *Device
-	problem Problem
-	shape   standardTile
-	pitch   int // elements from row to row of the scores
-	slabs   []slab
-	sizes   []uint64
-	grids   []slabGrids
-	runs    int // dispatches in all
+// standardTile is a standardShape.
 
-	scoresKernels  [2]atomic.Pointer[pipeline.Kernel] // by aligned
-	softmaxKernels [2]atomic.Pointer[pipeline.Kernel] // by lse
-	productKernels [2]atomic.Pointer[pipeline.Kernel] // by aligned
+func (t *standardTile) String() string { return fmt.Sprintf("%dx%d", t.scoresBR, t.scoresBC) }
+
+func (t *standardTile) scoresBlock() (rows, cols int)  { return t.scoresBR, t.scoresBC }
+func (t *standardTile) softmaxRows() int               { return softmaxThreads / t.rowThreads }
+func (t *standardTile) productBlock() (rows, keys int) { return t.productBR, t.productBC }
+func (t *standardTile) pace() pace                     { return scalarPace }
+
+func (t *standardTile) scores(p *Problem, aligned bool) standardKernel {
+	return standardKernel{"standard_scores." + p.DType.suffix(),
+		spec(t.scoresThreads(), t.scoresBR, t.scoresBC, p.HeadDim, boolInt(p.Causal != CausalNone), boolInt(aligned),
+			t.scoresMR, t.scoresMC, t.scoresDK, t.scoresShared()), pipeline.KernelInfo{}}
 }
 
-type slabGrids struct{ scores, softmax, product grid }
-
-func (s *standardProgram) tile() string {
-	return fmt.Sprintf("%dx%d", s.shape.scoresBR, s.shape.scoresBC)
-}
-func (s *standardProgram) scratch() []uint64 { return s.sizes }
-func (s *standardProgram) dispatches() int   { return s.runs }
-
-// cut makes the slabs. max_slab lowers the largest buffer, for tests.
-func (s *standardProgram) cut(t *tuning) error {
-	p, l := &s.problem, &s.dev.caps.facts.Limits
-	heads, rowBytes := p.Batch*p.Heads, uint64(s.pitch*p.DType.Size())
-	most := l.MaxStorageBufferRange
-	for _, m := range []uint64{l.MaxAllocationSize, l.MaxBufferSize, uint64(t.get("max_slab", 0))} {
-		if m > 0 {
-			most = min(most, m)
-		}
-	}
-	total, ok := scoreBytes(heads, p.QueryLen, rowBytes)
-	if memory := s.dev.info.DeviceMemory(); !ok || total > memory {
-		if !ok {
-			total = 1<<64 - 1
-		}
-		return &MemoryError{Label: "workspace", Needed: total, Available: memory, Rule: "the device's memory, for the matrix of scores"}
-	}
-	var err error
-	if s.slabs, err = cutSlabs(heads, p.QueryLen, rowBytes, most); err != nil {
-		return err
-	}
-	for _, b := range s.slabs {
-		s.sizes = append(s.sizes, uint64(b.heads)*uint64(b.rows)*rowBytes)
-	}
-	return nil
+func (t *standardTile) softmax(p *Problem, lse bool) standardKernel {
+	return standardKernel{"standard_softmax." + p.DType.suffix(),
+		spec(softmaxThreads, t.rowThreads, t.rowKeep, boolInt(p.Causal != CausalNone), boolInt(lse), t.productBR+t.productBC), pipeline.KernelInfo{}}
 }
 
-// plan makes the grids of every slab.
-func (s *standardProgram) plan(t *tuning) error {
-	p, tile := &s.problem, &s.shape
-	perRow := softmaxThreads / tile.rowThreads
-	for _, b := range s.slabs {
-		heads, rows, pairs := uint64(b.heads), b.rows, float64(b.heads)*float64(b.rows)*float64(p.KeyLen)
-		var g slabGrids
-		var err error
-		if g.scores, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, tile.scoresBR))*uint64(ceilDiv(p.KeyLen, tile.scoresBC)), 2*pairs*float64(p.HeadDim), scalarPace, t); err != nil {
-			return err
-		}
-		if g.softmax, err = gridFor(s.dev, (heads*uint64(rows)+uint64(perRow)-1)/uint64(perRow), 16*pairs, scalarPace, t); err != nil {
-			return err
-		}
-		if g.product, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, tile.productBR)), 2*pairs*float64(p.ValueDim), scalarPace, t); err != nil {
-			return err
-		}
-		s.grids = append(s.grids, g)
-		s.runs += g.scores.dispatches() + g.softmax.dispatches() + g.product.dispatches()
-	}
-	return nil
-}
-
-func (s *standardProgram) module(name string) string {
-	return "standard_" + name + "." + s.problem.DType.suffix()
-}
-
-func (s *standardProgram) scoresKernel(aligned bool) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.scoresKernels[boolInt(aligned)], s.module("scores"), func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		t := &s.shape
-		return spec(t.scoresThreads(), t.scoresBR, t.scoresBC, s.problem.HeadDim, boolInt(s.problem.Causal != CausalNone), boolInt(aligned),
-			t.scoresMR, t.scoresMC, t.scoresDK, t.scoresShared()), pipeline.KernelInfo{Bindings: 3, PushBytes: 20 * 4}
-	})
-}
-
-func (s *standardProgram) softmaxKernel(lse bool) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.softmaxKernels[boolInt(lse)], s.module("softmax"), func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		t := &s.shape
-		return spec(softmaxThreads, t.rowThreads, t.rowKeep, boolInt(s.problem.Causal != CausalNone), boolInt(lse), t.productBR+t.productBC),
-			pipeline.KernelInfo{Bindings: 2, PushBytes: 10 * 4}
-	})
-}
-
-func (s *standardProgram) productKernel(aligned bool) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.productKernels[boolInt(aligned)], s.module("product"), func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		t := &s.shape
-		return spec(t.productThreads(), t.productBR, t.productBC, s.problem.ValueDim, boolInt(s.problem.Causal != CausalNone), boolInt(aligned),
-			t.productMR, t.productShared(s.problem.ValueDim)), pipeline.KernelInfo{Bindings: 3, PushBytes: 19 * 4}
-	})
-}
-
-func (s *standardProgram) record(r *recorder, f *operands) error {
-	scores, err := s.scoresKernel(f.q.aligned && f.k.aligned)
-	if err != nil {
-		return err
-	}
-	softmax, err := s.softmaxKernel(f.hasLSE)
-	if err != nil {
-		return err
-	}
-	product, err := s.productKernel(f.v.aligned && f.o.aligned)
-	if err != nil {
-		return err
-	}
-	for i := range s.slabs {
-		if err := s.recordSlab(r, f, i, scores, softmax, product); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, scores, softmax, product *pipeline.Kernel) error {
-	p, b, g, w := &s.problem, &s.slabs[i], &s.grids[i], &r.push
-	matrix := r.scratch[i]
-	shape := func() {
-		w.int(b.head0)
-		w.int(b.row0)
-		w.int(b.rows)
-		w.int(s.pitch)
-	}
-
-	w.reset()
-	w.int(p.QueryLen)
-	w.int(p.KeyLen)
-	w.int(p.Heads)
-	w.int(p.group())
-	w.u32(f.q.offset)
-	w.u32(f.k.offset)
-	w.strides(&f.q)
-	w.strides(&f.k)
-	shape()
-	w.f32(p.Scale)
-	w.i32(p.causalShift())
-	at := w.grid()
-	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
-	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: matrix, Mode: pipeline.Write}
-	if err := r.dispatch(scores, r.access[:3], at, g.scores, g.scores.total, "scores"); err != nil {
-		return err
-	}
-
-	w.reset()
-	w.int(p.QueryLen)
-	w.int(p.KeyLen)
-	w.int(b.rows)
-	w.int(s.pitch)
-	w.int(b.head0)
-	w.int(b.row0)
-	w.i32(p.causalShift())
-	w.u32(f.lse.offset)
-	at = w.grid()
-	r.access[0] = pipeline.Access{Binding: matrix, Mode: pipeline.ReadWrite}
-	r.access[1] = f.lseAccess()
-	if err := r.dispatch(softmax, r.access[:2], at, g.softmax, uint32(b.heads*b.rows), "softmax"); err != nil {
-		return err
-	}
-
-	w.reset()
-	w.int(p.QueryLen)
-	w.int(p.KeyLen)
-	w.int(p.Heads)
-	w.int(p.group())
-	w.u32(f.v.offset)
-	w.u32(f.o.offset)
-	w.strides(&f.v)
-	w.strides(&f.o)
-	shape()
-	at = w.grid()
-	w.i32(p.causalShift())
-	r.access[0] = pipeline.Access{Binding: matrix, Mode: pipeline.Read}
-	r.access[1] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
-	return r.dispatch(product, r.access[:3], at, g.product, g.product.total, "product")
+func (t *standardTile) product(p *Problem, aligned bool) standardKernel {
+	return standardKernel{"standard_product." + p.DType.suffix(),
+		spec(t.productThreads(), t.productBR, t.productBC, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(aligned),
+			t.productMR, t.productShared(p.ValueDim)), pipeline.KernelInfo{}}
 }
