@@ -182,16 +182,11 @@ func (m *matrixProgram) run(r *recorder, f *operands, k *pipeline.Kernel) error 
 }
 
 // verify lets a pipeline that was never run on this device and driver prove itself on a small problem, and refuses one that
-// failed. A pipeline is named by its module and specialization constants: what a driver compiles.
+// failed.
 func (m *matrixProgram) verify(k *pipeline.Kernel, v variant) error {
-	hash, err := shaders.Hash(m.module)
+	key, err := m.verdictKey(v)
 	if err != nil {
 		return err
-	}
-	constants, _ := m.constants(v)
-	key := fmt.Sprintf("check %s %.16s", m.module, hash)
-	for _, c := range constants {
-		key += fmt.Sprintf(" %x", c.Value)
 	}
 	verdict := m.dev.recall(key)
 	if verdict == "" {
@@ -217,6 +212,20 @@ func (m *matrixProgram) verify(k *pipeline.Kernel, v variant) error {
 		return &declined{fmt.Sprintf("%s %v is on the deny-list of this device and driver (%s), because its self-check failed: %s", m.module, &m.shape, where, verdict)}
 	}
 	return nil
+}
+
+// verdictKey names what a driver compiles: a module and its specialization constants.
+func (m *matrixProgram) verdictKey(v variant) (string, error) {
+	hash, err := shaders.Hash(m.module)
+	if err != nil {
+		return "", err
+	}
+	key := fmt.Sprintf("check %s %.16s", m.module, hash)
+	constants, _ := m.constants(v)
+	for _, c := range constants {
+		key += fmt.Sprintf(" %x", c.Value)
+	}
+	return key, nil
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and a ragged one,

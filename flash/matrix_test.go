@@ -1,11 +1,17 @@
 package flash
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // matrixDevice is testDevice on a device with the tier matrix; without one the test is skipped, or fails where
@@ -22,21 +28,296 @@ func matrixDevice(t testing.TB) *Device {
 	return d
 }
 
+// runMatrix plans a problem with this tuning, runs it and checks the result.
+func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int) *Plan {
+	t.Helper()
+	s := newSample(t, p)
+	plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(tuning))
+	f := s.tensors(t, d, plainly(t, d))
+	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	s.check(t, plan, f)
+	return plan
+}
+
+// matrixTypes are the storage types that the device's matrices take.
+func matrixTypes(d *Device) []DType {
+	types := []DType{F16}
+	if d.caps.lacksMatrix(BF16) == "" {
+		types = append(types, BF16)
+	}
+	return types
+}
+
 // TestMatrixForms runs every form with every fragment that the device has.
 func TestMatrixForms(t *testing.T) {
 	d := matrixDevice(t)
-	s := newSample(t, Problem{Batch: 1, Heads: 2, QueryLen: 37, KeyLen: 45, HeadDim: 16, DType: F16, Causal: CausalBottomRight})
-	for _, f := range d.caps.fragments(F16) {
-		layout, err := d.layout(F16, f)
-		require.NoError(t, err)
-		for form := layout.Form; form <= formShared; form++ {
-			t.Run(fmt.Sprintf("%v-form%d", f, form), func(t *testing.T) {
-				plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(map[string]int{"fm": f.M, "fn": f.N, "fk": f.K, "form": form}))
-				require.Contains(t, plan.String(), fmt.Sprintf("%v form %d", f, form))
-				tensors := s.tensors(t, d, plainly(t, d))
-				require.NoError(t, plan.Forward(bg, tensors.Q, tensors.K, tensors.V, tensors.O, tensors.LSE))
-				s.check(t, plan, tensors)
-			})
+	for _, dtype := range matrixTypes(d) {
+		p := Problem{Batch: 1, Heads: 2, QueryLen: 37, KeyLen: 45, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}
+		for _, f := range d.caps.fragments(dtype) {
+			layout, err := d.layout(dtype, f)
+			require.NoError(t, err)
+			for form := formRegisters; form <= formShared; form++ {
+				t.Run(fmt.Sprintf("%v-%v-form%d", dtype, f, form), func(t *testing.T) {
+					tuning := map[string]int{"fm": f.M, "fn": f.N, "fk": f.K, "form": form}
+					if form < layout.Form {
+						_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(tuning))
+						require.ErrorIs(t, err, ErrUnsupported)
+						require.ErrorContains(t, err, layout.Why)
+						return
+					}
+					plan := runMatrix(t, d, p, tuning)
+					require.Contains(t, plan.String(), fmt.Sprintf("tier matrix: matrix_forward %dx%d %v form %d", plan.Tuning()["br"], plan.Tuning()["bc"], f, form))
+					require.Zero(t, plan.WorkspaceBytes())
+				})
+			}
 		}
 	}
+}
+
+// TestMatrixTiles forces what tiles are made of, one after the other.
+func TestMatrixTiles(t *testing.T) {
+	d := matrixDevice(t)
+	f := d.caps.fragments(F16)[0]
+	step := max(f.N, f.K)
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+	for name, test := range map[string]struct {
+		p      Problem
+		tuning map[string]int
+		tile   string
+	}{
+		"next tile in registers": {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "prefetch": 1, "pipe": 1}, ""},
+		"next keys in registers": {ragged, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": 2 * step, "prefetch": 2}, ""},
+		"two tiles":              {ragged, map[string]int{"w": 2, "rm": 1, "bc": step, "ck": step, "prefetch": 3, "max_first": 1}, ""},
+		"Q in shared memory":     {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "q_reg": 1}, ""},
+		"heads together":         {ragged, map[string]int{"w": 1, "rm": 1, "heads_together": 3}, ""},
+		"split":                  {ragged, map[string]int{"w": 1, "rm": 1, "heads_together": 3, "max_groups": 5}, ""},
+		"packed":                 {Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16, Causal: CausalBottomRight}, nil, "packed"},
+		"not packed":             {Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16}, map[string]int{"pack": 0}, ""},
+		"br":                     {ragged, map[string]int{"br": 3 * f.M, "rm": 1}, fmt.Sprintf(" %dx", 3*f.M)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := runMatrix(t, d, test.p, test.tuning)
+			require.Contains(t, plan.Kernel(), test.tile)
+			for k, v := range test.tuning {
+				require.Equal(t, v, plan.Tuning()[k], k)
+			}
+		})
+	}
+	for _, bad := range []map[string]int{{"form": 4}, {"form": 0}, {"bc": 1}, {"nonsense": 1}, {"ck": 3}} {
+		_, err := d.Plan(ragged, WithTier(TierMatrix), WithTuning(bad))
+		require.ErrorIs(t, err, ErrArgument, "%v", bad)
+	}
+	_, err := d.Plan(ragged, WithTier(TierMatrix), WithTuning(map[string]int{"fm": 24}))
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "the device has no 24x")
+	require.ErrorContains(t, err, f.String(), "and says which it has")
+}
+
+// TestMatrixChoice: who gets the tier unasked, and what plans say of it.
+func TestMatrixChoice(t *testing.T) {
+	d := matrixDevice(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
+	plan := mustPlan(t, d, p, WithoutStoredTuning())
+	if d.isCPU() {
+		require.Equal(t, TierScalar, plan.Tier())
+		require.Contains(t, plan.String(), "not chosen: matrix_forward: matrices on a CPU are slower")
+	} else {
+		require.Equal(t, TierMatrix, plan.Tier())
+		require.Empty(t, plan.WhyNotFaster())
+	}
+	p.DType = F32
+	require.Contains(t, mustPlan(t, d, p).String(), "not chosen: matrix_forward: matrices take fp16 or bf16")
+	_, err := d.Plan(p, WithTier(TierMatrix))
+	require.ErrorIs(t, err, ErrUnsupported)
+	p.DType = BF16
+	if why := d.caps.lacksMatrix(BF16); why != "" {
+		plan := mustPlan(t, d, p)
+		require.Equal(t, TierScalar, plan.Tier())
+		require.Contains(t, plan.String(), "not chosen: matrix_forward: "+why)
+	}
+}
+
+// TestLacksMatrix: a device without one of the features is told which.
+func TestLacksMatrix(t *testing.T) {
+	good := func() *capabilities {
+		c := h200()
+		c.facts.Limits.MaxPushConstants = 128
+		c.facts.Subgroup.Compute, c.facts.Subgroup.FullSubgroups, c.facts.Subgroup.RequiredSizeCompute = true, true, true
+		c.facts.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
+		c.enabled = vk.Features{CooperativeMatrix: true, VulkanMemoryModel: true, Float16: true, Int16: true, Storage16: true,
+			SubgroupSizeControl: true, ComputeFullSubgroups: true, BFloat16Type: true, BFloat16CooperativeMatrix: true}
+		c.facts.Features = c.enabled
+		for _, n := range []uint32{8, 16} {
+			for _, in := range []vk.ComponentType{vk.ComponentF16, vk.ComponentBF16} {
+				c.facts.Matrices = append(c.facts.Matrices, vk.MatrixShape{M: 16, N: n, K: 16, A: in, B: in, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
+			}
+		}
+		return c
+	}
+	require.Empty(t, good().lacksMatrix(F16))
+	require.Empty(t, good().lacksMatrix(BF16))
+	require.Equal(t, []matrixShape{{16, 16, 16, 32}, {16, 8, 16, 32}}, good().fragments(F16))
+	require.Contains(t, good().lacksMatrix(F32), "fp16 or bf16")
+	for want, spoil := range map[string]func(c *capabilities){
+		"cooperativeMatrix":        func(c *capabilities) { c.enabled.CooperativeMatrix = false },
+		"vulkanMemoryModel":        func(c *capabilities) { c.enabled.VulkanMemoryModel = false },
+		"shaderFloat16":            func(c *capabilities) { c.enabled.Float16 = false },
+		"shaderInt16":              func(c *capabilities) { c.enabled.Int16 = false },
+		"storageBuffer16BitAccess": func(c *capabilities) { c.enabled.Storage16 = false },
+		"subgroupSizeControl":      func(c *capabilities) { c.enabled.SubgroupSizeControl = false },
+		"computeFullSubgroups":     func(c *capabilities) { c.enabled.ComputeFullSubgroups = false },
+		"shuffles":                 func(c *capabilities) { c.facts.Subgroup.Ops = vk.SubgroupBasic },
+		"1.3 is needed":            func(c *capabilities) { c.facts.EffectiveVersion = vk.Version12 },
+		"push constants":           func(c *capabilities) { c.facts.Limits.MaxPushConstants = 64 },
+		"multiplies no":            func(c *capabilities) { c.facts.Matrices = nil },
+		"into fp32": func(c *capabilities) { // only with fp16 sums, or in whole workgroups
+			c.facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, Scope: vk.ScopeSubgroup}, {M: 16, N: 16, K: 16, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: 2}}
+		},
+	} {
+		c := good()
+		spoil(c)
+		require.Contains(t, c.lacksMatrix(F16), want)
+	}
+	c := good()
+	c.enabled.BFloat16CooperativeMatrix = false
+	require.Empty(t, c.lacksMatrix(F16))
+	require.Contains(t, c.lacksMatrix(BF16), "the device was created without the feature shaderBFloat16CooperativeMatrix")
+}
+
+// TestMatrixModulesNeedNoMore: the SPIR-V asks for no capability that lacksMatrix does not look for.
+func TestMatrixModulesNeedNoMore(t *testing.T) {
+	// SPIR-V's numbers, with what is looked for.
+	const bf16Type, bf16Matrix = 5116, 5118
+	looked := map[uint32]string{
+		1: "Shader", 9: "Float16", 22: "Int16", 61: "GroupNonUniform", 62: "GroupNonUniformVote", 65: "GroupNonUniformShuffle",
+		4433: "StorageBuffer16BitAccess", 5345: "VulkanMemoryModel", 6022: "CooperativeMatrixKHR",
+	}
+	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16"} {
+		code, err := shaders.Module(name)
+		require.NoError(t, err)
+		const opCapability = 17
+		for at := 5; at < len(code) && code[at]&0xffff == opCapability; at += int(code[at] >> 16) {
+			c := code[at+1]
+			ok := looked[c] != "" || strings.HasSuffix(name, ".bf16") && (c == bf16Type || c == bf16Matrix)
+			require.True(t, ok, "%s: capability %d", name, c)
+		}
+	}
+}
+
+// TestMatrixSelfCheck: a kernel that computes something else than attention is found out before its first use, and the plan
+// takes the next tier or says why it cannot. The mistake is a layout that is not the device's, as a driver would make it that
+// changed its layout and not its version.
+func TestMatrixSelfCheck(t *testing.T) {
+	d := matrixDevice(t)
+	f := d.caps.fragments(F16)[0]
+	layout, err := d.layout(F16, f)
+	require.NoError(t, err)
+	if layout.Form == formShared {
+		t.Skip("this device's layout is not used:", layout.Why)
+	}
+	key, err := probeKey(F16, f)
+	require.NoError(t, err)
+	truth := d.recall(key)
+	require.NotEmpty(t, truth)
+	t.Cleanup(func() { forgetProcess(t) })
+
+	// Rows exchanged in pairs, for accumulator and operand alike.
+	var both [2]heldElements
+	require.NoError(t, json.Unmarshal([]byte(truth), &both))
+	for _, held := range both {
+		for _, comps := range held {
+			for e := range comps {
+				comps[e].row ^= f.M / 2
+			}
+		}
+	}
+	wrong, err := json.Marshal(both)
+	require.NoError(t, err)
+	forgetProcess(t)
+	d.remember(key, string(wrong))
+
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
+	_, err = d.Plan(p, WithTier(TierMatrix))
+	if err == nil {
+		t.Fatal("a kernel with a wrong layout was let through")
+	}
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "self-check failed: ")
+	require.ErrorContains(t, err, "should be")
+	plan := mustPlan(t, d, p)
+	require.Equal(t, TierScalar, plan.Tier(), "the next tier, which the plan says")
+	if !d.isCPU() {
+		require.Contains(t, plan.String(), "deny-list")
+	}
+	verdicts, err := d.SelfCheck(bg, []Implementation{Flash}, []Tier{TierMatrix})
+	require.NoError(t, err)
+	require.NotEmpty(t, verdicts)
+	require.False(t, verdicts[0].Pass)
+	require.Contains(t, verdicts[0].Why, "self-check failed")
+
+	// Form 3 does not care.
+	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"form": formShared})).Close())
+
+	forgetProcess(t)
+	verdicts, err = d.SelfCheck(bg, []Implementation{Flash}, nil)
+	require.NoError(t, err)
+	for _, v := range verdicts {
+		require.True(t, v.Pass, "%+v", v)
+	}
+}
+
+// TestMatrixVariantRefused: when the variant for unaligned tensors fails its check only while recording, the error says so.
+func TestMatrixVariantRefused(t *testing.T) {
+	d := matrixDevice(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
+	plan := mustPlan(t, d, p, WithTier(TierMatrix))
+	m := plan.program.(*matrixProgram)
+	key, err := m.verdictKey(variant{aligned: false, lse: true})
+	require.NoError(t, err)
+	d.remember(key, "o is wrong")
+	t.Cleanup(func() { forgetProcess(t) })
+	s := newSample(t, p)
+	odd := func(dtype DType, shape [4]int) *Tensor {
+		whole, err := d.NewTensor(dtype, 1, 1, 1, product(shape)+1)
+		require.NoError(t, err)
+		x, err := whole.View(uint64(dtype.Size()), dtype, shape, [4]int{})
+		require.NoError(t, err)
+		return x
+	}
+	f := s.tensors(t, d, odd)
+	err = plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE)
+	var unsupported *UnsupportedError
+	require.True(t, errors.As(err, &unsupported), "%v", err)
+	require.ErrorContains(t, err, "o is wrong")
+	d.forget(key)
+	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	s.check(t, plan, f)
+}
+
+// TestCompareAttention: the self-check's own arithmetic tells right from wrong.
+func TestCompareAttention(t *testing.T) {
+	for _, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
+		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16, Causal: causal})
+		o, lse := narrow(s.o), narrow(s.lse)
+		require.Empty(t, compareAttention(&s.p, s.q, s.k, s.v, o, lse))
+		require.Empty(t, compareAttention(&s.p, s.q, s.k, s.v, o, nil))
+		nan := lse[0] - lse[0]
+		nan /= nan
+		for _, bad := range []float32{o[3] + 0.1, nan} {
+			was := o[len(o)-1]
+			o[len(o)-1] = bad
+			require.Contains(t, compareAttention(&s.p, s.q, s.k, s.v, o, lse), "o[1, 3, 8, 1]")
+			o[len(o)-1] = was
+		}
+		lse[len(lse)-1] += 0.1
+		require.Contains(t, compareAttention(&s.p, s.q, s.k, s.v, o, lse), "lse[1, 3, 8]")
+	}
+}
+
+func narrow(x []float64) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = float32(v)
+	}
+	return out
 }
