@@ -48,6 +48,7 @@
 //  26 X_LEN       floats of exchange: form 1: 1; 2: W FM CK; 3: W (FM CK + FM FN + 3 RM FM)
 //  40 H_LEN       16 bytes of exchange: form 1: 1; 2 and 3: W FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which Q enters and O leaves: a multiple of FK/8 and FN/4
+//  42 MASKS       0: not causal and nk is a multiple of BC, so the loop with masks is left out (fewer registers)
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -90,6 +91,7 @@ layout(constant_id = 25) const uint Q_LEN = 1;
 layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 2;
+layout(constant_id = 42) const bool MASKS = true;
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row
@@ -278,8 +280,9 @@ void main() {
     allowed = clamp(int(query_of(min((i + 1) * BR, rows) - 1)) + causal_shift + 1, 0, int(nk));
     shared_by_all = clamp(int(query_of(i * BR)) + causal_shift + 1, 0, int(nk));
   }
-  const uint end = (uint(allowed) + BC - 1) / BC, full = uint(shared_by_all) / BC;
+  const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
   uvec4 kr[K_EACH], vr[V_EACH];
+  last_tile = end - 1;
   uint at = 0, j = 0;
   if (end > 0) {
     if (PREFETCH != 0) { FETCH_K(0) }
@@ -338,7 +341,7 @@ void main() {
 #include "matrix_tile.glsl"
 #undef MASKED
   }
-  [[dont_unroll]] for (; j < end; ++j) {
+  if (MASKS) [[dont_unroll]] for (; j < end; ++j) {
 #define MASKED 1
 #include "matrix_tile.glsl"
 #undef MASKED

@@ -9,15 +9,16 @@ uint pair_at(uint16_t lo, uint16_t hi) { return uint(lo) | (uint(hi) << 16); }
   pair_at(ELEMENT(T, row, 8 * (c) + 4, width), ELEMENT(T, row, 8 * (c) + 5, width)),                                       \
   pair_at(ELEMENT(T, row, 8 * (c) + 6, width), ELEMENT(T, row, 8 * (c) + 7, width)))
 
-uint k_base, v_base;
-// A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0.
-uvec4 load_k(uint key, uint c) {
-  uint row = k_base + min(key, nk - 1) * k_sn;
+uint k_base, v_base, last_tile;
+// A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0. Without MASKS there
+// is none in the tiles, and it is enough to fetch no tile beyond the last.
+uvec4 load_k(uint j, uint x, uint c) {
+  uint row = k_base + (MASKS ? min(j * BC + x, nk - 1) : min(j, last_tile) * BC + x) * k_sn;
   if (ALIGNED) return k4[row / 8 + c];
   return GATHER(k, row, c, D);
 }
-uvec4 load_v(uint key, uint c) {
-  uint row = v_base + min(key, nk - 1) * v_sn;
+uvec4 load_v(uint j, uint x, uint c) {
+  uint row = v_base + (MASKS ? min(j * BC + x, nk - 1) : min(j, last_tile) * BC + x) * v_sn;
   if (ALIGNED) return v4[row / 8 + c];
   return GATHER(v, row, c, DV);
 }
@@ -26,7 +27,7 @@ uvec4 load_v(uint key, uint c) {
 const uint K_PIECES = BC * ((D + 7) / 8), V_PIECES = BC * ((DV + 7) / 8);
 const uint K_EACH = (K_PIECES + WG - 1) / WG, V_EACH = (V_PIECES + WG - 1) / WG;
 #define EACH(pieces, each, u, x) [[unroll]] for (uint u = 0, x = tid; u < each; ++u, x += WG) if (pieces % WG == 0 || x < pieces)
-#define FETCH_K(j) EACH(K_PIECES, K_EACH, u, x) kr[u] = load_k((j) * BC + x / KU, x % KU);
-#define FETCH_V(j) EACH(V_PIECES, V_EACH, u, x) vr[u] = load_v((j) * BC + x / VU, x % VU);
+#define FETCH_K(j) EACH(K_PIECES, K_EACH, u, x) kr[u] = load_k(j, x / KU, x % KU);
+#define FETCH_V(j) EACH(V_PIECES, V_EACH, u, x) vr[u] = load_v(j, x / VU, x % VU);
 #define STORE_K EACH(K_PIECES, K_EACH, u, x) KV[at + x / KU * K_PITCH + x % KU] = kr[u];
 #define STORE_V EACH(V_PIECES, V_EACH, u, x) KV[at + V_AT + x / VU * V_PITCH + x % VU] = vr[u];
