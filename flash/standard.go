@@ -130,6 +130,13 @@ func (s *standardProgram) divide(t *tuning) error {
 
 // build gives the pipelines of a variant, built and checked at the first call.
 func (s *standardProgram) build(v standardVariant) (standardKernels, error) {
+	if s.checked[v.index()].Load() {
+		return standardKernels{s.scoresKernels[boolInt(v.qk)].Load(), s.softmaxKernels[boolInt(v.lse)].Load(), s.productKernels[boolInt(v.vo)].Load()}, nil
+	}
+	return s.buildFirst(v)
+}
+
+func (s *standardProgram) buildFirst(v standardVariant) (standardKernels, error) {
 	var k standardKernels
 	var err error
 	get := func(p *atomic.Pointer[pipeline.Kernel], want func() standardKernel, bindings, push int) *pipeline.Kernel {
@@ -147,11 +154,10 @@ func (s *standardProgram) build(v standardVariant) (standardKernels, error) {
 	k.scores = get(&s.scoresKernels[boolInt(v.qk)], func() standardKernel { return s.shape.scores(&s.problem, v.qk) }, 3, 20)
 	k.softmax = get(&s.softmaxKernels[boolInt(v.lse)], func() standardKernel { return s.shape.softmax(&s.problem, v.lse) }, 2, 10)
 	k.product = get(&s.productKernels[boolInt(v.vo)], func() standardKernel { return s.shape.product(&s.problem, v.vo) }, 3, 19)
-	if err == nil && s.check != nil && !s.checked[v.index()].Load() {
-		if err = s.check(s, v, &k); err == nil {
-			s.checked[v.index()].Store(true)
-		}
+	if err == nil && s.check != nil {
+		err = s.check(s, v, &k)
 	}
+	s.checked[v.index()].Store(err == nil)
 	return k, err
 }
 
