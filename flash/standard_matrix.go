@@ -86,6 +86,9 @@ func (b *matrixBlock) check(name string, shared int, f *matrixShape, c *capabili
 	l, s := &c.facts.Limits, &c.facts.Subgroup
 	threads := b.subgroups() * f.Lanes
 	const most = 1 << 10 // keeps products of them small
+	if b.FR > 4 {
+		return fmt.Sprintf("%sfr = %d must be at most 4", name, b.FR)
+	}
 	for _, n := range []int{b.WR, b.WC, b.FR, b.FC, b.stage} {
 		if n < 1 || n > most {
 			return fmt.Sprintf("%swr, wc, fr, fc and stage must be from 1 to %d", name, most)

@@ -64,6 +64,19 @@ uvec4 load_v(uint origin, uint key, uint c) {
   EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
   EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); }
 
+uint o_origin, rows_left;  // of the block: its first element in O, rows of the slab from there on
+
+void put(uint row, uint col, uvec4 x) {
+  if (row >= rows_left) return;
+  const uint at = o_origin + row * o_sn + col;
+  if (ALIGNED) {
+    if (col < DV) o8[at / UNIT] = x;
+  } else {
+    [[unroll]] for (uint e = 0; e < UNIT; ++e)
+      if (col + e < DV) o1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2));
+  }
+}
+
 void main() {
   const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (id >= total) return;
@@ -102,35 +115,16 @@ void main() {
     }
   } while (key0 < keys);
 
-  const uint o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
+  o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
+  rows_left = rows - r0;
 #ifndef WIDE
-  if (DIRECT && ALIGNED && DV == BC && r0 + BR <= rows) {
-    [[unroll]] for (uint r = 0; r < FR; ++r)
-      [[unroll]] for (uint c = 0; c < FC; ++c)
-        coopMatStore(TO_STRIP(acc[r * FC + c]), oh, o_origin + (my_row + r * M) * o_sn + my_col + c * N, o_sn, ROW_MAJOR);
+  if (DIRECT && ALIGNED && DV == BC && BR <= rows_left) {
+    [[unroll]] for (uint f = 0; f < FR * FC; ++f)
+      coopMatStore(TO_STRIP(acc[f]), oh, o_origin + (my_row + f / FC * M) * o_sn + my_col + f % FC * N, o_sn, ROW_MAJOR);
     return;
   }
 #endif
   barrier();  // the strips lie where the slices lay
   const uint strip = gl_SubgroupID * M * STRIP_PITCH;
-  [[unroll]] for (uint r = 0; r < FR; ++r) {
-    [[unroll]] for (uint c = 0; c < FC; ++c) coopMatStore(TO_STRIP(acc[r * FC + c]), tile, strip + c * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR);
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
-    [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < STRIP_TURNS; ++u, x += SG) {
-      const uint row = my_row + r * M + x / STRIP_WIDTH, col = my_col + x % STRIP_WIDTH * UNIT;
-      if (((M * STRIP_WIDTH) % SG == 0 || x < M * STRIP_WIDTH) && r0 + row < rows) {
-        const uvec4 y = FROM_STRIP(strip, x);
-        const uint at = o_origin + row * o_sn + col;
-        if (ALIGNED) {
-          if (col < DV) o8[at / UNIT] = y;
-        } else {
-          [[unroll]] for (uint e = 0; e < UNIT; ++e)
-            if (col + e < DV) o1[at + e] = uint16_t(y[e / 2] >> 16 * (e % 2));
-        }
-      }
-    }
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
-  }
+  OUT_BY_STRIPS
 }

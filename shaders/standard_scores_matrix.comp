@@ -69,6 +69,12 @@ uvec4 load_k(uint origin, uint r, uint c) {
   EACH(Q_TURNS, BR, u, x) q_next[u] = load_q(q_origin, r0 + x / DU, (d0) + x % DU * UNIT); \
   EACH(K_TURNS, BC, u, x) k_next[u] = load_k(k_origin, col0 + x / DU, (d0) + x % DU * UNIT); }
 
+uint s_origin, rows_left, cols_left;  // of the tile: its first element in S, what there is of S from there on
+
+void put(uint row, uint col, uvec4 x) {
+  if (row < rows_left && col < cols_left) s8[(s_origin + row * pitch + col) / UNIT] = x;
+}
+
 void main() {
   const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (id >= total) return;
@@ -108,27 +114,17 @@ void main() {
   } while (d0 < D);
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= scale;
 
-  const uint s_origin = slab * rows * pitch + r0 * pitch + col0;
+  s_origin = slab * rows * pitch + r0 * pitch + col0;
+  rows_left = rows - r0;
+  cols_left = pitch - col0;
 #ifndef WIDE
-  if (DIRECT && r0 + BR <= rows && col0 + BC <= pitch) {
-    [[unroll]] for (uint r = 0; r < FR; ++r)
-      [[unroll]] for (uint c = 0; c < FC; ++c)
-        coopMatStore(TO_STRIP(acc[r * FC + c]), s1, s_origin + (my_row + r * M) * pitch + my_col + c * N, pitch, ROW_MAJOR);
+  if (DIRECT && BR <= rows_left && BC <= cols_left) {
+    [[unroll]] for (uint f = 0; f < FR * FC; ++f)
+      coopMatStore(TO_STRIP(acc[f]), s1, s_origin + (my_row + f / FC * M) * pitch + my_col + f % FC * N, pitch, ROW_MAJOR);
     return;
   }
 #endif
   barrier();  // the strips lie where the slices lay
   const uint strip = gl_SubgroupID * M * STRIP_PITCH;
-  [[unroll]] for (uint r = 0; r < FR; ++r) {
-    [[unroll]] for (uint c = 0; c < FC; ++c) coopMatStore(TO_STRIP(acc[r * FC + c]), tile, strip + c * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR);
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
-    [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < STRIP_TURNS; ++u, x += SG) {
-      const uint row = my_row + r * M + x / STRIP_WIDTH, col = my_col + x % STRIP_WIDTH * UNIT;
-      if (((M * STRIP_WIDTH) % SG == 0 || x < M * STRIP_WIDTH) && r0 + row < rows && col0 + col < pitch)
-        s8[(s_origin + row * pitch + col) / UNIT] = FROM_STRIP(strip, x);
-    }
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
-  }
+  OUT_BY_STRIPS
 }

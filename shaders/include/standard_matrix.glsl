@@ -11,7 +11,7 @@
 // Needs DTYPE (1 fp16, 2 bf16), and WIDE defined or not. Specialization constants:
 //
 //   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; N and K multiples of 8
-//   4 WR, 5 WC  subgroups down and across          6 FR, 7 FC  fragments of a subgroup down and across
+//   4 WR, 5 WC  subgroups down and across          6 FR (1 to 4), 7 FC  fragments of a subgroup down and across
 //   10 CAUSAL     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
 //   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
 //   13 SHARED  length of shared memory in units
@@ -82,13 +82,27 @@ uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
 #define GATHER(view, b, c, width) \
   uvec4(PAIR(view, b, c, width), PAIR(view, b, (c) + 2, width), PAIR(view, b, (c) + 4, width), PAIR(view, b, (c) + 6, width))
 
-// The unit x of the strip at s of tile[], counted along rows, as eight elements of the result.
 #ifdef WIDE
 uvec4 from_strip(uint at) {
   const vec4 x = uintBitsToFloat(tile[at]), y = uintBitsToFloat(tile[at + 1]);
   return uvec4(pack2(x.xy), pack2(x.zw), pack2(y.xy), pack2(y.zw));
 }
-#define FROM_STRIP(s, x) from_strip((s) + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH * 2)
+#define FROM_STRIP(x) from_strip(strip + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH * 2)
 #else
-#define FROM_STRIP(s, x) tile[(s) + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH]
+#define FROM_STRIP(x) tile[strip + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH]
 #endif
+
+#define MEET { subgroupMemoryBarrierShared(); subgroupBarrier(); }
+
+// Takes the subgroup's piece of C, acc[], out by strips: put(row, column, unit) writes eight elements, counted in the workgroup's tile.
+// Needs my_row, my_col and strip, where the subgroup's strip begins in tile[]. Four rounds spelled out and not a loop: NVIDIA's
+// compiler moves fragments into memory that are indexed in a loop around other loops, for the whole shader.
+#define ROUND(r) if (FR > r) { \
+  [[unroll]] for (uint c = 0; c < FC; ++c) \
+    coopMatStore(TO_STRIP(acc[min(r, FR - 1) * FC + c]), tile, strip + c * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR); \
+  MEET \
+  [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < STRIP_TURNS; ++u, x += SG) \
+    if ((M * STRIP_WIDTH) % SG == 0 || x < M * STRIP_WIDTH) \
+      put(my_row + r * M + x / STRIP_WIDTH, my_col + x % STRIP_WIDTH * UNIT, FROM_STRIP(x)); \
+  MEET }
+#define OUT_BY_STRIPS ROUND(0) ROUND(1) ROUND(2) ROUND(3)
