@@ -131,7 +131,7 @@ func (m *matrixProgram) constants(v variant) ([]vk.SpecConstant, pipeline.Kernel
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	values = append(values, sh.h, sh.patch)
+	values = append(values, sh.h, sh.patch, boolInt(t.masks(p)))
 	return spec(values...), pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
 }
 
@@ -244,21 +244,25 @@ func (t *matrixTile) trial(p *Problem) Problem {
 		small.QueryLen = ceilDiv(small.QueryLen, group)
 	}
 	small.KeyLen = t.rows()/2 + 2*t.BC + 3
+	if !t.masks(p) {
+		small.KeyLen = 3 * t.BC
+	}
 	return small
 }
 
 // candidates are tiles that were fastest somewhere, and their neighbours.
 func (matrixForward) candidates(c *capabilities, p *Problem) []map[string]int {
 	var out []map[string]int
-	for _, s := range [][6]int{ // w, rm, bc, ck, prefetch, pipe
-		{4, 2, 64, 32, 1, 1}, {4, 2, 64, 32, 1, 0}, {4, 2, 64, 16, 1, 1}, {8, 2, 64, 32, 1, 0}, {8, 2, 64, 16, 0, 0}, {4, 2, 32, 16, 1, 1},
-		{4, 1, 64, 32, 1, 1}, {8, 1, 64, 32, 1, 1}, {8, 1, 32, 16, 1, 1}, {8, 1, 64, 16, 2, 1}, {12, 1, 48, 16, 1, 1}, {12, 1, 64, 16, 2, 1},
-		{8, 1, 16, 16, 3, 0}, {8, 1, 32, 32, 3, 0}, {4, 1, 32, 32, 3, 1}, {8, 1, 16, 16, 1, 0}, {4, 1, 16, 16, 1, 0}, {4, 1, 32, 16, 0, 0},
+	for _, s := range [][7]int{ // w, rm, bc, ck, prefetch, pipe, max_first
+		{4, 2, 64, 32, 1, 1, 0}, {4, 2, 64, 32, 1, 1, 1}, {4, 2, 64, 16, 1, 1, 1}, {8, 2, 64, 16, 1, 1, 0}, {8, 2, 64, 16, 1, 1, 1}, {8, 2, 128, 16, 1, 1, 1},
+		{8, 2, 32, 16, 3, 0, 1}, {8, 2, 32, 16, 1, 0, 1}, {4, 2, 16, 16, 3, 0, 1}, {8, 2, 16, 16, 3, 0, 1}, {12, 1, 48, 16, 1, 1, 0}, {8, 1, 64, 32, 1, 1, 0},
+		{4, 1, 64, 32, 1, 1, 0}, {4, 1, 32, 16, 1, 1, 0}, {8, 1, 32, 32, 1, 0, 1}, {8, 1, 16, 16, 3, 0, 1}, {8, 1, 16, 16, 1, 0, 0}, {4, 1, 16, 16, 1, 0, 0},
+		{4, 1, 32, 16, 0, 0, 0},
 	} {
 		if c.facts.Type == vk.DeviceCPU && s[0]*s[1] > 4 { // takes a CPU minutes to compile
 			continue
 		}
-		out = append(out, map[string]int{"w": s[0], "rm": s[1], "bc": s[2], "ck": s[3], "prefetch": s[4], "pipe": s[5]})
+		out = append(out, map[string]int{"w": s[0], "rm": s[1], "bc": s[2], "ck": s[3], "prefetch": s[4], "pipe": s[5], "max_first": s[6]})
 	}
 	return out
 }

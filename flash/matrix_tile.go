@@ -73,6 +73,9 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 	return s
 }
 
+// masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
+func (t *matrixTile) masks(p *Problem) bool { return p.Causal != CausalNone || p.KeyLen%t.BC != 0 }
+
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *matrixTile) check(d, dv int, c *capabilities) string {
 	l, s, f := &c.facts.Limits, &c.facts.Subgroup, &t.fragment
@@ -107,9 +110,21 @@ type matrixRow struct {
 	cpu    bool // for a CPU driver
 	lanes  int  // subgroup size
 	maxDim int  // the larger of D and Dv
-	shared int  // KiB of shared memory that the device has at least
+	keys   int  // keys that the problem has at least
+	mask   maskKind
 	tile   matrixTile
 }
+
+// maskKind is a kind of problem that a row of the table is for.
+type maskKind int
+
+const (
+	anyMask  maskKind = iota
+	unmasked          // not causal
+	causal
+)
+
+func (m maskKind) includes(c Causal) bool { return m == anyMask || (m == causal) == (c != CausalNone) }
 
 // matrixTiles are the tiles tried, best first; the first that the device's limits allow is taken. What is given for fragments
 // of 16×16×16 goes for others: chunks and tiles of keys are rounded up to whole fragments. A tile that few workgroups would use
@@ -117,11 +132,19 @@ type matrixRow struct {
 var matrixTiles = []matrixRow{
 	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
-	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB).
-	{lanes: 32, maxDim: 64, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}},
-	{lanes: 32, maxDim: 128, tile: matrixTile{W: 12, RM: 1, BC: 48, CK: 16, Prefetch: 1, Pipe: 1}},
-	{lanes: 32, maxDim: 256, shared: 48, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3}},
-	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1}},
+	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
+	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1}},
+	{lanes: 32, maxDim: 64, mask: unmasked, keys: 1024, tile: matrixTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 64, mask: unmasked, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 64, mask: causal, keys: 4096, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 64, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1}},
+	{lanes: 32, maxDim: 96, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 128, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
+	{lanes: 32, maxDim: 128, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
+	{lanes: 32, maxDim: 192, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1}},
+	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1, MaxFirst: 1}},
 
 	// Starting points for other devices, not measured.
 	{maxDim: 64, tile: matrixTile{W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1}},
@@ -132,9 +155,13 @@ var matrixTiles = []matrixRow{
 	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8, QReg: 1}},
 }
 
-// Blocks of one place of this many heads follow one another when causal: long blocks of many heads would thrash the cache,
-// those of one head would leave a tail.
-const causalHeadsTogether = 8
+// headsTogether is the number of heads whose blocks of one place follow one another when causal. Long blocks first keep the tail
+// short, over the more heads the better, while the keys and values of those heads stay in a cache of some ten megabytes.
+func headsTogether(p *Problem) int {
+	const cache = 16 << 20
+	perHead := p.KeyLen * (p.HeadDim + p.ValueDim) * p.DType.Size()
+	return min(max(cache/perHead, 4), 64)
+}
 
 // fewGroups is the number of workgroups below which a large GPU is not full.
 const fewGroups = 128
@@ -145,7 +172,7 @@ func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *t
 	for i := range matrixTiles {
 		row := &matrixTiles[i]
 		if row.cpu && c.facts.Type != vk.DeviceCPU || row.lanes != 0 && row.lanes != s.Lanes ||
-			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || row.shared<<10 > int(c.facts.Limits.MaxSharedMemory) {
+			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || !row.mask.includes(p.Causal) {
 			continue
 		}
 		tile := row.tile.complete(c, p, s, form)
@@ -176,7 +203,7 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 	}
 	t.HeadsTogether = 1
 	if p.Causal != CausalNone {
-		t.HeadsTogether = causalHeadsTogether
+		t.HeadsTogether = headsTogether(p)
 	}
 	return t
 }

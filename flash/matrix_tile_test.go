@@ -58,8 +58,10 @@ func requireMatrixTile(t *rapid.T, c *capabilities, p *Problem, tile *matrixTile
 	tileLen := tile.BC * (sh.kPitch + sh.vPitch)
 	last("KV (K)", (tiles-1)*tileLen+(tile.BC-1)*sh.kPitch+df*f.K/8-1, sh.kv)
 	last("KV (V)", (tiles-1)*tileLen+tile.BC*sh.kPitch+(tile.BC-1)*sh.vPitch+vf*f.N/8-1, sh.kv)
-	last("KV (patch of Q)", tile.W*f.M*f.K/8-1, sh.kv)
-	last("KV (patch of O)", tile.W*f.M*f.N/4-1, sh.kv)
+	last("KV (patches)", (tile.W*f.M-1)*(sh.patch|1)+sh.patch-1, sh.kv)
+	if sh.patch < 1 || sh.patch%max(1, f.K/8) != 0 || sh.patch%max(1, f.N/4) != 0 {
+		t.Fatalf("%+v: a row of the patch, %d units, does not hold whole fragments", tile, sh.patch)
+	}
 	if rest := df - tile.QReg; rest > 0 {
 		last("Qs", (tile.rows()-1)*sh.qPitch+rest*f.K/8-1, sh.q)
 	}
@@ -154,19 +156,25 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		require.NoError(t, err)
 		return tile
 	}
-	for _, row := range matrixTiles {
-		if row.lanes != 32 || row.maxDim == 0 {
-			continue
+	for i, row := range matrixTiles {
+		if row.lanes != 32 || i > 0 && row.maxDim == matrixTiles[i-1].maxDim && row.mask == matrixTiles[i-1].mask && row.keys == matrixTiles[i-1].keys {
+			continue // the last of two alike is for devices with less shared memory
 		}
-		tile := choose(Problem{Batch: 4, Heads: 32, QueryLen: 4096, HeadDim: row.maxDim, DType: F16})
+		p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.keys, 512), HeadDim: row.maxDim, DType: F16}
+		if row.mask == causal || row.mask == anyMask && row.maxDim <= 128 && row.maxDim > 96 || row.mask == anyMask && row.maxDim == 64 {
+			p.Causal = CausalTopLeft
+		}
+		tile := choose(p)
 		require.False(t, tile.Pack)
-		require.Equal(t, 1, tile.HeadsTogether)
-		if row.shared == 0 && row.maxDim == 256 {
-			continue // for devices with less shared memory
+		require.Equal(t, row.tile.rows0(s), tile.rows(), "D %d, row %d", row.maxDim, i)
+		require.Equal(t, row.tile.BC, tile.BC, "D %d, row %d", row.maxDim, i)
+		if p.Causal == CausalNone {
+			require.Equal(t, 1, tile.HeadsTogether)
 		}
-		require.Equal(t, row.tile.rows0(s), tile.rows(), "D %d", row.maxDim)
 	}
-	require.Equal(t, causalHeadsTogether, choose(Problem{Batch: 4, Heads: 32, QueryLen: 4096, HeadDim: 64, DType: F16, Causal: CausalTopLeft}).HeadsTogether)
+	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head
+		require.Equal(t, heads, choose(Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}).HeadsTogether)
+	}
 
 	decode := choose(Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: F16})
 	require.True(t, decode.Pack)
