@@ -23,6 +23,7 @@ func newVerify() *cobra.Command {
 		quick, failed, bare bool
 		seed                uint64
 		random              int
+		tuning              map[string]int
 	)
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -38,10 +39,11 @@ The error of each output stands beside the bound it must keep: twice the error o
 inputs' own type. The exit status is not zero when any case fails.`,
 		Example: `  vkattn verify
   vkattn verify --quick --impl flash --tier matrix
-  vkattn verify --run 'causal|ragged' --seed 7`,
+  vkattn verify --run 'causal|ragged' --seed 7
+  vkattn verify --impl flash --tier matrix --tuning fm=16,fn=8,fk=16`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := conformance.Options{Quick: quick, Seed: seed, Random: random}
+			o := conformance.Options{Quick: quick, Seed: seed, Random: random, Tuning: tuning}
 			for _, s := range impls {
 				impl, err := flash.ParseImplementation(s)
 				if err != nil {
@@ -103,6 +105,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	deviceFlag(cmd, &device)
 	fl.StringSliceVar(&impls, "impl", nil, "implementations: standard, flash (default: all)")
 	fl.StringSliceVar(&tiers, "tier", nil, "kernel tiers: scalar, matrix (default: all the device has)")
+	fl.StringToIntVar(&tuning, "tuning", nil, "force parameters of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
 	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular expression")
 	fl.IntVar(&random, "random", 0, "how many random problems (default: as many as suit the device)")

@@ -16,6 +16,7 @@ import (
 type Options struct {
 	Implementations []flash.Implementation // nil: all
 	Tiers           []flash.Tier           // nil: all
+	Tuning          map[string]int         // forced on every target, a fragment shape for example (fm, fn, fk)
 	Quick           bool                   // the core cases only
 	Seed            uint64                 // of inputs and random problems
 	Random          int                    // how many random problems; 0: as many as suit the device

@@ -47,16 +47,17 @@ func Targets(dev *flash.Device, o Options) []Target {
 			len(o.Tiers) > 0 && !slices.Contains(o.Tiers, tier.Tier) || len(tier.DTypes) == 0 {
 			continue
 		}
-		base := Target{Implementation: tier.Implementation, Tier: tier.Tier, info: tier}
+		base := Target{Implementation: tier.Implementation, Tier: tier.Tier, Tuning: maps.Clone(o.Tuning), info: tier}
 		base.light = tier.Tier == flash.TierMatrix && onCPU(info)
 		form, ok := forms[tier.Tier]
-		if !ok || !hasTuning(dev, base, form.parameter) {
+		if _, forced := o.Tuning[form.parameter]; !ok || forced || !hasTuning(dev, base, form.parameter) {
 			out = append(out, base)
 			continue
 		}
 		for _, value := range form.values {
 			t := base
 			t.Tuning = map[string]int{form.parameter: value}
+			maps.Copy(t.Tuning, o.Tuning)
 			out = append(out, t)
 		}
 	}
