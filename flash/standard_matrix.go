@@ -125,6 +125,9 @@ func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	fragments := func(elements, size int) int { return ceilDiv(elements, size) }
 	stage := func(elements, most int) int { return ceilDiv(min(elements, most), f.K) * f.K }
 	across := 1 // subgroups beside each other in the product: each has up to 64 columns
+	if p.ValueDim > 32 && c.facts.Type != vk.DeviceCPU {
+		across = 2
+	}
 	for across < 4 && 64*across < p.ValueDim {
 		across *= 2
 	}
@@ -136,6 +139,9 @@ func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	}
 	t.scoresTile = matrixBlock{4, 2, fragments(32, f.M), fragments(64, f.N), stage(p.HeadDim, 64)}
 	t.productTile = matrixBlock{8 / max(2, across), across, fragments(32, f.M), columns, stage(p.KeyLen, 64)}
+	if p.ValueDim <= 64 {
+		t.productTile.FR = fragments(16, f.M)
+	}
 	for _, b := range []*matrixBlock{&t.scoresTile, &t.productTile} { // few queries: no more rows than there are
 		for b.rows(f)/2 >= p.QueryLen && (b.FR > 1 || b.WR > 1) {
 			if b.FR > 1 {
@@ -191,9 +197,13 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	override("", &tile.scoresTile)
 	override("product_", &tile.productTile)
 
-	const keep = 16 // pieces of four in registers
+	const keep = 16 // pieces of four in registers, at most
+	wanted := 4     // the fewer, the more of a row is read at once
+	if c.facts.Type == vk.DeviceCPU {
+		wanted = keep // barriers between more lanes cost more there
+	}
 	lanes := 8
-	for lanes < softmaxThreads && 4*keep*lanes < p.KeyLen {
+	for lanes < softmaxThreads && 4*wanted*lanes < p.KeyLen {
 		lanes *= 2
 	}
 	if tile.rowThreads = t.get("row_threads", lanes); tile.rowThreads > 0 {
