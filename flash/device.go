@@ -171,7 +171,8 @@ func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
 
 // Attach uses a VkDevice that the caller owns; nothing of the caller's is ever destroyed, and the device must outlive what is
 // made from it. Which kernels are at hand follows from the features that the caller enabled: Info says which are missing for
-// which tier. Submission to the queue is the caller's to serialise with its own use of that queue.
+// which tier. Submission to the queue is the caller's to serialise with its own use of that queue; besides the calls that say
+// so, the first Plan of a kind submits: kernels on matrices prove themselves on a small problem before they are used.
 func Attach(external External, opts ...DeviceOption) (*Device, error) {
 	o, err := deviceOptionsOf(opts)
 	if err != nil {

@@ -250,19 +250,36 @@ func (t *matrixTile) trial(p *Problem) Problem {
 	return small
 }
 
-// candidates are tiles that were fastest somewhere, and their neighbours.
+// candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
 func (matrixForward) candidates(c *capabilities, p *Problem) []map[string]int {
 	var out []map[string]int
-	for _, s := range [][7]int{ // w, rm, bc, ck, prefetch, pipe, max_first
-		{4, 2, 64, 32, 1, 1, 0}, {4, 2, 64, 32, 1, 1, 1}, {4, 2, 64, 16, 1, 1, 1}, {8, 2, 64, 16, 1, 1, 0}, {8, 2, 64, 16, 1, 1, 1}, {8, 2, 128, 16, 1, 1, 1},
-		{8, 2, 32, 16, 3, 0, 1}, {8, 2, 32, 16, 1, 0, 1}, {4, 2, 16, 16, 3, 0, 1}, {8, 2, 16, 16, 3, 0, 1}, {12, 1, 48, 16, 1, 1, 0}, {8, 1, 64, 32, 1, 1, 0},
-		{4, 1, 64, 32, 1, 1, 0}, {4, 1, 32, 16, 1, 1, 0}, {8, 1, 32, 32, 1, 0, 1}, {8, 1, 16, 16, 3, 0, 1}, {8, 1, 16, 16, 1, 0, 0}, {4, 1, 16, 16, 1, 0, 0},
-		{4, 1, 32, 16, 0, 0, 0},
-	} {
-		if c.facts.Type == vk.DeviceCPU && s[0]*s[1] > 4 { // takes a CPU minutes to compile
-			continue
+	add := func(t matrixTile) {
+		if c.facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
+			return
 		}
-		out = append(out, map[string]int{"w": s[0], "rm": s[1], "bc": s[2], "ck": s[3], "prefetch": s[4], "pipe": s[5], "max_first": s[6]})
+		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst}
+		if t.QReg != 0 {
+			m["q_reg"] = t.QReg
+		}
+		if !slices.ContainsFunc(out, func(o map[string]int) bool { return sameTuning(o, m) }) {
+			out = append(out, m)
+		}
+	}
+	for _, row := range matrixTiles {
+		if (row.lanes == 0 || row.lanes == int(c.facts.Subgroup.Size)) && (!row.cpu || c.facts.Type == vk.DeviceCPU) {
+			add(row.tile)
+		}
+	}
+	for _, t := range []matrixTile{
+		{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 16},
+		{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1},
+		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1},
+		{W: 12, RM: 1, BC: 48, CK: 16, Prefetch: 1, Pipe: 1}, {W: 12, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 3},
+		{W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 3, Pipe: 1}, {W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 1}, {W: 4, RM: 1, BC: 32, CK: 16},
+	} {
+		add(t)
+		t.MaxFirst = 1
+		add(t)
 	}
 	return out
 }

@@ -321,3 +321,30 @@ func narrow(x []float64) []float32 {
 	}
 	return out
 }
+
+// TestMatrixSteadyState: recording for other tensors allocates nothing.
+func TestMatrixSteadyState(t *testing.T) {
+	d := matrixDevice(t)
+	s := newSample(t, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16})
+	r, err := mustPlan(t, d, s.p, WithTier(TierMatrix)).NewRecording()
+	require.NoError(t, err)
+	sets, i := [2]Forward{s.tensors(t, d, plainly(t, d)), s.tensors(t, d, plainly(t, d))}, 0
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		i++
+		if err := r.Forward(sets[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}))
+}
+
+// TestMatrixAttached: on a device of the caller's, Plan checks both variants of alignment, since recording must not submit.
+func TestMatrixAttached(t *testing.T) {
+	own := matrixDevice(t)
+	d, err := Attach(own.External(), WithoutDiskCache())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	m := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithTier(TierMatrix)).program.(*matrixProgram)
+	for _, aligned := range []bool{true, false} {
+		require.NotNil(t, m.kernels[variant{aligned: aligned, lse: true}.index()].Load())
+	}
+}

@@ -27,7 +27,9 @@ type Plan struct {
 }
 
 // Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its
-// usual pipelines; variants for unaligned tensors are built when they are first met.
+// usual pipelines; variants for unaligned tensors are built when they are first met. What depends on more than Vulkan promises,
+// kernels on matrices, is run on a small problem and compared with attention in float64 before its first use on a device and
+// driver (see SelfCheck); a kernel that fails is passed over, and the plan says so.
 func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 	p, err := p.Normalize()
 	if err != nil {

@@ -23,7 +23,7 @@ func newInfo() *cobra.Command {
 for each implementation and kernel tier the storage types it runs, or what the device lacks for it.
 
 With --measure, each device's ceilings are measured too: fp32 and matrix multiply-adds in registers, and
-the bandwidth of a large copy.`,
+the bandwidth of a large copy; and each kernel's self-check is run.`,
 		Example: `  vkattn info
   vkattn info --device h200 --measure
   vkattn info --json`,
@@ -64,6 +64,8 @@ type deviceJSON struct {
 	Timestamps bool       `json:"timestamps"`
 	Memory     uint64     `json:"memory_bytes"`
 	Kernels    []tierJSON `json:"kernels"`
+	// What small problems gave; with --measure.
+	SelfChecks []checkJSON `json:"self_checks,omitempty"`
 
 	matrixShape string
 	facts       flash.DeviceInfo
@@ -78,6 +80,16 @@ type tierJSON struct {
 }
 
 // deviceInfos lists the devices, or the one that is asked for.
+// checkJSON is a flash.Verdict.
+type checkJSON struct {
+	Impl   string `json:"impl"`
+	Tier   string `json:"tier"`
+	DType  string `json:"dtype"`
+	Kernel string `json:"kernel"`
+	Pass   bool   `json:"pass"`
+	Why    string `json:"why,omitempty"`
+}
+
 func deviceInfos(ctx context.Context, device string, measure bool) ([]deviceJSON, error) {
 	infos, err := flash.Devices()
 	if err != nil {
@@ -125,6 +137,13 @@ func (d *deviceJSON) measure(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", d.Device, err)
 	}
 	d.Peaks, d.matrixShape = bench.PeaksOf(p), p.MatrixShape
+	verdicts, err := dev.SelfCheck(ctx, nil, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Device, err)
+	}
+	for _, v := range verdicts {
+		d.SelfChecks = append(d.SelfChecks, checkJSON{v.Implementation.String(), string(v.Tier), v.DType.String(), v.Kernel, v.Pass, v.Why})
+	}
 	return nil
 }
 
@@ -193,6 +212,16 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		for _, m := range k.Missing {
 			line("", "%-9s %-7s   %s", "", "", m)
 		}
+	}
+	for i, c := range d.SelfChecks {
+		name, word := "", "pass"
+		if i == 0 {
+			name = "self-check"
+		}
+		if !c.Pass {
+			word = "FAIL"
+		}
+		line(name, "%-9s %-7s %-9s %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
 	}
 }
 
