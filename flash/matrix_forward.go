@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -67,24 +66,9 @@ func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
 
 // chooseForm takes the preferred fragment and the best form that its layout allows, or what is asked for.
 func (d *Device) chooseForm(dtype DType, t *tuning) (matrixShape, matrixLayout, int, error) {
-	all := d.caps.fragments(dtype)
-	if len(all) == 0 { // unsupported has said so
-		return matrixShape{}, matrixLayout{}, 0, &declined{"the device has no such matrices"}
-	}
-	s := all[0]
-	for _, f := range all { // the first that agrees with what is asked for
-		if agrees(t, "fm", f.M) && agrees(t, "fn", f.N) && agrees(t, "fk", f.K) {
-			s = f
-			break
-		}
-	}
-	s.M, s.N, s.K = t.get("fm", s.M), t.get("fn", s.N), t.get("fk", s.K)
-	if !slices.Contains(all, s) {
-		names := make([]string, len(all))
-		for i, f := range all {
-			names[i] = f.String()
-		}
-		return s, matrixLayout{}, 0, &declined{fmt.Sprintf("the device has no %v fragments of %v; it has %s", s, dtype, strings.Join(names, ", "))}
+	s, err := d.caps.chooseFragment(dtype, t)
+	if err != nil {
+		return s, matrixLayout{}, 0, err
 	}
 	layout, err := d.layout(dtype, s)
 	if err != nil {

@@ -43,6 +43,12 @@ func drawFuzzed(choices []byte) fuzzedMatrix {
 	return f
 }
 
+// Fuzzing starts workers of its own, without what -exec of go test names. For a driver that is not installed but unpacked to
+// DIR, link the test with its loader:
+//
+//	L=DIR/usr/lib/x86_64-linux-gnu VK_DRIVER_FILES=… VK_LAYER_PATH=… VKATTN_LOADER=$L/libvulkan.so.1 go test -run XXX -fuzz Matrix \
+//	  -parallel 1 -ldflags "-linkmode external -extldflags '-Wl,--dynamic-linker=$L/ld-linux-x86-64.so.2,--disable-new-dtags,-rpath,$L'" ./flash
+
 // FuzzMatrixAgainstScalar runs one problem on both tiers, in every form and with tensors anywhere in memory, and wants equal
 // answers up to rounding, and the same bits from the same tier twice.
 func FuzzMatrixAgainstScalar(f *testing.F) {
