@@ -30,7 +30,7 @@ func (p *pushes) u32(v uint32) {
 // set overwrites the constant at a byte position.
 func (p *pushes) set(at int, v uint32) { binary.NativeEndian.PutUint32(p.data[at:], v) }
 
-// forward fills in the arguments of a fused forward kernel: 25 constants, of which base and total are the last.
+// forward fills in the arguments of a fused forward kernel: 29 constants, base and total and then those of dropout the last.
 func (p *pushes) forward(pr *Problem, f *operands) (baseAt int) {
 	p.reset()
 	p.int(pr.QueryLen)
@@ -46,11 +46,27 @@ func (p *pushes) forward(pr *Problem, f *operands) (baseAt int) {
 	p.strides(&f.o)
 	p.f32(pr.Scale * math.Log2E)
 	p.i32(pr.causalShift())
-	return p.grid()
+	baseAt = p.grid()
+	p.dropout(pr, &f.drop)
+	return baseAt
+}
+
+// dropout appends the four constants of dropout.
+func (p *pushes) dropout(pr *Problem, d *draw) {
+	p.u32(uint32(d.seed))
+	p.u32(uint32(d.seed >> 32))
+	p.u32(d.offset)
+	p.int(pr.dropThreshold())
+}
+
+// draw is what dropout's generator starts from.
+type draw struct {
+	seed   uint64
+	offset uint32
 }
 
 // forwardPushBytes is the size of the arguments of a fused forward kernel.
-const forwardPushBytes = 25 * 4
+const forwardPushBytes = 29 * 4
 
 // grid leaves room for the constants base and total, which recorder.dispatch fills in, and says where.
 func (p *pushes) grid() (at int) {

@@ -17,14 +17,18 @@ type ForwardUses struct{ Q, K, V, O, LSE TensorUse }
 
 // Forward names the tensors of one forward pass; their shapes are those of Problem's QShape, KShape, VShape, OShape and
 // LSEShape. LSE is fp32 in row-major order, and may be nil: then it is not written. O and LSE are overwritten and may
-// overlap neither each other nor the inputs; inputs may overlap.
+// overlap neither each other nor the inputs; inputs may overlap. Seed and Offset say which weights dropout drops, and are
+// ignored where Problem.Dropout is 0; a training step takes a new offset, or a new seed.
 type Forward struct {
 	Q, K, V, O, LSE *Tensor
+	Seed            uint64
+	Offset          uint32
 	Uses            ForwardUses
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
+	places := f.places()
 	if err := f.Q.fits("Forward.Q", d, p.DType, p.QShape()); err != nil {
 		return err
 	}
@@ -38,21 +42,19 @@ func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
 		return err
 	}
 	if f.LSE != nil {
-		if err := f.LSE.fits("Forward.LSE", d, F32, p.LSEShape()); err != nil {
+		if err := f.LSE.statistics("Forward.LSE", d, p); err != nil {
 			return err
 		}
-		if !f.LSE.layout.dense() {
-			return badArgument("Forward.LSE", f.LSE, "must be in row-major order")
-		}
-		if err := f.LSE.writable("Forward.LSE", f); err != nil {
+		if err := f.LSE.writable("Forward.LSE", "LSE", places[:]); err != nil {
 			return err
 		}
 	}
-	if err := f.O.writable("Forward.O", f); err != nil {
+	if err := f.O.writable("Forward.O", "O", places[:]); err != nil {
 		return err
 	}
 	ops.q, ops.k, ops.v, ops.o = f.Q.bound, f.K.bound, f.V.bound, f.O.bound
 	ops.lse, ops.hasLSE = operand{}, f.LSE != nil
+	ops.drop = draw{f.Seed, f.Offset}
 	if f.LSE != nil {
 		ops.lse = f.LSE.bound
 	}
@@ -76,32 +78,44 @@ func (t *Tensor) fits(name string, d *Device, dtype DType, shape [4]int) error {
 	return nil
 }
 
-// writable checks that an output shares memory with no other tensor of the pass, nor with itself.
-func (t *Tensor) writable(name string, f *Forward) error {
+// place is a tensor with the name of the argument that it is.
+type place struct {
+	name   string
+	tensor *Tensor
+}
+
+func (f *Forward) places() [5]place {
+	return [5]place{{"Q", f.Q}, {"K", f.K}, {"V", f.V}, {"O", f.O}, {"LSE", f.LSE}}
+}
+
+// writable checks that an output shares memory with no other tensor of the pass, nor with itself. argument is its name in
+// errors, name that of its place.
+func (t *Tensor) writable(argument, name string, others []place) error {
 	if t.folded {
-		return badArgument(name, t, "elements of an output must not share memory")
+		return badArgument(argument, t, "elements of an output must not share memory")
 	}
-	others := [...]*Tensor{f.Q, f.K, f.V, f.O, f.LSE}
-	names := [...]string{"Q", "K", "V", "O", "LSE"}
 	handle := t.mem.buf.Handle()
-	for i, o := range others {
-		if o != nil && o != t && o.mem.buf.Handle() == handle && t.layout.overlaps(&o.layout) {
-			return badArgument(name, t, "an output must not overlap another tensor of the pass: %s is %v", names[i], o)
+	for _, o := range others {
+		if o.tensor == nil || o.name == name {
+			continue
 		}
-		if o == t && names[i] != name[len("Forward."):] { // one tensor in two places
-			return badArgument(name, t, "an output must not overlap another tensor of the pass: it is %s too", names[i])
+		if o.tensor == t { // one tensor in two places
+			return badArgument(argument, t, "an output must not overlap another tensor of the pass: it is %s too", o.name)
+		}
+		if o.tensor.mem.buf.Handle() == handle && t.layout.overlaps(&o.tensor.layout) {
+			return badArgument(argument, t, "an output must not overlap another tensor of the pass: %s is %v", o.name, o.tensor)
 		}
 	}
 	return nil
 }
 
-// tensors lists the tensors with their uses.
-func (f *Forward) tensors() [5]struct {
+// heldTensor is a tensor of a recording with its use outside.
+type heldTensor struct {
 	tensor *Tensor
 	use    TensorUse
-} {
-	return [5]struct {
-		tensor *Tensor
-		use    TensorUse
-	}{{f.Q, f.Uses.Q}, {f.K, f.Uses.K}, {f.V, f.Uses.V}, {f.O, f.Uses.O}, {f.LSE, f.Uses.LSE}}
+}
+
+// tensors lists the tensors with their uses.
+func (f *Forward) tensors() [5]heldTensor {
+	return [5]heldTensor{{f.Q, f.Uses.Q}, {f.K, f.Uses.K}, {f.V, f.Uses.V}, {f.O, f.Uses.O}, {f.LSE, f.Uses.LSE}}
 }

@@ -44,6 +44,19 @@ var kernels = []kernel{
 	scalarStandard{},
 }
 
+// dropping is a kernel that can drop weights.
+type dropping interface{ drops() }
+
+// cannot says why a kernel of either pass cannot run a problem, "" when it can.
+func cannot(k interface {
+	unsupported(c *capabilities, p *Problem) string
+}, c *capabilities, p *Problem) string {
+	if _, ok := k.(dropping); !ok && p.dropThreshold() > 0 {
+		return "it has no dropout"
+	}
+	return k.unsupported(c, p)
+}
+
 // reserved is a kernel that some devices run only when its tier is asked for.
 type reserved interface {
 	// reserved says why, "" where the kernel is taken like any other.
@@ -67,6 +80,7 @@ type operand struct {
 type operands struct {
 	q, k, v, o, lse operand
 	hasLSE          bool
+	drop            draw
 }
 
 // alignedInputs says whether rows of q, k and v can be read 16 bytes at a time.

@@ -52,6 +52,7 @@ type planOptions struct {
 	implementation Implementation
 	tier           Tier // "" means the fastest that can
 	tuning         map[string]int
+	backwardTuning map[string]int
 	noStored       bool // the user's tuning file is not looked at
 }
 
@@ -95,6 +96,22 @@ func WithTuning(values map[string]int) PlanOption {
 			o.tuning = map[string]int{}
 		}
 		maps.Copy(o.tuning, values)
+		return nil
+	}
+}
+
+// WithBackwardTuning is WithTuning for the kernels of the backward pass; BackwardInfo.Tuning gives names and values.
+func WithBackwardTuning(values map[string]int) PlanOption {
+	return func(o *planOptions) error {
+		for name, v := range values {
+			if v < 0 {
+				return badArgument("WithBackwardTuning["+name+"]", v, "must not be negative")
+			}
+		}
+		if o.backwardTuning == nil {
+			o.backwardTuning = map[string]int{}
+		}
+		maps.Copy(o.backwardTuning, values)
 		return nil
 	}
 }

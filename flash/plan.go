@@ -20,8 +20,10 @@ type Plan struct {
 	tuned   *TuningEntry // the entry of the user's tuning file that it follows, if any
 	reasons []string     // why kernels preferred over the chosen one were not chosen
 
+	gradient backwardChoice // made when first asked for
+
 	mu     sync.Mutex
-	free   []*Recording            // made for Forward and SubmitForward, not in flight
+	free   [passes][]*Recording    // made for Forward, Backward and their Submit forms, not in flight
 	all    map[*Recording]struct{} // those and the ones in flight
 	closed bool
 }
@@ -48,11 +50,12 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{dev: d, problem: p, all: map[*Recording]struct{}{}}
+	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	for _, k := range kernels {
 		if k.implementation() != o.implementation || (o.tier != "" && k.tier() != o.tier) {
 			continue
 		}
-		if why := k.unsupported(&d.caps, &p); why != "" {
+		if why := cannot(k, &d.caps, &p); why != "" {
 			plan.reasons = append(plan.reasons, k.name()+": "+why)
 			continue
 		}
@@ -143,9 +146,13 @@ func (p *Plan) String() string {
 }
 
 // Forward runs the plan and waits. lse may be nil. Recordings, with their workspace, are kept for the next call until Close.
+// Dropout needs a seed, which this has not: such a plan takes SubmitForward.
 func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	if p != nil && p.problem.dropThreshold() > 0 {
+		return badArgument("Problem.Dropout", p.problem.Dropout, "needs a seed: use SubmitForward(Forward{…, Seed: …})")
 	}
 	pending, err := p.SubmitForward(Forward{Q: q, K: k, V: v, O: o, LSE: lse})
 	if err != nil {
@@ -157,7 +164,7 @@ func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
 // SubmitForward runs the plan without waiting. The tensors must stay until Wait; a submission that is never waited for keeps
 // its recording until Close.
 func (p *Plan) SubmitForward(f Forward) (Pending, error) {
-	r, err := p.take()
+	r, err := p.take(passForward)
 	if err != nil {
 		return Pending{}, err
 	}
@@ -220,19 +227,19 @@ func (p *Plan) usable() error {
 }
 
 // take gives a recording that is not in flight.
-func (p *Plan) take() (*Recording, error) {
+func (p *Plan) take(which pass) (*Recording, error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
-	if n := len(p.free); n > 0 {
-		r := p.free[n-1]
-		p.free = p.free[:n-1]
+	if n := len(p.free[which]); n > 0 {
+		r := p.free[which][n-1]
+		p.free[which] = p.free[which][:n-1]
 		p.mu.Unlock()
 		return r, nil
 	}
 	p.mu.Unlock()
-	r, err := newRecording(p, recordingOptions{})
+	r, err := newRecording(p, recordingOptions{pass: which})
 	if err != nil {
 		return nil, err
 	}
@@ -251,11 +258,11 @@ func (p *Plan) put(r *Recording) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.free = append(p.free, r)
+		p.free[r.pass] = append(p.free[r.pass], r)
 	}
 }
 
-// Close frees the recordings that the plan keeps for Forward and SubmitForward, after waiting for those in flight. Closing
+// Close frees the recordings that the plan keeps for Forward, Backward and their Submit forms, after waiting for those in flight. Closing
 // again does nothing.
 func (p *Plan) Close() error {
 	if p == nil || p.dev == nil {
@@ -273,7 +280,7 @@ func (p *Plan) release() error {
 	}
 	p.closed = true
 	all := p.all
-	p.free, p.all = nil, nil
+	p.free, p.all = [passes][]*Recording{}, nil
 	p.mu.Unlock()
 	var err error
 	for r := range all {

@@ -18,6 +18,10 @@ const MaxHeadDim = 256
 // with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim],
 // o [Batch, Heads, QueryLen, ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm.
 // Softmax and accumulation are fp32. A query with no key to attend to gives o = 0 and lse = −∞.
+//
+// With Dropout = p > 0 the weight of each (i, j) is dropped with probability k/256, k = round(256·p), and those kept are
+// multiplied by 256/(256−k); lse is that of all weights. Which are kept follows from the call's seed and offset alone
+// (Philox4x32-7, one byte a weight), so backward repeats what forward did, on any tier. See Plan.DropoutProbability.
 type Problem struct {
 	Batch    int     // B ≥ 1
 	Heads    int     // Hq ≥ 1
@@ -29,6 +33,7 @@ type Problem struct {
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
+	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -75,6 +80,9 @@ func (p Problem) Normalize() (Problem, error) {
 	}
 	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
 		return p, badArgument("Problem.Scale", p.Scale, "must be finite and not 0 in fp32 (0 itself means 1/√HeadDim)")
+	}
+	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.dropThreshold() > 255 {
+		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
 	}
 	for _, t := range []struct {
 		name  string
@@ -140,6 +148,9 @@ func (p Problem) causalShift() int {
 // group is the number of query heads that read one key head.
 func (p Problem) group() int { return p.Heads / p.KeyHeads }
 
+// dropThreshold is k = round(256·p): a weight is kept iff its draw, a byte, is at least k.
+func (p *Problem) dropThreshold() int { return int(math.Round(256 * p.Dropout)) }
+
 func (p Problem) dims() string {
 	return fmt.Sprintf("B%d H%d Hk%d Nq%d Nk%d D%d Dv%d", p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim)
 }
@@ -148,7 +159,11 @@ func (p Problem) dims() string {
 func (p Problem) String() string {
 	n := p
 	n.KeyHeads, n.KeyLen, n.ValueDim = orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
-	return fmt.Sprintf("%s %s causal %s", n.dims(), n.DType, n.Causal)
+	text := fmt.Sprintf("%s %s causal %s", n.dims(), n.DType, n.Causal)
+	if p.Dropout != 0 {
+		text += fmt.Sprintf(" dropout %g", p.Dropout)
+	}
+	return text
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:

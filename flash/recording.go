@@ -16,26 +16,45 @@ type RecordingOption func(*recordingOptions) error
 
 type recordingOptions struct {
 	timestamps bool
+	pass       pass
 }
+
+// pass is what a recording holds.
+type pass uint8
+
+const (
+	passForward pass = iota
+	passBackward
+	passes
+)
 
 // WithTimestamps times every dispatch on the device, where its queue can; see Recording.HasTimestamps.
 func WithTimestamps() RecordingOption {
 	return func(o *recordingOptions) error { o.timestamps = true; return nil }
 }
 
-// Recording holds the commands of one forward pass, with descriptors and workspace of its own. It can be written into any
+// ForBackward makes a recording for backward passes in place of forward ones, with the workspace that those take.
+func ForBackward() RecordingOption {
+	return func(o *recordingOptions) error { o.pass = passBackward; return nil }
+}
+
+// Recording holds the commands of one pass, forward or (ForBackward) backward, with descriptors and workspace of its own. It can be written into any
 // number of command buffers, or submitted by itself again and again, one submission at a time. It belongs to one goroutine at
 // a time.
 type Recording struct {
 	plan *Plan
+	pass pass
 	pool bool // made by the plan, which takes it back when its submission was waited for
 
 	mu       sync.Mutex // pooled recordings outlive the Pending that a caller may still hold
 	rec      *pipeline.Recording
 	writer   recorder
-	ops      operands
-	forward  Forward // what rec holds
-	ready    bool    // rec holds the commands of forward
+	ops      operands  // of a forward pass
+	grads    gradients // of a backward one
+	forward  Forward   // what rec holds
+	backward Backward  // the same of a backward pass
+	tensors  [10]heldTensor
+	ready    bool // rec holds the commands of forward or backward
 	inFlight *pipeline.Pending
 	submits  uint64 // submissions so far: what a Pending remembers
 	err      error  // of the latest finished one
@@ -45,18 +64,29 @@ type Recording struct {
 
 func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	d := p.dev
-	sizes := p.program.scratch()
+	var needs interface {
+		scratch() []uint64
+		dispatches() int
+	} = p.program
+	if opts.pass == passBackward {
+		choice, err := p.backward()
+		if err != nil {
+			return nil, err
+		}
+		needs = choice.program
+	}
+	sizes := needs.scratch()
 	if err := d.roomFor(sizes); err != nil {
 		return nil, err
 	}
-	n := p.program.dispatches()
+	n := needs.dispatches()
 	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{
 		MaxDispatches: n, MaxBindings: n * len(recorder{}.access), Timestamps: opts.timestamps,
 	})
 	if err != nil {
 		return nil, d.fail(err)
 	}
-	r := &Recording{plan: p, rec: rec}
+	r := &Recording{plan: p, pass: opts.pass, rec: rec}
 	r.writer.rec = rec
 	for _, size := range sizes {
 		b, err := d.ctx.Alloc("workspace", size, vk.DeviceLocal)
@@ -116,11 +146,8 @@ func (r *Recording) usable() error {
 func (r *Recording) Forward(f Forward) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.usable(); err != nil {
+	if err := r.free(passForward); err != nil {
 		return err
-	}
-	if r.inFlight != nil {
-		return ErrInFlight
 	}
 	if err := f.check(r.plan.dev, &r.plan.problem, &r.ops); err != nil {
 		return err
@@ -128,19 +155,71 @@ func (r *Recording) Forward(f Forward) error {
 	if r.ready && f == r.forward {
 		return nil
 	}
-	r.ready = false
-	if err := r.write(&f); err != nil {
+	r.ready, r.tensors = false, [10]heldTensor{}
+	held := f.tensors()
+	copy(r.tensors[:], held[:])
+	err := r.begin()
+	if err == nil {
+		err = r.plan.program.record(&r.writer, &r.ops)
+	}
+	if err != nil {
 		return r.plan.dev.fail(err)
 	}
 	r.forward, r.ready = f, true
 	return nil
 }
 
-func (r *Recording) write(f *Forward) error {
+// Backward is Forward for a recording made with ForBackward.
+func (r *Recording) Backward(b Backward) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.free(passBackward); err != nil {
+		return err
+	}
+	if err := b.check(r.plan.dev, &r.plan.problem, &r.grads); err != nil {
+		return err
+	}
+	if r.ready && b == r.backward {
+		return nil
+	}
+	r.ready, r.tensors = false, b.tensors()
+	choice, err := r.plan.backward()
+	if err == nil {
+		err = r.begin()
+	}
+	if err == nil {
+		err = choice.program.record(&r.writer, &r.grads)
+	}
+	if err != nil {
+		return r.plan.dev.fail(err)
+	}
+	r.backward, r.ready = b, true
+	return nil
+}
+
+// free says why the recording cannot be given commands of this pass; r.mu is held.
+func (r *Recording) free(p pass) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
+	switch {
+	case r.inFlight != nil:
+		return ErrInFlight
+	case r.pass == p:
+		return nil
+	case p == passBackward:
+		return badArgument("Recording", "for forward passes", "must be made with ForBackward")
+	}
+	return badArgument("Recording", "for backward passes", "must be made without ForBackward")
+}
+
+// begin empties the recording and declares how its tensors are used outside.
+func (r *Recording) begin() error {
 	if err := r.rec.Reset(); err != nil {
 		return err
 	}
-	for _, t := range f.tensors() {
+	for i := range r.tensors {
+		t := &r.tensors[i]
 		if t.tensor == nil || t.use == (TensorUse{}) {
 			continue
 		}
@@ -151,7 +230,7 @@ func (r *Recording) write(f *Forward) error {
 			return err
 		}
 	}
-	return r.plan.program.record(&r.writer, &r.ops)
+	return nil
 }
 
 // Record writes the commands into a command buffer of the caller's: a VkCommandBuffer of the same device, in the recording
@@ -183,9 +262,9 @@ func (r *Recording) prepared() error {
 		return err
 	}
 	if !r.ready {
-		return badArgument("Recording", "empty", "needs Forward first")
+		return badArgument("Recording", "empty", "needs Forward (or Backward) first")
 	}
-	for _, t := range r.forward.tensors() { // one may have been closed since Forward
+	for _, t := range r.tensors { // one may have been closed since Forward
 		if t.tensor != nil {
 			if err := t.tensor.usable("Tensor"); err != nil {
 				return err
@@ -217,7 +296,7 @@ func (r *Recording) Submit() (Pending, error) {
 
 // mark counts the recording in or out of the users of its tensors.
 func (r *Recording) mark(n int32) {
-	for _, t := range r.forward.tensors() {
+	for _, t := range r.tensors {
 		if t.tensor != nil {
 			t.tensor.mem.busy.Add(n)
 		}
@@ -300,7 +379,7 @@ func (r *Recording) release() error {
 	if r.inFlight != nil {
 		err = r.wait()
 	}
-	r.closed, r.ready, r.forward = true, false, Forward{}
+	r.closed, r.ready, r.forward, r.backward, r.tensors = true, false, Forward{}, Backward{}, [10]heldTensor{}
 	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
 }
 

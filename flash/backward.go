@@ -1,0 +1,111 @@
+package flash
+
+// BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
+type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
+
+// Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
+// loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
+// without):
+//
+//	p_ij  = exp(s_ij − lse_i)                        recomputed: nothing of size Nq×Nk is stored
+//	δ_i   = Σ_d do_id · o_id − dlse_i
+//	dv_j  = Σ_i z_ij · p_ij · do_i
+//	ds_ij = p_ij · (z_ij · Σ_d do_id · v_jd − δ_i)
+//	dq_i  = Scale · Σ_j ds_ij · k_j
+//	dk_j  = Scale · Σ_i ds_ij · q_i
+//
+// Sums over the query heads that share a key head are part of dk and dv. A query with no key to attend to has gradient 0.
+// The same inputs give the same bits.
+//
+// Shapes: DO that of O; DQ, DK, DV those of Q, K, V; DLSE that of LSE. O and LSE are what forward wrote; LSE and DLSE are fp32
+// in row-major order, DLSE may be nil. Gradients are of the problem's DType and overwritten, or added to where Accumulate is
+// set; they may overlap neither each other nor any other tensor of the pass. Seed and Offset are those of the forward pass,
+// and ignored where Problem.Dropout is 0.
+type Backward struct {
+	Q, K, V, O, LSE, DO *Tensor
+	DLSE                *Tensor
+	DQ, DK, DV          *Tensor
+	Accumulate          bool
+	Seed                uint64
+	Offset              uint32
+	Uses                BackwardUses
+}
+
+// gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
+type gradients struct {
+	q, k, v, o, lse, do, dlse operand
+	dq, dk, dv                operand
+	hasDLSE, accumulate       bool
+	drop                      draw
+}
+
+// aligned says whether rows of all tensors can be moved 16 bytes at a time.
+func (g *gradients) aligned() bool {
+	return g.q.aligned && g.k.aligned && g.v.aligned && g.do.aligned && g.dq.aligned && g.dk.aligned && g.dv.aligned
+}
+
+func (b *Backward) places() [10]place {
+	return [10]place{{"Q", b.Q}, {"K", b.K}, {"V", b.V}, {"O", b.O}, {"LSE", b.LSE}, {"DO", b.DO}, {"DLSE", b.DLSE},
+		{"DQ", b.DQ}, {"DK", b.DK}, {"DV", b.DV}}
+}
+
+// tensors lists the tensors with their uses.
+func (b *Backward) tensors() [10]heldTensor {
+	u := &b.Uses
+	return [10]heldTensor{{b.Q, u.Q}, {b.K, u.K}, {b.V, u.V}, {b.O, u.O}, {b.LSE, u.LSE}, {b.DO, u.DO}, {b.DLSE, u.DLSE},
+		{b.DQ, u.DQ}, {b.DK, u.DK}, {b.DV, u.DV}}
+}
+
+// check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
+func (b *Backward) check(d *Device, p *Problem, g *gradients) error {
+	for _, t := range [...]struct {
+		name   string
+		tensor *Tensor
+		shape  [4]int
+	}{
+		{"Backward.Q", b.Q, p.QShape()}, {"Backward.K", b.K, p.KShape()}, {"Backward.V", b.V, p.VShape()},
+		{"Backward.O", b.O, p.OShape()}, {"Backward.DO", b.DO, p.OShape()},
+		{"Backward.DQ", b.DQ, p.QShape()}, {"Backward.DK", b.DK, p.KShape()}, {"Backward.DV", b.DV, p.VShape()},
+	} {
+		if err := t.tensor.fits(t.name, d, p.DType, t.shape); err != nil {
+			return err
+		}
+	}
+	if err := b.LSE.statistics("Backward.LSE", d, p); err != nil {
+		return err
+	}
+	if b.DLSE != nil {
+		if err := b.DLSE.statistics("Backward.DLSE", d, p); err != nil {
+			return err
+		}
+	}
+	places := b.places()
+	if err := b.DQ.writable("Backward.DQ", "DQ", places[:]); err != nil {
+		return err
+	}
+	if err := b.DK.writable("Backward.DK", "DK", places[:]); err != nil {
+		return err
+	}
+	if err := b.DV.writable("Backward.DV", "DV", places[:]); err != nil {
+		return err
+	}
+	g.q, g.k, g.v, g.o, g.lse, g.do = b.Q.bound, b.K.bound, b.V.bound, b.O.bound, b.LSE.bound, b.DO.bound
+	g.dq, g.dk, g.dv = b.DQ.bound, b.DK.bound, b.DV.bound
+	g.dlse, g.hasDLSE = operand{}, b.DLSE != nil
+	if b.DLSE != nil {
+		g.dlse = b.DLSE.bound
+	}
+	g.accumulate, g.drop = b.Accumulate, draw{b.Seed, b.Offset}
+	return nil
+}
+
+// statistics checks a tensor of one number a row: lse or dlse.
+func (t *Tensor) statistics(name string, d *Device, p *Problem) error {
+	if err := t.fits(name, d, F32, p.LSEShape()); err != nil {
+		return err
+	}
+	if !t.layout.dense() {
+		return badArgument(name, t, "must be in row-major order")
+	}
+	return nil
+}

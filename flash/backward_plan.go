@@ -1,0 +1,165 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+)
+
+// backwardKernel is one way to compute a backward pass, as kernel is for forward.
+type backwardKernel interface {
+	name() string
+	implementation() Implementation
+	tier() Tier
+	unsupported(c *capabilities, p *Problem) string
+	plan(d *Device, p *Problem, t *tuning) (backwardProgram, error)
+}
+
+// backwardProgram is a backward kernel fitted to one problem, as program is for forward.
+type backwardProgram interface {
+	tile() string
+	scratch() []uint64
+	dispatches() int
+	record(r *recorder, g *gradients) error
+}
+
+// backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
+var backwardKernels = []backwardKernel{}
+
+// backwardChoice is the kernel that a plan takes for backward passes.
+type backwardChoice struct {
+	tier  Tier           // insisted on; "" for the fastest that can
+	given map[string]int // tuning
+
+	once    sync.Once
+	kernel  backwardKernel
+	program backwardProgram
+	tuning  map[string]int
+	reasons []string
+	err     error
+}
+
+// backward gives the plan's choice for backward passes, made at the first call.
+func (p *Plan) backward() (*backwardChoice, error) {
+	c := &p.gradient
+	c.once.Do(func() { c.err = c.choose(p) })
+	return c, c.err
+}
+
+func (c *backwardChoice) choose(p *Plan) error {
+	d := p.dev
+	for _, k := range backwardKernels {
+		if k.implementation() != p.Implementation() || (c.tier != "" && k.tier() != c.tier) {
+			continue
+		}
+		if why := cannot(k, &d.caps, &p.problem); why != "" {
+			c.reasons = append(c.reasons, k.name()+": "+why)
+			continue
+		}
+		if r, ok := k.(reserved); ok && c.tier == "" {
+			if why := r.reserved(&d.caps); why != "" {
+				c.reasons = append(c.reasons, k.name()+": "+why)
+				continue
+			}
+		}
+		t := newTuning(c.given)
+		prog, err := k.plan(d, &p.problem, t)
+		var no *declined
+		if errors.As(err, &no) {
+			c.reasons = append(c.reasons, k.name()+": "+no.why)
+			continue
+		}
+		if err != nil {
+			return d.fail(err)
+		}
+		if err := t.unknown(k.name()); err != nil {
+			return err
+		}
+		c.kernel, c.program, c.tuning = k, prog, t.effect
+		return nil
+	}
+	what := fmt.Sprintf("backward of %v (%v", p.problem, p.Implementation())
+	if c.tier != "" {
+		what += ", tier " + string(c.tier)
+	}
+	if len(c.reasons) == 0 {
+		c.reasons = []string{"there is no such kernel"}
+	}
+	return &UnsupportedError{What: what + ")", Reasons: c.reasons}
+}
+
+// BackwardInfo is how a plan runs backward passes.
+type BackwardInfo struct {
+	Tier           Tier
+	Kernel         string         // with its tile
+	WorkspaceBytes uint64         // of each recording, beyond tensors
+	Tuning         map[string]int // parameters in effect by name
+	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
+}
+
+// BackwardInfo says how the plan runs backward passes. Their kernels are chosen and built at the first call of this or of
+// anything that needs them; what runs only forward never builds them.
+func (p *Plan) BackwardInfo() (BackwardInfo, error) {
+	if err := p.usable(); err != nil {
+		return BackwardInfo{}, err
+	}
+	c, err := p.backward()
+	if err != nil {
+		return BackwardInfo{}, err
+	}
+	info := BackwardInfo{Tier: c.kernel.tier(), Kernel: c.kernel.name() + " " + c.program.tile(), Tuning: maps.Clone(c.tuning),
+		WhyNotFaster: append([]string(nil), c.reasons...)}
+	for _, n := range c.program.scratch() {
+		info.WorkspaceBytes += n
+	}
+	return info, nil
+}
+
+// DropoutProbability is the probability in effect, Problem.Dropout taken to the nearest 1/256.
+func (p *Plan) DropoutProbability() float64 { return float64(p.problem.dropThreshold()) / 256 }
+
+// Backward runs a backward pass and waits. Recordings, with their workspace, are kept for the next call until Close.
+func (p *Plan) Backward(ctx context.Context, b Backward) error {
+	if ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	pending, err := p.SubmitBackward(b)
+	if err != nil {
+		return err
+	}
+	return pending.Wait(ctx)
+}
+
+// SubmitBackward runs a backward pass without waiting, as SubmitForward does a forward one.
+func (p *Plan) SubmitBackward(b Backward) (Pending, error) {
+	r, err := p.take(passBackward)
+	if err != nil {
+		return Pending{}, err
+	}
+	err = r.Backward(b)
+	if err == nil {
+		var pending Pending
+		if pending, err = r.Submit(); err == nil {
+			return pending, nil
+		}
+	}
+	p.put(r)
+	return Pending{}, err
+}
+
+// RecordBackward writes a backward pass into the caller's command buffer, as RecordForward does a forward one.
+func (p *Plan) RecordBackward(cmd uintptr, b Backward) (*Recording, error) {
+	r, err := p.NewRecording(ForBackward())
+	if err != nil {
+		return nil, err
+	}
+	if err = r.Backward(b); err == nil {
+		err = r.Record(cmd)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
