@@ -20,6 +20,7 @@ type matrixTile struct {
 	QReg          int  // slices of Q in registers, the rest in shared memory
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
+	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
 }
 
 func (t *matrixTile) rows() int    { return t.W * t.RM * t.fragment.M }
@@ -74,7 +75,9 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 }
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
-func (t *matrixTile) masks(p *Problem) bool { return p.Causal != CausalNone || p.KeyLen%t.BC != 0 }
+func (t *matrixTile) masks(p *Problem) bool {
+	return t.KeepMasks || p.Causal != CausalNone || p.KeyLen%t.BC != 0
+}
 
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *matrixTile) check(d, dv int, c *capabilities) string {
@@ -133,17 +136,17 @@ var matrixTiles = []matrixRow{
 	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
 	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
-	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1}},
+	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 64, mask: unmasked, keys: 1024, tile: matrixTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 64, mask: unmasked, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 64, mask: causal, keys: 4096, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 64, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1}},
+	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 96, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 128, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
 	{lanes: 32, maxDim: 128, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
-	{lanes: 32, maxDim: 192, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1}},
+	{lanes: 32, maxDim: 192, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1, MaxFirst: 1, KeepMasks: true}},
+	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1, MaxFirst: 1}},
 
 	// Starting points for other devices, not measured.
@@ -266,4 +269,5 @@ func (t *matrixTile) override(o *tuning) {
 	t.QReg = o.get("q_reg", t.QReg)
 	t.HeadsTogether = o.get("heads_together", t.HeadsTogether)
 	t.Pack = o.get("pack", boolInt(t.Pack)) != 0
+	t.KeepMasks = o.get("keep_masks", boolInt(t.KeepMasks)) != 0
 }

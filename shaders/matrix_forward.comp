@@ -111,9 +111,11 @@ const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk pass
 #define T16 bfloat16_t
 // bf16 is the upper half of fp32, rounded to nearest by hand: drivers convert by cutting off (seen on NVIDIA), a bias of half a unit.
 #define BF16_PAIR(x, y) ((floatBitsToUint(x) + 0x8000u >> 16) | (floatBitsToUint(y) + 0x8000u & 0xffff0000u))
-#define PAIR(x, y) BF16_PAIR(x, y)
+// Output: a NaN stays one, though the carry would make a zero of some. Weights need not care: l is NaN as well then.
+uint bf16_bits(float x) { return isnan(x) ? 0x7fc0u : floatBitsToUint(x) + 0x8000u >> 16; }
+#define PAIR(x, y) (bf16_bits(x) | bf16_bits(y) << 16)
 #define HALVES(a, b, lo, hi) { const u16vec2 h_ = unpack16(BF16_PAIR(a, b)); lo = uintBitsToBFloat16EXT(h_.x); hi = uintBitsToBFloat16EXT(h_.y); }
-#define ELEMENT_BITS(x) uint16_t(floatBitsToUint(x) + 0x8000u >> 16)
+#define ELEMENT_BITS(x) uint16_t(bf16_bits(x))
 #else
 #define T16 float16_t
 #define PAIR(x, y) packFloat2x16(f16vec2(x, y))
@@ -352,21 +354,21 @@ void main() {
     for (uint x = lane; x < RM * FM; x += SG) {
       const uint s = stats_at + 3 * x, row = row0 + x;
       const float sum = X[s + 1];
-      X[s + 2] = sum > 0.0 ? 1.0 / sum : 0.0;
-      if (WRITE_LSE && row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = sum > 0.0 ? (X[s] + log2(sum)) * 0.69314718055994531 : -infinity();
+      X[s + 2] = sum == 0.0 ? 0.0 : 1.0 / sum;
+      if (WRITE_LSE && row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = sum == 0.0 ? -infinity() : (X[s] + log2(sum)) * 0.69314718055994531;
     }
     MEET
     [[unroll]] for (uint r = 0; r < RM; ++r) { SPREAD(r, 2) MEET SCALE_O(r) MEET }
   } else {
     [[unroll]] for (uint r = 0; r < RM; ++r) {
       float inverse[SLOTS];
-      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] > 0.0 ? 1.0 / l[x] : 0.0; }
+      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] == 0.0 ? 0.0 : 1.0 / l[x]; }
       [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= inverse[SLOT_OF(e)];
     }
     if (WRITE_LSE && col_lane == 0) {
       [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
         const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS);
-        if (row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = l[x] > 0.0 ? (m[x] + log2(l[x])) * 0.69314718055994531 : -infinity();
+        if (row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = l[x] == 0.0 ? -infinity() : (m[x] + log2(l[x])) * 0.69314718055994531;
       }
     }
   }

@@ -30,7 +30,9 @@
 #ifndef WIDE
 #define WIDE
 #endif
-uint pack2(vec2 x) { return uint(bfloat16BitsToUintEXT(bfloat16_t(x.x))) | uint(bfloat16BitsToUintEXT(bfloat16_t(x.y))) << 16; }
+// Rounded to nearest, ties to even, by hand: a driver's conversion may cut off (NVIDIA's does). A NaN stays one.
+uint bf16_bits(float x) { const uint u = floatBitsToUint(x); return isnan(x) ? 0x7fc0u : u + 0x7fffu + (u >> 16 & 1u) >> 16; }
+uint pack2(vec2 x) { return bf16_bits(x.x) | bf16_bits(x.y) << 16; }
 #else
 #define ELEM float16_t
 uint pack2(vec2 x) { return packFloat2x16(f16vec2(x)); }
