@@ -1,0 +1,424 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report/figure"
+)
+
+// PageFormats lists what WritePage takes.
+var PageFormats = []string{"html", "md"}
+
+// Page is what a report shows: the figures of all files together, and each file's rows.
+type Page struct {
+	Title   string
+	Figures []*figure.Figure
+	Runs    []Run
+	Ratios  []string
+	Spread  Spread
+}
+
+// Run is one result file.
+type Run struct {
+	Label   string
+	Path    string
+	Lines   []string // device and peaks
+	Facts   [][2]string
+	Limits  [][2]string
+	Extends []string // extensions
+	Results *Results
+}
+
+// NewPage lays a report out. The rows of compare, a peer's or an earlier run's, stand beside those of the files.
+func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
+	all := slices.Clone(files)
+	if compare != nil {
+		all = append(all, compare)
+	}
+	for _, f := range all {
+		if len(f.Rows) == 0 {
+			return nil, fmt.Errorf("%s: it has no result rows", f.Path)
+		}
+	}
+	sources := figure.NewSources(all)
+	p := &Page{Title: "Attention on " + devices(sources), Figures: figure.Build(sources)}
+	for i, f := range all {
+		run := newRun(sources[i].Label, f)
+		if compare != nil && f != compare {
+			run.compareWith(compare.Rows)
+		}
+		p.Runs = append(p.Runs, run)
+		for _, s := range Summaries(run.Results) {
+			line := s.String()
+			if len(all) > 1 {
+				line = run.Label + ": " + line
+			}
+			p.Ratios = append(p.Ratios, line)
+		}
+		p.Spread.add(f.Rows)
+	}
+	p.Spread.finish()
+	return p, nil
+}
+
+func devices(sources []figure.Source) string {
+	var names []string
+	for _, s := range sources {
+		if !slices.Contains(names, s.Device) {
+			names = append(names, s.Device)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func newRun(label string, f *bench.File) Run {
+	r := &Results{}
+	if n := len(f.Headers); n > 0 {
+		r.Header = f.Headers[n-1]
+	} else {
+		r.Header.Device = label
+	}
+	seen := map[string]bool{}
+	for _, row := range f.Rows {
+		if IsOurs(row) {
+			r.Rows = append(r.Rows, row)
+			continue
+		}
+		r.Peers = append(r.Peers, row)
+		if !seen[row.Impl] {
+			seen[row.Impl] = true
+			r.PeerImpls = append(r.PeerImpls, row.Impl)
+		}
+	}
+	if len(r.Rows) == 0 { // a peer's file by itself
+		r.Rows, r.Peers, r.PeerImpls = r.Peers, nil, nil
+	}
+	run := Run{Label: label, Path: filepath.Base(f.Path), Results: r}
+	h := r.Header
+	if h.VKAttn != "" {
+		run.Lines = HeaderLines(h)
+	}
+	add := func(name, value string) {
+		if value != "" {
+			run.Facts = append(run.Facts, [2]string{name, value})
+		}
+	}
+	add("Device", h.Device)
+	add("Driver", h.Driver)
+	add("Vulkan", h.API)
+	add("Tiers", strings.Join(h.Tiers, ", "))
+	add("Fragments", strings.Join(h.Matrices, "; "))
+	if h.Peaks.MatrixTFLOPS > 0 {
+		add("Matrix peak, measured", rate(h.Peaks.MatrixTFLOPS))
+	}
+	if h.Peaks.FP32TFLOPS > 0 {
+		add("fp32 peak, measured", rate(h.Peaks.FP32TFLOPS))
+	}
+	if h.Peaks.CopyGBps > 0 {
+		add("Copy, read and written, measured", Digits(h.Peaks.CopyGBps)+" GB/s")
+	}
+	add("Host", h.Host)
+	add("vkattn", h.VKAttn)
+	if !h.Started.IsZero() {
+		add("Started", h.Started.UTC().Format("2006-01-02 15:04 UTC"))
+	}
+	if h.Rounds > 1 {
+		add("Rounds", fmt.Sprint(h.Rounds))
+	}
+	add("Command", strings.Join(h.Command, " "))
+	add("File", run.Path)
+	for name, v := range h.Limits {
+		run.Limits = append(run.Limits, [2]string{name, fmt.Sprint(v)})
+	}
+	sort.Slice(run.Limits, func(i, j int) bool { return run.Limits[i][0] < run.Limits[j][0] })
+	run.Extends = h.Extensions
+	return run
+}
+
+// compareWith sets rows of another file beside this run's.
+func (r *Run) compareWith(rows []bench.Row) {
+	have := map[peerKey]bool{}
+	for _, p := range r.Results.Peers {
+		have[peerKey{p.Shape(), p.Impl}] = true
+	}
+	for _, p := range rows {
+		if have[peerKey{p.Shape(), p.Impl}] {
+			continue
+		}
+		r.Results.Peers = append(r.Results.Peers, p)
+		if !slices.Contains(r.Results.PeerImpls, p.Impl) {
+			r.Results.PeerImpls = append(r.Results.PeerImpls, p.Impl)
+		}
+	}
+}
+
+// Spread says how well the rounds of a run agree: the distance of the slowest round's median from the fastest one's, over the
+// rows of at least 0.1 ms that have several rounds.
+type Spread struct {
+	Rows   int
+	Within int // rows whose rounds agree within 3 %
+	Median float64
+	P95    float64
+	Worst  float64
+	Case   bench.Case // of the worst
+
+	all []float64
+}
+
+const (
+	spreadLeast = 0.1 // ms
+	spreadLimit = 0.03
+)
+
+func (s *Spread) add(rows []bench.Row) {
+	for _, row := range rows {
+		if len(row.Fwd.Rounds) < 2 || row.Fwd.Ms < spreadLeast {
+			continue
+		}
+		d := slices.Max(row.Fwd.Rounds)/slices.Min(row.Fwd.Rounds) - 1
+		s.Rows++
+		if d <= spreadLimit {
+			s.Within++
+		}
+		if d >= s.Worst {
+			s.Worst, s.Case = d, row.Case
+		}
+		s.all = append(s.all, d)
+	}
+}
+
+func (s *Spread) finish() {
+	if s.Rows > 0 {
+		s.Median, s.P95 = bench.Median(s.all), bench.Quantile(s.all, 0.95)
+	}
+}
+
+// String is a sentence; "" without rounds.
+func (s Spread) String() string {
+	if s.Rows == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Rounds: in %d of %d rows of at least %g ms (%.0f %%) the rounds' medians agree within %.0f %%; the median difference is %.2g %%, the 95th percentile %.2g %%, the largest %.2g %% (%s).",
+		s.Within, s.Rows, spreadLeast, 100*float64(s.Within)/float64(s.Rows), 100*spreadLimit, 100*s.Median, 100*s.P95, 100*s.Worst, s.Case)
+}
+
+//go:embed page.tmpl
+var pageSource string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageSource))
+
+// htmlPage is a Page as its template takes it.
+type htmlPage struct {
+	*Page
+	Light, Dark template.CSS
+	Drawn       []htmlFigure
+	Tables      []htmlTable
+}
+
+type htmlFigure struct {
+	*figure.Figure
+	SVG   template.HTML
+	Table FigureTable
+}
+
+type htmlTable struct {
+	Run     Run
+	Columns []htmlColumn
+	Rows    []htmlRow
+	Shared  string
+	Notes   []string
+}
+
+type htmlColumn struct {
+	Name string
+	Left bool
+}
+
+type htmlRow struct {
+	Peer, First bool // First: of its shape
+	Cells       []string
+}
+
+// FigureTable is the numbers of a figure.
+type FigureTable struct {
+	Header []string
+	Rows   [][]string
+}
+
+// Table lists the numbers of a figure, in the unit of its axis.
+func Table(f *figure.Figure) FigureTable {
+	t := FigureTable{Header: []string{"series", f.X, f.Y, "20th to 80th percentile", "kernel"}}
+	switch f.Kind {
+	case figure.Map:
+		t.Header = []string{"series", f.X, f.Y, "value", "20th to 80th percentile", "kernel"}
+	case figure.Bars:
+		t.Header = []string{"series", f.X, "worst to best", "shapes"}
+	}
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			between, kernel := "", ""
+			if p.Lo > 0 {
+				between = exact(f.Value(p.Lo)) + " to " + exact(f.Value(p.Hi))
+			}
+			if p.Row != nil {
+				kernel = p.Row.Kernel
+			}
+			switch f.Kind {
+			case figure.Map:
+				t.Rows = append(t.Rows, []string{s.Name, exact(p.X), exact(p.X2), exact(f.Value(p.Y)), between, kernel})
+			case figure.Bars:
+				t.Rows = append(t.Rows, []string{s.Name, exact(p.Y), between, fmt.Sprint(p.Shapes)})
+			default:
+				t.Rows = append(t.Rows, []string{s.Name, exact(p.X), exact(f.Value(p.Y)), between, kernel})
+			}
+		}
+	}
+	for i := len(t.Header) - 1; i > 1; i-- { // columns that say nothing
+		if !slices.ContainsFunc(t.Rows, func(r []string) bool { return r[i] != "" }) {
+			t.Header = slices.Delete(t.Header, i, i+1)
+			for j := range t.Rows {
+				t.Rows[j] = slices.Delete(t.Rows[j], i, i+1)
+			}
+		}
+	}
+	return t
+}
+
+// exact keeps the six significant digits that result files have.
+func exact(v float64) string { return fmt.Sprintf("%.6g", v) }
+
+// HTML renders the page: one file that needs nothing else.
+func (p *Page) HTML() ([]byte, error) {
+	out := htmlPage{Page: p, Light: template.CSS(figure.Variables(false)), Dark: template.CSS(figure.Variables(true))}
+	for _, f := range p.Figures {
+		h := htmlFigure{Figure: f}
+		if len(f.Series) > 0 {
+			svg, err := f.Inline()
+			if err != nil {
+				return nil, err
+			}
+			h.SVG, h.Table = template.HTML(svg), Table(f)
+		}
+		out.Drawn = append(out.Drawn, h)
+	}
+	for _, run := range p.Runs {
+		out.Tables = append(out.Tables, run.table())
+	}
+	var b bytes.Buffer
+	err := pageTemplate.Execute(&b, out)
+	return b.Bytes(), err
+}
+
+func (r Run) table() htmlTable {
+	g := build(r.Results)
+	t := htmlTable{Run: r, Shared: strings.Join(g.shared, " · "), Notes: g.notes}
+	for _, c := range g.columns {
+		t.Columns = append(t.Columns, htmlColumn{c.name, c.left})
+	}
+	for i, cells := range g.cells {
+		t.Rows = append(t.Rows, htmlRow{Peer: g.peer[i], First: i > 0 && g.groups[i] != g.groups[i-1], Cells: cells})
+	}
+	return t
+}
+
+// WritePage writes the report to a folder: the figures as figures/NAME.svg and .png, and index.html or README.md. It returns
+// the path of the latter.
+func (p *Page) WritePage(dir, format string) (string, error) {
+	var name string
+	var text []byte
+	var err error
+	switch format {
+	case "html":
+		name = "index.html"
+		text, err = p.HTML()
+	case "md":
+		name = "README.md"
+		text = p.Markdown()
+	default:
+		return "", fmt.Errorf("format %q: it must be one of %s", format, strings.Join(PageFormats, ", "))
+	}
+	if err != nil {
+		return "", err
+	}
+	figures := filepath.Join(dir, "figures")
+	if err := os.MkdirAll(figures, 0o755); err != nil {
+		return "", err
+	}
+	for _, f := range p.Figures {
+		svg, png := filepath.Join(figures, f.ID+".svg"), filepath.Join(figures, f.ID+".png")
+		if len(f.Series) == 0 { // none from an earlier report must stay
+			for _, old := range []string{svg, png} {
+				if err := os.Remove(old); err != nil && !os.IsNotExist(err) {
+					return "", err
+				}
+			}
+			continue
+		}
+		for path, draw := range map[string]func() ([]byte, error){svg: f.SVG, png: f.PNG} {
+			data, err := draw()
+			if err != nil {
+				return "", err
+			}
+			if err := os.WriteFile(path, data, 0o644); err != nil {
+				return "", err
+			}
+		}
+	}
+	path := filepath.Join(dir, name)
+	return path, os.WriteFile(path, text, 0o644)
+}
+
+// Markdown renders the page for a README; its figures are in the folder figures.
+func (p *Page) Markdown() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n\n", p.Title)
+	for _, run := range p.Runs {
+		for _, line := range run.Lines {
+			fmt.Fprintf(&b, "%s  \n", line)
+		}
+	}
+	b.WriteString("\n")
+	for _, r := range p.Ratios {
+		fmt.Fprintf(&b, "- %s\n", escape(r))
+	}
+	if s := p.Spread.String(); s != "" {
+		fmt.Fprintf(&b, "- %s\n", escape(s))
+	}
+	for _, f := range p.Figures {
+		fmt.Fprintf(&b, "\n## %s\n\n", f.Title)
+		if f.Fixed != "" {
+			fmt.Fprintf(&b, "%s\n\n", f.Fixed)
+		}
+		if len(f.Series) == 0 {
+			fmt.Fprintf(&b, "%s\n", f.Empty)
+		} else {
+			fmt.Fprintf(&b, "![%s](figures/%s.svg)\n", f.Title, f.ID)
+		}
+		if len(f.Missing) > 0 {
+			b.WriteString("\nNot in the figure:\n\n")
+			for _, m := range f.Missing {
+				fmt.Fprintf(&b, "- %s\n", escape(m))
+			}
+		}
+		if len(f.Reports) > 0 {
+			b.WriteString("\nThe course reports found:\n\n")
+			for _, m := range f.Reports {
+				fmt.Fprintf(&b, "> %s  \n", m)
+			}
+		}
+	}
+	for _, run := range p.Runs {
+		fmt.Fprintf(&b, "\n## All rows: %s\n\n", run.Label)
+		_ = writeMarkdown(&b, run.Results) // a buffer takes everything
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,208 @@
+package report
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report/figure"
+)
+
+// synthetic are result files that nobody measured: testdata/README.md.
+func synthetic(t *testing.T, names ...string) []*bench.File {
+	t.Helper()
+	var out []*bench.File
+	for _, name := range names {
+		f, err := bench.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		out = append(out, f)
+	}
+	return out
+}
+
+func writeSynthetic(t *testing.T, names ...string) (dir, path string, p *Page) {
+	t.Helper()
+	p, err := NewPage(synthetic(t, names...), nil)
+	require.NoError(t, err)
+	dir = t.TempDir()
+	path, err = p.WritePage(dir, "html")
+	require.NoError(t, err)
+	return dir, path, p
+}
+
+func TestPageInABrowser(t *testing.T) {
+	for _, set := range [][]string{{"synthetic.jsonl"}, {"synthetic.jsonl", "synthetic_other.jsonl"}} {
+		t.Run(fmt.Sprint(len(set)), func(t *testing.T) {
+			b := startBrowser(t)
+			_, path, _ := writeSynthetic(t, set...)
+			background := map[bool]string{}
+			for _, view := range []struct {
+				name          string
+				width, height int
+				dark          bool
+			}{{"light", 1280, 900, false}, {"dark", 1280, 900, true}, {"phone", 360, 740, false}, {"phone_dark", 360, 740, true}} {
+				b.view(view.width, view.height, view.dark)
+				require.Empty(t, trouble(b.open(path)), view.name)
+
+				var figures []struct {
+					ID            string
+					Width, Height float64 // of the drawing
+					Marks, Text   int
+					Letters       float64 // height of the smallest text, in pixels of the screen
+				}
+				b.eval(`[...document.querySelectorAll("figure")].map(f => {
+					const svg = f.querySelector("svg"), box = svg ? svg.getBoundingClientRect() : {width: 0, height: 0};
+					const text = svg ? [...svg.querySelectorAll("text")] : [];
+					return {id: f.id, width: box.width, height: box.height, marks: svg ? svg.querySelectorAll("path").length : 0,
+						text: text.length, letters: Math.min(...text.map(t => t.getBoundingClientRect().height))};
+				})`, &figures)
+				require.Len(t, figures, len(figure.IDs), view.name)
+				for i, f := range figures {
+					require.Equal(t, figure.IDs[i], f.ID)
+					require.Greater(t, f.Width, float64(min(view.width, 400)-60), "%s: the drawing of %s fills its place", view.name, f.ID)
+					require.Greater(t, f.Height, 40.0, f.ID)
+					require.Greater(t, f.Marks, 3, f.ID)
+					require.Greater(t, f.Text, 3, f.ID)
+					require.Greater(t, f.Letters, 6.5, "%s: letters of %s can be read", view.name, f.ID)
+				}
+				var page struct {
+					Scroll, Width   int
+					Ink, Background string
+					Scripts, Images int
+				}
+				b.eval(`({scroll: document.documentElement.scrollWidth, width: innerWidth, scripts: document.scripts.length,
+					images: document.images.length, ink: getComputedStyle(document.body).color,
+					background: getComputedStyle(document.body).backgroundColor})`, &page)
+				require.LessOrEqual(t, page.Scroll, page.Width, "%s: the page is no wider than the screen", view.name)
+				require.Zero(t, page.Scripts+page.Images)
+				require.NotEqual(t, page.Ink, page.Background)
+				background[view.dark] = page.Background
+
+				// Colours of the drawings are the page's: ink is light on dark.
+				var drawn string
+				b.eval(`getComputedStyle(document.querySelector("figure svg text")).fill`, &drawn)
+				require.Equal(t, page.Ink, drawn, view.name)
+				b.screenshot(fmt.Sprintf("%s_%d", view.name, len(set)))
+			}
+			require.NotEqual(t, background[false], background[true])
+
+			// The files beside the page open by themselves.
+			for _, id := range figure.IDs {
+				require.Empty(t, trouble(b.open(filepath.Join(filepath.Dir(path), "figures", id+".svg"))), id)
+				var root string
+				b.eval(`document.documentElement.nodeName`, &root)
+				require.Equal(t, "svg", root, id)
+			}
+		})
+	}
+}
+
+var outside = regexp.MustCompile(`(?i)(src|href)\s*=\s*"([^"]*)"|url\(([^)]*)\)|@import`)
+
+func TestPageNeedsNothingElse(t *testing.T) {
+	_, path, _ := writeSynthetic(t, "synthetic.jsonl")
+	html, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, m := range outside.FindAllStringSubmatch(string(html), -1) {
+		link := m[2]
+		if link == "data:," {
+			continue
+		}
+		require.Regexp(t, `^figures/[a-z-]+\.(svg|png)$`, link, "only links to the files beside it, which the page does not load")
+		require.FileExists(t, filepath.Join(filepath.Dir(path), link))
+	}
+	require.NotContains(t, string(html), "<script")
+	require.NotContains(t, string(html), "<img")
+}
+
+func TestNamesOfDevicesAreEscaped(t *testing.T) {
+	f := synthetic(t, "synthetic.jsonl")
+	f[0].Headers[0].Device = `<script>alert("1")</script>`
+	g := synthetic(t, "synthetic_other.jsonl") // two files, so that names stand in the drawings too
+	p, err := NewPage(append(f, g...), nil)
+	require.NoError(t, err)
+	html, err := p.HTML()
+	require.NoError(t, err)
+	require.NotContains(t, string(html), "<script")
+	require.Contains(t, string(html), "&lt;script&gt;")
+}
+
+func TestPageOfTooFewRows(t *testing.T) {
+	f := synthetic(t, "synthetic.jsonl")
+	f[0].Rows = f[0].Rows[:1]
+	p, err := NewPage(f, nil)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "figures"), 0o755))
+	stale := filepath.Join(dir, "figures", "batch.svg")
+	require.NoError(t, os.WriteFile(stale, []byte("old"), 0o644))
+	path, err := p.WritePage(dir, "html")
+	require.NoError(t, err)
+	html, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "vkattn bench --suite batch measures them")
+	require.Contains(t, string(html), "The files have no backward rows.")
+	require.NoFileExists(t, stale, "no figure of an earlier report stays")
+
+	f[0].Rows = nil
+	_, err = NewPage(f, nil)
+	require.ErrorContains(t, err, "synthetic.jsonl: it has no result rows")
+	_, err = p.WritePage(dir, "pdf")
+	require.ErrorContains(t, err, `format "pdf": it must be one of html, md`)
+}
+
+func TestPageComparesWithAnotherFile(t *testing.T) {
+	f := synthetic(t, "synthetic.jsonl", "synthetic_other.jsonl")
+	peer := f[0]
+	peer.Headers = nil
+	own := peer.Rows[:0:0]
+	for _, r := range peer.Rows {
+		if !IsOurs(r) {
+			own = append(own, r)
+		}
+	}
+	peer.Rows = own
+	p, err := NewPage(f[1:], peer)
+	require.NoError(t, err)
+	require.Len(t, p.Runs, 2)
+	require.Contains(t, strings.Join(p.Ratios, "\n"), "torch 2.11.0+cu130 fa2")
+	require.NotNil(t, p.Runs[0].Results.Peers)
+}
+
+func TestMarkdownPage(t *testing.T) {
+	p, err := NewPage(synthetic(t, "synthetic.jsonl"), nil)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	path, err := p.WritePage(dir, "md")
+	require.NoError(t, err)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, id := range figure.IDs {
+		require.Contains(t, string(text), "(figures/"+id+".svg)")
+		require.FileExists(t, filepath.Join(dir, "figures", id+".svg"))
+		require.FileExists(t, filepath.Join(dir, "figures", id+".png"))
+	}
+	require.Contains(t, string(text), "> On their Tesla T4:")
+}
+
+func TestSpread(t *testing.T) {
+	rows := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4), row("vkattn 1", "flash2", 2048, false, 0.05), row("vkattn 1", "flash2", 4096, false, 9)}
+	rows[0].Fwd.Rounds = []float64{2, 2.02, 2.04}
+	rows[1].Fwd.Rounds = []float64{4, 5}
+	rows[2].Fwd.Rounds = []float64{0.05, 0.5} // too short to count
+	var s Spread
+	s.add(rows)
+	s.finish()
+	require.Equal(t, 2, s.Rows)
+	require.Equal(t, 1, s.Within)
+	require.InDelta(t, 0.25, s.Worst, 1e-12)
+	require.Equal(t, 1024, s.Case.N)
+	require.InDelta(t, 0.135, s.Median, 1e-12)
+	require.Contains(t, s.String(), "in 1 of 2 rows of at least 0.1 ms (50 %)")
+	require.Empty(t, Spread{}.String())
+}
