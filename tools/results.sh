@@ -1,0 +1,61 @@
+#!/bin/bash
+# Makes the files of testdata/results again, on this machine's GPU: what the README quotes.
+#
+#   tools/results.sh DIR [step...]     steps: verify papers reports dims bf16 scalar (all of them when none is named)
+#
+# NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
+# PEER= and there are no peer's rows. LIMIT is the longest a step may take (300 s); an interrupted step keeps its rows, and goes on
+# with the next call.
+set -euo pipefail
+[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
+top=$(cd "$(dirname "$0")/.." && pwd)
+dir=$1; shift
+mkdir -p "$dir"
+name=${NAME:-gpu} vkattn=${VKATTN:-$top/bin/vkattn} limit=${LIMIT:-300}
+peer=${PEER-python3 $top/tools/torch_baseline.py --peer}
+
+bench() { # file, flags...
+  local file=$dir/$name-$1.jsonl; shift
+  timeout -s INT "$limit" "$vkattn" bench --quiet --append --out "$file" "$@" || echo "  status $?"
+}
+beside=(); [ -z "$peer" ] || beside=(--peer "$peer" --rounds 3)
+
+verify() { # every target at once: compiling takes longer than running
+  local pids=() target
+  while read -r target flags; do
+    # shellcheck disable=SC2086 # flags are words
+    timeout -s INT "$limit" "$vkattn" verify $flags > "$dir/$name-verify-$target.txt" 2>&1 &
+    pids+=($!)
+  done <<EOF
+scalar --impl flash --tier scalar
+standard --impl standard
+form1 --impl flash --tier matrix --tuning form=1
+form2 --impl flash --tier matrix --tuning form=2
+form3 --impl flash --tier matrix --tuning form=3
+16x8x16 --impl flash --tier matrix --tuning fm=16,fn=8,fk=16
+16x8x8 --impl flash --tier matrix --tuning fm=16,fn=8,fk=8
+EOF
+  local failed=0 pid
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  tail -n 3 "$dir/$name"-verify-*.txt
+  return $failed
+}
+papers()  { bench forward --suite papers --impl flash "${beside[@]}"; }
+reports() { bench reports-standard --suite batch-seq --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard --rounds 3}; }
+dims()    { bench dims --suite dims --impl flash "${beside[@]}"; }
+bf16()    { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }
+scalar()  {
+  bench forward-scalar --impl flash,standard --tier scalar --dtype fp32 --batch 4 --heads 16 --seq 2048 --head-dim 64 --causal false
+  bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
+}
+
+[ $# -gt 0 ] || set -- verify papers reports dims bf16 scalar
+for step in "$@"; do
+  case $step in verify | papers | reports | dims | bf16 | scalar) ;; *) echo "step $step: must be verify, papers, reports, dims, bf16 or scalar" >&2; exit 2 ;; esac
+done
+failed=0
+for step in "$@"; do
+  echo "== $step, $(date +%T)"
+  "$step" || failed=1
+done
+exit $failed
