@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -200,7 +199,7 @@ func (m *matrixProgram) verify(k *pipeline.Kernel, v variant) error {
 
 // verdictKey names what a driver compiles: a module and its specialization constants.
 func (m *matrixProgram) verdictKey(v variant) (string, error) {
-	hash, err := shaders.Hash(m.module)
+	hash, err := m.dev.moduleHash(m.module)
 	if err != nil {
 		return "", err
 	}

@@ -301,7 +301,7 @@ func TestReadHeld(t *testing.T) {
 func TestProbe(t *testing.T) {
 	d := matrixDevice(t)
 	for _, f := range d.caps.fragments(F16) {
-		key, err := probeKey(F16, f)
+		key, err := d.probeKey(F16, f)
 		require.NoError(t, err)
 		d.forget(key)
 		l, err := d.layout(F16, f)

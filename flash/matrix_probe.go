@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -94,7 +93,7 @@ func (s matrixShape) fits() bool {
 
 // layout gives the layout of fragments on this device, probing it when it is not known yet.
 func (d *Device) layout(t DType, s matrixShape) (matrixLayout, error) {
-	key, err := probeKey(t, s)
+	key, err := d.probeKey(t, s)
 	if err != nil {
 		return matrixLayout{}, err
 	}
@@ -119,8 +118,8 @@ func (d *Device) layout(t DType, s matrixShape) (matrixLayout, error) {
 }
 
 // probeKey names everything that a layout may depend on besides the device and its driver.
-func probeKey(t DType, s matrixShape) (string, error) {
-	hash, err := shaders.Hash("matrix_probe." + t.suffix())
+func (d *Device) probeKey(t DType, s matrixShape) (string, error) {
+	hash, err := d.moduleHash("matrix_probe." + t.suffix())
 	if err != nil {
 		return "", err
 	}
@@ -161,7 +160,7 @@ const probeSlots = 64
 // probe runs matrix_probe and gives its output.
 func (d *Device) probe(t DType, s matrixShape) ([]uint32, error) {
 	name := "matrix_probe." + t.suffix()
-	code, err := shaders.Module(name)
+	code, err := d.module(name)
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,7 @@ func TestMatrixSelfCheck(t *testing.T) {
 	if layout.Form == formShared {
 		t.Skip("this device's layout is not used:", layout.Why)
 	}
-	key, err := probeKey(F16, f)
+	key, err := d.probeKey(F16, f)
 	require.NoError(t, err)
 	truth := d.recall(key)
 	require.NotEmpty(t, truth)

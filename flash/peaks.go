@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -56,7 +55,7 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	if d.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	code, err := shaders.Module("measure_fma.f32")
+	code, err := d.module("measure_fma.f32")
 	if err != nil {
 		return 0, err
 	}
@@ -101,7 +100,7 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	if d.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	code, err := shaders.Module("measure_matrix.f16")
+	code, err := d.module("measure_matrix.f16")
 	if err != nil {
 		return 0, "", err
 	}
@@ -177,7 +176,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	const workgroup, pieces = 256, 4 // of measure_copy.comp
-	code, err := shaders.Module("measure_copy")
+	code, err := d.module("measure_copy")
 	if err != nil {
 		return 0, err
 	}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -115,7 +114,7 @@ func (d *Device) variant(p *atomic.Pointer[pipeline.Kernel], module string, desc
 	if k := p.Load(); k != nil {
 		return k, nil
 	}
-	code, err := shaders.Module(module)
+	code, err := d.module(module)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -314,7 +313,7 @@ func (t *standardMatrixTile) softmax(p *Problem, lse bool) standardKernel {
 func (t *standardMatrixTile) verify(s *standardProgram, v standardVariant, k *standardKernels) error {
 	key := "check standard"
 	for _, w := range []standardKernel{t.scores(&s.problem, v.qk), t.softmax(&s.problem, v.lse), t.product(&s.problem, v.vo)} {
-		hash, err := shaders.Hash(w.module)
+		hash, err := s.dev.moduleHash(w.module)
 		if err != nil {
 			return err
 		}

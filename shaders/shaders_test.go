@@ -2,6 +2,7 @@ package shaders
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // listed is one line of modules.txt.
@@ -120,9 +122,12 @@ func TestUnknownModule(t *testing.T) {
 // spirvVal returns the command that runs spirv-val, from PATH or from the folder tools/glslc.sh unpacks.
 func spirvVal(t *testing.T) []string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err == nil {
-		dir := filepath.Join(cache, "vkattn", "glslc")
+	cache := os.Getenv("VKATTN_CACHE")
+	if user, err := os.UserCacheDir(); err == nil && cache == "" {
+		cache = filepath.Join(user, "vkattn")
+	}
+	if cache != "" {
+		dir := filepath.Join(cache, "glslc")
 		tool := filepath.Join(dir, "usr", "bin", "spirv-val")
 		if _, err := os.Stat(tool); err == nil {
 			return []string{filepath.Join("..", "tools", "run-unpacked.sh"), dir, tool}
@@ -143,6 +148,37 @@ func TestValid(t *testing.T) {
 			out, err := exec.Command(cmd[0], args...).CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			assert.Empty(t, string(out))
+		})
+	}
+}
+
+// TestFloatControls: each module is valid with what devices offer of float controls, and only fp16 modules ask.
+func TestFloatControls(t *testing.T) {
+	cmd := spirvVal(t)
+	for name, f := range map[string]vk.FloatControls{
+		"all":         {RoundingRTE16: true, DenormPreserve16: true, SignedZeroInfNan16: true, DenormIndependence: vk.IndependenceAll, RoundingIndependence: vk.IndependenceAll},
+		"no denormal": {RoundingRTE16: true, SignedZeroInfNan16: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, m := range buildList(t) {
+				code, err := Module(m.name)
+				require.NoError(t, err)
+				asked := vk.WithFloatControls16(code, f)
+				_, variant, _ := strings.Cut(m.name, ".")
+				if !strings.HasPrefix(variant, "f16") {
+					require.Equal(t, code, asked, m.name)
+				} else if strings.Contains(m.name, "_forward") {
+					require.NotEqual(t, code, asked, m.name)
+				}
+				raw := make([]byte, 0, 4*len(asked))
+				for _, w := range asked {
+					raw = binary.LittleEndian.AppendUint32(raw, w)
+				}
+				file := filepath.Join(t.TempDir(), m.name+".spv")
+				require.NoError(t, os.WriteFile(file, raw, 0o600))
+				out, err := exec.Command(cmd[0], append(slices.Clone(cmd[1:]), "--target-env", m.env, file)...).CombinedOutput()
+				require.NoError(t, err, "%s: %s", m.name, out)
+			}
 		})
 	}
 }

@@ -171,6 +171,8 @@ type FloatControls struct {
 	DenormPreserve16, DenormPreserve32     bool
 	DenormFlush16, DenormFlush32           bool
 	SignedZeroInfNan16, SignedZeroInfNan32 bool
+	DenormIndependence                     Independence // of widths, in what they do with denormals
+	RoundingIndependence                   Independence // of widths, in how they round
 }
 
 // ComponentType is a VkComponentTypeKHR, the element of a cooperative matrix.

@@ -99,7 +99,7 @@ var optionals = []optional{
 	{C.VKA_SCALAR_LAYOUT, Version12, "VK_EXT_scalar_block_layout"},
 	{C.VKA_MAINTENANCE4, Version13, "VK_KHR_maintenance4"},
 	{C.VKA_SUBGROUP_EXTENDED, Version12, "VK_KHR_shader_subgroup_extended_types"},
-	{C.VKA_FLOAT_CONTROLS, Version12, "VK_KHR_shader_float_controls"},
+	{C.VKA_FLOAT_CONTROLS, Version12, extFloatControls},
 	{C.VKA_DRIVER, Version12, "VK_KHR_driver_properties"},
 	{C.VKA_BUDGET, 0, "VK_EXT_memory_budget"},
 }
@@ -173,6 +173,7 @@ func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
 			DenormPreserve16: z.shaderDenormPreserveFloat16 != 0, DenormPreserve32: z.shaderDenormPreserveFloat32 != 0,
 			DenormFlush16: z.shaderDenormFlushToZeroFloat16 != 0, DenormFlush32: z.shaderDenormFlushToZeroFloat32 != 0,
 			SignedZeroInfNan16: z.shaderSignedZeroInfNanPreserveFloat16 != 0, SignedZeroInfNan32: z.shaderSignedZeroInfNanPreserveFloat32 != 0,
+			DenormIndependence: Independence(z.denormBehaviorIndependence), RoundingIndependence: Independence(z.roundingModeIndependence),
 		}
 	}
 }

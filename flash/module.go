@@ -1,0 +1,35 @@
+package flash
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// module gives a shader as this device's pipelines take it: fp16 conversions round to nearest even, and keep denormals,
+// infinities and NaNs, where the device can be asked for it. Exponentials of scores far below the row's maximum are fp16
+// denormals once they are operands of the second product, and a device that flushes them loses what many of them add up to.
+func (d *Device) module(name string) ([]uint32, error) {
+	code, err := shaders.Module(name)
+	if err != nil {
+		return nil, err
+	}
+	return vk.WithFloatControls16(code, d.dev.FloatControls()), nil
+}
+
+// moduleHash names the content of module(name), for keys of what is remembered about it.
+func (d *Device) moduleHash(name string) (string, error) {
+	code, err := d.module(name)
+	if err != nil {
+		return "", err
+	}
+	raw := make([]byte, 0, 4*len(code))
+	for _, w := range code {
+		raw = binary.LittleEndian.AppendUint32(raw, w)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:]), nil
+}
