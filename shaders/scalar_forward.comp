@@ -49,6 +49,7 @@
 //  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
+//  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //
 //   sizes in v4:  Q  BR odd(DC DK4) resident, else BR odd(DK4)     K  BC odd(DK4)
 //                 P  BR odd(PC4)                                   V  VC TX ceil(DV4/TX), BC instead of VC with V_EARLY
@@ -64,6 +65,7 @@
 #include "dtype.glsl"
 #include "args.glsl"
 #include "common.glsl"
+#include "dropout.glsl"
 
 layout(local_size_x = 64, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
@@ -86,6 +88,7 @@ layout(constant_id = 16) const uint V_AT = 1088;
 layout(constant_id = 17) const uint P_AT = 1632;
 layout(constant_id = 18) const uint SHARED_V4 = 2208;
 layout(constant_id = 19) const uint REDUCE_LEN = 512;
+layout(constant_id = 20) const bool DROPOUT = false;
 
 const uint TX = BC / MC;
 const uint TY = BR / MR;
@@ -147,13 +150,20 @@ uint lid, tx, ty;
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
-uint q0;                            // first query of the workgroup
+// Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
+const uint DRAW_STEP = TX % 2 + 64 % (4 * TX) + (BC % 64) * (64 % BC) == 0 ? 64 : 1;
+
+uint q0, bh;                        // first query and head (batch and head flattened) of the workgroup
 uint q_origin, k_origin, v_origin;  // element at which row 0 of this head lies
 vec4 S[MR * MC4];                   // scores of a tile, then P
 vec4 acc[MR * MD4];                 // O, unscaled
 float m[MR], l[MR];                 // running maximum and (this invocation's part of the) running sum
 
 #include "micro_scores.glsl"
+#define PRODUCT add_product
+#define PRODUCT_SUM acc
+#define PRODUCT_M4 MD4
+#define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
 // max or sum over the TX invocations that share a row
@@ -238,6 +248,17 @@ void key_tile(uint key0, bool edge) {
     [[unroll]] for (uint j = 0; j < MD4; ++j) acc[i * MD4 + j] *= alpha;
   }
 
+  if (DROPOUT) {
+    [[unroll]] for (uint i = 0; i < MR; ++i) {
+      uvec4 drawn[2];
+      [[unroll]] for (uint j = 0; j < MC; ++j) {
+        const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
+        if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), q0 + ty + TY * i, bh);
+        if (!kept(drawn[j / 2 % 2], key)) S[i * MC4 + j / 4][j % 4] = 0;
+      }
+    }
+  }
+
   const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a row and chunk
   [[unroll]] for (uint pc = 0; pc < BC / PC; ++pc) {
     barrier_for_p();
@@ -268,7 +289,7 @@ void main() {
 
   const uint blocks = (nq + BR - 1) / BR;
   const uint matrices = total / blocks;  // B Hq
-  const uint bh = CAUSAL ? id % matrices : id / blocks;
+  bh = CAUSAL ? id % matrices : id / blocks;
   q0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
   const uint b = bh / heads, h = bh % heads;
   q_origin = q_off + b * q_sb + h * q_sh;
@@ -296,7 +317,7 @@ void main() {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     if (row >= nq) continue;
-    const float inv = l[i] == 0 ? 0 : 1 / l[i];
+    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
     const uint at = o_origin + row * o_sn;
     [[unroll]] for (uint j = 0; j < MD4; ++j) {
       const uint col = 4 * (tx + TX * j);

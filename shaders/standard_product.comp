@@ -66,6 +66,10 @@ uint lid, tx, ty;
 #include "stage.glsl"
 
 vec4 acc[MR * MD4];
+#define PRODUCT add_product
+#define PRODUCT_SUM acc
+#define PRODUCT_M4 MD4
+#define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
 // BR rows and BC columns of P; zeros beyond the slab's rows and beyond pitch.

@@ -54,12 +54,6 @@ layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 
 shared float meet[WG];
 
-#if DTYPE == F32 || DTYPE == F16
-#define decode4(quad) vec4(quad)
-#else
-vec4 decode4(uvec2 u) { return uintBitsToFloat(uvec4(u.x << 16, u.x & 0xffff0000u, u.y << 16, u.y & 0xffff0000u)); }
-#endif
-
 uint lane, first;  // place among the invocations of the row; the first of them
 
 #ifdef SUBGROUP

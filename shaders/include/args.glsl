@@ -1,4 +1,4 @@
-// Push constants of every forward kernel (flash/args.go writes them in this order; all 4 bytes, 100 in all), and how a
+// Push constants of every forward kernel (flash/args.go writes them in this order; all 4 bytes, 116 in all), and how a
 // workgroup finds its work.
 //
 // Tensors are strided: element (b, h, n, d) of a tensor lies at off + b*sb + h*sh + n*sn + d, counted in elements of its type.
@@ -15,6 +15,8 @@ layout(push_constant) uniform Args {
   int causal_shift;        // causal: key j is allowed for query i iff j <= i + causal_shift
   uint base;               // first workgroup of this dispatch
   uint total;              // workgroups of the whole problem, over all dispatches
+  uint seed_lo, seed_hi;   // dropout, see dropout.glsl
+  uint drop_offset, drop_k;
 };
 
 // A grid is flattened, since a dimension may not pass 65,535, and may be cut into several dispatches by base.

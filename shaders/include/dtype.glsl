@@ -39,22 +39,29 @@
 #define OUTPUT(T, BINDING)                                                       \
   layout(set = 0, binding = BINDING, std430) writeonly buffer T##View4 { QUAD T##4[]; };   \
   layout(set = 0, binding = BINDING, std430) writeonly buffer T##View1 { ELEM T##1[]; };
+// A gradient may be added to what is there.
+#define GRADIENT(T, BINDING)                                                     \
+  layout(set = 0, binding = BINDING, std430) buffer T##View4 { QUAD T##4[]; };   \
+  layout(set = 0, binding = BINDING, std430) buffer T##View1 { ELEM T##1[]; };
 
 #if DTYPE == F32
 float decode(float x) { return x; }
 float encode(float x) { return x; }
 vec4 encode4(vec4 x) { return x; }
+vec4 decode4(vec4 x) { return x; }
 void decode16(uvec4 u, out vec4 x[UNIT4]) { x[0] = uintBitsToFloat(u); }
 #elif DTYPE == F16
 #define decode(x) float(x)
 #define encode(x) float16_t(x)
 #define encode4(x) f16vec4(x)
+#define decode4(x) vec4(x)
 void decode16(uvec4 u, out vec4 x[UNIT4]) {
   x[0] = vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y));
   x[1] = vec4(unpackHalf2x16(u.z), unpackHalf2x16(u.w));
 }
 #else
 #define decode(bits) uintBitsToFloat(uint(bits) << 16)
+vec4 decode4(uvec2 u) { return uintBitsToFloat(uvec4(u.x << 16, u.x & 0xffff0000u, u.y << 16, u.y & 0xffff0000u)); }
 // Round to nearest, ties to even; a NaN stays one (its payload must not carry into the exponent).
 uvec4 bf16_bits(vec4 x) {
   uvec4 u = floatBitsToUint(x);

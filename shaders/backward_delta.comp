@@ -1,0 +1,81 @@
+#version 460
+// The row term of attention's backward pass:  delta_i = sum_d dO_id O_id - dlse_i.
+//
+// Dao, "FlashAttention-2", 2023, algorithm 2, line 4 (there D = rowsum(dO o O)): the softmax's gradient dS = P o (dP - delta) needs of a
+// whole row only this number. It is computed once, before the two kernels that read it. dlse is the gradient of lse, where the caller
+// has one: d lse_i / d s_ij = p_ij, so it joins the row term.
+//
+// LANES neighbouring invocations share a row, read 16 bytes each and meet in shared memory. Bound by reading dO and O.
+//
+// Bindings: 0 dO, 1 O [B,Hq,Nq,DV] (strided, last stride 1), 2 dlse [B,Hq,Nq] fp32 (anything without HAS_DLSE), 3 delta [B,Hq,Nq] fp32.
+// Push constants: below, 14 words. `total` counts rows, B Hq nq; workgroups: ceil(total / (WG/LANES)); `base` counts workgroups.
+//
+// Specialization constants:
+//
+//   0 WG     workgroup size, a multiple of LANES
+//   1 LANES  invocations of a row, a power of two
+//   2 DV     1..256
+//   3 ALIGNED   every row of dO and O begins 16-byte aligned and DV is a multiple of 16 bytes
+//   4 HAS_DLSE  binding 2 is read
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "common.glsl"
+
+layout(local_size_x = 128, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint LANES = 8;
+layout(constant_id = 2) const uint DV = 64;
+layout(constant_id = 3) const bool ALIGNED = false;
+layout(constant_id = 4) const bool HAS_DLSE = false;
+
+layout(push_constant) uniform Args {
+  uint nq, heads;
+  uint g_off, o_off, dlse_off, delta_off;  // g is dO
+  uint g_sb, g_sh, g_sn;
+  uint o_sb, o_sh, o_sn;
+  uint base, total;
+};
+
+INPUT(g, 0)
+INPUT(o, 1)
+layout(set = 0, binding = 2, std430) readonly buffer Dlse { float dlse[]; };
+layout(set = 0, binding = 3, std430) writeonly buffer Delta { float delta[]; };
+
+shared float meet[WG];
+
+void main() {
+  const uint lid = gl_LocalInvocationIndex, lane = lid % LANES;
+  const uint id = (base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * (WG / LANES) + lid / LANES;
+  const uint row = min(id, total - 1), bh = row / nq, i = row % nq;
+  const uint g_at = g_off + bh / heads * g_sb + bh % heads * g_sh + i * g_sn;
+  const uint o_at = o_off + bh / heads * o_sb + bh % heads * o_sh + i * o_sn;
+  float sum = 0;
+  if (ALIGNED) {
+    const uint N = DV / UNIT;
+    [[unroll]] for (uint u = 0; u < (N + LANES - 1) / LANES; ++u) {
+      const uint c = u * LANES + lane, at = min(c, N - 1);
+      vec4 a[UNIT4], b[UNIT4];
+      decode16(g16[g_at / UNIT + at], a);
+      decode16(o16[o_at / UNIT + at], b);
+      float part = 0;
+      [[unroll]] for (uint e = 0; e < UNIT4; ++e) part += dot(a[e], b[e]);
+      sum += c < N ? part : 0;
+    }
+  } else {
+    [[unroll]] for (uint u = 0; u < (DV + LANES - 1) / LANES; ++u) {
+      const uint c = u * LANES + lane, at = min(c, DV - 1);
+      const float part = decode(g1[g_at + at]) * decode(o1[o_at + at]);
+      sum += c < DV ? part : 0;
+    }
+  }
+  meet[lid] = sum;
+  [[unroll]] for (uint step = LANES / 2; step > 0; step >>= 1) {
+    barrier();
+    if (lane < step) sum += meet[lid + step];
+    barrier();
+    meet[lid] = sum;
+  }
+  if (lane == 0 && id < total) delta[delta_off + row] = sum - (HAS_DLSE ? dlse[dlse_off + row] : 0);
+}

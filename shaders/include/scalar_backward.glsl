@@ -1,0 +1,199 @@
+// What the two scalar backward kernels share: scalar_backward_kv.comp (rows are keys) and scalar_backward_q.comp (rows are queries).
+// One walks over what the other owns, so up to their element-wise part and their results they are the same kernel with Q, dO and K, V
+// exchanged:
+//
+//   S = R C^T,  X = R' C'^T     R, R' rows of the workgroup (K, V or Q, dO), C, C' columns, a tile of BC at a time (Q, dO or K, V)
+//   P = exp(scale S - lse),  dS = P o (X - delta)
+//   sums of P C' and dS C over the tiles
+//
+// Products are done as in scalar_forward.comp: an invocation owns MR x MC of S and X and MR rows of a piece of each sum; operands of S and
+// X are staged DK columns at a time, P and dS pass through shared memory PC columns at a time, and VC rows of C' or C are staged beside them.
+//
+//   invocation (tx, ty), TX = BC/MC, TY = BR/MR, WG = TX TY
+//   its rows:                       ty + TY i,  i < MR
+//   its columns of S, X, P and dS:  4 (tx + TX jj) + c,  jj < MC/4, c < 4
+//   its columns of the sums:        4 (tx + TX jd) + c
+//
+// S - lse is at most 0 up to rounding, so nothing overflows, and no running maximum is needed. A masked S is -inf. A row of
+// nothing (lse = -inf) and a query that does not exist count as lse = +inf: their P is 0.
+//
+// Specialization constants of both kernels (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4 and so on):
+//
+//   0 WG          workgroup size = (BR/MR)(BC/MC)
+//   1 BR          rows of a workgroup (kv: keys; q: queries), a multiple of MR
+//   2 BC          columns of a tile (kv: queries; q: keys), a multiple of MC
+//   3 D, 4 DV     columns of Q and K, of V and dO: 1..256
+//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   6 ALIGNED     1: every row of q, k, v, dO begins 16-byte aligned, every row of the gradients is aligned to four elements, and D and DV
+//                 are multiples of 16 bytes
+//   7 ACCUMULATE  1: gradients are added to what is there
+//   8 MR, 9 MC    piece of S of an invocation; MC a multiple of 4; TX even where ALIGNED and the type has 16 bits
+//  10 DK          columns of the operands of S and X staged at a time, a multiple of 4 (of 8 for 16-bit types)
+//  11 VC          tile rows of C' or C staged at a time for the sums, a multiple of 4 that divides PC
+//  12 PC          columns of P or dS in shared memory at a time, a multiple of 4 TX that divides BC
+//  13 C_AT        where the columns' operand begins in shared memory, in v4, >= BR odd(DK4); the rows' begins at 0
+//  14 V_AT, 15 P_AT   where C' or C, and P or dS begin; they may not overlap each other, but may lie over the operands (V_AT = 0 is usual)
+//  16 SHARED_V4   length of shared memory in v4
+//  17 DROPOUT     0: none, drop_k and the rest are ignored
+//
+//   sizes in v4:  rows BR odd(DK4)   columns BC odd(DK4)   P BR odd(PC4)   V VC TX ceil(W/TX), W = ceil(max(D, DV)/4) (kv), ceil(D/4) (q)
+//   registers of an invocation: 2 MR MC for S and X, 4 MR (ceil(D4/TX) [+ ceil(DV4/TX) for kv]) for the sums; the rest is small.
+//
+// Needs ROW_A, ROW_B, COL_A, COL_B: the tensors R, R', C, C', defined before inclusion.
+
+layout(local_size_x = 64, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint BR = 32;
+layout(constant_id = 2) const uint BC = 32;
+layout(constant_id = 3) const uint D = 64;
+layout(constant_id = 4) const uint DV = 64;
+layout(constant_id = 5) const bool CAUSAL = false;
+layout(constant_id = 6) const bool ALIGNED = false;
+layout(constant_id = 7) const bool ACCUMULATE = false;
+layout(constant_id = 8) const uint MR = 4;
+layout(constant_id = 9) const uint MC = 4;
+layout(constant_id = 10) const uint DK = 32;
+layout(constant_id = 11) const uint VC = 16;
+layout(constant_id = 12) const uint PC = 32;
+layout(constant_id = 13) const uint C_AT = 288;
+layout(constant_id = 14) const uint V_AT = 0;
+layout(constant_id = 15) const uint P_AT = 256;
+layout(constant_id = 16) const uint SHARED_V4 = 576;
+layout(constant_id = 17) const bool DROPOUT = false;
+
+const uint TX = BC / MC;
+const uint TY = BR / MR;
+const uint MC4 = MC / 4;
+const uint DK4 = DK / 4;
+const uint Q_PITCH = DK4 | 1;                    // of the rows' operand
+const uint K_PITCH = DK4 | 1;                    // of the columns'
+const uint P_PITCH = (PC / 4) | 1;
+const uint MD4 = ((D + 3) / 4 + TX - 1) / TX;    // vec4s of a row of the sum over D columns that an invocation owns
+const uint MV4 = ((DV + 3) / 4 + TX - 1) / TX;   // over DV columns
+const uint D_WIDTH = MD4 * TX;
+const uint V_WIDTH = MV4 * TX;
+
+INPUT(q, 0)
+INPUT(k, 1)
+INPUT(v, 2)
+INPUT(g, 3)
+layout(set = 0, binding = 4, std430) readonly buffer Lse { float lse[]; };
+layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
+
+shared vec4 tile[SHARED_V4];
+
+uint lid, tx, ty;
+vec4 S[MR * MC4], X[MR * MC4];
+
+#define SAME(r) (r)
+// Column 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
+#define COLUMN_SLOT(r) (((r) / 4) % TX + TX * (4 * ((r) / (4 * TX)) + (r) % 4))
+
+#define STAGE stage_row_a
+#define STAGE_T ROW_A
+#define STAGE_ROWS BR
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH Q_PITCH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+#define STAGE stage_row_b
+#define STAGE_T ROW_B
+#define STAGE_ROWS BR
+#define STAGE_WIDTH DK4
+#define STAGE_COLS DV
+#define STAGE_PITCH Q_PITCH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+#define STAGE stage_col_a
+#define STAGE_T COL_A
+#define STAGE_ROWS BC
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH K_PITCH
+#define STAGE_SLOT COLUMN_SLOT
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+#define STAGE stage_col_b
+#define STAGE_T COL_B
+#define STAGE_ROWS BC
+#define STAGE_WIDTH DK4
+#define STAGE_COLS DV
+#define STAGE_PITCH K_PITCH
+#define STAGE_SLOT COLUMN_SLOT
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+// C as an operand of the sum over D columns
+#define STAGE stage_sum_a
+#define STAGE_T COL_A
+#define STAGE_ROWS VC
+#define STAGE_WIDTH D_WIDTH
+#define STAGE_COLS D
+#define STAGE_PITCH D_WIDTH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+#include "micro_scores.glsl"
+
+uint row0, rows, cols;                                   // the workgroup's first row; rows and columns that there are
+uint row_a_origin, row_b_origin, col_a_origin, col_b_origin;
+uint row_a_sn, row_b_sn, col_a_sn, col_b_sn;
+
+// S = R C^T and X = R' C'^T for the tile of columns from col0
+void scores(uint col0, bool edge) {
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
+  for (uint d0 = 0; d0 < DV; d0 += DK) {
+    barrier();  // the last reads of what is overwritten now
+    stage_row_b(0, row_b_origin, row_b_sn, row0, rows, d0, true);
+    stage_col_b(C_AT, col_b_origin, col_b_sn, col0, cols, d0, edge);
+    barrier();
+    add_scores(ty * Q_PITCH, C_AT + tx * K_PITCH);
+  }
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) { X[i] = S[i]; S[i] = vec4(0); }
+  for (uint d0 = 0; d0 < D; d0 += DK) {
+    barrier();
+    stage_row_a(0, row_a_origin, row_a_sn, row0, rows, d0, true);
+    stage_col_a(C_AT, col_a_origin, col_a_sn, col0, cols, d0, edge);
+    barrier();
+    add_scores(ty * Q_PITCH, C_AT + tx * K_PITCH);
+  }
+}
+
+const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a row and chunk
+// Writes chunk pc of W, this invocation's piece of P or dS
+#define SPILL(W, pc)                                                                                                               \
+  [[unroll]] for (uint i = 0; i < MR; ++i)                                                                                         \
+    [[unroll]] for (uint j = 0; j < PJ; ++j) tile[P_AT + (ty + TY * i) * P_PITCH + tx + TX * j] = W[i * MC4 + (pc) * PJ + j];
+// The tile's part of a sum: W times the rows that STAGE_ROWS_ stages
+#define SUM_TILE(W, STAGE_ROWS_, ORIGIN, STRIDE, ADD, WIDTH, col0, edge)                                                           \
+  [[unroll]] for (uint pc = 0; pc < BC / PC; ++pc) {                                                                               \
+    barrier();                                                                                                                     \
+    SPILL(W, pc)                                                                                                                   \
+    for (uint vc = 0; vc < PC / VC; ++vc) {                                                                                        \
+      if (vc > 0) barrier();                                                                                                       \
+      STAGE_ROWS_(V_AT, ORIGIN, STRIDE, (col0) + pc * PC + vc * VC, cols, 0, edge);                                                \
+      barrier();                                                                                                                   \
+      ADD(P_AT + ty * P_PITCH + vc * (VC / 4), V_AT + tx, VC / 4);                                                                 \
+    }                                                                                                                              \
+  }
+
+// Writes this invocation's piece of a gradient, or adds to it. One flat loop of few instructions, which every compiler unrolls: a sum
+// indexed by a variable would live in memory.
+#define WRITE_GRADIENT(T, ORIGIN, STRIDE, SUM, M4, WIDTH, FACTOR)                                                                  \
+  [[unroll]] for (uint x = 0; x < MR * M4; ++x) {                                                                                  \
+    const uint row = row0 + ty + TY * (x / M4), col = 4 * (tx + TX * (x % M4)), at = ORIGIN + row * STRIDE + col;                  \
+    const vec4 y = SUM[x] * (FACTOR);                                                                                              \
+    if (ALIGNED) {                                                                                                                 \
+      if (row < rows && col < WIDTH) T##4[at / 4] = encode4(ACCUMULATE ? y + decode4(T##4[at / 4]) : y);                           \
+    } else {                                                                                                                       \
+      [[unroll]] for (uint e = 0; e < 4; ++e)                                                                                      \
+        if (row < rows && col + e < WIDTH) T##1[at + e] = encode(ACCUMULATE ? y[e] + decode(T##1[at + e]) : y[e]);                 \
+    }                                                                                                                              \
+  }

@@ -1,0 +1,130 @@
+#version 460
+// FlashAttention-2 backward in plain fp32 arithmetic, first of two kernels: dK and dV.
+//
+//   P = exp(scale Q K^T - lse),  dV = P^T dO,  dP = dO V^T,  dS = P o (dP - delta),  dK = scale dS^T Q
+//
+// Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023, algorithm 2, without its atomic sums into
+// dQ: a workgroup owns BR keys of one key head and walks over the queries in tiles of BC, and over the query heads of the group one
+// after the other, so dK and dV are summed in a fixed order and written once; scalar_backward_q.comp does dQ, recomputing P a second time
+// (7 products instead of 5, nothing of size Nq x Nk in memory, and the same bits from the same inputs). Here S and P are transposed: rows
+// are keys. With dropout Z (0 or 256/(256 - k) by place): dV = (P o Z)^T dO, dS = P o (dP o Z - delta).
+//
+// Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
+//
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV. Push constants: include/args_backward.glsl (x is dK,
+// y is dV). Workgroups: ceil(nk/BR) B Hk; with CAUSAL the key blocks that most queries see first.
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "common.glsl"
+#include "args_backward.glsl"
+#include "dropout.glsl"
+
+#define ROW_A k
+#define ROW_B v
+#define COL_A q
+#define COL_B g
+#include "scalar_backward.glsl"
+
+GRADIENT(x, 6)
+GRADIENT(y, 7)
+
+vec4 dk[MR * MD4], dv[MR * MV4];  // dk without scale, both without dropout's scale
+
+// dO as an operand of dV
+#define STAGE stage_sum_b
+#define STAGE_T COL_B
+#define STAGE_ROWS VC
+#define STAGE_WIDTH V_WIDTH
+#define STAGE_COLS DV
+#define STAGE_PITCH V_WIDTH
+#define STAGE_SLOT SAME
+#define STAGE_SCALE 1.0
+#include "stage.glsl"
+
+#define PRODUCT add_dk
+#define PRODUCT_SUM dk
+#define PRODUCT_M4 MD4
+#define PRODUCT_PITCH D_WIDTH
+#include "micro_product.glsl"
+
+#define PRODUCT add_dv
+#define PRODUCT_SUM dv
+#define PRODUCT_M4 MV4
+#define PRODUCT_PITCH V_WIDTH
+#include "micro_product.glsl"
+
+// A draw serves all of an invocation's keys of one group of 64, unless they are no multiple of 8 apart or straddle groups.
+const uint DRAW_STEP = TY % 8 + 64 % TY + (BR % 64) * (64 % BR) == 0 ? 64 : 1;
+
+// One tile of queries of query head bh. edge: some of its scores may have to be masked, some of its queries may not exist.
+void query_tile(uint query0, uint bh, bool edge) {
+  scores(query0, edge);
+  const float keep = DROPOUT ? drop_scale() : 1.0;
+  [[unroll]] for (uint j = 0; j < MC; ++j) {
+    const uint query = query0 + 4 * (tx + TX * (j / 4)) + j % 4;
+    const uint at = bh * nq + min(query, nq - 1);
+    float l = lse[lse_off() + at] * LOG2E;
+    if (l == NEG_INFINITY || query >= nq) l = -NEG_INFINITY;
+    const float dl = delta[delta_off() + at];
+    uvec4 drawn;
+    [[unroll]] for (uint i = 0; i < MR; ++i) {
+      const uint key = row0 + ty + TY * i;
+      float s = S[i * MC4 + j / 4][j % 4] * (scale * LOG2E);
+      if (CAUSAL && edge && int(key) > int(query) + causal_shift) s = NEG_INFINITY;
+      const float p = exp2(s - l);
+      float x = X[i * MC4 + j / 4][j % 4], z = p;
+      if (DROPOUT) {
+        if (TY * i % DRAW_STEP == 0) drawn = draw(draw_group(key), query, bh);
+        const bool keeps = kept(drawn, key);
+        x = keeps ? x * keep : 0;
+        z = keeps ? p : 0;
+      }
+      S[i * MC4 + j / 4][j % 4] = z;
+      X[i * MC4 + j / 4][j % 4] = p * (x - dl);
+    }
+  }
+  SUM_TILE(S, stage_sum_b, col_b_origin, col_b_sn, add_dv, V_WIDTH, query0, edge)
+  SUM_TILE(X, stage_sum_a, col_a_origin, col_a_sn, add_dk, D_WIDTH, query0, edge)
+}
+
+void main() {
+  const uint id = workgroup_index();
+  if (id >= total) return;
+  lid = gl_LocalInvocationIndex;
+  tx = lid % TX;
+  ty = lid / TX;
+
+  const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;  // B Hk
+  const uint matrix = CAUSAL ? id % matrices : id / blocks;
+  row0 = (CAUSAL ? id / matrices : id % blocks) * BR;
+  rows = nk;
+  cols = nq;
+  const uint key_heads = heads / group, b = matrix / key_heads, h = matrix % key_heads;
+  row_a_origin = k_off() + b * k_sb + h * k_sh;
+  row_b_origin = v_off() + b * v_sb + h * v_sh;
+  row_a_sn = k_sn; row_b_sn = v_sn; col_a_sn = q_sn; col_b_sn = g_sn;
+  [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dk[i] = vec4(0);
+  [[unroll]] for (uint i = 0; i < MR * MV4; ++i) dv[i] = vec4(0);
+
+  // Tiles before `first` hold only queries that see no key of the block; those from `whole` up to `ragged` see all of them.
+  const uint end = (nq + BC - 1) / BC, ragged = nq / BC;
+  uint first = 0, whole = 0;
+  if (CAUSAL) {
+    first = min(uint(max(int(row0) - causal_shift, 0)) / BC, end - 1);
+    whole = (uint(max(int(row0 + BR - 1) - causal_shift, 0)) + BC - 1) / BC;
+  }
+  for (uint member = 0; member < group; ++member) {
+    const uint head = h * group + member;
+    col_a_origin = q_off() + b * q_sb + head * q_sh;
+    col_b_origin = g_off() + b * g_sb + head * g_sh;
+    // One tile at least, if only to mask it, see scalar_forward.comp.
+    uint t = first;
+    do query_tile(t * BC, b * heads + head, t < whole || t >= ragged); while (++t < end);
+  }
+
+  const uint x_origin = x_off() + b * x_sb + h * x_sh, y_origin = y_off() + b * y_sb + h * y_sh;
+  WRITE_GRADIENT(x, x_origin, x_sn, dk, MD4, D, scale)
+  WRITE_GRADIENT(y, y_origin, y_sn, dv, MV4, DV, DROPOUT ? drop_scale() : 1.0)
+}

@@ -1,0 +1,105 @@
+#version 460
+// FlashAttention-2 backward in plain fp32 arithmetic, second of two kernels: dQ.
+//
+//   P = exp(scale Q K^T - lse),  dP = dO V^T,  dS = P o (dP - delta),  dQ = scale dS K
+//
+// Dao, "FlashAttention-2", 2023, algorithm 2, turned inside out: a workgroup owns BR queries and walks over the keys in tiles of BC, so
+// that dQ is summed in registers in a fixed order instead of by atomic additions; scalar_backward_kv.comp says why there are two kernels. With
+// dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
+//
+// Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
+//
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ. Push constants: include/args_backward.glsl (x is dQ).
+// Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "common.glsl"
+#include "args_backward.glsl"
+#include "dropout.glsl"
+
+#define ROW_A q
+#define ROW_B g
+#define COL_A k
+#define COL_B v
+#include "scalar_backward.glsl"
+
+GRADIENT(x, 6)
+
+vec4 dq[MR * MD4];  // without scale
+
+#define PRODUCT add_dq
+#define PRODUCT_SUM dq
+#define PRODUCT_M4 MD4
+#define PRODUCT_PITCH D_WIDTH
+#include "micro_product.glsl"
+
+// Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
+const uint DRAW_STEP = TX % 2 + 64 % (4 * TX) + (BC % 64) * (64 % BC) == 0 ? 64 : 1;
+
+float l[MR], dl[MR];  // lse in units of log 2 and delta of this invocation's rows
+
+// One tile of keys. edge: some of its scores may have to be masked, some of its keys may not exist.
+void key_tile(uint key0, uint bh, bool edge) {
+  scores(key0, edge);
+  const float keep = DROPOUT ? drop_scale() : 1.0;
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const uint query = row0 + ty + TY * i;
+    const int last = CAUSAL ? min(int(nk) - 1, int(query) + causal_shift) : int(nk) - 1;
+    uvec4 drawn[2];
+    [[unroll]] for (uint j = 0; j < MC; ++j) {
+      const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
+      float s = S[i * MC4 + j / 4][j % 4] * (scale * LOG2E);
+      if (edge && int(key) > last) s = NEG_INFINITY;
+      float x = X[i * MC4 + j / 4][j % 4];
+      if (DROPOUT) {
+        if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
+        x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
+      }
+      X[i * MC4 + j / 4][j % 4] = exp2(s - l[i]) * (x - dl[i]);
+    }
+  }
+  SUM_TILE(X, stage_sum_a, col_a_origin, col_a_sn, add_dq, D_WIDTH, key0, edge)
+}
+
+void main() {
+  const uint id = workgroup_index();
+  if (id >= total) return;
+  lid = gl_LocalInvocationIndex;
+  tx = lid % TX;
+  ty = lid / TX;
+
+  const uint blocks = (nq + BR - 1) / BR, matrices = total / blocks;  // B Hq
+  const uint bh = CAUSAL ? id % matrices : id / blocks;
+  row0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
+  rows = nq;
+  cols = nk;
+  const uint b = bh / heads, h = bh % heads;
+  row_a_origin = q_off() + b * q_sb + h * q_sh;
+  row_b_origin = g_off() + b * g_sb + h * g_sh;
+  col_a_origin = k_off() + b * k_sb + (h / group) * k_sh;
+  col_b_origin = v_off() + b * v_sb + (h / group) * v_sh;
+  row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
+  [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dq[i] = vec4(0);
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const uint at = bh * nq + min(row0 + ty + TY * i, nq - 1);
+    l[i] = lse[lse_off() + at] * LOG2E;
+    if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
+    dl[i] = delta[delta_off() + at];
+  }
+
+  // Tiles up to `whole` hold only keys that every query of the block may see; those from `end` on, none.
+  uint whole = nk / BC, end = (nk + BC - 1) / BC;
+  if (CAUSAL) {
+    const int first_sees = max(int(row0) + causal_shift + 1, 0);
+    const int last_sees = max(int(min(row0 + BR, nq)) + causal_shift, 0);
+    whole = min(whole, uint(first_sees) / BC);
+    end = min(end, (uint(last_sees) + BC - 1) / BC);
+  }
+  uint t = 0;
+  do key_tile(t * BC, bh, t >= whole); while (++t < end);
+
+  const uint x_origin = x_off() + b * x_sb + h * x_sh;
+  WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, scale)
+}
