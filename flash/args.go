@@ -75,3 +75,46 @@ func (p *pushes) grid() (at int) {
 	p.u32(0)
 	return at
 }
+
+// backwardPushBytes is the size of the arguments of the two kernels of a backward pass: what every device has.
+const backwardPushBytes = 32 * 4
+
+// backward fills in the arguments of a kernel that writes x and y (dk and dv), or x alone (dq, y nil). The order is that of
+// shaders/include/args_backward.glsl. Offsets are what is left of bindings aligned down, below 256, and share words.
+func (p *pushes) backward(pr *Problem, g *gradients, delta, x, y *operand) (baseAt int) {
+	var none operand
+	if y == nil {
+		y = &none
+	}
+	p.reset()
+	p.int(pr.QueryLen)
+	p.int(pr.KeyLen)
+	p.int(pr.Heads)
+	p.int(pr.group())
+	p.u32(g.q.offset | g.k.offset<<8 | g.v.offset<<16 | g.do.offset<<24)
+	p.u32(g.lse.offset | delta.offset<<8 | x.offset<<16 | y.offset<<24)
+	for _, o := range [...]*operand{&g.q, &g.k, &g.v, &g.do, x, y} {
+		p.strides(o)
+	}
+	p.f32(pr.Scale)
+	p.i32(pr.causalShift())
+	baseAt = p.grid()
+	p.dropout(pr, &g.drop)
+	return baseAt
+}
+
+// deltaPushBytes is the size of the arguments of backward_delta.
+const deltaPushBytes = 14 * 4
+
+// delta fills in the arguments of backward_delta.
+func (p *pushes) delta(pr *Problem, g *gradients, delta *operand) (baseAt int) {
+	p.reset()
+	p.int(pr.QueryLen)
+	p.int(pr.Heads)
+	for _, o := range [...]*operand{&g.do, &g.o, &g.dlse, delta} {
+		p.u32(o.offset)
+	}
+	p.strides(&g.do)
+	p.strides(&g.o)
+	return p.grid()
+}

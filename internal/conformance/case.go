@@ -16,11 +16,15 @@ type Case struct {
 	Name    string
 	Problem flash.Problem
 	Layouts Layouts
-	Core    bool           // run where time is short: Options.Quick, matrix tiers on a CPU
-	Tight   bool           // all outputs are tiny: the bounds' absolute slack shrinks with them
-	NoLSE   bool           // lse is not asked for
-	Sample  int            // compare only so many rows, chosen at random; 0 means all
-	Tuning  map[string]int // forced besides the target's
+	Core    bool // run where time is short: Options.Quick, matrix tiers on a CPU
+	Tight   bool // all outputs are tiny: the bounds' absolute slack shrinks with them
+	NoLSE   bool // lse is not asked for
+	// Gradients runs the backward pass too, on what forward left.
+	Gradients bool
+	Seed      uint64         // of dropout
+	Offset    uint32         // the same
+	Sample    int            // compare only so many rows, chosen at random; 0 means all
+	Tuning    map[string]int // forced besides the target's
 	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
 	Only []flash.Implementation
 
@@ -36,6 +40,7 @@ type Case struct {
 	o, lse  []float64 // of these rows
 	plainO  []float64
 	plainL  []float64
+	grads   *derivatives
 	prepErr error
 }
 
@@ -48,7 +53,7 @@ func (c *Case) prepare() error {
 // release drops what prepare computed.
 func (c *Case) release() {
 	c.inputs, c.rows, c.vector = ref.Problem{}, nil, nil
-	c.o, c.lse, c.plainO, c.plainL = nil, nil, nil, nil
+	c.o, c.lse, c.plainO, c.plainL, c.grads = nil, nil, nil, nil, nil
 }
 
 func (c *Case) compute() error {
@@ -67,6 +72,9 @@ func (c *Case) compute() error {
 		c.inputs = ref.Problem{
 			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal)},
 			Q:       tensor(p.QShape()), K: tensor(p.KShape()), V: tensor(p.VShape()),
+		}
+		if p.Dropout > 0 {
+			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}
 		}
 		fill := c.fill
 		if fill == nil {
@@ -93,6 +101,9 @@ func (c *Case) compute() error {
 	}
 	if c.vector != nil { // what the file says is what is right
 		c.o, c.lse = widen(c.vector.Answers["o"]), widen(c.vector.Answers["lse"])
+	}
+	if c.hasGradients() {
+		return c.differentiate(random)
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 		}
 	}
 	random(s, n, small)
+	dropouts(s)
+	differentiated(s)
 	var out []*Case
 	for _, c := range s.cases {
 		if (!o.Quick || c.Core) && (o.Filter == nil || o.Filter.MatchString(c.Name)) {

@@ -38,6 +38,9 @@ type Result struct {
 	MaxErr, Bound  float64 // of o, at the element nearest its bound (fp32: the relative Frobenius error)
 	LSEErr         float64
 	LSEBound       float64
+	GradErr        float64 // of the gradient nearest its bound; 0 with GradBound 0: not compared
+	GradBound      float64
+	NoGradients    string // why the target has no backward pass
 	Pass           bool
 	Skipped        string // why it did not run
 	Failure        string // why it did not pass
@@ -172,7 +175,11 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
 			return err
 		}
-		if err := plan.Forward(ctx, q.tensor, k.tensor, v.tensor, o.tensor, lseTensor); err != nil {
+		pending, err := plan.SubmitForward(flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Seed: c.Seed, Offset: c.Offset})
+		if err != nil {
+			return err
+		}
+		if err := pending.Wait(ctx); err != nil {
 			return err
 		}
 		outO, err := o.output(ctx, "o", run)
@@ -198,5 +205,8 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 			return fmt.Errorf("run %d differs from the first in bits", run+1)
 		}
 	}
-	return nil
+	if c.grads == nil {
+		return nil
+	}
+	return c.backward(ctx, dev, plan, &arenas, r)
 }

@@ -1,0 +1,119 @@
+package flash
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// backwardTile is the shape of the work of one of the two scalar backward kernels; shaders/include/scalar_backward.glsl says
+// what each number means. Rows are keys in one and queries in the other.
+type backwardTile struct {
+	BR, BC int // rows of a workgroup, columns of a tile
+	MR, MC int // piece of the scores that one invocation owns
+	DK     int // columns of the operands of the scores staged at a time
+	PC, VC int // columns of P in shared memory, rows of the sums' operand staged at a time
+}
+
+func (t *backwardTile) tx() int        { return t.BC / t.MC }
+func (t *backwardTile) threads() int   { return t.BR / t.MR * t.tx() }
+func (t *backwardTile) String() string { return fmt.Sprintf("%dx%d", t.BR, t.BC) }
+
+// backwardShared is the layout of shared memory in units of 16 bytes: where the columns' operand and P begin, and the length.
+// The sums' operand begins at 0, over the operands of the scores.
+type backwardShared struct{ cAt, pAt, length int }
+
+// shared lays shared memory out; wide is the larger width of the kernel's sums.
+func (t *backwardTile) shared(wide int) backwardShared {
+	pitch := t.DK/4 | 1
+	s := backwardShared{cAt: t.BR * pitch, pAt: t.VC * t.tx() * ceilDiv(ceilDiv(wide, 4), t.tx())}
+	s.length = max((t.BR+t.BC)*pitch, s.pAt+t.BR*(t.PC/4|1))
+	return s
+}
+
+// check gives the rule that a tile breaks on a device, "" when it breaks none. prefix is that of the parameters' names.
+func (t *backwardTile) check(prefix string, wide int, elem int, l *vk.Limits) string {
+	unit := 4
+	if elem == 2 {
+		unit = 8
+	}
+	switch {
+	case t.MR < 1 || t.MC < 4 || t.MC%4 != 0:
+		return fmt.Sprintf("%smr must be at least 1 and %smc a multiple of 4", prefix, prefix)
+	case t.BR < 1 || t.BR%t.MR != 0:
+		return fmt.Sprintf("%sbr = %d must be a multiple of %smr = %d", prefix, t.BR, prefix, t.MR)
+	case t.BC < 1 || t.BC%t.MC != 0:
+		return fmt.Sprintf("%sbc = %d must be a multiple of %smc = %d", prefix, t.BC, prefix, t.MC)
+	case t.tx()%2 != 0:
+		return fmt.Sprintf("%sbc/%smc = %d must be even", prefix, prefix, t.tx())
+	case t.DK < unit || t.DK%unit != 0:
+		return fmt.Sprintf("%sdk = %d must be a multiple of %d", prefix, t.DK, unit)
+	case t.PC < 1 || t.PC%(4*t.tx()) != 0 || t.BC%t.PC != 0:
+		return fmt.Sprintf("%spc = %d must be a multiple of 4·bc/mc = %d that divides bc = %d", prefix, t.PC, 4*t.tx(), t.BC)
+	case t.VC < 4 || t.VC%4 != 0 || t.PC%t.VC != 0:
+		return fmt.Sprintf("%svc = %d must be a multiple of 4 that divides pc = %d", prefix, t.VC, t.PC)
+	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
+		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
+	}
+	if n := 16 * t.shared(wide).length; n > int(l.MaxSharedMemory) {
+		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", n, l.MaxSharedMemory)
+	}
+	return ""
+}
+
+// backwardShapes are the shapes tried, best first, by the kind of device, the number of rows there are and the larger of D and
+// Dv. An invocation of the kernel of keys holds 2·mr·mc + 4·mr·(⌈D/4/tx⌉ + ⌈Dv/4/tx⌉) numbers: wide heads spread over more
+// invocations. Starting points, not measured on a GPU.
+var backwardShapes = []struct {
+	on              deviceClass
+	maxRows, maxDim int
+	tile            backwardTile
+}{
+	{onCPU, 8, 256, backwardTile{BR: 8, BC: 32, MR: 2, MC: 4}},
+	{onCPU, anyQueries, 256, backwardTile{BR: 32, BC: 32, MR: 4, MC: 4}},
+	{onAny, 8, 256, backwardTile{BR: 8, BC: 64, MR: 1, MC: 4}},
+	{onAny, 16, 256, backwardTile{BR: 16, BC: 64, MR: 2, MC: 4}},
+	{onAny, anyQueries, 64, backwardTile{BR: 64, BC: 32, MR: 4, MC: 4}},
+	{onAny, anyQueries, 128, backwardTile{BR: 32, BC: 64, MR: 4, MC: 4}},
+	{onAny, anyQueries, 256, backwardTile{BR: 32, BC: 64, MR: 2, MC: 4}},
+	{onAny, anyQueries, 256, backwardTile{BR: 16, BC: 32, MR: 2, MC: 4}},
+	{onAny, anyQueries, 256, backwardTile{BR: 8, BC: 16, MR: 1, MC: 4}},
+}
+
+// chooseBackwardTile takes the first shape that fits, with the staging that needs the fewest passes; overrides from t, whose
+// names begin with prefix, replace single numbers.
+func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t *tuning) (backwardTile, error) {
+	dim, limits := max(p.HeadDim, p.ValueDim), &c.facts.Limits
+	forced := func() bool {
+		for _, name := range []string{"br", "bc", "mr", "mc", "dk", "pc", "vc"} {
+			if _, ok := t.given[prefix+name]; ok {
+				return true
+			}
+		}
+		return false
+	}()
+	why := "no shape fits"
+	for _, s := range backwardShapes {
+		if rows > s.maxRows || dim > s.maxDim || !c.is(s.on) {
+			continue
+		}
+		tile := s.tile
+		tile.BR, tile.BC = t.get(prefix+"br", tile.BR), t.get(prefix+"bc", tile.BC)
+		tile.MR, tile.MC = t.get(prefix+"mr", tile.MR), t.get(prefix+"mc", tile.MC)
+		for _, dk := range []int{32, 16, 8} {
+			if whole := ceilDiv(dim, 8) * 8; dk > whole {
+				dk = whole
+			}
+			for _, vc := range []int{16, 8, 4} {
+				tile.DK, tile.PC, tile.VC = t.get(prefix+"dk", dk), t.get(prefix+"pc", tile.BC), t.get(prefix+"vc", vc)
+				if why = tile.check(prefix, dim, p.DType.Size(), limits); why == "" {
+					return tile, nil
+				}
+			}
+		}
+		if forced {
+			return backwardTile{}, badArgument("WithBackwardTuning", fmt.Sprint(t.given), "%s", why)
+		}
+	}
+	return backwardTile{}, &declined{why}
+}

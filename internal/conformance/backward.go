@@ -1,0 +1,235 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// gradientWork bounds the multiply-adds of one head dimension's pass over a case whose gradients are compared: the oracle and
+// plain attention compute all of them.
+const gradientWork = 1 << 26
+
+// derivatives are what a case's backward pass is given and what is right.
+type derivatives struct {
+	do      ref.Tensor
+	dlse    []float32 // nil: none
+	answers [3][]float64
+	plain   [3][]float64
+}
+
+var gradientNames = [3]string{"dq", "dk", "dv"}
+
+// differentiated marks the cases whose backward pass is run too. On a CPU driver, where each head dimension and layout is three
+// more kernels to compile, it is a part of them.
+func differentiated(s *suite) {
+	for _, c := range s.cases {
+		p := c.Problem
+		switch {
+		case c.Tight, c.Only != nil && c.Problem.Dropout == 0, strings.HasPrefix(c.Name, "threshold/"):
+			// outputs far from 1, or a matter of forward alone
+		case !s.small, c.Core, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "length/"), strings.HasPrefix(c.Name, "heads/"),
+			strings.HasPrefix(c.Name, "grid/"), strings.HasPrefix(c.Name, "dropout/"):
+			c.Gradients = true
+		default:
+			c.Gradients = max(p.HeadDim, p.ValueDim) <= 64 && hash(c.Name)%2 == 0 || hash(c.Name)%4 == 0
+		}
+	}
+}
+
+// dropouts sweeps probabilities, seeds beyond 32 bits, offsets, and lengths around the groups of columns that share a draw.
+func dropouts(s *suite) {
+	for i, d := range []struct {
+		p      float64
+		nq, nk int
+		d      int
+	}{{0.1, 70, 90, 16}, {0.5, 33, 130, 16}, {0.9, 64, 64, 32}, {1.0 / 256, 20, 200, 16}, {0.2, 17, 15, 40}, {0.1, 1, 65, 16}, {0.25, 96, 50, 64}} {
+		for j, dtype := range dtypes {
+			if i > 2 && i%3 != j {
+				continue
+			}
+			c := s.add(&Case{Name: name(dtype, "dropout/p%.3f-%dx%d-d%d", d.p, d.nq, d.nk, d.d), Core: i == 0, Only: []flash.Implementation{flash.Flash},
+				Problem: flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: d.nq, KeyLen: d.nk, HeadDim: d.d, DType: dtype, Causal: causals[i%3], Dropout: d.p}})
+			c.Seed, c.Offset = 0x123456789abcdef0+uint64(i), uint32(i*j)*0x40000001
+		}
+	}
+}
+
+// hasGradients says whether the case's backward pass is run too.
+func (c *Case) hasGradients() bool {
+	p, err := c.Problem.Normalize()
+	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
+	return err == nil && c.Gradients && !c.NoLSE && work <= gradientWork
+}
+
+// differentiate computes the gradients, once the inputs are there.
+func (c *Case) differentiate(random *rand.Rand) error {
+	d := &derivatives{}
+	t := refType(c.Problem.DType)
+	if c.vector != nil {
+		d.do = c.vector.DO
+	} else {
+		q, v := c.inputs.Q, c.inputs.V
+		d.do = ref.NewTensor(q.B, q.H, q.N, v.D)
+		for i := range d.do.Data {
+			d.do.Data[i] = float32(random.NormFloat64())
+		}
+		t.RoundAll(d.do.Data)
+		if random.IntN(2) == 0 {
+			d.dlse = make([]float32, q.B*q.H*q.N)
+			for i := range d.dlse {
+				d.dlse[i] = float32(random.NormFloat64())
+			}
+		}
+	}
+	right, err := ref.Backward(c.inputs, d.do, d.dlse)
+	if err != nil {
+		return err
+	}
+	plain, err := ref.PlainBackward(c.inputs, t, d.do, d.dlse)
+	if err != nil {
+		return err
+	}
+	d.answers = [3][]float64{right.DQ.Data, right.DK.Data, right.DV.Data}
+	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}
+	if c.vector != nil { // what the file says is what is right
+		for i, name := range gradientNames {
+			d.answers[i] = widen(c.vector.Answers[name])
+		}
+	}
+	c.grads = d
+	return nil
+}
+
+// backward runs the backward pass on what forward left in the arenas: overwriting, three times, then adding up.
+func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[5]*arena, r *Result) (err error) {
+	if _, err := plan.BackwardInfo(); err != nil {
+		if errors.Is(err, flash.ErrUnsupported) {
+			r.NoGradients = err.Error()
+			return nil
+		}
+		return err
+	}
+	p, g := c.Problem, c.grads
+	var more [5]*arena
+	defer func() {
+		for _, a := range more {
+			a.close()
+		}
+	}()
+	dlse := place(Dense, flash.F32, p.LSEShape())
+	dlse.offset++
+	dlse.total += 8
+	for i, place := range [5]placement{
+		place(c.Layouts.O, p.DType, p.OShape()), dlse,
+		place(c.Layouts.Q, p.DType, p.QShape()), place(c.Layouts.K, p.DType, p.KShape()), place(c.Layouts.V, p.DType, p.VShape()),
+	} {
+		if more[i], err = newArena(dev, place); err != nil {
+			return err
+		}
+	}
+	if err := more[0].input(ctx, g.do.Data); err != nil {
+		return err
+	}
+	b := flash.Backward{
+		Q: arenas[0].tensor, K: arenas[1].tensor, V: arenas[2].tensor, O: arenas[3].tensor, LSE: arenas[4].tensor,
+		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Seed: c.Seed, Offset: c.Offset,
+	}
+	if g.dlse != nil {
+		if err := more[1].input(ctx, g.dlse); err != nil {
+			return err
+		}
+		b.DLSE = more[1].tensor
+	}
+	t := refType(p.DType)
+	var first [3][]byte
+	times := runs
+	if c.once {
+		times = 1
+	}
+	for run := range times {
+		out, err := runBackward(ctx, plan, b, more[2:], run, nil)
+		if err != nil {
+			return err
+		}
+		if run == 0 {
+			first = out
+			for i := range out {
+				c.judge(gradientNames[i], t.Decode(out[i]), g.answers[i], g.plain[i], t, r)
+			}
+			continue
+		}
+		for i := range out {
+			if !bytes.Equal(first[i], out[i]) {
+				return fmt.Errorf("%s of run %d differs from the first in bits", gradientNames[i], run+1)
+			}
+		}
+	}
+	if hash(c.Name)%3 != 0 {
+		return nil
+	}
+	// Added to what is there already: the same numbers, rounded once more.
+	var start [3][]float32
+	random := rand.New(rand.NewPCG(c.seed, 77))
+	for i := range start {
+		start[i] = make([]float32, len(g.answers[i]))
+		for j := range start[i] {
+			start[i][j] = float32(random.NormFloat64())
+		}
+		t.RoundAll(start[i])
+	}
+	b.Accumulate = true
+	out, err := runBackward(ctx, plan, b, more[2:], times, &start)
+	if err != nil {
+		return err
+	}
+	for i := range out {
+		sum, plain := make([]float64, len(start[i])), make([]float64, len(start[i]))
+		for j, x := range start[i] {
+			sum[j] = g.answers[i][j] + float64(x)
+			plain[j] = float64(t.Round(float32(g.plain[i][j]) + x))
+		}
+		c.judge("accumulated "+gradientNames[i], t.Decode(out[i]), sum, plain, t, r)
+	}
+	return nil
+}
+
+// runBackward poisons the gradients (or fills them with start), runs, and reads them back.
+func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int, start *[3][]float32) (out [3][]byte, err error) {
+	for i, a := range grads {
+		if err := a.poison(ctx, run); err != nil {
+			return out, err
+		}
+		if start != nil {
+			if err := a.tensor.Upload(ctx, start[i]); err != nil {
+				return out, err
+			}
+		}
+	}
+	if err := plan.Backward(ctx, b); err != nil {
+		return out, err
+	}
+	for i, a := range grads {
+		if out[i], err = a.output(ctx, gradientNames[i], run); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// judge compares one gradient.
+func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
+	v := ref.CheckGradient(widen(got), right, plain, t)
+	if v.Err/v.Bound > r.GradErr/max(r.GradBound, 1e-300) || r.GradBound == 0 {
+		r.GradErr, r.GradBound = v.Err, v.Bound
+	}
+	if !v.OK {
+		r.fail("%s: %v", name, v)
+	}
+}
