@@ -33,6 +33,7 @@ type Run struct {
 	Path    string
 	Lines   []string // device and peaks
 	Facts   [][2]string
+	More    [][2]string // what few look for
 	Limits  [][2]string
 	Extends []string // extensions
 	Results *Results
@@ -112,11 +113,12 @@ func newRun(label string, f *bench.File) Run {
 			run.Facts = append(run.Facts, [2]string{name, value})
 		}
 	}
-	add("Device", h.Device)
+	if label != h.Device {
+		add("Device", h.Device)
+	}
 	add("Driver", h.Driver)
 	add("Vulkan", h.API)
 	add("Tiers", strings.Join(h.Tiers, ", "))
-	add("Fragments", strings.Join(h.Matrices, "; "))
 	if h.Peaks.MatrixTFLOPS > 0 {
 		add("Matrix peak, measured", rate(h.Peaks.MatrixTFLOPS))
 	}
@@ -126,7 +128,6 @@ func newRun(label string, f *bench.File) Run {
 	if h.Peaks.CopyGBps > 0 {
 		add("Copy, read and written, measured", Digits(h.Peaks.CopyGBps)+" GB/s")
 	}
-	add("Host", h.Host)
 	add("vkattn", h.VKAttn)
 	if !h.Started.IsZero() {
 		add("Started", h.Started.UTC().Format("2006-01-02 15:04 UTC"))
@@ -134,8 +135,12 @@ func newRun(label string, f *bench.File) Run {
 	if h.Rounds > 1 {
 		add("Rounds", fmt.Sprint(h.Rounds))
 	}
-	add("Command", strings.Join(h.Command, " "))
 	add("File", run.Path)
+	for _, f := range [][2]string{{"Command", strings.Join(h.Command, " ")}, {"Host", h.Host}, {"Fragments", strings.Join(h.Matrices, "; ")}} {
+		if f[1] != "" {
+			run.More = append(run.More, f)
+		}
+	}
 	for name, v := range h.Limits {
 		run.Limits = append(run.Limits, [2]string{name, fmt.Sprint(v)})
 	}
@@ -236,6 +241,7 @@ type htmlTable struct {
 	Rows    []htmlRow
 	Shared  string
 	Notes   []string
+	Open    bool // short enough to be shown at once
 }
 
 type htmlColumn struct {
@@ -320,7 +326,7 @@ func (p *Page) HTML() ([]byte, error) {
 
 func (r Run) table() htmlTable {
 	g := build(r.Results)
-	t := htmlTable{Run: r, Shared: strings.Join(g.shared, " · "), Notes: g.notes}
+	t := htmlTable{Run: r, Shared: strings.Join(g.shared, " · "), Notes: g.notes, Open: len(g.cells) <= 40}
 	for _, c := range g.columns {
 		t.Columns = append(t.Columns, htmlColumn{c.name, c.left})
 	}

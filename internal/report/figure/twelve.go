@@ -157,7 +157,7 @@ func (s *set) causal() *Figure {
 	}
 	f.Fixed = fixed(tied, sw.name, false)
 	member := s.of(sw, tied)
-	s.collect(f, func(it item) bool { return member(it) && pair(it) }, func(it item) (Point, bool) {
+	s.collect(f, func(it item) bool { return member(it) && pair(it) && !s.second(it) }, func(it item) (Point, bool) {
 		p, ok := forwardTime.value(s, it)
 		p.X, p.Row = sw.x(it.row.Case), it.row
 		return p, ok
@@ -169,6 +169,14 @@ func (s *set) causal() *Figure {
 	})
 	s.missing(f, sw, tied)
 	return f
+}
+
+// second says that a row is a peer's baseline where there is our own: figures with two curves for each implementation have no
+// room for both.
+func (s *set) second(it item) bool {
+	return it.peer && it.row.Impl == "standard" && slices.ContainsFunc(s.items, func(o item) bool {
+		return !o.peer && o.row.Case == it.row.Case && (o.row.Bwd.Ms > 0 || it.row.Bwd.Ms == 0)
+	})
 }
 
 // backward sets the times of the two passes side by side, where there are backward rows.
@@ -185,7 +193,7 @@ func (s *set) backward() *Figure {
 	for _, m := range []metric{forwardTime, backwardTime} {
 		suffix := map[bool]string{true: ", backward", false: ", forward"}[m.axis == backwardTime.axis]
 		part := &Figure{}
-		s.collect(part, func(it item) bool { return member(it) && it.row.Bwd.Ms > 0 }, func(it item) (Point, bool) {
+		s.collect(part, func(it item) bool { return member(it) && it.row.Bwd.Ms > 0 && !s.second(it) }, func(it item) (Point, bool) {
 			p, ok := m.value(s, it)
 			p.X, p.Row = sw.x(it.row.Case), it.row
 			return p, ok

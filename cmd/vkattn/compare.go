@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report"
+)
+
+func newCompare() *cobra.Command {
+	var above float64
+	var format string
+	cmd := &cobra.Command{
+		Use:   "compare OLD NEW",
+		Short: "Compare two result files row by row, and fail on a slow-down",
+		Long: `Compare the times of two result files row by row, with significance: where both have at least four rounds
+(vkattn bench --rounds), by the Mann-Whitney U test at p < 0.05, as benchstat does; else by whether the
+20th to 80th percentiles overlap. A row that was measured in OLD and failed in NEW counts as lost.`,
+		Example: `  vkattn bench --suite quick --rounds 6 --out new.jsonl
+  vkattn compare old.jsonl new.jsonl --fail-above 1.05   # exit status 1 when a row is more than 5 % slower`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			gate := cmd.Flags().Changed("fail-above")
+			if len(args) != 2 {
+				return usage(cmd, fmt.Errorf("%s given: it takes two, OLD and NEW", count(len(args), "file")))
+			}
+			if gate {
+				if err := report.CheckFactor(above); err != nil {
+					return usage(cmd, fmt.Errorf("--fail-above %g: %w", above, err))
+				}
+			}
+			if !slices.Contains(report.ChangeFormats, format) {
+				return usage(cmd, fmt.Errorf("--format %q: it must be one of %s", format, strings.Join(report.ChangeFormats, ", ")))
+			}
+			var files [2]*bench.File
+			for i, path := range args {
+				var err error
+				if files[i], err = bench.ReadFile(path); err != nil {
+					return err
+				}
+			}
+			changes, err := report.Diff(files[0], files[1])
+			if err != nil {
+				return err
+			}
+			if err := report.WriteChanges(cmd.OutOrStdout(), format, changes); err != nil {
+				return err
+			}
+			if slower := changes.Slower(above); gate && len(slower) > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %d slower than %g × or lost\n", count(len(slower), "row"), len(changes.Rows), above)
+				return errSilent
+			}
+			return nil
+		},
+	}
+	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this factor, such as 1.05, or lost")
+	cmd.Flags().StringVar(&format, "format", "table", "what to print: "+strings.Join(report.ChangeFormats, ", "))
+	return cmd
+}
