@@ -7,15 +7,17 @@
 #   tools/glslc.sh --which          print the compiler command and stop
 #
 # The compiler must know GL_KHR_cooperative_matrix and GL_EXT_bfloat16 (glslang 16 or newer), which is tested by compiling a snippet.
-# Looked at in this order: $GLSLC, glslc on PATH, the copy under ~/.cache/vkattn/glslc; on Debian and Ubuntu that copy is unpacked
+# Looked at in this order: $GLSLC, glslc on PATH, the copy under ~/.cache/vkattn/glslc ($VKATTN_CACHE/glslc); on Debian and Ubuntu that copy is unpacked
 # from Debian sid when there is none (nothing on the host changes). spirv-val is taken from the same place; every module must pass it.
+# The shaders of the examples (examples/*/*.comp, for Vulkan 1.1) are compiled beside their sources; sums.sha256 there tells a test
+# whether source and SPIR-V belong together.
 # The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=$root/tools
 shaders=$root/shaders
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/vkattn/glslc
+cache=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/glslc
 manifest=$shaders/manifest.json
 optimise=-O
 
@@ -121,6 +123,20 @@ for f in spv/*.spv; do
   [ -e "$f" ] || continue
   n=${f#spv/}; n=${n%.spv}
   awk -v n="$n" '$1 == n { found = 1 } END { exit !found }' modules.txt || { echo "glslc.sh: removing $f, which modules.txt does not list" >&2; rm -f "$f"; }
+done
+cd "$root/examples"
+for d in */; do
+  (cd "$d"
+  set -- *.comp
+  [ -e "$1" ] || exit 0
+  if [ -n "$force" ] || ! sha256sum --check --status sums.sha256 2>/dev/null || [ "$(wc -l < sums.sha256)" != $((2 * $#)) ]; then
+    for s in "$@"; do
+      "${glslc[@]}" -fshader-stage=compute --target-env=vulkan1.1 $optimise -o "$tmp/out.spv" "$s" && "${val[@]}" --target-env vulkan1.1 "$tmp/out.spv" ||
+        { echo "glslc.sh: examples/$d$s failed" >&2; exit 1; }
+      cp "$tmp/out.spv" "${s%.comp}.spv"
+    done
+    sha256sum -- "$@" "${@/%.comp/.spv}" > sums.sha256
+  fi) || failed=1
 done
 echo "$compiled compiled, $(wc -l < "$tmp/lines") modules, $version"
 exit $failed

@@ -15,7 +15,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// The program's own shaders: glslc -O --target-env=vulkan1.1 project.comp -o project.spv, and the same for residual.comp.
+// The program's own shaders, compiled by tools/glslc.sh: glslc -O --target-env=vulkan1.1 project.comp -o project.spv, and the same
+// for residual.comp.
 var (
 	//go:embed project.spv
 	projectSPIRV []byte

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -60,6 +62,22 @@ func TestFeatureNotEnabled(t *testing.T) {
 	require.ErrorIs(t, err, flash.ErrUnsupported)
 	require.ErrorContains(t, err, "created without the feature storageBuffer16BitAccess")
 	t.Log(err)
+}
+
+// TestShadersAreNotStale: the SPIR-V is that of the sources beside it, as tools/glslc.sh left them.
+func TestShadersAreNotStale(t *testing.T) {
+	sums, err := os.ReadFile("sums.sha256")
+	require.NoError(t, err)
+	left := map[string]bool{"project.comp": true, "project.spv": true, "residual.comp": true, "residual.spv": true}
+	for _, line := range strings.Split(strings.TrimSpace(string(sums)), "\n") {
+		want, file, ok := strings.Cut(line, "  ")
+		require.True(t, ok, "sums.sha256: %q", line)
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, want, fmt.Sprintf("%x", sha256.Sum256(data)), "%s is not what was compiled: run tools/glslc.sh", file)
+		delete(left, file)
+	}
+	require.Empty(t, left, "not in sums.sha256")
 }
 
 // TestExpected checks the CPU's side by itself: the first row of a head sees one key only, so o is that key's value.

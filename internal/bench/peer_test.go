@@ -40,7 +40,7 @@ func fakePeer(mode string) {
 			os.Exit(3)
 		}
 		a := map[string]any{"library": "torch 9.9"}
-		for _, k := range []string{"impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "causal"} {
+		for _, k := range []string{"impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal"} {
 			a[k] = q[k]
 		}
 		a["fwd_ms"], a["fwd_tflops"], a["fwd_peak_MiB"] = q["N"].(float64)*1e-3*float64(n+1), 1.0, 0.0
@@ -48,6 +48,9 @@ func fakePeer(mode string) {
 		case "oom":
 			delete(a, "fwd_ms")
 			a["error"] = "OutOfMemoryError: CUDA out of memory."
+		case "refuses":
+			delete(a, "fwd_ms")
+			a["error"], a["reason"] = "Unsupported: cudnn has no bottom-right causal mask", "unsupported"
 		case "other":
 			a["N"] = 7
 		case "garbage":
@@ -96,15 +99,21 @@ func TestPeerAnswers(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-func TestPeerIsNotAskedWhatItMeansDifferently(t *testing.T) {
+// TestPeerIsAskedEverything: a rectangle under a causal mask, and values of another width, are the peer's to answer or refuse.
+func TestPeerIsAskedEverything(t *testing.T) {
 	p := startFake(t, "good")
 	c := peerCase(512)
-	c.Causal, c.Nq = true, 1
+	c.Causal, c.Nq, c.Dv = true, 1, 32
 	row := p.Measure(context.Background(), c)
+	require.Empty(t, row.Error)
+	require.Equal(t, c, row.Case)
+	require.NoError(t, p.Close())
+
+	p = startFake(t, "refuses")
+	row = p.Measure(context.Background(), c)
 	require.Equal(t, ReasonUnsupported, row.Reason)
-	c = peerCase(512)
-	c.Dv = 32
-	require.Equal(t, ReasonUnsupported, p.Measure(context.Background(), c).Reason)
+	require.Contains(t, row.Error, "no bottom-right causal mask")
+	require.True(t, row.Skipped(), "a refusal is no fault")
 	require.NoError(t, p.Close())
 }
 
