@@ -41,14 +41,14 @@ type Run struct {
 
 // NewPage lays a report out. The rows of compare, a peer's or an earlier run's, stand beside those of the files.
 func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
-	all := slices.Clone(files)
-	if compare != nil {
-		all = append(all, compare)
-	}
-	for _, f := range all {
-		if len(f.Rows) == 0 {
+	for _, f := range append(slices.Clone(files), compare) {
+		if f != nil && len(f.Rows) == 0 {
 			return nil, fmt.Errorf("%s: it has no result rows", f.Path)
 		}
+	}
+	all := figure.Merge(files)
+	if compare != nil {
+		all = append(all, compare)
 	}
 	sources := figure.NewSources(all)
 	p := &Page{Title: "Attention on " + devices(sources), Figures: figure.Build(sources)}
@@ -103,7 +103,7 @@ func newRun(label string, f *bench.File) Run {
 	if len(r.Rows) == 0 { // a peer's file by itself
 		r.Rows, r.Peers, r.PeerImpls = r.Peers, nil, nil
 	}
-	run := Run{Label: label, Path: filepath.Base(f.Path), Results: r}
+	run := Run{Label: label, Path: baseNames(f.Path), Results: r}
 	h := r.Header
 	if h.VKAttn != "" {
 		run.Lines = HeaderLines(h)
@@ -147,6 +147,15 @@ func newRun(label string, f *bench.File) Run {
 	sort.Slice(run.Limits, func(i, j int) bool { return run.Limits[i][0] < run.Limits[j][0] })
 	run.Extends = h.Extensions
 	return run
+}
+
+// baseNames takes the folders off the path of a file, or of several that were merged.
+func baseNames(paths string) string {
+	var names []string
+	for _, p := range strings.Split(paths, ", ") {
+		names = append(names, filepath.Base(p))
+	}
+	return strings.Join(names, ", ")
 }
 
 // compareWith sets rows of another file beside this run's.
@@ -302,10 +311,17 @@ func Table(f *figure.Figure) FigureTable {
 // exact keeps the six significant digits that result files have.
 func exact(v float64) string { return fmt.Sprintf("%.6g", v) }
 
+// ordered puts the figures that could not be drawn last.
+func (p *Page) ordered() []*figure.Figure {
+	out := slices.Clone(p.Figures)
+	slices.SortStableFunc(out, func(a, b *figure.Figure) int { return min(1, len(b.Series)) - min(1, len(a.Series)) })
+	return out
+}
+
 // HTML renders the page: one file that needs nothing else.
 func (p *Page) HTML() ([]byte, error) {
 	out := htmlPage{Page: p, Light: template.CSS(figure.Variables(false)), Dark: template.CSS(figure.Variables(true))}
-	for _, f := range p.Figures {
+	for _, f := range p.ordered() {
 		h := htmlFigure{Figure: f}
 		if len(f.Series) > 0 {
 			svg, err := f.Inline()
@@ -399,7 +415,7 @@ func (p *Page) Markdown() []byte {
 	if s := p.Spread.String(); s != "" {
 		fmt.Fprintf(&b, "- %s\n", escape(s))
 	}
-	for _, f := range p.Figures {
+	for _, f := range p.ordered() {
 		fmt.Fprintf(&b, "\n## %s\n\n", f.Title)
 		if f.Fixed != "" {
 			fmt.Fprintf(&b, "%s\n\n", f.Fixed)

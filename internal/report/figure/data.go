@@ -77,6 +77,39 @@ type Source struct {
 	Rows   []bench.Row
 }
 
+// Merge joins files that complete one another: of one device, driver and version, without a row in common. Others stay
+// apart, so that they show as series of their own.
+func Merge(files []*bench.File) []*bench.File {
+	var out []*bench.File
+	for _, f := range files {
+		i := slices.IndexFunc(out, func(o *bench.File) bool { return completes(o, f) })
+		if i < 0 {
+			out = append(out, f)
+			continue
+		}
+		out[i] = &bench.File{Path: out[i].Path + ", " + f.Path, Headers: slices.Concat(out[i].Headers, f.Headers),
+			Other: slices.Concat(out[i].Other, f.Other), Rows: slices.Concat(out[i].Rows, f.Rows)}
+	}
+	return out
+}
+
+func completes(a, b *bench.File) bool {
+	if len(a.Headers) == 0 || len(b.Headers) == 0 {
+		return false
+	}
+	h, o := a.Headers[len(a.Headers)-1], b.Headers[len(b.Headers)-1]
+	if h.Device != o.Device || h.Driver != o.Driver || h.VKAttn != o.VKAttn {
+		return false
+	}
+	have := map[bench.Case]bool{}
+	for i := range a.Rows {
+		if isOurs(&a.Rows[i]) {
+			have[a.Rows[i].Case] = true
+		}
+	}
+	return !slices.ContainsFunc(b.Rows, func(r bench.Row) bool { return isOurs(&r) && have[r.Case] })
+}
+
 // NewSources labels files by device, where devices repeat by version, else by file name.
 func NewSources(files []*bench.File) []Source {
 	out := make([]Source, len(files))

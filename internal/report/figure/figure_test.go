@@ -275,3 +275,39 @@ func TestTicks(t *testing.T) {
 		require.Equal(t, want, Number(v))
 	}
 }
+
+func TestThePapersGridMakesSequenceFigures(t *testing.T) {
+	var rows []bench.Row
+	for n := 512; n <= 4096; n *= 2 {
+		for _, causal := range []bool{false, true} {
+			r := small("flash2", n, float64(n))
+			r.B, r.Causal = 16384/n, causal
+			rows = append(rows, r)
+		}
+	}
+	figures := Build([]Source{{Rows: rows}})
+	f := Get(figures, "time-seq")
+	require.Equal(t, "float16, 16k tokens (batch × sequence length), 4 heads, head dimension 64, not causal", f.Fixed)
+	require.Len(t, f.Series[0].Points, 4)
+	require.Len(t, Get(figures, "causal").Series, 2)
+	require.Len(t, Get(figures, "causal").Series[0].Points, 4)
+}
+
+func TestMergeJoinsFilesThatCompleteOneAnother(t *testing.T) {
+	header := bench.Header{VKAttn: "1", Device: "GPU", Driver: "2"}
+	file := func(path string, h bench.Header, n ...int) *bench.File {
+		f := &bench.File{Path: path, Headers: []bench.Header{h}}
+		for _, n := range n {
+			f.Rows = append(f.Rows, small("flash2", n, 1))
+		}
+		return f
+	}
+	other := header
+	other.Driver = "3"
+	out := Merge([]*bench.File{file("a", header, 128), file("b", header, 256), file("c", header, 256), file("d", other, 512)})
+	require.Len(t, out, 3)
+	require.Equal(t, "a, b", out[0].Path)
+	require.Len(t, out[0].Rows, 2)
+	require.Equal(t, "c", out[1].Path, "it has a row in common with b: another run")
+	require.Equal(t, "d", out[2].Path)
+}

@@ -20,6 +20,8 @@ type sweep struct {
 	want bench.Case
 	// suite has the rows.
 	suite string
+	// instead is looked at where that finds nothing.
+	instead *sweep
 }
 
 func square(c bench.Case) bool { return c.Nq == c.N && c.H == c.Hkv && c.D == c.Dv }
@@ -37,9 +39,22 @@ func overSeq(want bench.Case, suite string) sweep {
 		}}
 }
 
-// overSeqBothMasks leaves the mask open too.
-func overSeqBothMasks(want bench.Case, suite string) sweep {
-	s := overSeq(want, suite)
+// orTokens adds the papers' way: the batch shrinks as the sequence grows, and their product stays. B holds it, negative.
+func (s sweep) orTokens() sweep {
+	tie := s.tie
+	other := s
+	other.tie = func(c bench.Case) (bench.Case, bool) {
+		tokens := c.B * c.N
+		c, ok := tie(c)
+		c.B = -tokens
+		return c, ok
+	}
+	s.instead = &other
+	return s
+}
+
+// bothMasks leaves the mask open.
+func (s sweep) bothMasks() sweep {
 	tie := s.tie
 	s.tie = func(c bench.Case) (bench.Case, bool) {
 		c, ok := tie(c)
@@ -91,7 +106,16 @@ func overHeadDim() sweep {
 
 // choose takes the reports' setting, or the tied case with the most values of x among the rows that count. At least two
 // values make a figure.
-func (s *set) choose(sw sweep, counts func(item) bool) (bench.Case, bool) {
+func (s *set) choose(sw *sweep, counts func(item) bool) (bench.Case, bool) {
+	tied, ok := s.chooseOne(sw, counts)
+	if !ok && sw.instead != nil {
+		*sw = *sw.instead
+		return s.chooseOne(sw, counts)
+	}
+	return tied, ok
+}
+
+func (s *set) chooseOne(sw *sweep, counts func(item) bool) (bench.Case, bool) {
 	want := sw.want
 	values := map[bench.Case]map[float64]bool{}
 	var order []bench.Case
@@ -127,6 +151,9 @@ func fixed(c bench.Case, sw string, masks bool) string {
 		}
 	}
 	add(c.B, "batch %d")
+	if c.B < 0 {
+		parts = append(parts, Number(float64(-c.B))+" tokens (batch × sequence length)")
+	}
 	if sw == "head dimension" {
 		add(c.H, "embedding %d")
 	} else {

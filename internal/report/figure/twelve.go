@@ -14,7 +14,7 @@ var IDs = []string{"time-seq", "tflops-seq", "memory-seq", "speedup-seq", "batch
 // Build derives the twelve figures. Those that the rows cannot make have no series, and Empty says what is missing.
 func Build(sources []Source) []*Figure {
 	s := newSet(sources)
-	seq := overSeq(setting(16, 32, 0, 64, true), "seq")
+	seq := overSeq(setting(16, 32, 0, 64, true), "seq").orTokens()
 	out := []*Figure{
 		s.line("time-seq", "Time against sequence length", seq, forwardTime),
 		s.line("tflops-seq", "Throughput against sequence length", seq, forwardRate),
@@ -88,7 +88,7 @@ var speedUp = metric{axis: "× the speed of standard attention", one: true, valu
 func (s *set) line(id, title string, sw sweep, m metric) *Figure {
 	f := &Figure{ID: id, Title: title, X: sw.name, Y: m.axis, LogX: true, LogY: m.log, One: m.one, Scale: 1}
 	has := func(it item) bool { _, ok := m.value(s, it); return ok }
-	tied, ok := s.choose(sw, has)
+	tied, ok := s.choose(&sw, has)
 	if !ok {
 		return f.empty(sw.suite)
 	}
@@ -133,7 +133,7 @@ func (f *Figure) unit() {
 
 // causal compares times with and without the mask.
 func (s *set) causal() *Figure {
-	sw := overSeqBothMasks(setting(16, 8, 0, 64, false), "causal")
+	sw := overSeq(setting(16, 8, 0, 64, false), "causal").bothMasks().orTokens()
 	f := &Figure{ID: "causal", Title: "Causal or not", X: sw.name, Y: forwardTime.axis, LogX: true, LogY: true, Scale: 1}
 	both := map[bench.Case]int{} // shapes measured with and without
 	for _, it := range s.items {
@@ -151,7 +151,7 @@ func (s *set) causal() *Figure {
 		c.Causal = false
 		return both[c] == 3
 	}
-	tied, ok := s.choose(sw, pair)
+	tied, ok := s.choose(&sw, pair)
 	if !ok {
 		return f.empty(sw.suite)
 	}
@@ -181,9 +181,9 @@ func (s *set) second(it item) bool {
 
 // backward sets the times of the two passes side by side, where there are backward rows.
 func (s *set) backward() *Figure {
-	sw := overSeq(setting(16, 32, 0, 64, true), "forward-backward")
+	sw := overSeq(setting(16, 32, 0, 64, true), "forward-backward").orTokens()
 	f := &Figure{ID: "forward-backward", Title: "Forward and backward", X: sw.name, Y: backwardTime.axis, LogX: true, LogY: true, Scale: 1}
-	tied, ok := s.choose(sw, func(it item) bool { return it.row.Bwd.Ms > 0 })
+	tied, ok := s.choose(&sw, func(it item) bool { return it.row.Bwd.Ms > 0 })
 	if !ok {
 		f.Empty = "The files have no backward rows."
 		return f
@@ -225,7 +225,7 @@ func (s *set) heat() *Figure {
 			}
 		}
 	}
-	tied, ok := s.choose(sw, member)
+	tied, ok := s.choose(&sw, member)
 	if !ok {
 		return f.empty(sw.suite)
 	}

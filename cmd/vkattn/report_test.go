@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	synthetic      = "../../internal/report/testdata/synthetic.jsonl" // nobody measured them
+	syntheticOther = "../../internal/report/testdata/synthetic_other.jsonl"
+)
+
+func TestReport(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	status, stdout, stderr := call("report", synthetic, syntheticOther, "--out", dir)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, filepath.Join(dir, "index.html")+", with 12 of 12 figures")
+	require.FileExists(t, filepath.Join(dir, "index.html"))
+
+	status, stdout, stderr = call("report", syntheticOther, "--compare", synthetic, "--out", dir, "--format", "md")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "README.md")
+	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "× the speed of")
+}
+
+func TestReportOfBrokenFiles(t *testing.T) {
+	dir := t.TempDir()
+	good, err := os.ReadFile(synthetic)
+	require.NoError(t, err)
+	lines := strings.SplitAfter(string(good), "\n")
+	for name, test := range map[string]struct {
+		text string
+		want string
+	}{
+		"cut.jsonl":      {strings.Join(lines[:5], "") + lines[5][:40], "cut.jsonl:6: not a JSON object"},
+		"foreign.jsonl":  {lines[0] + `{"benchmark": "other", "ms": 3}` + "\n", "foreign.jsonl:2: neither a header (vkattn, torch) nor a result row (impl)"},
+		"bad.jsonl":      {lines[0] + strings.Replace(lines[1], `"fwd_ms": `, `"fwd_ms": -`, 1), "bad.jsonl:2: fwd_ms is -"},
+		"text.jsonl":     {"Hello.\n", "text.jsonl:1: not a JSON object"},
+		"empty.jsonl":    {"", "empty.jsonl:1: the file is empty"},
+		"unrowed.jsonl":  {lines[0], "unrowed.jsonl: it has no result rows"},
+		"nodtype.jsonl":  {lines[0] + strings.Replace(lines[1], `"float16"`, `"int4"`, 1), `nodtype.jsonl:2: dtype "int4"`},
+		"mistyped.jsonl": {lines[0] + strings.Replace(lines[1], `"B": 16`, `"B": "many"`, 1), "mistyped.jsonl:2: "},
+	} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(test.text), 0o644))
+		out := filepath.Join(dir, "out")
+		for _, args := range [][]string{{"report", path, "--out", out}, {"report", synthetic, "--compare", path, "--out", out}, {"analyze", path}} {
+			if args[0] == "analyze" && name == "unrowed.jsonl" {
+				continue // it may do without
+			}
+			status, _, stderr := call(args...)
+			require.Equal(t, exitFailure, status, "%s %s", args[0], name)
+			require.Contains(t, stderr, test.want, "%s %s", args[0], name)
+			require.NoFileExists(t, filepath.Join(out, "index.html"))
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	dir := t.TempDir()
+	text, err := os.ReadFile(syntheticOther)
+	require.NoError(t, err)
+	slow := filepath.Join(dir, "slow.jsonl")
+	// The second row, a time of some milliseconds, becomes ten times as long.
+	lines := strings.SplitAfter(string(text), "\n")
+	for _, key := range []string{"fwd_ms", "fwd_p20_ms", "fwd_p80_ms"} {
+		lines[2] = strings.Replace(lines[2], `"`+key+`": 0.`, `"`+key+`": 9.`, 1)
+	}
+	lines[2] = strings.Replace(lines[2], `"fwd_rounds_ms"`, `"ignored"`, 1)
+	require.NoError(t, os.WriteFile(slow, []byte(strings.Join(lines, "")), 0o644))
+
+	status, stdout, stderr := call("compare", syntheticOther, syntheticOther, "--fail-above", "1.05")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "new / old = 1.000")
+
+	status, stdout, stderr = call("compare", syntheticOther, slow, "--fail-above", "1.05")
+	require.Equal(t, exitFailure, status, stdout)
+	require.Contains(t, stderr, "1 row of")
+	require.Contains(t, stdout, "percentiles apart")
+	status, _, stderr = call("compare", syntheticOther, slow)
+	require.Zero(t, status, "without --fail-above it only tells: %s", stderr)
+	status, _, stderr = call("compare", slow, syntheticOther, "--fail-above", "1.05")
+	require.Zero(t, status, "faster is no failure: %s", stderr)
+}
+
+func TestReportUsage(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"report", "no result file is given"},
+		{"report x.jsonl", "--out is missing"},
+		{"report x.jsonl --out y --format pdf", `--format "pdf": it must be one of html, md`},
+		{"compare x", "1 file given: it takes two"},
+		{"compare x y --fail-above 0.9", "--fail-above 0.9: it must be a number of at least 1"},
+		{"compare x y --format xml", `--format "xml": it must be one of table, md`},
+	} {
+		status, stdout, stderr := call(strings.Fields(test.args)...)
+		require.Equal(t, exitUsage, status, test.args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, test.want)
+	}
+}
