@@ -42,9 +42,11 @@ func (b *Buffer) Close() {
 
 // Usage is memory in bytes, as the device allocated it (alignment included).
 type Usage struct {
-	Current uint64
-	Peak    uint64 // highest Current since ResetPeak
-	ByLabel map[string]LabelUsage
+	Current   uint64
+	Peak      uint64 // highest Current since ResetPeak
+	Asked     uint64 // what Current was asked for
+	PeakAsked uint64 // highest Asked since ResetPeak
+	ByLabel   map[string]LabelUsage
 }
 
 // LabelUsage is the part of Usage that bears one label.
@@ -58,6 +60,7 @@ type LabelUsage struct {
 type account struct {
 	mu            sync.Mutex
 	current, peak uint64
+	asked, top    uint64 // the same in bytes asked for
 	labels        map[string]LabelUsage
 	alive         map[*Buffer]struct{}
 	perHeap       []uint64 // current bytes by heap, used where the device does not report its own
@@ -66,6 +69,8 @@ type account struct {
 func (a *account) add(b *Buffer, heap int) {
 	a.current += b.counted
 	a.peak = max(a.peak, a.current)
+	a.asked += b.Size()
+	a.top = max(a.top, a.asked)
 	l := a.labels[b.label]
 	l.Current += b.counted
 	l.Peak = max(l.Peak, l.Current)
@@ -83,6 +88,7 @@ func (a *account) release(b *Buffer) {
 	}
 	delete(a.alive, b)
 	a.current -= b.counted
+	a.asked -= b.Size()
 	l := a.labels[b.label]
 	l.Current -= b.counted
 	l.Buffers--
@@ -95,7 +101,7 @@ func (c *Context) Usage() Usage {
 	a := &c.memory
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Usage{Current: a.current, Peak: a.peak, ByLabel: maps.Clone(a.labels)}
+	return Usage{Current: a.current, Peak: a.peak, Asked: a.asked, PeakAsked: a.top, ByLabel: maps.Clone(a.labels)}
 }
 
 // ResetPeak sets all high-water marks to what is allocated now, and forgets labels that nothing bears any more.
@@ -103,7 +109,7 @@ func (c *Context) ResetPeak() {
 	a := &c.memory
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.peak = a.current
+	a.peak, a.top = a.current, a.asked
 	for name, l := range a.labels {
 		if l.Buffers == 0 {
 			delete(a.labels, name)

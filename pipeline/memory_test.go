@@ -27,6 +27,7 @@ func TestUsage(t *testing.T) {
 	wa, wb, ws := a.AllocatedBytes(), b.AllocatedBytes(), s.AllocatedBytes()
 	assert.GreaterOrEqual(t, wa, uint64(1000))
 	assert.Equal(t, wa+wb+ws, u.Current)
+	assert.EqualValues(t, 1000+3000+500, u.Asked)
 	assert.Equal(t, LabelUsage{Current: wa + wb, Peak: wa + wb, Buffers: 2}, u.ByLabel["weights"])
 
 	b.Close()
@@ -34,12 +35,15 @@ func TestUsage(t *testing.T) {
 	u = c.Usage()
 	assert.Equal(t, wa+ws, u.Current)
 	assert.Equal(t, wa+wb+ws, u.Peak, "the high-water mark stays")
+	assert.EqualValues(t, 1500, u.Asked)
+	assert.EqualValues(t, 4500, u.PeakAsked)
 	assert.Equal(t, LabelUsage{Current: wa, Peak: wa + wb, Buffers: 1}, u.ByLabel["weights"])
 
 	s.Close()
 	c.ResetPeak()
 	u = c.Usage()
 	assert.Equal(t, u.Current, u.Peak)
+	assert.Equal(t, u.Asked, u.PeakAsked)
 	assert.NotContains(t, u.ByLabel, "scores")
 	a.Close()
 	assert.Zero(t, c.Usage().Current)

@@ -66,7 +66,7 @@ func TestBenchEndToEnd(t *testing.T) {
 	status, stdout, stderr := call(tiny("--out", out)...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "flash2 is ")
-	require.Contains(t, stdout, "all rows: float16 · head dim 32 · batch 1 · 4 on 2 heads · causal")
+	require.Contains(t, stdout, "all rows: float16 · head dim 32 · emb dim 128 · batch 1 · 4 on 2 heads · causal")
 	file, err := bench.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Headers, 1)

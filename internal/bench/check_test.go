@@ -141,6 +141,9 @@ func TestDeviceRow(t *testing.T) {
 	lse := float64(2*4*33*4) / (1 << 20)
 	require.GreaterOrEqual(t, *row.Fwd.PeakMiB, lse)
 	require.LessOrEqual(t, *row.Fwd.PeakMiB, lse+0.01, "flash needs nothing besides lse")
+	require.GreaterOrEqual(t, row.Fwd.BlockMiB, *row.Fwd.PeakMiB, "blocks hold what was asked for")
+	size := float64(c.B*c.H*(c.Nq*c.D+c.Nq*c.Dv)+c.B*c.Hkv*c.N*(c.D+c.Dv)) * 2 / (1 << 20)
+	require.InDelta(t, size+*row.Fwd.PeakMiB, row.Fwd.TotalMiB, 1e-3)
 
 	standard := shape.Measure(context.Background(), "standard", true)
 	require.Empty(t, standard.Error)

@@ -160,6 +160,14 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, seed uint6
 	return set, nil
 }
 
+// bytes is the size of inputs and outputs.
+func (s *tensorSet) bytes() (n uint64) {
+	for _, t := range []*flash.Tensor{s.q, s.k, s.v, s.o} {
+		n += t.Bytes()
+	}
+	return n
+}
+
 func (s *tensorSet) close() {
 	for _, t := range []*flash.Tensor{s.q, s.k, s.v, s.o} {
 		if t != nil {
@@ -211,7 +219,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 			}
 		}
 	}
-	before := s.d.dev.Usage().Current
+	before := s.d.dev.Usage()
 	s.d.dev.ResetPeak()
 	plan, err := s.d.dev.Plan(s.problem, opts...)
 	if err != nil {
@@ -251,8 +259,11 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 			if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
 				return err
 			}
-			peak := float64(s.d.dev.Usage().Peak-before) / (1 << 20)
-			row.Fwd.PeakMiB = &peak
+			const mib = 1 << 20
+			used := s.d.dev.Usage()
+			peak := float64(used.PeakAsked-before.Asked) / mib
+			row.Fwd.PeakMiB, row.Fwd.BlockMiB = &peak, float64(used.Peak-before.Current)/mib
+			row.Fwd.TotalMiB = peak + float64(s.sets[0].bytes())/mib
 		}
 	}
 	last, err := s.time(ctx, row, runs, s.forward(0, lse))

@@ -18,7 +18,7 @@ func sampleRow() Row {
 		Library: "vkattn test",
 		Case:    Case{Impl: "flash2", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 128, N: 256, D: 64, Dv: 32, Causal: true},
 		Tier:    "scalar", Kernel: "scalar_forward 64x32", Device: "Some GPU", Driver: "driver <1.0> & more",
-		Fwd: Pass{Ms: 1.25, P20: 1.2, P80: 1.5, WallMs: 1.4, TFLOPS: 12.5, PeakMiB: ptr(0), N: 80, Rounds: []float64{1.2, 1.25, 1.3}},
+		Fwd: Pass{Ms: 1.25, P20: 1.2, P80: 1.5, WallMs: 1.4, TFLOPS: 12.5, PeakMiB: ptr(0), BlockMiB: 0.0625, TotalMiB: 12.5, N: 80, Rounds: []float64{1.2, 1.25, 1.3}},
 		Bwd: Pass{Ms: 3, TFLOPS: 9}, MaxErr: ptr(3e-4), ErrMax: ptr(1e-3), ErrRows: 24, Note: "wall time",
 	}
 }

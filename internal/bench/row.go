@@ -37,7 +37,9 @@ type Pass struct {
 	P20, P80 float64   // percentiles of the same, in ms
 	WallMs   float64   // host time of one run from submission to fence, median
 	TFLOPS   float64   // 10¹² operations a second at the median
-	PeakMiB  *float64  // device memory beyond inputs and outputs
+	PeakMiB  *float64  // device memory beyond inputs and outputs, as asked for
+	BlockMiB float64   // the same as the allocator took it: blocks, alignment included
+	TotalMiB float64   // inputs, outputs and PeakMiB
 	N        int       // runs
 	Rounds   []float64 // median of each round in ms, when there were several
 }
@@ -82,6 +84,8 @@ type rowJSON struct {
 	Driver string `json:"driver,omitempty"`
 
 	FwdPeak   *float64  `json:"fwd_peak_MiB,omitempty"`
+	FwdBlock  float64   `json:"fwd_block_MiB,omitempty"`
+	FwdTotal  float64   `json:"fwd_total_MiB,omitempty"`
 	FwdMs     float64   `json:"fwd_ms,omitempty"`
 	FwdTFLOPS float64   `json:"fwd_tflops,omitempty"`
 	FwdP20    float64   `json:"fwd_p20_ms,omitempty"`
@@ -91,6 +95,8 @@ type rowJSON struct {
 	N1        int       `json:"n,omitempty"`
 
 	BwdPeak   *float64  `json:"bwd_peak_MiB,omitempty"`
+	BwdBlock  float64   `json:"bwd_block_MiB,omitempty"`
+	BwdTotal  float64   `json:"bwd_total_MiB,omitempty"`
 	BwdMs     float64   `json:"bwd_ms,omitempty"`
 	BwdTFLOPS float64   `json:"bwd_tflops,omitempty"`
 	BwdP20    float64   `json:"bwd_p20_ms,omitempty"`
@@ -117,8 +123,8 @@ func (r Row) MarshalJSON() ([]byte, error) {
 		Library: r.Library, Impl: r.Impl, DType: r.DType,
 		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal,
 		Tier: r.Tier, Kernel: r.Kernel, Device: r.Device, Driver: r.Driver,
-		FwdPeak: f.PeakMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
-		BwdPeak: b.PeakMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
+		FwdPeak: f.PeakMiB, FwdBlock: f.BlockMiB, FwdTotal: f.TotalMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
+		BwdPeak: b.PeakMiB, BwdBlock: b.BlockMiB, BwdTotal: b.TotalMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
 		MaxErr: finite(r.MaxErr), ErrMax: finite(r.ErrMax), ErrRows: r.ErrRows, Note: r.Note, Error: r.Error, Reason: r.Reason,
 		Predicted: round(r.PredictedMs),
 	}
@@ -157,8 +163,8 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 		Case: Case{Impl: j.Impl, DType: dtype, B: j.B, H: j.H, Hkv: j.Hkv, Nq: j.Nq, N: j.N,
 			D: j.D, Dv: j.Dv, Causal: j.Causal},
 		Tier: j.Tier, Kernel: j.Kernel, Device: j.Device, Driver: j.Driver,
-		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, N: j.N1, Rounds: j.FwdRounds},
-		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, N: j.N2, Rounds: j.BwdRounds},
+		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, BlockMiB: j.FwdBlock, TotalMiB: j.FwdTotal, N: j.N1, Rounds: j.FwdRounds},
+		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, BlockMiB: j.BwdBlock, TotalMiB: j.BwdTotal, N: j.N2, Rounds: j.BwdRounds},
 		MaxErr: j.MaxErr, ErrMax: j.ErrMax, ErrRows: j.ErrRows, Note: j.Note, Error: j.Error, Reason: j.Reason,
 		PredictedMs: j.Predicted,
 	}
@@ -180,7 +186,9 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 }
 
 func (p Pass) rounded() Pass {
-	p.Ms, p.P20, p.P80, p.WallMs, p.TFLOPS = round(p.Ms), round(p.P20), round(p.P80), round(p.WallMs), round(p.TFLOPS)
+	for _, v := range []*float64{&p.Ms, &p.P20, &p.P80, &p.WallMs, &p.TFLOPS, &p.BlockMiB, &p.TotalMiB} {
+		*v = round(*v)
+	}
 	rounds := make([]float64, 0, len(p.Rounds))
 	for _, r := range p.Rounds {
 		rounds = append(rounds, round(r))

@@ -48,6 +48,7 @@ func problemColumns() []column {
 	return []column{
 		dtype,
 		axis("head dim", named("head dim %s"), func(r *bench.Row) string { return headDims(r) }),
+		axis("emb dim", named("emb dim %s"), func(r *bench.Row) string { return strconv.Itoa(r.EmbDim()) }),
 		axis("batch", named("batch %s"), func(r *bench.Row) string { return itoa(r.B) }),
 		axis("heads", named("%s heads"), func(r *bench.Row) string { return heads(r) }),
 		axis("q len", func(v string) string {
@@ -98,20 +99,18 @@ func figureColumns(r *Results, x *index) []column {
 		}},
 		{name: "±", value: func(r *bench.Row, _ *ratios) string { return spread(r.Fwd) }},
 		{name: unit, value: func(r *bench.Row, _ *ratios) string { return Digits(r.Fwd.TFLOPS * scale) }},
-		{name: "% peak", value: func(row *bench.Row, _ *ratios) string {
-			if !IsOurs(*row) { // perhaps of another device
-				return ""
-			}
-			if p := peakOf(row, r.Header.Peaks); p > 0 && row.Fwd.TFLOPS > 0 {
-				return fmt.Sprintf("%.1f", 100*row.Fwd.TFLOPS/p)
-			}
-			return ""
-		}},
+		{name: "% peak", value: func(row *bench.Row, _ *ratios) string { return percentOfPeak(row, r) }},
 		{name: "peak MiB", value: func(r *bench.Row, _ *ratios) string {
 			if r.Fwd.PeakMiB == nil {
 				return ""
 			}
 			return mib(*r.Fwd.PeakMiB)
+		}},
+		{name: "in all", value: func(r *bench.Row, _ *ratios) string {
+			if r.Fwd.TotalMiB == 0 {
+				return ""
+			}
+			return mib(r.Fwd.TotalMiB)
 		}},
 		{name: "max err", value: func(r *bench.Row, _ *ratios) string {
 			if r.MaxErr == nil {
@@ -134,6 +133,14 @@ func figureColumns(r *Results, x *index) []column {
 		cols = append(cols, column{name: "× " + impl, value: func(_ *bench.Row, q *ratios) string { return times(q.peers[i]) }})
 	}
 	return cols
+}
+
+// percentOfPeak is the share of the ceiling that was measured in the same run; "" for a peer's row, perhaps of another device.
+func percentOfPeak(row *bench.Row, r *Results) string {
+	if p := peakOf(row, r.Header.Peaks); IsOurs(*row) && p > 0 && row.Fwd.TFLOPS > 0 {
+		return fmt.Sprintf("%.1f", 100*row.Fwd.TFLOPS/p)
+	}
+	return ""
 }
 
 // rateUnit is TFLOP/s, or GFLOP/s for a device that reaches no tenth of the former.

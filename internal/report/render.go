@@ -115,7 +115,7 @@ func legend(b *strings.Builder, g *grid) {
 		case "% peak":
 			parts = append(parts, "% peak: of the measured arithmetic peak")
 		case "peak MiB":
-			parts = append(parts, "peak MiB: beyond inputs and outputs")
+			parts = append(parts, "peak MiB: beyond inputs and outputs, in all: with them")
 		case "max err":
 			parts = append(parts, "max err: against float64 over that many rows")
 		}
@@ -220,8 +220,9 @@ func escape(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 func writeCSV(w io.Writer, r *Results) error {
 	out := csv.NewWriter(w)
 	x := newIndex(r)
-	header := []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "tier", "kernel", "device", "driver",
-		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "fwd_peak_MiB", "n", "max_err", "err_rows", "vs_standard"}
+	header := []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "emb_dim", "causal", "tier", "kernel", "device", "driver",
+		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "pct_peak",
+		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "n", "max_err", "err_bound", "err_rows", "vs_standard"}
 	for _, impl := range x.impls {
 		header = append(header, "vs_"+impl)
 	}
@@ -236,10 +237,11 @@ func writeCSV(w io.Writer, r *Results) error {
 			clear(q.peers)
 		}
 		itoa := strconv.Itoa
-		line := []string{row.Library, row.Impl, row.DType, itoa(row.B), itoa(row.H), itoa(row.Hkv), itoa(row.Nq), itoa(row.N), itoa(row.D), itoa(row.Dv),
+		line := []string{row.Library, row.Impl, row.DType, itoa(row.B), itoa(row.H), itoa(row.Hkv), itoa(row.Nq), itoa(row.N), itoa(row.D), itoa(row.Dv), itoa(row.EmbDim()),
 			strconv.FormatBool(row.Causal), row.Tier, row.Kernel, row.Device, row.Driver,
-			number(row.Fwd.Ms), number(row.Fwd.P20), number(row.Fwd.P80), number(row.Fwd.WallMs), number(row.Fwd.TFLOPS), optional(row.Fwd.PeakMiB),
-			number(float64(row.Fwd.N)), optional(row.MaxErr), number(float64(row.ErrRows)), number(q.standard)}
+			number(row.Fwd.Ms), number(row.Fwd.P20), number(row.Fwd.P80), number(row.Fwd.WallMs), number(row.Fwd.TFLOPS), percentOfPeak(&row, r),
+			optional(row.Fwd.PeakMiB), number(row.Fwd.BlockMiB), number(row.Fwd.TotalMiB),
+			number(float64(row.Fwd.N)), optional(row.MaxErr), optional(row.ErrMax), number(float64(row.ErrRows)), number(q.standard)}
 		for _, v := range q.peers {
 			line = append(line, number(v))
 		}

@@ -86,7 +86,7 @@ func TestTable(t *testing.T) {
 	lines := strings.Split(text, "\n")
 	require.Equal(t, "Some GPU · driver 2 · vkattn 1", lines[0])
 	require.Equal(t, "measured peaks: matrix 100.0 TFLOP/s · fp32 10.00 TFLOP/s · copy 900.0 GB/s", lines[1])
-	require.Equal(t, "all rows: float16 · head dim 64 · batch 2 · 8 heads · not causal", lines[2])
+	require.Equal(t, "all rows: float16 · head dim 64 · emb dim 512 · batch 2 · 8 heads · not causal", lines[2])
 	require.Contains(t, text, "no memory")
 	require.Contains(t, text, "! standard float16 B2 H8 N1024 D64: needs 17 GB, has 8 GB")
 	require.Contains(t, text, "torch 2", "the peer's rows stand beside ours")
