@@ -1,0 +1,333 @@
+package flash
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Work is what one step of a pass costs: operations, and the bytes that its workgroups load from and store to device memory.
+//
+// Bytes are counted where a workgroup asks for them: a tile of K that a hundred workgroups stage counts a hundred times,
+// although a cache may serve most of them. Elements beyond a tensor's edge, which shaders replace by zeros, do not count.
+type Work struct {
+	Name          string
+	FLOPs         float64
+	Read, Written float64 // bytes
+}
+
+// Bytes is Read + Written.
+func (w Work) Bytes() float64 { return w.Read + w.Written }
+
+// Total adds steps up.
+func Total(steps []Work) Work {
+	t := Work{Name: "total"}
+	for _, s := range steps {
+		t.FLOPs += s.FLOPs
+		t.Read += s.Read
+		t.Written += s.Written
+	}
+	return t
+}
+
+// Tiling is how a kernel divides a problem, as far as its traffic depends on it.
+type Tiling struct {
+	Algorithm  Algorithm
+	Rows, Keys int // queries of a workgroup and keys of a tile; of standard attention, the block of scores of a workgroup
+
+	QAgain      bool    // flash: Q is loaded anew for every tile of keys, as it does not fit beside K
+	Packed      bool    // flash: the query heads of a key head share a workgroup's rows
+	Nonzero     float64 // blocksparse: share of blocks that are not zero
+	SlabRows    int     // standard: rows of scores in a buffer; 0: all
+	ProductRows int     // standard: block of the product, and keys of a step of its loop
+	ProductKeys int
+	ReadTwice   bool // standard: a row is too long for registers, and the softmax reads it twice
+	LSE         bool // lse is written
+}
+
+// Algorithm is the order of loops that the byte model knows.
+type Algorithm string
+
+const (
+	AlgorithmStandard    Algorithm = "standard"    // S and P in device memory: Θ(N·d + N²) bytes a head
+	AlgorithmFlash1      Algorithm = "flash1"      // keys outside; O, m and l are read and written for each block of keys
+	AlgorithmFlash2      Algorithm = "flash2"      // queries outside, O written once: Θ(N²·d²/M), M the memory that holds a tile
+	AlgorithmBlockSparse Algorithm = "blocksparse" // flash2 × the share of nonzero blocks
+)
+
+// Tiling is how the plan's kernel divides the problem; false where the byte model does not know the kernel. lse counts as
+// written.
+func (p *Plan) Tiling() (Tiling, bool) {
+	switch prog := p.program.(type) {
+	case *scalarProgram:
+		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
+	case *matrixProgram:
+		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true}, true
+	case *standardProgram:
+		t := Tiling{Algorithm: AlgorithmStandard, LSE: true}
+		t.Rows, t.Keys = prog.shape.scoresBlock()
+		t.ProductRows, t.ProductKeys = prog.shape.productBlock()
+		switch shape := prog.shape.(type) {
+		case *standardTile:
+			t.ReadTwice = shape.rowKeep == 0
+		case *standardMatrixTile:
+			t.ReadTwice = shape.rowKeep == 0
+		}
+		for _, s := range prog.slabs {
+			t.SlabRows = max(t.SlabRows, s.rows)
+		}
+		return t, true
+	}
+	return Tiling{}, false
+}
+
+// ParseTiling reads a tiling from what Plan.Kernel and result files say, such as "matrix_forward 128x64 16x16x16 form 1". What
+// a name does not tell is taken as usual: Q stays in place, and of standard attention the product's block is the scores' with
+// 32 keys a step. The error names the kernel.
+func ParseTiling(algorithm Algorithm, kernel string) (Tiling, error) {
+	t := Tiling{Algorithm: algorithm, LSE: true, Packed: strings.HasSuffix(kernel, " packed")}
+	for _, word := range strings.Fields(kernel) {
+		rows, keys, ok := strings.Cut(word, "x")
+		r, err1 := strconv.Atoi(rows)
+		k, err2 := strconv.Atoi(keys)
+		if ok && err1 == nil && err2 == nil && r > 0 && k > 0 {
+			t.Rows, t.Keys, t.ProductRows, t.ProductKeys = r, k, r, 32
+			return t, nil
+		}
+	}
+	return t, fmt.Errorf("flash: the kernel %q names no tile such as 64x32", kernel)
+}
+
+// Forward counts the steps of the forward pass of a problem, all heads together.
+func (t Tiling) Forward(p Problem) ([]Work, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	if t.Rows < 1 || t.Keys < 1 || t.Algorithm == AlgorithmStandard && (t.ProductRows < 1 || t.ProductKeys < 1) {
+		return nil, badArgument("Tiling", fmt.Sprintf("%dx%d", t.Rows, t.Keys), "must have rows and keys of at least 1")
+	}
+	steps := p.forwardOperations()
+	var bytes []Work
+	switch t.Algorithm {
+	case AlgorithmStandard:
+		bytes = t.standardBytes(&p)
+	case AlgorithmFlash1:
+		bytes = t.flash1Bytes(&p)
+	case AlgorithmFlash2:
+		bytes = t.flash2Bytes(&p)
+	case AlgorithmBlockSparse:
+		if !(t.Nonzero >= 0 && t.Nonzero <= 1) {
+			return nil, badArgument("Tiling.Nonzero", t.Nonzero, "must be from 0 to 1")
+		}
+		dense := t
+		dense.QAgain = false
+		bytes = dense.flash2Bytes(&p)
+		for i := range bytes { // what is loaded once for each block of queries stays
+			if bytes[i].Name == StepScores || bytes[i].Name == StepValues {
+				q := 0.0
+				if bytes[i].Name == StepScores {
+					q = p.heads() * float64(p.QueryLen*p.HeadDim*p.DType.Size())
+				}
+				bytes[i].Read = q + (bytes[i].Read-q)*t.Nonzero
+			}
+		}
+		for i := range steps {
+			steps[i].FLOPs *= t.Nonzero
+		}
+	default:
+		return nil, badArgument("Tiling.Algorithm", string(t.Algorithm), "must be one of the Algorithm constants")
+	}
+	for _, b := range bytes {
+		for i := range steps {
+			if steps[i].Name == b.Name {
+				steps[i].Read, steps[i].Written = b.Read, b.Written
+			}
+		}
+	}
+	return steps, nil
+}
+
+// Names of the steps of a pass.
+const (
+	StepScores  = "QKᵀ"
+	StepMask    = "mask"
+	StepSoftmax = "softmax"
+	StepDropout = "dropout"
+	StepValues  = "PV"
+)
+
+// softmaxOps is what the softmax does with a score: the row's maximum, a difference, an exponential, the row's sum, and a
+// division (in FlashAttention, of O at the end). maskOps and dropoutOps are a comparison, and a comparison and a product.
+const (
+	softmaxOps = 5
+	maskOps    = 1
+	dropoutOps = 2
+)
+
+func (p *Problem) heads() float64 { return float64(p.Batch) * float64(p.Heads) }
+
+// forwardOperations counts as ForwardFLOPs does: causal with Nq = Nk is half of all pairs.
+func (p *Problem) forwardOperations() []Work {
+	pairs := p.heads() * p.pairs(float64(p.KeyLen))
+	steps := []Work{{Name: StepScores, FLOPs: 2 * pairs * float64(p.HeadDim)}}
+	if p.Causal != CausalNone {
+		steps = append(steps, Work{Name: StepMask, FLOPs: maskOps * pairs})
+	}
+	steps = append(steps, Work{Name: StepSoftmax, FLOPs: softmaxOps * pairs})
+	if p.Dropout > 0 {
+		steps = append(steps, Work{Name: StepDropout, FLOPs: dropoutOps * pairs})
+	}
+	return append(steps, Work{Name: StepValues, FLOPs: 2 * pairs * float64(p.ValueDim)})
+}
+
+// BackwardOperations counts the steps of the backward pass: scores and weights again, dP = dO·Vᵀ, dS, and the three gradients.
+// The products are 2.5 × the forward pass's where HeadDim = ValueDim.
+func (p Problem) BackwardOperations() ([]Work, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	pairs := p.heads() * p.pairs(float64(p.KeyLen))
+	d, dv := float64(p.HeadDim), float64(p.ValueDim)
+	steps := []Work{
+		{Name: "δ = Σ dO∘O", FLOPs: 2 * p.heads() * float64(p.QueryLen) * dv},
+		{Name: "QKᵀ again", FLOPs: 2 * pairs * d},
+		{Name: "P again", FLOPs: 2 * pairs}, // a difference and an exponential
+		{Name: "dP = dO Vᵀ", FLOPs: 2 * pairs * dv},
+	}
+	if p.Dropout > 0 {
+		steps = append(steps, Work{Name: StepDropout, FLOPs: dropoutOps * pairs})
+	}
+	return append(steps,
+		Work{Name: "dS = P∘(dP − δ)", FLOPs: 2 * pairs},
+		Work{Name: "dV = Pᵀ dO", FLOPs: 2 * pairs * dv},
+		Work{Name: "dQ = dS K", FLOPs: 2 * pairs * d},
+		Work{Name: "dK = dSᵀ Q", FLOPs: 2 * pairs * d}), nil
+}
+
+// visible is the number of keys that query i may attend to.
+func (p *Problem) visible(i int) int {
+	if p.Causal == CausalNone {
+		return p.KeyLen
+	}
+	return min(max(i+1+p.causalShift(), 0), p.KeyLen)
+}
+
+// flash2Bytes: a block of queries loads Q once, walks over the tiles of keys that any of its queries may see, at least one,
+// and writes O and lse once.
+func (t Tiling) flash2Bytes(p *Problem) []Work {
+	size := float64(p.DType.Size())
+	group, matrices := 1, p.heads()
+	if t.Packed {
+		group, matrices = p.group(), float64(p.Batch)*float64(p.KeyHeads)
+	}
+	var q, kv, o float64 // rows loaded and stored for one matrix
+	all := p.QueryLen * group
+	for first := 0; first < all; first += t.Rows {
+		rows := min(t.Rows, all-first)
+		tiles := max(1, ceilDiv(p.visible((first+rows-1)/group), t.Keys))
+		loads := 1
+		if t.QAgain {
+			loads = tiles
+		}
+		q += float64(rows * loads)
+		kv += float64(min(tiles*t.Keys, p.KeyLen))
+		o += float64(rows)
+	}
+	d, dv := float64(p.HeadDim)*size, float64(p.ValueDim)*size
+	return []Work{
+		{Name: StepScores, Read: matrices * (q + kv) * d},
+		{Name: StepSoftmax, Written: matrices * o * t.lseSize()},
+		{Name: StepValues, Read: matrices * kv * dv, Written: matrices * o * dv},
+	}
+}
+
+func (t Tiling) lseSize() float64 {
+	if t.LSE {
+		return 4
+	}
+	return 0
+}
+
+// flash1Bytes: a block of keys loads K and V once and walks over the blocks of queries that see any of it; each loads Q, and
+// reads and writes O, m and l. The first block of keys writes them without reading.
+func (t Tiling) flash1Bytes(p *Problem) []Work {
+	size := float64(p.DType.Size())
+	var kv, q, read, written float64
+	for key := 0; key < p.KeyLen; key += t.Keys {
+		kv += float64(min(t.Keys, p.KeyLen-key))
+		for first := 0; first < p.QueryLen; first += t.Rows {
+			rows := min(t.Rows, p.QueryLen-first)
+			if key > 0 && p.visible(first+rows-1) <= key {
+				continue
+			}
+			q += float64(rows)
+			written += float64(rows)
+			if key > 0 {
+				read += float64(rows)
+			}
+		}
+	}
+	n, d, dv := p.heads(), float64(p.HeadDim)*size, float64(p.ValueDim)*size
+	const statistics = 8 // m and l, fp32
+	return []Work{
+		{Name: StepScores, Read: n * (q + kv) * d},
+		{Name: StepSoftmax, Read: n * read * statistics, Written: n*written*statistics + n*float64(p.QueryLen)*t.lseSize()},
+		{Name: StepValues, Read: n * (kv + read) * dv, Written: n * written * dv},
+	}
+}
+
+// standardBytes: three kernels with the matrix of scores between them, its rows padded to eight elements.
+func (t Tiling) standardBytes(p *Problem) []Work {
+	size := float64(p.DType.Size())
+	pitch := ceilDiv(p.KeyLen, 8) * 8
+	quad := func(n int) int { return ceilDiv(n, 4) * 4 }
+	slab := t.SlabRows
+	if slab < 1 {
+		slab = p.QueryLen
+	}
+	var qk, scores float64          // elements loaded and stored by the scores kernel
+	var read, written, rows float64 // by the softmax
+	var p1, v, o float64            // by the product
+	zero := t.ProductRows + t.ProductKeys
+	for row0 := 0; row0 < p.QueryLen; row0 += slab {
+		end := min(row0+slab, p.QueryLen)
+		for first := row0; first < end; first += t.Rows {
+			n := min(t.Rows, end-first)
+			seen := p.visible(first + n - 1)
+			for col := 0; col < p.KeyLen; col += t.Keys {
+				if p.Causal != CausalNone && col >= seen {
+					break
+				}
+				cols := min(t.Keys, p.KeyLen-col)
+				qk += float64((n + cols) * p.HeadDim)
+				scores += float64(n * quad(cols))
+			}
+		}
+		for i := row0; i < end; i++ {
+			keys := p.visible(i)
+			pieces := quad(keys)
+			passes := 1
+			if t.ReadTwice {
+				passes = 2
+			}
+			read += float64(pieces * passes)
+			written += float64(max(pieces, quad(min(pitch, keys+min(zero, pitch)))))
+			rows++
+		}
+		for first := row0; first < end; first += t.ProductRows {
+			n := min(t.ProductRows, end-first)
+			steps := ceilDiv(max(1, p.visible(first+n-1)), t.ProductKeys)
+			p1 += float64(n * min(steps*t.ProductKeys, pitch))
+			v += float64(min(steps*t.ProductKeys, p.KeyLen) * p.ValueDim)
+			o += float64(n * p.ValueDim)
+		}
+	}
+	h := p.heads()
+	return []Work{
+		{Name: StepScores, Read: h * qk * size, Written: h * scores * size},
+		{Name: StepSoftmax, Read: h * read * size, Written: h * (written*size + rows*t.lseSize())},
+		{Name: StepValues, Read: h * (p1 + v) * size, Written: h * o * size},
+	}
+}
