@@ -106,22 +106,7 @@ const float BIAS = 4.0;             // reference = maximum - BIAS, in log 2: 4 m
 const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes reference + GROWTH, P <= 2^15
 const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk passes this (it bounds every P in it)
 
-#ifdef DTYPE_BF16
-#extension GL_EXT_bfloat16 : require
-#define T16 bfloat16_t
-// bf16 is the upper half of fp32, rounded to nearest by hand: drivers convert by cutting off (seen on NVIDIA), a bias of half a unit.
-#define BF16_PAIR(x, y) ((floatBitsToUint(x) + 0x8000u >> 16) | (floatBitsToUint(y) + 0x8000u & 0xffff0000u))
-// Output: a NaN stays one, though the carry would make a zero of some. Weights need not care: l is NaN as well then.
-uint bf16_bits(float x) { return isnan(x) ? 0x7fc0u : floatBitsToUint(x) + 0x8000u >> 16; }
-#define PAIR(x, y) (bf16_bits(x) | bf16_bits(y) << 16)
-#define HALVES(a, b, lo, hi) { const u16vec2 h_ = unpack16(BF16_PAIR(a, b)); lo = uintBitsToBFloat16EXT(h_.x); hi = uintBitsToBFloat16EXT(h_.y); }
-#define ELEMENT_BITS(x) uint16_t(bf16_bits(x))
-#else
-#define T16 float16_t
-#define PAIR(x, y) packFloat2x16(f16vec2(x, y))
-#define HALVES(a, b, lo, hi) { lo = float16_t(a); hi = float16_t(b); }
-#define ELEMENT_BITS(x) float16BitsToUint16(float16_t(x))
-#endif
+#include "matrix_types.glsl"
 
 layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
 layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
@@ -139,14 +124,6 @@ shared uvec4 Qs[Q_LEN];
 shared float X[X_LEN];     // exchange of forms 2 and 3
 shared uvec4 H[H_LEN];
 
-#define ACC coopmat<float, gl_ScopeSubgroup, FM, FN, gl_MatrixUseAccumulator>
-#define FRAG_A coopmat<T16, gl_ScopeSubgroup, FM, FK, gl_MatrixUseA>
-#define FRAG_B coopmat<T16, gl_ScopeSubgroup, FK, FN, gl_MatrixUseB>
-#define BY_ROW gl_CooperativeMatrixLayoutRowMajor
-#define BY_COLUMN gl_CooperativeMatrixLayoutColumnMajor
-#define MEET { subgroupMemoryBarrierShared(); subgroupBarrier(); }
-
-float infinity() { return uintBitsToFloat(0x7f800000u); }
 #include "matrix_layout.glsl"
 #include "matrix_staging.glsl"
 

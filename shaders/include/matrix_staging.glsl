@@ -1,13 +1,6 @@
 // Rows of Q, K and V on their way into shared memory: 16 bytes (8 elements) at a time, zero beyond the last column.
 
-uint pair_at(uint16_t lo, uint16_t hi) { return uint(lo) | (uint(hi) << 16); }
-#define ELEMENT(T, row, c, width) ((c) < (width) ? T##16[(row) + (c)] : uint16_t(0))
-// 8 elements from column 8c of a row that may begin anywhere and end anywhere
-#define GATHER(T, row, c, width) uvec4(                                                                                    \
-  pair_at(ELEMENT(T, row, 8 * (c) + 0, width), ELEMENT(T, row, 8 * (c) + 1, width)),                                       \
-  pair_at(ELEMENT(T, row, 8 * (c) + 2, width), ELEMENT(T, row, 8 * (c) + 3, width)),                                       \
-  pair_at(ELEMENT(T, row, 8 * (c) + 4, width), ELEMENT(T, row, 8 * (c) + 5, width)),                                       \
-  pair_at(ELEMENT(T, row, 8 * (c) + 6, width), ELEMENT(T, row, 8 * (c) + 7, width)))
+#include "matrix_gather.glsl"
 
 uint k_base, v_base, last_tile;
 // A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0. Without MASKS there

@@ -1,0 +1,34 @@
+// The tiles from `first` on, n of each query head; included twice, with and without MASKED, by the matrix backward kernels.
+
+  {
+    const uint tiles = KV_OR(n, n * group);
+    if (PREFETCH != 0 && tiles > 0) { FETCH(0) }
+    [[dont_unroll]] for (uint t = 0; t < tiles; ++t) {
+      const uint member = KV_OR(0, t / n), j = first + KV_OR(t, t % n), col0 = j * BC;
+      barrier();
+      if (PREFETCH == 0) { FETCH(t) }
+      STORE
+#ifdef KV
+      first_query = col0;
+      DRAW_TILE(col0, bh + member)
+#else
+      first_key = col0;
+      DRAW_TILE(first_query, bh)
+#endif
+      barrier();
+      if (PREFETCH != 0) { FETCH(min(t + 1, tiles - 1)) }
+      [[unroll]] for (uint c = 0; c < CHUNKS; ++c) {
+        ACC S[RM * NS], X[RM * NS]; FRAG_A dS[RM * NP];
+        KV_ONLY(FRAG_A P[RM * NP];)
+        PRODUCTS(S, Ra, A_REG, AR, RA_PITCH, ra_at, DF, 0, A_PITCH, c)
+        PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, B_AT, B_PITCH, c)
+        if (FORM == 1) {
+          WEIGHTS(c, MASKED == 1)
+          KV_ONLY(TO_OPERAND(S, P))
+          TO_OPERAND(X, dS)
+        } else WEIGHTS_IN_SHARED(c, MASKED == 1)
+        KV_ONLY(ADD_SUM(sum_b, P, EN, B_AT, B_PITCH, c))
+        ADD_SUM(sum_a, dS, DN, 0, A_PITCH, c)
+      }
+    }
+  }
