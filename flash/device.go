@@ -49,7 +49,8 @@ type deviceOptions struct {
 	noCache   bool
 }
 
-// WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200").
+// WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200", "4090"). One or
+// two digits are always a place.
 func WithDevice(name string) DeviceOption {
 	return func(o *deviceOptions) error { o.device = name; return nil }
 }

@@ -211,8 +211,10 @@ func choose(infos []DeviceInfo, name string) (int, error) {
 	at := -1
 	if name == "" {
 		at = 0
-	} else if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(infos) {
-		at = n
+	} else if n, err := strconv.Atoi(name); err == nil && len(name) < 3 { // names have numbers too, larger ones
+		if n >= 0 && n < len(infos) {
+			at = n
+		}
 	} else {
 		at = slices.IndexFunc(infos, func(d DeviceInfo) bool {
 			return strings.Contains(strings.ToLower(d.Name), strings.ToLower(name))

@@ -23,7 +23,7 @@ func madeUp(name string, kind vk.DeviceType, memory uint64, change func(f *vk.Fa
 
 // TestDeviceOrder: usable before unusable, then kind, then memory, each with its reason.
 func TestDeviceOrder(t *testing.T) {
-	small := madeUp("Small GPU", vk.DeviceDiscrete, 4<<30, nil)
+	small := madeUp("Small GPU 4090", vk.DeviceDiscrete, 4<<30, nil)
 	large := madeUp("Large GPU", vk.DeviceDiscrete, 80<<30, nil)
 	cpu := madeUp("CPU", vk.DeviceCPU, 500<<30, nil)
 	old := madeUp("Old GPU", vk.DeviceDiscrete, 200<<30, func(f *vk.Facts) { f.EffectiveVersion = vk.MakeVersion(1, 0, 0) })
@@ -45,12 +45,12 @@ func TestDeviceOrder(t *testing.T) {
 	require.Contains(t, order[2].Reason, "cpu")
 	require.Contains(t, order[3].Reason, "Vulkan 1.0.0")
 
-	for name, want := range map[string]int{"": 0, "1": 1, "cpu": 2, "SMALL": 1, "gpu": 0} {
+	for name, want := range map[string]int{"": 0, "1": 1, "cpu": 2, "SMALL": 1, "gpu": 0, "4090": 1} {
 		got, err := choose(order, name)
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
 	}
-	for name, says := range map[string]string{"4": "Large GPU", "-1": "Large GPU", "tpu": "0 Large GPU, 1 Small GPU", "old": "1.1 is needed"} {
+	for name, says := range map[string]string{"4": "Large GPU", "40": "Large GPU", "-1": "Large GPU", "tpu": "0 Large GPU, 1 Small GPU", "old": "1.1 is needed"} {
 		_, err := choose(order, name)
 		require.ErrorIs(t, err, ErrNoDevice)
 		require.ErrorContains(t, err, says)

@@ -267,14 +267,7 @@ func (b *Buffer) enter() error {
 	if b == nil {
 		return ErrClosed
 	}
-	if err := b.dev.enter(); err != nil {
-		return err
-	}
-	if b.handle == 0 {
-		b.dev.leave()
-		return ErrClosed
-	}
-	return nil
+	return b.dev.enterObject(&b.handle, nil)
 }
 
 // Close destroys the buffer and frees its memory. Work that uses it must be done. A second call does nothing.

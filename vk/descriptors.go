@@ -60,15 +60,7 @@ func (p *DescriptorPool) enter() error {
 	if p == nil {
 		return ErrClosed
 	}
-	if err := p.dev.enter(); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	if p.handle == 0 {
-		p.leave()
-		return ErrClosed
-	}
-	return nil
+	return p.dev.enterObject(&p.handle, &p.mu)
 }
 
 func (p *DescriptorPool) leave() {

@@ -43,15 +43,7 @@ func (c *PipelineCache) enter() error {
 	if c == nil {
 		return ErrClosed
 	}
-	if err := c.dev.enter(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	if c.handle == 0 {
-		c.leave()
-		return ErrClosed
-	}
-	return nil
+	return c.dev.enterObject(&c.handle, &c.mu)
 }
 
 func (c *PipelineCache) leave() {

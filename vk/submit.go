@@ -190,14 +190,7 @@ func (f *Fence) enter() error {
 	if f == nil {
 		return ErrClosed
 	}
-	if err := f.dev.enter(); err != nil {
-		return err
-	}
-	if f.handle == 0 {
-		f.dev.leave()
-		return ErrClosed
-	}
-	return nil
+	return f.dev.enterObject(&f.handle, nil)
 }
 
 // Wait waits until the fence is signaled. When the timeout passes first it returns [Timeout]; a negative timeout never ends.
@@ -272,14 +265,7 @@ func (t *TimelineSemaphore) enter() error {
 	if t == nil {
 		return ErrClosed
 	}
-	if err := t.dev.enter(); err != nil {
-		return err
-	}
-	if t.handle == 0 {
-		t.dev.leave()
-		return ErrClosed
-	}
-	return nil
+	return t.dev.enterObject(&t.handle, nil)
 }
 
 // Value returns the value reached.

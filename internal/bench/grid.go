@@ -208,7 +208,7 @@ func Distinct(cases []Case) []Case {
 }
 
 // ParseInts reads a comma list of positive integers; "4k" is 4096 and "2m" is
-// 2·1024². name is the flag, for the error.
+// 2·1024²; the largest is 2⁴⁰. name is the flag, for the error.
 func ParseInts(name string, list []string) ([]int, error) {
 	var out []int
 	for _, s := range list {
@@ -221,7 +221,7 @@ func ParseInts(name string, list []string) ([]int, error) {
 		}
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > (1<<40)/unit {
-			return nil, fmt.Errorf("%s %q: it must be a comma list of positive integers such as 512,1024,4k", name, s)
+			return nil, fmt.Errorf("%s %q: it must be a comma list of positive integers such as 512,1024,4k, at most 2⁴⁰", name, s)
 		}
 		out = append(out, v*unit)
 	}
