@@ -12,6 +12,7 @@ import (
 type deltaProgram struct {
 	dev     *Device
 	problem Problem
+	module  string
 	lanes   int // invocations of a row
 	rows    uint32
 	grid    grid
@@ -32,7 +33,7 @@ func newDeltaProgram(d *Device, p *Problem, t *tuning) (*deltaProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &deltaProgram{dev: d, problem: *p, lanes: lanes, rows: uint32(rows), grid: g}, nil
+	return &deltaProgram{dev: d, problem: *p, module: "backward_delta." + p.DType.suffix(), lanes: lanes, rows: uint32(rows), grid: g}, nil
 }
 
 // bytes is the size of delta.
@@ -40,7 +41,7 @@ func (s *deltaProgram) bytes() uint64 { return 4 * uint64(s.rows) }
 
 func (s *deltaProgram) kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(dlse)
-	return s.dev.variant(&s.kernels[i], "backward_delta."+s.problem.DType.suffix(), func() ([]vk.SpecConstant, pipeline.KernelInfo) {
+	return s.dev.variant(&s.kernels[i], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
 		return spec(deltaThreads, s.lanes, s.problem.ValueDim, boolInt(aligned), boolInt(dlse)), pipeline.KernelInfo{Bindings: 4, PushBytes: deltaPushBytes}
 	})
 }

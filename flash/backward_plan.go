@@ -26,7 +26,9 @@ type backwardProgram interface {
 }
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
-var backwardKernels = []backwardKernel{}
+var backwardKernels = []backwardKernel{
+	scalarBackward{},
+}
 
 // backwardChoice is the kernel that a plan takes for backward passes.
 type backwardChoice struct {

@@ -26,6 +26,7 @@ func (scalarBackward) unsupported(c *capabilities, p *Problem) string {
 
 func (k scalarBackward) plan(d *Device, p *Problem, t *tuning) (backwardProgram, error) {
 	s := &scalarBackwardProgram{dev: d, problem: *p}
+	s.kv.module, s.q.module = "scalar_backward_kv."+p.DType.suffix(), "scalar_backward_q."+p.DType.suffix()
 	var err error
 	if s.delta, err = newDeltaProgram(d, p, t); err != nil {
 		return nil, err
@@ -65,6 +66,7 @@ type scalarBackwardProgram struct {
 
 // backwardPart is one of the two kernels.
 type backwardPart struct {
+	module  string
 	tile    backwardTile
 	grid    grid
 	kernels [4]atomic.Pointer[pipeline.Kernel] // by alignment and accumulation
@@ -80,12 +82,12 @@ func (s *scalarBackwardProgram) dispatches() int {
 
 func (s *scalarBackwardProgram) kernel(part *backwardPart, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	p, t := &s.problem, &part.tile
-	module, bindings, wide := "scalar_backward_q.", 7, p.HeadDim
+	bindings, wide := 7, p.HeadDim
 	if part == &s.kv {
-		module, bindings, wide = "scalar_backward_kv.", 8, max(p.HeadDim, p.ValueDim)
+		bindings, wide = 8, max(p.HeadDim, p.ValueDim)
 	}
 	i := boolInt(aligned) + 2*boolInt(accumulate)
-	return s.dev.variant(&part.kernels[i], module+p.DType.suffix(), func() ([]vk.SpecConstant, pipeline.KernelInfo) {
+	return s.dev.variant(&part.kernels[i], part.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
 		sh := t.shared(wide)
 		return spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(aligned), boolInt(accumulate),
 			t.MR, t.MC, t.DK, t.VC, t.PC, sh.cAt, 0, sh.pAt, sh.length, boolInt(p.dropThreshold() > 0)), pipeline.KernelInfo{Bindings: bindings, PushBytes: backwardPushBytes}

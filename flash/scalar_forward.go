@@ -14,6 +14,7 @@ type scalarForward struct{}
 func (scalarForward) name() string                   { return "scalar_forward" }
 func (scalarForward) implementation() Implementation { return Flash }
 func (scalarForward) tier() Tier                     { return TierScalar }
+func (scalarForward) drops()                         {}
 
 func (scalarForward) unsupported(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
@@ -76,7 +77,7 @@ func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
 			info.SubgroupSize, info.FullSubgroups = s.dev.caps.facts.Subgroup.Size, true
 		}
 		return spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce), info
+			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0)), info
 	})
 }
 

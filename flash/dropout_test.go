@@ -1,0 +1,52 @@
+package flash
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// TestDropoutMask: what a kernel keeps is what the definition says, for every tier, and the share of what it keeps is right
+// within four standard deviations.
+func TestDropoutMask(t *testing.T) {
+	d := testDevice(t)
+	for _, p := range []Problem{
+		{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 37, KeyLen: 150, HeadDim: 16, ValueDim: 32, DType: F16, Dropout: 0.1},
+		{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 64, HeadDim: 16, DType: F16, Dropout: 0.75},
+	} {
+		want := ref.Dropout{P: p.Dropout, Seed: 0xfedcba9876543210, Offset: 77}
+		tiers := 0
+		for _, tier := range []Tier{TierScalar, TierMatrix} {
+			plan, err := d.Plan(p, WithTier(tier))
+			if err != nil {
+				require.ErrorIs(t, err, ErrUnsupported)
+				continue
+			}
+			tiers++
+			require.Equal(t, want.Probability(), plan.DropoutProbability())
+			n := plan.Problem()
+			mask, err := plan.DropoutMask(bg, want.Seed, want.Offset)
+			require.NoError(t, err)
+			require.Equal(t, want.Mask(n.Batch, n.Heads, n.QueryLen, n.KeyLen), mask, "tier %s", tier)
+			kept := 0
+			for _, k := range mask {
+				kept += boolInt(k)
+			}
+			keep := 1 - plan.DropoutProbability()
+			sigma := math.Sqrt(float64(len(mask)) * keep * (1 - keep))
+			require.InDelta(t, keep*float64(len(mask)), float64(kept), 4*sigma)
+			other, err := plan.DropoutMask(bg, want.Seed, want.Offset+1)
+			require.NoError(t, err)
+			require.NotEqual(t, mask, other, "the offset must matter")
+			require.NoError(t, plan.Close())
+		}
+		require.Positive(t, tiers)
+	}
+	none := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 5, HeadDim: 4, Causal: CausalTopLeft})
+	mask, err := none.DropoutMask(bg, 1, 2)
+	require.NoError(t, err)
+	require.Equal(t, []bool{true, false, false, false, false, true, true, false, false, false, true, true, true, false, false}, mask)
+}
