@@ -162,6 +162,37 @@ func TestZeroValues(t *testing.T) {
 	require.ErrorIs(t, Pending{}.Wait(bg), ErrArgument)
 	require.ErrorIs(t, new(Tensor).Upload(bg, nil), ErrArgument)
 	require.NoError(t, new(Tensor).Close())
+
+	require.Zero(t, d.Handle())
+	require.Zero(t, d.External())
+	require.Zero(t, d.Usage())
+	d.ResetPeak()
+	require.NoError(t, d.Lost())
+	require.ErrorIs(t, d.WaitIdle(), ErrArgument)
+	_, err = d.Heaps()
+	require.ErrorIs(t, err, ErrArgument)
+	_, err = d.SelfCheck(bg, nil, nil)
+	require.ErrorIs(t, err, ErrArgument)
+	_, err = d.MeasurePeaks(bg)
+	require.ErrorIs(t, err, ErrArgument)
+	_, err = d.TimeRuns(bg, nil, 1)
+	require.ErrorIs(t, err, ErrArgument)
+	for _, p := range []*Plan{new(Plan), nil} {
+		require.Empty(t, p.Kernel())
+		require.Empty(t, p.Tier())
+		require.Zero(t, p.Implementation())
+		require.Zero(t, p.WorkspaceBytes())
+		require.Equal(t, "no plan", p.String())
+		require.ErrorIs(t, p.Forward(bg, nil, nil, nil, nil, nil), ErrArgument)
+		_, err = p.NewRecording()
+		require.ErrorIs(t, err, ErrArgument)
+	}
+	x := new(Tensor)
+	require.Zero(t, x.Bytes())
+	require.Zero(t, x.Buffer())
+	require.NotEmpty(t, x.String())
+	_, err = x.View(0, F32, [4]int{1, 1, 1, 1}, [4]int{})
+	require.ErrorIs(t, err, ErrArgument)
 }
 
 func TestBadOptions(t *testing.T) {

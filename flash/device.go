@@ -225,20 +225,29 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 	return d, nil
 }
 
-// Info describes the device.
+// Info describes the device: its facts, the tiers it offers with what others lack, and why it was chosen.
 func (d *Device) Info() DeviceInfo { return d.info }
 
-// Handle is the VkDevice.
+// Handle is the VkDevice; 0 of a zero Device.
 func (d *Device) Handle() uintptr { return d.dev.Handle() }
 
 // External gives the device's own handles, for a program that wants to add its own work to it.
 func (d *Device) External() External { return d.dev.External() }
 
 // Usage gives the bytes allocated on the device by label, with high-water marks since ResetPeak.
-func (d *Device) Usage() Usage { return d.ctx.Usage() }
+func (d *Device) Usage() Usage {
+	if d == nil || d.ctx == nil {
+		return Usage{}
+	}
+	return d.ctx.Usage()
+}
 
 // ResetPeak sets the high-water marks to the current use.
-func (d *Device) ResetPeak() { d.ctx.ResetPeak() }
+func (d *Device) ResetPeak() {
+	if d != nil && d.ctx != nil {
+		d.ctx.ResetPeak()
+	}
+}
 
 // Heaps gives the device's memory heaps as they are now.
 func (d *Device) Heaps() ([]vk.Heap, error) {

@@ -28,6 +28,7 @@ type ArgumentError struct {
 	Rule     string // what it must be
 }
 
+// Error says which argument is what, and what it must be.
 func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("flash: %s is %s: %s", e.Argument, e.Value, e.Rule)
 }
@@ -45,6 +46,7 @@ type UnsupportedError struct {
 	Reasons []string // one line per kernel considered
 }
 
+// Error says what is not supported, and why each kernel cannot.
 func (e *UnsupportedError) Error() string {
 	s := "flash: " + e.What + " is not supported on this device"
 	for i, r := range e.Reasons {

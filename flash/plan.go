@@ -99,17 +99,35 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 // Problem is the plan's problem with all defaults filled in.
 func (p *Plan) Problem() Problem { return p.problem }
 
-// Device is the plan's device.
+// Device is the device that made the plan.
 func (p *Plan) Device() *Device { return p.dev }
 
-// Implementation is the algorithm.
-func (p *Plan) Implementation() Implementation { return p.kernel.implementation() }
+// made says whether the plan came from Device.Plan; a zero Plan describes itself as nothing.
+func (p *Plan) made() bool { return p != nil && p.kernel != nil && p.program != nil }
 
-// Tier is the class of kernel.
-func (p *Plan) Tier() Tier { return p.kernel.tier() }
+// Implementation is the algorithm that runs: Flash or Standard.
+func (p *Plan) Implementation() Implementation {
+	if !p.made() {
+		return 0
+	}
+	return p.kernel.implementation()
+}
+
+// Tier is the class of kernel that was chosen: what of the device it makes use of.
+func (p *Plan) Tier() Tier {
+	if !p.made() {
+		return ""
+	}
+	return p.kernel.tier()
+}
 
 // Kernel names the kernel and its tile, for example "scalar_forward 64x32".
-func (p *Plan) Kernel() string { return p.kernel.name() + " " + p.program.tile() }
+func (p *Plan) Kernel() string {
+	if !p.made() {
+		return ""
+	}
+	return p.kernel.name() + " " + p.program.tile()
+}
 
 // Tuning gives the tuning parameters in effect by name.
 func (p *Plan) Tuning() map[string]int { return maps.Clone(p.tuning) }
@@ -121,6 +139,9 @@ func (p *Plan) Tuned() bool { return p.tuned != nil }
 // before the first recording.
 func (p *Plan) WorkspaceBytes() uint64 {
 	var n uint64
+	if !p.made() {
+		return 0
+	}
 	for _, s := range p.program.scratch() {
 		n += s
 	}
@@ -130,8 +151,12 @@ func (p *Plan) WorkspaceBytes() uint64 {
 // WhyNotFaster lists the kernels preferred over the chosen one, each with the reason it was not chosen.
 func (p *Plan) WhyNotFaster() []string { return append([]string(nil), p.reasons...) }
 
-// String describes the plan in a few lines.
+// String describes the plan in a few lines: problem, device, tier, kernel and tile, workspace in bytes, and each faster kernel
+// with the reason why it was not chosen.
 func (p *Plan) String() string {
+	if !p.made() {
+		return "no plan"
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v on %s\n", p.problem, p.dev.info.Name)
 	fmt.Fprintf(&b, "  %v, tier %s: %s, workspace %d bytes in %d buffers",

@@ -109,20 +109,20 @@ func elements(shape [4]int) (uint64, bool) {
 	return n, true
 }
 
-// QShape is the shape of q as batch, heads, length, dimension.
+// QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
 func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
 
-// KShape is the shape of k.
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim].
 func (p Problem) KShape() [4]int {
 	return [4]int{p.Batch, orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), p.HeadDim}
 }
 
-// VShape is the shape of v.
+// VShape is the shape of v, [Batch, KeyHeads, KeyLen, ValueDim].
 func (p Problem) VShape() [4]int {
 	return [4]int{p.Batch, orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)}
 }
 
-// OShape is the shape of o.
+// OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].
 func (p Problem) OShape() [4]int {
 	return [4]int{p.Batch, p.Heads, p.QueryLen, orElse(p.ValueDim, p.HeadDim)}
 }
@@ -155,7 +155,7 @@ func (p Problem) dims() string {
 	return fmt.Sprintf("B%d H%d Hk%d Nq%d Nk%d D%d Dv%d", p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim)
 }
 
-// String describes the problem in one line.
+// String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
 func (p Problem) String() string {
 	n := p
 	n.KeyHeads, n.KeyLen, n.ValueDim = orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)

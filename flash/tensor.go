@@ -150,16 +150,16 @@ func (m *memory) tensor(dtype DType, l layout) (*Tensor, error) {
 	return t, nil
 }
 
-// Shape is batch, heads, length, dimension.
+// Shape is the number of elements in batch, heads, length and dimension.
 func (t *Tensor) Shape() [4]int { return t.layout.shape }
 
-// Strides are in elements.
+// Strides are the distances between neighbours in batch, heads, length and dimension, in elements; the last is 1.
 func (t *Tensor) Strides() [4]int { return t.layout.strides }
 
 // DType is the storage type.
 func (t *Tensor) DType() DType { return t.dtype }
 
-// Elements is the number of elements.
+// Elements is the number of elements: the product of the shape.
 func (t *Tensor) Elements() int {
 	n, _ := elements(t.layout.shape)
 	return int(n)

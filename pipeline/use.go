@@ -36,8 +36,8 @@ type Mode uint8
 const (
 	// Unused marks a binding that is bound because the kernel's interface has it, but never touched.
 	Unused Mode = 0
-	// Read and Write may be combined.
+	// Read, Write: what the operation does; barriers follow from it. They may be combined.
 	Read      Mode = 1
 	Write     Mode = 2
-	ReadWrite      = Read | Write
+	ReadWrite      = Read | Write // for example an update in place
 )

@@ -220,17 +220,30 @@ func (d *Device) Facts() *Facts { return d.facts }
 // Enabled returns the features that the device was created with.
 func (d *Device) Enabled() Features { return d.enabled }
 
-// Handle returns the VkDevice.
-func (d *Device) Handle() uintptr { return d.handle }
+// Handle returns the VkDevice, 0 of a nil Device.
+func (d *Device) Handle() uintptr {
+	if d == nil {
+		return 0
+	}
+	return d.handle
+}
 
-// External describes the device as [Attach] wants it.
-func (d *Device) External() External { return d.external }
+// External describes the device as [Attach] wants it; that of a nil Device is zero.
+func (d *Device) External() External {
+	if d == nil {
+		return External{}
+	}
+	return d.external
+}
 
 // Queue returns the device's queue.
 func (d *Device) Queue() *Queue { return &d.queue }
 
 // Lost returns a *CallError with ErrDeviceLost once the device is lost, nil until then.
 func (d *Device) Lost() error {
+	if d == nil {
+		return nil
+	}
 	if e := d.lost.Load(); e != nil {
 		return e
 	}
