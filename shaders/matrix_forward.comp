@@ -49,6 +49,9 @@
 //  40 H_LEN       16 bytes of exchange: form 1: 1; 2 and 3: W FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which Q enters and O leaves: a multiple of FK/8 and FN/4
 //  42 MASKS       0: not causal and nk is a multiple of BC, so the loop with masks is left out (fewer registers)
+//  43 DROPOUT     1: weights are dropped (include/dropout.glsl) after their sum is taken; each subgroup draws for its own rows, once a tile
+//  44 DROP_LEN    words: 1 without DROPOUT, else 4 W RM FM KEY_GROUPS, the groups of 64 keys that BC keys may touch: BC/64 where 64 divides
+//                 BC, 1 where BC divides 64, else floor(BC/64) + 2
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -92,6 +95,8 @@ layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 2;
 layout(constant_id = 42) const bool MASKS = true;
+layout(constant_id = 43) const bool DROPOUT = false;
+layout(constant_id = 44) const uint DROP_LEN = 1;
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row
@@ -101,6 +106,8 @@ const uint QR = Q_REG < DF ? Q_REG : DF;
 const uint PATCH_PITCH = PATCH | 1u;
 const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH, Q_EACH = (FM * PATCH + SG - 1) / SG;   // passes of Q through the patch; pieces a lane
 const uint O_PASSES = (VF * FN / 4 + PATCH - 1) / PATCH;
+const uint KEY_GROUPS = (BC % 64) * (64 % BC) == 0 ? (BC + 63) / 64 : BC / 64 + 2;
+const uint DRAWS = RM * FM * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + SG - 1) / SG;   // of a subgroup and tile; of a lane
 const float NONE = -1.0e30;         // reference of a row that has seen nothing
 const float BIAS = 4.0;             // reference = maximum - BIAS, in log 2: 4 more bits for small weights, P = 16 at the maximum
 const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes reference + GROWTH, P <= 2^15
@@ -118,11 +125,13 @@ layout(binding = 3) writeonly buffer O4_ { uvec4 o4[]; };
 layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
 #include "args.glsl"
+#include "dropout.glsl"
 
 shared uvec4 KV[KV_LEN];   // staged tiles: K, then V at V_AT; before and after the loop, one fragment's patch per subgroup
 shared uvec4 Qs[Q_LEN];
 shared float X[X_LEN];     // exchange of forms 2 and 3
 shared uvec4 H[H_LEN];
+shared uint drop_bits[DROP_LEN];   // what dropout keeps: [row of the subgroup][group of 64 keys][4 draws]
 
 #include "matrix_layout.glsl"
 #include "matrix_staging.glsl"
@@ -177,6 +186,18 @@ int last_key(uint row) {
     }                                                                                                                              \
     [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)]; \
   } }
+// What dropout keeps of tile j, 16 keys a draw, and whether key x of the tile is kept in row i of the subgroup
+#define DRAW_TILE {                                                                                                                \
+  MEET                                                                                                                             \
+  [[unroll]] for (uint u = 0; u < DRAW_EACH; ++u) {                                                                                \
+    const uint x = min(u * SG + lane, DRAWS - 1), row = row0 + x / (4 * KEY_GROUPS);                                               \
+    drop_bits[drop_at + x] = kept_bits(draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, query_of(row), b * heads + q_head + member_of(row))); \
+  }                                                                                                                                \
+  MEET }
+#define KEPT(i, x) ((drop_bits[drop_at + ((i) * KEY_GROUPS + (j * BC % 64 + (x)) / 64) * 4 + (j * BC % 64 + (x)) / 2 % 4]            \
+  >> kept_bit(j * BC % 64 + (x)) & 1u) != 0u)
+#define DROP(c) EACH_SCORE                                                                                                         \
+  S[r * NS + n][e] = KEPT(r * FM + row_lane + ROW_OF(e), (c) * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : 0.0;
 // Form 1: accumulator components to operand components
 #define TO_OPERAND {                                                                                                               \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) \
@@ -210,6 +231,7 @@ int last_key(uint row) {
         for (uint k = 0; k < CK; ++k) {                                                                                            \
           const float w = int(j * BC + (c) * CK + k) <= last ? exp2(fma(X[x0 + k], scale, -now)) : 0.0;                            \
           X[x0 + k] = w; total_ += w;                                                                                              \
+          if (DROPOUT) { if (!KEPT(r * FM + i, (c) * CK + k)) X[x0 + k] = 0.0; }                                                   \
         }                                                                                                                          \
         X[s] = now; X[s + 2] = exp2(before - now); X[s + 1] = X[s + 1] * X[s + 2] + total_;                                        \
       }                                                                                                                            \
@@ -251,6 +273,7 @@ void main() {
   const uint row_lane = lane_part(ROW_LANE, lane), col_lane = lane_part(COL_LANE, lane);
   const uint patch_at = gl_SubgroupID * FM * PATCH_PITCH, q_at = gl_SubgroupID * RM * FM * Q_PITCH;
   const uint x_at = gl_SubgroupID * (FORM == 3 ? FM * CK + FM * FN + 3 * RM * FM : FM * CK), h_at = gl_SubgroupID * FM * CK / 8;
+  const uint drop_at = gl_SubgroupID * DRAWS;
   const uint spread_at = x_at + FM * CK, stats_at = spread_at + FM * FN;
 
   // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
@@ -332,6 +355,7 @@ void main() {
       const uint s = stats_at + 3 * x, row = row0 + x;
       const float sum = X[s + 1];
       X[s + 2] = sum == 0.0 ? 0.0 : 1.0 / sum;
+      if (DROPOUT) X[s + 2] *= drop_scale();
       if (WRITE_LSE && row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = sum == 0.0 ? -infinity() : (X[s] + log2(sum)) * 0.69314718055994531;
     }
     MEET
@@ -339,7 +363,7 @@ void main() {
   } else {
     [[unroll]] for (uint r = 0; r < RM; ++r) {
       float inverse[SLOTS];
-      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] == 0.0 ? 0.0 : 1.0 / l[x]; }
+      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] == 0.0 ? 0.0 : 1.0 / l[x]; if (DROPOUT) inverse[s] *= drop_scale(); }
       [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= inverse[SLOT_OF(e)];
     }
     if (WRITE_LSE && col_lane == 0) {

@@ -216,8 +216,9 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
   }
   s = p;
   if (DROPOUT) {
-    const uint at = ((query - first_query) * KEY_GROUPS + key / 64 - first_key / 64) * 4 + key / 2 % 4;
-    const bool keeps = (drop_bits[at] >> kept_bit(key) & 1u) != 0;
+    const uint from = first_key % 64 + (key - first_key);  // in the groups of 64 keys of the tile
+    const uint at = ((query - first_query) * KEY_GROUPS + from / 64) * 4 + from / 2 % 4;
+    const bool keeps = (drop_bits[at] >> kept_bit(from) & 1u) != 0;
     s = keeps ? p : 0;
     x = keeps ? x * keep_scale : 0;
   }
@@ -267,7 +268,7 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
   } }
 #define TO_OPERAND(F, W_)                                                                                                          \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n_ = 0; n_ < NS; ++n_) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) \
-    HALVES(F[r * NS + n_][e], F[r * NS + n_][e + 1],                                                                               \
+    HALVES_OR_NAN(F[r * NS + n_][e], F[r * NS + n_][e + 1],                                                                               \
       W_[r * NP + n_ * FN / FK][A_OF(n_ % (FK / FN), e)], W_[r * NP + n_ * FN / FK][A_OF(n_ % (FK / FN), e + 1)])
 // Forms 2 and 3: a lane takes 8 columns of a row
 #define WEIGHTS_IN_SHARED(c, masked) {                                                                                             \

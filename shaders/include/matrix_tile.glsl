@@ -28,6 +28,7 @@
       if (PREFETCH != 0) { FETCH_K(j + 1) }
       if (PREFETCH == 1) { FETCH_V(j + 1) }
     }
+    if (DROPOUT) DRAW_TILE
     ACC S[RM * NS]; FRAG_A P[RM * NP];
     [[unroll]] for (uint c = 0; c <= CHUNKS; ++c) {
       if (c < CHUNKS) SCORES(c)
@@ -49,6 +50,7 @@
             if (subgroupAny(grow)) { SCORES(c) MASK(c) LANE_MAX RESCALE WEIGHTS }
           }
           [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST ? sum[x] : l[x] + sum[x];
+          if (DROPOUT) DROP(c)
           if (FORM == 1) TO_OPERAND else OPERAND_THROUGH_SHARED
         }
       }
