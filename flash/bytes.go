@@ -331,3 +331,47 @@ func (t Tiling) standardBytes(p *Problem) []Work {
 		{Name: StepValues, Read: h * (p1 + v) * size, Written: h * o * size},
 	}
 }
+
+// LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once;
+// in standard attention, whose kernels are separate, the matrix of scores four times as well: written, read, written as
+// weights, read.
+func (p Problem) LeastForwardBytes(algorithm Algorithm) (float64, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return 0, err
+	}
+	size := float64(p.DType.Size())
+	var n float64
+	for _, shape := range [][4]int{p.QShape(), p.KShape(), p.VShape(), p.OShape()} {
+		e, _ := elements(shape) // Normalize has checked it
+		n += float64(e) * size
+	}
+	n += p.heads() * float64(p.QueryLen) * 4
+	if algorithm == AlgorithmStandard {
+		n += 4 * p.heads() * p.pairs(float64(p.KeyLen)) * size
+	}
+	return n, nil
+}
+
+// LeastBackwardBytes is the same for the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; in standard
+// attention, whose weights stand in memory, the matrices of weights, dP and dS as well: P read twice, dP and dS written and read.
+func (p Problem) LeastBackwardBytes(algorithm Algorithm) (float64, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return 0, err
+	}
+	size := float64(p.DType.Size())
+	var n float64
+	for _, s := range []struct {
+		shape [4]int
+		times float64
+	}{{p.QShape(), 2}, {p.KShape(), 2}, {p.VShape(), 2}, {p.OShape(), 2}} { // each with its gradient
+		e, _ := elements(s.shape)
+		n += s.times * float64(e) * size
+	}
+	n += p.heads() * float64(p.QueryLen) * 4
+	if algorithm == AlgorithmStandard {
+		n += 6 * p.heads() * p.pairs(float64(p.KeyLen)) * size
+	}
+	return n, nil
+}

@@ -143,3 +143,20 @@ func TestParseTiling(t *testing.T) {
 	_, err = ParseTiling(AlgorithmFlash2, "cudnn")
 	require.EqualError(t, err, `flash: the kernel "cudnn" names no tile such as 64x32`)
 }
+
+func TestLeastBytesByHand(t *testing.T) {
+	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 3, KeyLen: 5, HeadDim: 4, ValueDim: 6, DType: F16}
+	inputs := float64(2*3*4+5*4+5*6+2*3*6) * 2
+	least, err := p.LeastForwardBytes(AlgorithmFlash2)
+	require.NoError(t, err)
+	require.Equal(t, inputs+2*3*4, least)
+	standard, err := p.LeastForwardBytes(AlgorithmStandard)
+	require.NoError(t, err)
+	require.Equal(t, least+4*2*3*5*2, standard)
+	backward, err := p.LeastBackwardBytes(AlgorithmFlash2)
+	require.NoError(t, err)
+	require.Equal(t, 2*inputs+2*3*4, backward)
+	// A tile that holds everything moves no more than that.
+	w := bytesOf(t, Tiling{Algorithm: AlgorithmFlash2, Rows: 8, Keys: 8, Packed: true, LSE: true}, p)
+	require.Equal(t, least, w["total"].Bytes())
+}

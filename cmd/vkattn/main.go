@@ -94,7 +94,7 @@ the device offers and what would be chosen.`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
-	root.AddCommand(newBench(), newReport(), newCompare(), newInfo(), newTune(), newVerify())
+	root.AddCommand(newBench(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify())
 	return root
 }
 

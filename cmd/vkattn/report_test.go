@@ -40,11 +40,11 @@ func TestReportOfBrokenFiles(t *testing.T) {
 	}{
 		"cut.jsonl":      {strings.Join(lines[:5], "") + lines[5][:40], "cut.jsonl:6: not a JSON object"},
 		"foreign.jsonl":  {lines[0] + `{"benchmark": "other", "ms": 3}` + "\n", "foreign.jsonl:2: neither a header (vkattn, torch) nor a result row (impl)"},
-		"bad.jsonl":      {lines[0] + strings.Replace(lines[1], `"fwd_ms": `, `"fwd_ms": -`, 1), "bad.jsonl:2: fwd_ms is -"},
+		"bad.jsonl":      {lines[0] + strings.Replace(lines[1], `"fwd_ms": `, `"fwd_ms": -`, 1), "bad.jsonl:2: bad result row: fwd_ms is -"},
 		"text.jsonl":     {"Hello.\n", "text.jsonl:1: not a JSON object"},
 		"empty.jsonl":    {"", "empty.jsonl:1: the file is empty"},
 		"unrowed.jsonl":  {lines[0], "unrowed.jsonl: it has no result rows"},
-		"nodtype.jsonl":  {lines[0] + strings.Replace(lines[1], `"float16"`, `"int4"`, 1), `nodtype.jsonl:2: dtype "int4"`},
+		"nodtype.jsonl":  {lines[0] + strings.Replace(lines[1], `"float16"`, `"int4"`, 1), `nodtype.jsonl:2: bad result row: dtype "int4"`},
 		"mistyped.jsonl": {lines[0] + strings.Replace(lines[1], `"B": 16`, `"B": "many"`, 1), "mistyped.jsonl:2: "},
 	} {
 		path := filepath.Join(dir, name)

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/internal/analysis"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+func newAnalyze() *cobra.Command {
+	var f benchFlags
+	var format, out string
+	var nonzero float64
+	var plans bool
+	cmd := &cobra.Command{
+		Use:   "analyze [FILE]",
+		Short: "What attention costs and what bounds it: operations, bytes, intensity, least time, roofline",
+		Long: `Say what attention costs: operations of each step, bytes by the tiling that is really used, arithmetic
+intensity, the ridge point of the device's measured peaks, what bounds it, the least possible time, and the
+measured time over it; then the lecture's tables, arithmetic intensity and the operations of a transformer
+block against the sequence length.
+
+With a result file of 'vkattn bench', of its rows and with the peaks in its header; no device is needed.
+Without one, of the problem that the flags name, planned and measured on this machine's device.
+
+Implementations without a row stand in as models with flash2's tile: flash1 reads and writes O for every
+block of keys, blocksparse moves the share of blocks that are not zero.`,
+		Example: `  vkattn analyze
+  vkattn analyze --batch 16 --heads 32 --seq 2k --head-dim 64 --causal --out figures
+  vkattn analyze results.jsonl --seq 2048 --format json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && cmd.Flags().Changed("causal") { // --causal both, with a blank
+				if _, err := bench.ParseCausal(args[0]); err == nil {
+					f.causal, args = args[0], nil
+				}
+			}
+			g, err := f.grid()
+			switch {
+			case err != nil:
+			case len(args) > 1:
+				err = fmt.Errorf("unexpected argument %q", args[1])
+			case format != "table" && format != "json":
+				err = fmt.Errorf("--format %q: it must be table or json", format)
+			case !(nonzero >= 0 && nonzero <= 1):
+				err = fmt.Errorf("--nonzero is %g: it must be from 0 to 1", nonzero)
+			case plans && (out != "" || len(args) == 1):
+				err = errors.New("--plans measures nothing: without --out, and without a file")
+			}
+			if err != nil {
+				return usage(cmd, err)
+			}
+			var r *analysis.Result
+			if len(args) == 1 {
+				r, err = analyzeFile(args[0], g, nonzero)
+			} else {
+				r, err = analyzeDevice(cmd, &f, g, nonzero, plans)
+			}
+			if err != nil {
+				return err
+			}
+			if err := r.Write(cmd.OutOrStdout(), format); err != nil {
+				return err
+			}
+			if out != "" {
+				return r.WriteRoofline(out)
+			}
+			return nil
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringSliceVar(&f.impls, "impl", nil, "implementations (default: all)")
+	fl.StringSliceVar(&f.batch, "batch", nil, "batch sizes")
+	fl.StringSliceVar(&f.heads, "heads", nil, "query heads")
+	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")
+	fl.StringSliceVar(&f.seq, "seq", nil, "sequence lengths; 4k is 4096")
+	fl.StringSliceVar(&f.headDim, "head-dim", nil, "head dimensions")
+	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (--causal alone is true)")
+	fl.Lookup("causal").NoOptDefVal = "true"
+	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
+	deviceFlag(cmd, &f.device)
+	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
+	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
+	fl.Float64Var(&nonzero, "nonzero", 0.25, "share of nonzero blocks of the block-sparse model")
+	fl.StringVar(&format, "format", "table", "what to print: table, json")
+	fl.StringVar(&out, "out", "", "folder for roofline.svg and roofline.png")
+	return cmd
+}
+
+// analyzeFile analyses the rows that agree with every axis that the flags name.
+func analyzeFile(path string, g bench.Grid, nonzero float64) (*analysis.Result, error) {
+	file, err := bench.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	in := func(axis []int, v int) bool { return len(axis) == 0 || slices.Contains(axis, v) }
+	return analysis.FromFile(file, nonzero, func(c bench.Case) bool {
+		return in(g.Batch, c.B) && in(g.Heads, c.H) && in(g.KVHeads, c.Hkv) && in(g.Seq, c.N) && in(g.HeadDim, c.D) &&
+			(len(g.Impls) == 0 || slices.Contains(g.Impls, c.Impl)) && (len(g.DTypes) == 0 || slices.Contains(g.DTypes, c.DType)) &&
+			(len(g.Causal) == 0 || slices.Contains(g.Causal, c.Causal))
+	})
+}
+
+// What is analysed where nothing is named: the reports' setting, and what a CPU measures in a moment.
+var (
+	analyzeGPU = bench.Grid{Batch: []int{16}, Heads: []int{32}, Seq: []int{2048}, HeadDim: []int{64}, Causal: []bool{true}}
+	analyzeCPU = bench.Grid{Batch: []int{1}, Heads: []int{4}, Seq: []int{256}, HeadDim: []int{64}, Causal: []bool{true}}
+)
+
+func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero float64, plans bool) (*analysis.Result, error) {
+	dev, err := openDevice(f.device)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	usual := analyzeGPU
+	if bench.IsCPU(dev.Info()) {
+		usual = analyzeCPU
+	}
+	usual.Impls = bench.Implementations()
+	cases, err := usual.Override(g).Expand()
+	if err != nil {
+		return nil, usage(cmd, err)
+	}
+	header, err := headerOf(cmd.Context(), dev)
+	if err != nil {
+		return nil, err
+	}
+	var measurer *bench.Device
+	if !plans {
+		measurer = bench.NewDevice(dev, version(), header.Peaks)
+		measurer.Limit = f.limit
+	}
+	return analysis.FromDevice(cmd.Context(), dev, header.Peaks, measurer, cases, nonzero)
+}

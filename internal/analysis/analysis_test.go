@@ -1,0 +1,145 @@
+package analysis
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+const synthetic = "../report/testdata/synthetic.jsonl" // nobody measured it
+
+var machine = Machine{Device: "GPU", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}}
+
+func row(impl string) bench.Row {
+	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 1024, N: 1024, D: 64, Dv: 64}
+	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64", Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
+}
+
+// FlashAttention on one head of 1024 × 64 in fp16: 4·1024²·64 operations; q, k, v, o of 128 KiB each and lse of 4 KiB at least.
+func TestForward(t *testing.T) {
+	tiling := flash.Tiling{Algorithm: flash.AlgorithmFlash2, Rows: 128, Keys: 64, LSE: true}
+	e, err := Forward(machine, row("flash2"), &tiling)
+	require.NoError(t, err)
+	flops, least, moved := 4.0*1024*1024*64, 4.0*131072+4096, 2*131072.0+8*2*131072+4096
+	require.Equal(t, flops, e.FLOPs)
+	require.Equal(t, least, e.Least)
+	require.Equal(t, moved, e.Bytes, "Q and O once, K and V for each of 8 blocks of queries")
+	require.InDelta(t, flops/moved, e.Intensity, 1e-9)
+	require.InDelta(t, 100, e.Ridge, 1e-9)
+	require.Equal(t, "arithmetic", e.Bound)
+	require.InDelta(t, 1e3*flops/100e12, e.LeastMs, 1e-12)
+	require.InDelta(t, 1e3*flops/100e12, e.NoCacheMs, 1e-12)
+	require.InDelta(t, 0.01/e.LeastMs, e.Over, 1e-9)
+
+	// The same on the scalar tier has a tenth of the peak; one query is bound by memory.
+	scalar := row("flash2")
+	scalar.Tier = "scalar"
+	e, err = Forward(machine, scalar, &tiling)
+	require.NoError(t, err)
+	require.InDelta(t, 10, e.Ridge, 1e-9)
+	decode := row("flash2")
+	decode.Nq = 1
+	e, err = Forward(machine, decode, nil)
+	require.NoError(t, err)
+	require.Equal(t, "memory", e.Bound)
+	require.InDelta(t, 1e3*(2*131072+256+4)/1e12, e.LeastMs, 1e-9)
+	require.Zero(t, e.Bytes)
+
+	_, err = Forward(machine, row("other"), nil)
+	require.ErrorContains(t, err, `no model of "other"`)
+}
+
+func TestBackward(t *testing.T) {
+	r := row("flash2")
+	r.Bwd = bench.Pass{Ms: 0.03, TFLOPS: 1}
+	e, err := Backward(machine, r)
+	require.NoError(t, err)
+	require.Equal(t, 2.5*r.ForwardFLOPs(), e.FLOPs)
+	require.Equal(t, 8*131072.0+4096, e.Least)
+	require.InDelta(t, 0.03/e.LeastMs, e.Over, 1e-9)
+}
+
+func TestLectureTables(t *testing.T) {
+	tilings := map[string]flash.Tiling{"flash2": {Algorithm: flash.AlgorithmFlash2, Rows: 64, Keys: 64}, "standard": {Algorithm: flash.AlgorithmStandard, Rows: 64, Keys: 64, ProductRows: 64, ProductKeys: 32}}
+	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, tilings, []int{256, 4096, 16384})
+	require.NoError(t, err)
+	// K and V are loaded for every 64 queries: 4·64·64 operations on a pair of rows of 2·64·2 bytes, 64 in the limit.
+	require.InDelta(t, 64, rows[2].Intensity["flash2"], 1)
+	require.Less(t, rows[0].Intensity["flash2"], rows[1].Intensity["flash2"])
+	require.Less(t, rows[2].Intensity["standard"], rows[2].Intensity["flash2"])
+
+	// GPT-3's block: embedding 12,288, 2048 tokens. 24·N·e² + 4·N²·e operations.
+	block := BlockTable(12288, false, []int{2048})[0]
+	require.Equal(t, 24.0*2048*12288*12288+4.0*2048*2048*12288, block.Forward)
+	require.Equal(t, 2*block.Forward, block.Backward)
+	require.InDelta(t, 2048.0/(2048+6*12288), block.Share, 1e-12)
+	require.Equal(t, block.Attention/2, BlockTable(12288, true, []int{2048})[0].Attention)
+}
+
+func TestFromFile(t *testing.T) {
+	f, err := bench.ReadFile(synthetic)
+	require.NoError(t, err)
+	r, err := FromFile(f, 0.25, func(c bench.Case) bool { return c.N == 2048 && c.B == 16 && c.H == 32 && c.Causal })
+	require.NoError(t, err)
+	require.Len(t, r.Entries, 10, "five rows, forward and backward")
+	measured := map[string]bench.Row{}
+	for _, row := range f.Rows {
+		measured[row.Library+row.Case.String()] = row
+	}
+	for _, e := range r.Entries {
+		want := measured[e.Library+e.Case.String()]
+		ms := want.Fwd.Ms
+		if e.Pass == "backward" {
+			ms = want.Bwd.Ms
+		}
+		require.Equal(t, ms, e.Ms, "%s %s", e.Name, e.Pass)
+		require.InDelta(t, ms/e.LeastMs, e.Over, 1e-9)
+		require.Greater(t, e.Over, 1.0)
+		require.Equal(t, Ours(e) && e.Pass == "forward", e.Bytes > 0, "only the tilings of our own forward kernels are known")
+	}
+	require.Equal(t, []string{"standard", "flash2", "flash1", "blocksparse"}, r.Impls)
+
+	var out bytes.Buffer
+	require.NoError(t, r.Write(&out, "table"))
+	require.Contains(t, out.String(), "ridge at 150.0 operations a byte")
+	require.Contains(t, out.String(), "attention's share")
+	out.Reset()
+	require.NoError(t, r.Write(&out, "json"))
+	var back Result
+	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
+	require.Len(t, back.Entries, len(r.Entries))
+	require.Equal(t, r.Entries[0].Bytes, back.Entries[0].Bytes)
+	require.Error(t, r.Write(&out, "xml"))
+
+	dir := filepath.Join(t.TempDir(), "new")
+	require.NoError(t, r.WriteRoofline(dir))
+	svg, err := os.ReadFile(filepath.Join(dir, "roofline.svg"))
+	require.NoError(t, err)
+	for _, text := range []string{"flash2, backward", "copy 4000 GB/s", "matrix 600 TFLOP/s", "Roofline of Synthetic GPU A"} {
+		require.Contains(t, string(svg), text)
+	}
+	points := r.Roofline().Points
+	require.Equal(t, r.Entries[0].TFLOPS, points[0].Y)
+	require.Equal(t, r.Entries[0].Ideal, points[0].X)
+	require.Equal(t, r.Entries[0].Intensity, points[0].Asked)
+
+	_, err = FromFile(f, 0.25, func(bench.Case) bool { return false })
+	require.ErrorContains(t, err, "no measured row")
+	_, err = FromFile(&bench.File{Path: "x", Rows: f.Rows}, 0.25, nil)
+	require.ErrorContains(t, err, "x: it has no header")
+}
+
+func TestRooflineNeedsPeaks(t *testing.T) {
+	e, err := Forward(Machine{}, row("flash2"), nil)
+	require.NoError(t, err)
+	require.Zero(t, e.Ridge)
+	r := Result{Entries: []Entry{e}}
+	require.ErrorContains(t, r.WriteRoofline(t.TempDir()), "measured peaks")
+	require.ErrorContains(t, (&Result{}).WriteRoofline(t.TempDir()), "measured rows")
+}
