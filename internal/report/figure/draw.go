@@ -176,8 +176,8 @@ func (s Series) glyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: toneOf(s.Impl).color(), Radius: vg.Points(2.6), Shape: markerOf(s)}
 }
 
-// newPlot is an empty plot in the figures' style.
-func newPlot(x, y string) *plot.Plot {
+// newPlot is an empty plot in the figures' style. The x axis gets its name from underline.
+func newPlot(y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
@@ -189,13 +189,22 @@ func newPlot(x, y string) *plot.Plot {
 		a.Tick.LineStyle.Color, a.Tick.Length = rule.color(), 3
 		a.Padding = 5
 	}
-	p.X.Label.Padding, p.Y.Label.Padding = 3, 4
-	p.X.Label.Text, p.Y.Label.Text = x, y
+	p.Y.Label.Padding, p.Y.Label.Text = 4, y
 	return p
 }
 
+// underline writes the name of the x axis below a canvas and gives what is left of it. A plot's own label takes room at its
+// sides when it is long.
+func underline(c draw.Canvas, name string) draw.Canvas {
+	sty := style(9, ink)
+	sty.XAlign = text.XCenter
+	c.FillText(sty, vg.Point{X: (c.Min.X+c.Max.X)/2 + 14, Y: c.Min.Y + 3}, name)
+	return draw.Crop(c, 0, 0, 15, 0)
+}
+
 func (f *Figure) drawLines(c draw.Canvas) error {
-	p := newPlot(f.X, f.Y)
+	c = underline(c, f.X)
+	p := newPlot(f.Y)
 	x, y := f.ranges()
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = x.min, x.max, y.min, y.max
 	if f.LogX {
