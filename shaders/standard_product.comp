@@ -15,6 +15,7 @@
 //   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, DV is a multiple of 16 bytes
 //   6 MR  rows of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(DV/4)/TX)
+//   8 ACCUMULATE  1: O is added to what is there (the backward pass's dQ = dS K)
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -30,6 +31,7 @@ layout(constant_id = 4) const bool CAUSAL = false;
 layout(constant_id = 5) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
 layout(constant_id = 7) const uint SHARED_V4 = 1664;
+layout(constant_id = 8) const bool ACCUMULATE = false;
 
 layout(push_constant) uniform Args {
   uint nq, nk, heads, group;
@@ -49,7 +51,7 @@ const uint V_AT = BR * P_PITCH;
 
 layout(set = 0, binding = 0, std430) readonly buffer Weights { uvec4 p16[]; };
 INPUT(v, 1)
-OUTPUT(o, 2)
+GRADIENT(o, 2)
 
 shared vec4 tile[SHARED_V4];
 uint lid, tx, ty;
@@ -128,10 +130,16 @@ void main() {
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4);
     if (ALIGNED) {
-      if (r0 + ty + row < rows && 4 * tx + col < DV) o4[(at + row * o_sn + col) / 4] = encode4(acc[i]);
+      if (r0 + ty + row < rows && 4 * tx + col < DV) {
+        if (ACCUMULATE) acc[i] += decode4(o4[(at + row * o_sn + col) / 4]);
+        o4[(at + row * o_sn + col) / 4] = encode4(acc[i]);
+      }
     } else {
       [[unroll]] for (uint e = 0; e < 4; ++e)
-        if (r0 + ty + row < rows && 4 * tx + col + e < DV) o1[at + row * o_sn + col + e] = encode(acc[i][e]);
+        if (r0 + ty + row < rows && 4 * tx + col + e < DV) {
+          if (ACCUMULATE) acc[i][e] += decode(o1[at + row * o_sn + col + e]);
+          o1[at + row * o_sn + col + e] = encode(acc[i][e]);
+        }
     }
   }
 }
