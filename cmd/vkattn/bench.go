@@ -23,7 +23,7 @@ type benchFlags struct {
 	batch, heads, kvHeads, seq, qLen, headDim, valueDim, emb, token []string
 	causal, suite, device, tier, format, out                        string
 	appendTo, force, quiet                                          bool
-	peer, compare                                                   string
+	peer, compare, trace                                            string
 	peerImpls                                                       []string
 	rounds                                                          int
 	limit, peerTimeout                                              time.Duration
@@ -85,6 +85,7 @@ Suites:
 	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many times, interleaved with the peer; medians count")
 	fl.StringVar(&f.compare, "compare", "", "result file to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run is predicted to take longer; 0: none")
+	fl.StringVar(&f.trace, "trace", "", "file for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
 }
@@ -200,7 +201,7 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 		return none, errors.New("--peer and --compare are both given: compare with one of them")
 	case len(f.peerImpls) == 0 || slices.Contains(f.peerImpls, ""):
 		return none, errors.New("--peer-impl is empty: it must name what to compare with, such as fa2,cudnn")
-	case (f.appendTo || f.force) && f.out == "":
+	case f.appendTo && f.out == "", f.force && f.out == "" && f.trace == "":
 		return none, errors.New("--append and --force are about the --out file, and there is none")
 	case f.appendTo && f.force:
 		return none, errors.New("--append and --force are both given: either add to the file or replace it")
@@ -252,6 +253,13 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	header.Rounds = f.rounds
 
+	var traceFile *os.File
+	if f.trace != "" {
+		if traceFile, err = bench.CreateFile(f.trace, f.traceMode()); err != nil {
+			return err
+		}
+		defer traceFile.Close()
+	}
 	var peer *bench.Peer
 	if f.peer != "" {
 		if peer, err = bench.StartPeer(f.peer); err != nil {
@@ -301,6 +309,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if peer != nil {
 		peerErr = peer.Close()
 		runErr = errors.Join(runErr, sink.peer(peer.Header()))
+	}
+	if traceFile != nil && ctx.Err() == nil {
+		runErr = errors.Join(runErr, writeTrace(ctx, traceFile, measurer, header, r.Rows))
 	}
 	if err := errors.Join(runErr, sink.close()); err != nil && ctx.Err() == nil {
 		return err

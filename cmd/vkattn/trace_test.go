@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+func TestBenchTrace(t *testing.T) {
+	needDevice(t)
+	dir := t.TempDir()
+	path, out := filepath.Join(dir, "trace.json"), filepath.Join(dir, "out.jsonl")
+	status, _, stderr := call(tiny("--impl", "standard,flash", "--trace", path, "--out", out)...)
+	require.Zero(t, status, stderr)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var trace struct {
+		TraceEvents []struct {
+			Name, Cat string
+			TS, Dur   float64
+			Args      map[string]any
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &trace))
+	rows, dispatches, sum := 0, map[string]int{}, 0.0
+	for _, e := range trace.TraceEvents {
+		switch e.Cat {
+		case "row":
+			rows++
+			sum += e.Dur
+		case "dispatch":
+			dispatches[e.Name]++
+			require.Positive(t, e.Dur, e.Name)
+			require.Positive(t, e.Args["bytes_read"], e.Name)
+			require.Positive(t, e.Args["bytes_written"], e.Name)
+			sum -= e.Dur
+		}
+	}
+	require.Equal(t, 4, rows, "two shapes, two implementations")
+	require.InDelta(t, 0, sum, 1e-6, "rows are as long as their dispatches")
+	for _, name := range []string{"scores", "softmax", "product"} {
+		require.Equal(t, 2, dispatches[name], name)
+	}
+	require.Len(t, dispatches, 4)
+
+	status, _, stderr = call(tiny("--impl", "flash", "--trace", path)...)
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, path+" exists already")
+}
+
+// What an interrupted sweep has is kept; --append measures the rest, and the next --append nothing.
+func TestAppendContinuesAnInterruptedSweep(t *testing.T) {
+	needDevice(t)
+	out := filepath.Join(t.TempDir(), "out.jsonl")
+	status, _, stderr := call(tiny("--impl", "standard,flash", "--out", out)...)
+	require.Zero(t, status, stderr)
+	whole, err := bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, whole.Rows, 4)
+
+	// As if it had been stopped after the first row, in the middle of writing the second.
+	f, err := os.Create(out)
+	require.NoError(t, err)
+	w := bench.NewWriter(f)
+	require.NoError(t, w.Header(whole.Headers[0]))
+	require.NoError(t, w.Row(whole.Rows[0]))
+	require.NoError(t, f.Close())
+
+	status, _, stderr = call(tiny("--impl", "standard,flash", "--out", out, "--append")...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stderr, "1 row of 4 in "+out+" already")
+	again, err := bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, again.Rows, 4)
+	require.Equal(t, whole.Rows[0].Fwd.Ms, again.Rows[0].Fwd.Ms, "the row that was there was not measured again")
+	seen := map[bench.Case]bool{}
+	for _, r := range again.Rows {
+		require.False(t, seen[r.Case], r.Case.String())
+		seen[r.Case] = true
+		require.Positive(t, r.Fwd.Ms)
+	}
+
+	status, _, stderr = call(tiny("--impl", "standard,flash", "--out", out, "--append")...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stderr, "4 rows of 4")
+	last, err := bench.ReadFile(out)
+	require.NoError(t, err)
+	require.Len(t, last.Rows, 4)
+}
+
+func TestAnalyzeOnADevice(t *testing.T) {
+	needDevice(t)
+	dir := t.TempDir()
+	status, stdout, stderr := call("analyze", "--batch", "1", "--heads", "2", "--seq", "64", "--head-dim", "32", "--causal", "--impl", "standard,flash", "--out", dir)
+	require.Zero(t, status, stderr)
+	for _, text := range []string{"measured peaks:", "ridge at", "Steps, float16 B1 H2 N64 D32 causal", "blocksparse", "Operations of a transformer block"} {
+		require.Contains(t, stdout, text)
+	}
+	require.FileExists(t, filepath.Join(dir, "roofline.svg"))
+	require.FileExists(t, filepath.Join(dir, "roofline.png"))
+
+	status, stdout, stderr = call("analyze", "--plans", "--batch", "1", "--heads", "2", "--seq", "64", "--format", "json")
+	require.Zero(t, status, stderr)
+	var r struct {
+		Entries []struct {
+			Impl  string
+			Bytes float64
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
+	require.NotEmpty(t, r.Entries)
+}
