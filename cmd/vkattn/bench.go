@@ -28,6 +28,8 @@ type benchFlags struct {
 	rounds                                                          int
 	limit, peerTimeout                                              time.Duration
 	tuning                                                          map[string]int
+	passes                                                          []string
+	dropout                                                         float64
 }
 
 func newBench() *cobra.Command {
@@ -59,7 +61,7 @@ Suites:
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringVar(&f.suite, "suite", "", "named sweep (see above)")
-	fl.StringSliceVar(&f.impls, "impl", nil, "implementations: standard, flash (flash2)")
+	fl.StringSliceVar(&f.impls, "impl", nil, "implementations: standard, flash1, flash (flash2)")
 	fl.StringSliceVar(&f.batch, "batch", nil, "batch sizes")
 	fl.StringSliceVar(&f.heads, "heads", nil, "query heads")
 	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")
@@ -71,6 +73,8 @@ Suites:
 	fl.StringSliceVar(&f.token, "tokens", nil, "keep batch × seq at this number, in place of --batch")
 	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (default both; --causal alone is true)")
 	fl.Lookup("causal").NoOptDefVal = "true"
+	fl.StringSliceVar(&f.passes, "pass", []string{"fwd"}, "passes to time: fwd, bwd, both")
+	fl.Float64Var(&f.dropout, "dropout", 0, "probability of dropping a weight (taken to the nearest 1/256)")
 	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel tier: scalar or matrix (default: the fastest that can)")
@@ -159,6 +163,14 @@ func (f *benchFlags) sized() bool {
 
 // cases are the rows to measure on a device of that kind.
 func (f *benchFlags) cases(g bench.Grid, cpu bool) ([]bench.Case, error) {
+	cases, err := f.allCases(g, cpu)
+	for i := range cases {
+		cases[i].Dropout = f.dropout
+	}
+	return cases, err
+}
+
+func (f *benchFlags) allCases(g bench.Grid, cpu bool) ([]bench.Case, error) {
 	if f.suite == "" && f.sized() {
 		return g.Expand()
 	}
@@ -205,6 +217,12 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 		return none, errors.New("--append and --force are about the --out file, and there is none")
 	case f.appendTo && f.force:
 		return none, errors.New("--append and --force are both given: either add to the file or replace it")
+	}
+	if !(f.dropout >= 0 && f.dropout < 511.0/512) {
+		return none, fmt.Errorf("--dropout is %v: it must be at least 0 and below 511/512", f.dropout)
+	}
+	if _, err := bench.ParsePasses(f.passes); err != nil {
+		return none, fmt.Errorf("--pass: %w", err)
 	}
 	switch ext := filepath.Ext(f.out); ext {
 	case ".csv", ".md", ".txt", ".html":
@@ -253,6 +271,10 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	header.Rounds = f.rounds
 
+	passes, err := bench.ParsePasses(f.passes)
+	if err != nil {
+		return usage(cmd, fmt.Errorf("--pass: %w", err))
+	}
 	var traceFile *os.File
 	if f.trace != "" {
 		if traceFile, err = bench.CreateFile(f.trace, f.traceMode()); err != nil {
@@ -265,20 +287,20 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		if peer, err = bench.StartPeer(f.peer); err != nil {
 			return err
 		}
-		peer.Timeout = f.peerTimeout
+		peer.Timeout, peer.Passes = f.peerTimeout, passes
 	}
 	var opts []flash.PlanOption
 	if f.tier != "" {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
 	measurer := bench.NewDevice(dev, version(), header.Peaks, opts...)
-	measurer.Limit, measurer.Tuning = f.limit, f.tuning
+	measurer.Limit, measurer.Tuning, measurer.Passes = f.limit, f.tuning, passes
 
 	r := &report.Results{Header: header, Peers: peers, PeerImpls: f.peerImpls}
 	if f.peer == "" && f.compare == "" {
 		r.PeerImpls = nil
 	}
-	keep(r, earlier, cases, dev.Info().Name)
+	keep(r, earlier, cases, dev.Info().Name, passes)
 	sink, err := f.newSink(header, peers, cases)
 	if err != nil {
 		if peer != nil {
@@ -335,7 +357,7 @@ func verdict(stderr io.Writer, r *report.Results, f *benchFlags, peerErr error) 
 		if row.Failed() {
 			failed++
 		}
-		if row.Fwd.Ms > 0 {
+		if row.Fwd.Ms > 0 || row.Bwd.Ms > 0 {
 			measured++
 		}
 	}
@@ -386,12 +408,12 @@ func (f *benchFlags) earlier() ([]bench.Row, error) {
 }
 
 // keep takes over the earlier rows that are wanted again, and the peer's.
-func keep(r *report.Results, earlier []bench.Row, cases []bench.Case, device string) {
+func keep(r *report.Results, earlier []bench.Row, cases []bench.Case, device string, passes bench.Passes) {
 	for _, row := range earlier {
 		switch {
 		case !report.IsOurs(row):
 			r.Peers = append(r.Peers, row)
-		case row.Device == device && !row.Failed() && slices.Contains(cases, row.Case) && !has(r.Rows, row.Case):
+		case row.Device == device && !row.Failed() && passes.Done(row) && slices.Contains(cases, row.Case) && !has(r.Rows, row.Case):
 			r.Rows = append(r.Rows, row)
 		}
 	}

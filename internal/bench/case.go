@@ -20,6 +20,8 @@ type Case struct {
 	Nq, N  int // queries, keys
 	D, Dv  int // head dimension of q and k, of v
 	Causal bool
+
+	Dropout float64 // probability
 }
 
 // Shape is the case without its implementation: rows of equal shape are
@@ -39,7 +41,7 @@ func (c Case) Problem() (flash.Problem, error) {
 		return flash.Problem{}, err
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
-		HeadDim: c.D, ValueDim: c.Dv, DType: dtype}
+		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout}
 	if c.Causal {
 		p.Causal = flash.CausalBottomRight
 	}
@@ -83,6 +85,9 @@ func (c Case) String() string {
 	if c.Causal {
 		s.WriteString(" causal")
 	}
+	if c.Dropout > 0 {
+		fmt.Fprintf(&s, " dropout %g", c.Dropout)
+	}
 	return s.String()
 }
 
@@ -106,6 +111,9 @@ func (c Case) validate() error {
 	}
 	if c.H%c.Hkv != 0 {
 		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
+	}
+	if !(c.Dropout >= 0 && c.Dropout < 511.0/512) {
+		return fmt.Errorf("dropout is %v: it must be at least 0 and below 511/512", c.Dropout)
 	}
 	return nil
 }

@@ -87,8 +87,8 @@ type checked struct {
 
 // check computes the sampled rows of one input set in float64 and compares o
 // and lse with them, by the rules of package ref: twice the error of attention
-// in the inputs' own dtype.
-func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row) (checked, error) {
+// in the inputs' own dtype. offset is that of dropout.
+func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row, offset uint32) (checked, error) {
 	var out, want, plain, outLSE, wantLSE, plainLSE []float64
 	for len(rows) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -107,7 +107,7 @@ func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows [
 		}
 		out, outLSE = append(out, got...), append(outLSE, gotLSE...)
 
-		p, local := in.head(c, head)
+		p, local := in.head(c, head, offset)
 		r, rLSE, err := ref.ForwardRows(p, local)
 		if err != nil {
 			return checked{}, err

@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 func TestHeadOfInputs(t *testing.T) {
 	c := Case{DType: "bfloat16", B: 2, H: 4, Hkv: 2, Nq: 5, N: 6, D: 3, Dv: 2, Causal: true}
 	in := newInputs(c, 9)
-	p, rows := in.head(c, []ref.Row{{B: 1, H: 3, I: 0}, {B: 1, H: 3, I: 4}})
+	p, rows := in.head(c, []ref.Row{{B: 1, H: 3, I: 0}, {B: 1, H: 3, I: 4}}, 0)
 	require.NoError(t, p.Check())
 	require.Equal(t, []ref.Row{{I: 0}, {I: 4}}, rows)
 	require.Equal(t, ref.BottomRight, p.Causal)
@@ -165,14 +165,14 @@ func TestDeviceRow(t *testing.T) {
 	require.NoError(t, plan.Forward(context.Background(), t0.q, t0.k, t0.v, t0.o, tensor))
 	c.Impl = "flash2"
 	rows := sampleRows(c, 1)
-	res, err := check(context.Background(), c, t0.in, t0.o, tensor, rows)
+	res, err := check(context.Background(), c, t0.in, t0.o, tensor, rows, 0)
 	require.NoError(t, err)
 	require.NoError(t, res.err)
-	res, err = check(context.Background(), c, s.sets[1].in, t0.o, tensor, rows)
+	res, err = check(context.Background(), c, s.sets[1].in, t0.o, tensor, rows, 0)
 	require.NoError(t, err)
 	require.ErrorContains(t, res.err, "output is wrong")
 	require.NoError(t, poison(context.Background(), t0.o))
-	res, err = check(context.Background(), c, t0.in, t0.o, tensor, rows)
+	res, err = check(context.Background(), c, t0.in, t0.o, tensor, rows, 0)
 	require.NoError(t, err)
 	require.Error(t, res.err)
 

@@ -47,6 +47,8 @@ type Device struct {
 	Limit time.Duration
 	// Tuning overrides parameters of the flash kernel's tile, by name.
 	Tuning map[string]int
+	// Passes are those timed.
+	Passes Passes
 }
 
 // NewDevice measures on dev. opts narrow what every plan may choose, besides
@@ -89,6 +91,7 @@ func outOfMemory(err error) bool {
 // tensorSet is one set of inputs with its output.
 type tensorSet struct {
 	q, k, v, o *flash.Tensor
+	grad       gradientSet // nil tensors where backward is not timed
 	in         *inputs
 }
 
@@ -125,6 +128,9 @@ func (d *Device) Shape(ctx context.Context, c Case) (Shape, error) {
 func (d *Device) setsFor(c Case) int {
 	q, k, v, o := c.elements()
 	bytes := (q + k + v + o) * elementSize(c.DType)
+	if d.Passes.Bwd {
+		bytes *= 2
+	}
 	cache := int64(largestCache)
 	if d.cpu {
 		cache = largestCacheCPU
@@ -157,7 +163,10 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, seed uint6
 			return set, err
 		}
 	}
-	return set, nil
+	if d.Passes.Bwd {
+		set.grad, err = d.newGradients(ctx, p, set.in)
+	}
+	return set, err
 }
 
 // bytes is the size of inputs and outputs.
@@ -169,7 +178,7 @@ func (s *tensorSet) bytes() (n uint64) {
 }
 
 func (s *tensorSet) close() {
-	for _, t := range []*flash.Tensor{s.q, s.k, s.v, s.o} {
+	for _, t := range append([]*flash.Tensor{s.q, s.k, s.v, s.o}, s.grad.all()...) {
 		if t != nil {
 			t.Close()
 		}
@@ -228,6 +237,27 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 	defer plan.Close()
 	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
 
+	if s.d.Passes.orDefault().Fwd {
+		if err := s.measureForward(ctx, row, plan, before, verify); err != nil || row.Error != "" {
+			return err
+		}
+	}
+	if !s.d.Passes.Bwd {
+		return nil
+	}
+	var wrong *wrongError
+	if err := s.measureBackward(ctx, row, plan, verify); errors.As(err, &wrong) {
+		row.Error, row.Reason = wrong.Error(), ReasonCheck
+		row.Fwd, row.Bwd = Pass{}, Pass{}
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
+// before is what was in use when there was no plan.
+func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, before flash.Usage, verify bool) error {
 	lse, err := s.d.dev.NewLSE(s.problem.Batch, s.problem.Heads, s.problem.QueryLen)
 	if err != nil {
 		return err
@@ -266,15 +296,16 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 			row.Fwd.TotalMiB = peak + float64(s.sets[0].bytes())/mib
 		}
 	}
-	last, err := s.time(ctx, row, runs, s.forward(0, lse))
+	last, samples, err := s.time(ctx, row, &row.Fwd, s.problem.ForwardFLOPs(), runs, func() error { return runs[0].Forward(s.forward(0, lse)) })
 	if err != nil {
 		return err
 	}
+	row.samples = samples
 	if !verify {
 		return nil
 	}
 	rows := sampleRows(s.c, inputSeed)
-	res, err := check(ctx, row.Case, s.sets[last].in, s.sets[last].o, lse, rows)
+	res, err := check(ctx, row.Case, s.sets[last].in, s.sets[last].o, lse, rows, uint32(last))
 	if err != nil {
 		return err
 	}
@@ -291,8 +322,10 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 
 func (s *deviceShape) forward(set int, lse *flash.Tensor) flash.Forward {
 	t := s.sets[set]
-	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse}
+	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Seed: dropoutSeed, Offset: uint32(set)}
 }
+
+const dropoutSeed = 0x76_6b_61_74_74_6e
 
 // poison fills a tensor with the all-ones pattern, a NaN in every dtype.
 func poison(ctx context.Context, t *flash.Tensor) error {
@@ -303,9 +336,9 @@ func poison(ctx context.Context, t *flash.Tensor) error {
 	return t.UploadBytes(ctx, data)
 }
 
-// time fills the figures of row. last is the recording whose output the lse
-// tensor now belongs to.
-func (s *deviceShape) time(ctx context.Context, row *Row, runs []*flash.Recording, single flash.Forward) (last int, err error) {
+// time fills the figures of a pass. again records the first of runs anew. last
+// is the recording whose output an lse tensor that all share now belongs to.
+func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, runs []*flash.Recording, again func() error) (last int, samples []float64, err error) {
 	dev, started := s.d.dev, time.Now()
 	within := func(one time.Duration) bool { // whether another piece of work fits the row's limit
 		return s.d.Limit == 0 || time.Since(started)+one < s.d.Limit
@@ -313,17 +346,16 @@ func (s *deviceShape) time(ctx context.Context, row *Row, runs []*flash.Recordin
 	// One run for the estimate: the pipelines are built by now.
 	res, err := dev.TimeRuns(ctx, runs, 1)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	one := res.Mean()
 	for spent := one; spent < warmUp && within(one); {
 		if res, err = dev.TimeRuns(ctx, runs, batch(one)); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		one = res.Mean()
 		spent += one * time.Duration(res.N)
 	}
-	var samples []float64
 	var spent time.Duration
 	for len(samples) == 0 || (spent < leastTime || len(samples) < leastRuns) && within(one) {
 		n := batch(one)
@@ -331,7 +363,7 @@ func (s *deviceShape) time(ctx context.Context, row *Row, runs []*flash.Recordin
 			n = 1
 		}
 		if res, err = dev.TimeRuns(ctx, runs, n); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		for _, t := range res.Runs {
 			spent += t
@@ -342,15 +374,15 @@ func (s *deviceShape) time(ctx context.Context, row *Row, runs []*flash.Recordin
 	var wall []float64
 	for began := time.Now(); len(wall) < 3 || len(wall) < wallRuns && time.Since(began) < wallBudget; {
 		at := time.Now()
-		if err := runs[0].Forward(single); err != nil {
-			return 0, err
+		if err := again(); err != nil {
+			return 0, nil, err
 		}
 		pending, err := runs[0].Submit()
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		if err := pending.Wait(ctx); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		wall = append(wall, float64(time.Since(at))/1e6)
 		last = 0
@@ -361,15 +393,12 @@ func (s *deviceShape) time(ctx context.Context, row *Row, runs []*flash.Recordin
 	if !res.OnDevice {
 		row.Note = "wall time: the device has no timestamps"
 	}
-	flops := s.problem.ForwardFLOPs()
-	f := &row.Fwd
 	f.Ms, f.P20, f.P80, f.WallMs, f.N = Median(samples), Quantile(samples, 0.2), Quantile(samples, 0.8), Median(wall), len(samples)
 	f.TFLOPS = flops / f.Ms / 1e9
-	row.samples = samples
 	if f.Ms <= 0 || math.IsNaN(f.Ms) {
-		return 0, fmt.Errorf("the device timed a run at %v ms", f.Ms)
+		return 0, nil, fmt.Errorf("the device timed a run at %v ms", f.Ms)
 	}
-	return last, nil
+	return last, samples, nil
 }
 
 // batch is the number of runs of one submission, given what one takes.

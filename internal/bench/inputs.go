@@ -88,6 +88,7 @@ func (g normal) bytes(start uint64, n int) []byte {
 type inputs struct {
 	dtype   ref.DType
 	q, k, v normal
+	do      normal // the gradient of o
 }
 
 func newInputs(c Case, seed uint64) *inputs {
@@ -98,13 +99,14 @@ func newInputs(c Case, seed uint64) *inputs {
 	case "bfloat16":
 		dtype = ref.BF16
 	}
-	return &inputs{dtype: dtype, q: newNormal(dtype, 3*seed+1), k: newNormal(dtype, 3*seed+2), v: newNormal(dtype, 3*seed+3)}
+	return &inputs{dtype: dtype, q: newNormal(dtype, 3*seed+1), k: newNormal(dtype, 3*seed+2), v: newNormal(dtype, 3*seed+3),
+		do: newNormal(dtype, ^seed)}
 }
 
 // head makes the problem of a single head that computes the given rows (all of
 // that head), which it renames to match. Rows of q that nobody asks for are
-// left zero.
-func (in *inputs) head(c Case, rows []ref.Row) (ref.Problem, []ref.Row) {
+// left zero. offset is that of dropout.
+func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []ref.Row) {
 	b, h := rows[0].B, rows[0].H
 	kv := uint64(b*c.Hkv + h/(c.H/c.Hkv))
 	p := ref.Problem{Q: ref.NewTensor(1, 1, c.Nq, c.D),
@@ -112,6 +114,9 @@ func (in *inputs) head(c Case, rows []ref.Row) (ref.Problem, []ref.Row) {
 		V: ref.Tensor{B: 1, H: 1, N: c.N, D: c.Dv, Data: in.v.floats(kv*uint64(c.N*c.Dv), c.N*c.Dv)}}
 	if c.Causal {
 		p.Causal = ref.BottomRight
+	}
+	if c.Dropout > 0 {
+		p.Dropout = &ref.Dropout{P: c.Dropout, Seed: dropoutSeed, Offset: offset, Head: b*c.H + h}
 	}
 	local := make([]ref.Row, 0, len(rows))
 	for _, r := range rows {

@@ -27,6 +27,7 @@ import (
 // passed on to Log.
 type Peer struct {
 	Timeout time.Duration // for one answer; 0 is two minutes
+	Passes  Passes        // those asked for; forward always is
 
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -106,8 +107,11 @@ func (p *Peer) Measure(ctx context.Context, c Case) Row {
 	if p.err != nil {
 		return fail(ReasonFailed, "%v", p.err)
 	}
+	if c.Dropout > 0 {
+		return fail(ReasonUnsupported, "the peer's protocol has no dropout")
+	}
 	q := question{Impl: c.Impl, DType: c.DType, B: c.B, H: c.H, Hkv: c.Hkv, Nq: c.Nq, N: c.N, D: c.D, Dv: c.Dv,
-		Causal: c.Causal, Passes: []string{"fwd"}}
+		Causal: c.Causal, Passes: p.Passes.names()}
 	text, err := json.Marshal(q)
 	if err != nil {
 		return fail(ReasonFailed, "%v", err)

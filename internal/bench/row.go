@@ -22,13 +22,18 @@ type Row struct {
 	ErrMax  *float64 // what MaxErr may be
 	ErrRows int      // rows of o checked
 
+	BwdKernel  string   // what ran backward
+	BwdMaxErr  *float64 // the same of the gradients
+	BwdErrMax  *float64
+	BwdErrRows int // rows of dq and keys of dk and dv checked
+
 	Error  string // why there are no figures
 	Reason Reason // the kind of Error
 	// PredictedMs is the time of one run for which the row was skipped.
 	PredictedMs float64
 	Note        string // what the reader of the figures must know, such as "wall time"
 
-	samples []float64 // ms of every run
+	samples, bwdSamples []float64 // ms of every run
 }
 
 // Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
@@ -78,6 +83,8 @@ type rowJSON struct {
 	Dv      int    `json:"Dv,omitempty"`
 	Causal  bool   `json:"causal"`
 
+	Dropout float64 `json:"dropout,omitempty"`
+
 	Tier   string `json:"tier,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
 	Device string `json:"device,omitempty"`
@@ -105,6 +112,11 @@ type rowJSON struct {
 	BwdRounds []float64 `json:"bwd_rounds_ms,omitempty"`
 	N2        int       `json:"bwd_n,omitempty"`
 
+	BwdKernel  string   `json:"bwd_kernel,omitempty"`
+	BwdMaxErr  *float64 `json:"bwd_max_err,omitempty"`
+	BwdErrMax  *float64 `json:"bwd_err_bound,omitempty"`
+	BwdErrRows int      `json:"bwd_err_rows,omitempty"`
+
 	MaxErr  *float64 `json:"max_err,omitempty"`
 	ErrMax  *float64 `json:"err_bound,omitempty"`
 	ErrRows int      `json:"err_rows,omitempty"`
@@ -121,7 +133,8 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	f, b := r.Fwd.rounded(), r.Bwd.rounded()
 	j := rowJSON{
 		Library: r.Library, Impl: r.Impl, DType: r.DType,
-		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal,
+		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout,
+		BwdKernel: r.BwdKernel, BwdMaxErr: finite(r.BwdMaxErr), BwdErrMax: finite(r.BwdErrMax), BwdErrRows: r.BwdErrRows,
 		Tier: r.Tier, Kernel: r.Kernel, Device: r.Device, Driver: r.Driver,
 		FwdPeak: f.PeakMiB, FwdBlock: f.BlockMiB, FwdTotal: f.TotalMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
 		BwdPeak: b.PeakMiB, BwdBlock: b.BlockMiB, BwdTotal: b.TotalMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
@@ -161,7 +174,8 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 	*r = Row{
 		Library: j.Library,
 		Case: Case{Impl: j.Impl, DType: dtype, B: j.B, H: j.H, Hkv: j.Hkv, Nq: j.Nq, N: j.N,
-			D: j.D, Dv: j.Dv, Causal: j.Causal},
+			D: j.D, Dv: j.Dv, Causal: j.Causal, Dropout: j.Dropout},
+		BwdKernel: j.BwdKernel, BwdMaxErr: j.BwdMaxErr, BwdErrMax: j.BwdErrMax, BwdErrRows: j.BwdErrRows,
 		Tier: j.Tier, Kernel: j.Kernel, Device: j.Device, Driver: j.Driver,
 		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, BlockMiB: j.FwdBlock, TotalMiB: j.FwdTotal, N: j.N1, Rounds: j.FwdRounds},
 		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, BlockMiB: j.BwdBlock, TotalMiB: j.BwdTotal, N: j.N2, Rounds: j.BwdRounds},

@@ -252,5 +252,27 @@ func mergeRounds(rounds []Row) Row {
 		row.Fwd.P20, row.Fwd.P80 = Quantile(samples, 0.2), Quantile(samples, 0.8)
 	}
 	row.samples = samples
+	row.mergeBackward(rounds)
 	return row
+}
+
+// mergeBackward is mergeRounds for the figures of the backward pass.
+func (r *Row) mergeBackward(rounds []Row) {
+	if r.Bwd.Ms == 0 {
+		return
+	}
+	var ms, wall, samples []float64
+	n := 0
+	for _, x := range rounds {
+		ms, wall = append(ms, x.Bwd.Ms), append(wall, x.Bwd.WallMs)
+		samples = append(samples, x.bwdSamples...)
+		n += x.Bwd.N
+	}
+	work := r.Bwd.TFLOPS * r.Bwd.Ms // the same in every round
+	r.Bwd.Ms, r.Bwd.WallMs, r.Bwd.Rounds, r.Bwd.N = Median(ms), Median(wall), ms, n
+	r.Bwd.TFLOPS = work / r.Bwd.Ms
+	if len(samples) > 0 {
+		r.Bwd.P20, r.Bwd.P80 = Quantile(samples, 0.2), Quantile(samples, 0.8)
+	}
+	r.bwdSamples = samples
 }

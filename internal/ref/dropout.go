@@ -11,6 +11,7 @@ type Dropout struct {
 	P      float64 // probability of dropping a weight, taken to the nearest 1/256
 	Seed   uint64
 	Offset uint32
+	Head   int // number of the problem's first head, where it was cut out of a larger one
 }
 
 // dropoutRounds: seven rounds of Philox pass BigCrush.
@@ -62,7 +63,7 @@ func (p *Problem) weight(b, h, i, j int) float64 {
 	if p.Dropout == nil {
 		return 1
 	}
-	if !p.Dropout.Keep((p.sequenceIndex+b)*p.Q.H+h, i, j) {
+	if !p.Dropout.Keep(p.Dropout.Head+(p.sequenceIndex+b)*p.Q.H+h, i, j) {
 		return 0
 	}
 	return p.Dropout.keepScale()

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,6 +68,12 @@ func problemColumns() []column {
 		}),
 		axis("seq", named("seq %s"), func(r *bench.Row) string { return itoa(r.N) }),
 		causal,
+		axis("dropout", func(v string) string {
+			if v == "" {
+				return ""
+			}
+			return "dropout " + v
+		}, func(r *bench.Row) string { return number(r.Dropout) }),
 	}
 }
 
@@ -92,7 +99,7 @@ func figureColumns(r *Results, x *index) []column {
 		{name: "impl", left: true, value: func(r *bench.Row, _ *ratios) string { return r.Impl }},
 		{name: "kernel", left: true, value: func(r *bench.Row, _ *ratios) string { return kernel(r) }},
 		{name: "ms", value: func(r *bench.Row, _ *ratios) string {
-			if r.Error != "" && r.Fwd.Ms == 0 {
+			if r.Error != "" && r.Fwd.Ms == 0 && r.Bwd.Ms == 0 {
 				return outcome(r)
 			}
 			return Digits(r.Fwd.Ms)
@@ -273,7 +280,7 @@ func build(r *Results) *grid {
 			clear(all[i].peers)
 		}
 	}
-	for _, c := range append(problemColumns(), figureColumns(r, x)...) {
+	for _, c := range slices.Concat(problemColumns(), figureColumns(r, x), backwardColumns(r, x)) {
 		var values []string
 		same, empty := true, true
 		for i := range rows {

@@ -96,11 +96,12 @@ type Summary struct {
 	Worst, Best   float64
 	WorstCase     bench.Case
 	N             int // shapes
+	Backward      bool
 }
 
 // String reads "flash2 is 1.13 × fa2 (geometric mean of 12 shapes; worst 0.91 × at …)".
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s is %s × the speed of %s", s.Impl, times(s.Mean), s.Against)
+	text := fmt.Sprintf("%s is %s × the speed of %s", s.what(), times(s.Mean), s.Against)
 	if s.N == 1 {
 		return text + " (one shape)"
 	}
@@ -109,9 +110,26 @@ func (s Summary) String() string {
 	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, times(s.Worst), worst, times(s.Best))
 }
 
+func (s Summary) what() string {
+	if s.Backward {
+		return s.Impl + " backward"
+	}
+	return s.Impl
+}
+
 // Summaries gives the geometric means of every implementation of ours against
-// standard attention and against the peers, those without a single pair left out.
+// standard attention and against the peers, those without a single pair left
+// out: of the forward pass, then of the backward pass.
 func Summaries(r *Results) []Summary {
+	out := summaries(r)
+	for _, s := range summaries(backwardOf(r)) {
+		s.Backward = true
+		out = append(out, s)
+	}
+	return out
+}
+
+func summaries(r *Results) []Summary {
 	x := newIndex(r)
 	type key struct{ impl, against string }
 	values := map[key][]float64{}

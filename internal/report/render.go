@@ -226,6 +226,7 @@ func writeCSV(w io.Writer, r *Results) error {
 	for _, impl := range x.impls {
 		header = append(header, "vs_"+impl)
 	}
+	header = append(header, csvBackwardHeader...)
 	if err := out.Write(append(header, "note", "error")); err != nil {
 		return err
 	}
@@ -245,6 +246,7 @@ func writeCSV(w io.Writer, r *Results) error {
 		for _, v := range q.peers {
 			line = append(line, number(v))
 		}
+		line = append(line, csvBackward(&row)...)
 		if err := out.Write(append(line, row.Note, row.Error)); err != nil {
 			return err
 		}
@@ -292,25 +294,33 @@ func writeGobench(w io.Writer, r *Results) error {
 		fmt.Fprintf(&b, "goos: %s\ngoarch: %s\n", goos, goarch)
 	}
 	fmt.Fprintf(&b, "pkg: github.com/vkattn/vkattn\ndevice: %s\ndriver: %s\n", h.Device, h.Driver)
+	gobenchRows(&b, "Forward", r)
+	gobenchRows(&b, "Backward", backwardOf(r))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func gobenchRows(b *strings.Builder, pass string, r *Results) {
 	rows, _ := ordered(r)
 	for _, row := range rows {
 		if row.Fwd.Ms <= 0 {
 			continue
 		}
-		name := fmt.Sprintf("BenchmarkForward/impl=%s/dtype=%s/B=%d/H=%d/Hkv=%d/Nq=%d/N=%d/D=%d/Dv=%d/causal=%t",
+		name := fmt.Sprintf("Benchmark"+pass+"/impl=%s/dtype=%s/B=%d/H=%d/Hkv=%d/Nq=%d/N=%d/D=%d/Dv=%d/causal=%t",
 			row.Impl, row.DType, row.B, row.H, row.Hkv, row.Nq, row.N, row.D, row.Dv, row.Causal)
+		if row.Dropout > 0 {
+			name += fmt.Sprintf("/dropout=%g", row.Dropout)
+		}
 		rounds := row.Fwd.Rounds
 		if len(rounds) == 0 {
 			rounds = []float64{row.Fwd.Ms}
 		}
 		for _, ms := range rounds {
-			fmt.Fprintf(&b, "%s %d %.0f ns/op %.6g TFLOP/s", name, max(row.Fwd.N/len(rounds), 1), ms*1e6, row.Fwd.TFLOPS*row.Fwd.Ms/ms)
+			fmt.Fprintf(b, "%s %d %.0f ns/op %.6g TFLOP/s", name, max(row.Fwd.N/len(rounds), 1), ms*1e6, row.Fwd.TFLOPS*row.Fwd.Ms/ms)
 			if row.Fwd.PeakMiB != nil {
-				fmt.Fprintf(&b, " %.6g peak-MiB", *row.Fwd.PeakMiB)
+				fmt.Fprintf(b, " %.6g peak-MiB", *row.Fwd.PeakMiB)
 			}
 			b.WriteString("\n")
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

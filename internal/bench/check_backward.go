@@ -1,0 +1,241 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// gradientHead is one key head with the query heads that read it: inputs as they were uploaded, o and lse as the device wrote
+// them (the forward check has looked at those).
+type gradientHead struct {
+	dtype   ref.DType
+	scale   float64
+	shift   int // key j is allowed iff j ≤ i + shift; math.MaxInt for all
+	drop    *ref.Dropout
+	nq, nk  int
+	d, dv   int
+	head0   int // b·Hq + the first query head
+	q, do   [][]float32
+	k, v    []float32
+	lse     [][]float32
+	delta   [][]float64 // do·o
+	rounded func(float64) float64
+}
+
+// term is p and ds of a query and a key, in float64 and as attention in the inputs' own dtype has them: scores, do·vᵀ, P and
+// ds rounded.
+type term struct{ zp, ds, plainZP, plainDS float64 }
+
+func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
+	lse := float64(g.lse[h][i])
+	if g.shift != math.MaxInt && j > i+g.shift || math.IsInf(lse, -1) {
+		return t, false
+	}
+	z := 1.0
+	if g.drop != nil {
+		z = 0
+		if g.drop.Keep(g.head0+h, i, j) {
+			z = 1 / (1 - g.drop.Probability())
+		}
+	}
+	s := g.scale * inner(g.q[h][i*g.d:(i+1)*g.d], g.k[j*g.d:(j+1)*g.d])
+	dp := inner(g.do[h][i*g.dv:(i+1)*g.dv], g.v[j*g.dv:(j+1)*g.dv])
+	p := math.Exp(s - lse)
+	t.zp, t.ds = z*p, p*(z*dp-g.delta[h][i])
+	plain := math.Exp(g.rounded(s) - lse)
+	t.plainZP = g.rounded(z * g.rounded(plain))
+	t.plainDS = g.rounded(g.rounded(plain*(g.rounded(z*g.rounded(dp))-g.delta[h][i])) * g.scale)
+	return t, true
+}
+
+func inner(a, b []float32) float64 {
+	sum := 0.0
+	for i, x := range a {
+		sum += float64(x) * float64(b[i])
+	}
+	return sum
+}
+
+func add(to []float64, by float64, x []float32) {
+	for i, v := range x {
+		to[i] += by * float64(v)
+	}
+}
+
+// dq is row i of query head h; plain is the yardstick.
+func (g *gradientHead) dq(h, i int) (want, plain []float64) {
+	want, plain = make([]float64, g.d), make([]float64, g.d)
+	for j := range g.nk {
+		if t, ok := g.term(h, i, j); ok {
+			add(want, t.ds*g.scale, g.k[j*g.d:(j+1)*g.d])
+			add(plain, t.plainDS, g.k[j*g.d:(j+1)*g.d])
+		}
+	}
+	return want, g.round(plain)
+}
+
+// dkdv is key j, summed over the query heads of its group.
+func (g *gradientHead) dkdv(j int) (dk, plainDK, dv, plainDV []float64) {
+	dk, plainDK, dv, plainDV = make([]float64, g.d), make([]float64, g.d), make([]float64, g.dv), make([]float64, g.dv)
+	for h := range g.q {
+		for i := range g.nq {
+			if t, ok := g.term(h, i, j); ok {
+				qi, doi := g.q[h][i*g.d:(i+1)*g.d], g.do[h][i*g.dv:(i+1)*g.dv]
+				add(dk, t.ds*g.scale, qi)
+				add(plainDK, t.plainDS, qi)
+				add(dv, t.zp, doi)
+				add(plainDV, t.plainZP, doi)
+			}
+		}
+	}
+	return dk, g.round(plainDK), dv, g.round(plainDV)
+}
+
+func (g *gradientHead) round(x []float64) []float64 {
+	for i := range x {
+		x[i] = g.rounded(x[i])
+	}
+	return x
+}
+
+// gradientHead reads what one key head needs.
+func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32) (*gradientHead, error) {
+	p, in := s.problem, set.in
+	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, shift: math.MaxInt, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
+	if s.c.Causal {
+		g.shift = p.KeyLen - p.QueryLen
+	}
+	if p.Dropout > 0 {
+		g.drop = &ref.Dropout{P: p.Dropout, Seed: dropoutSeed, Offset: seedOffset}
+	}
+	g.k = in.k.floats(uint64(n*p.KeyLen*p.HeadDim), p.KeyLen*p.HeadDim)
+	g.v = in.v.floats(uint64(n*p.KeyLen*p.ValueDim), p.KeyLen*p.ValueDim)
+	for h := range group {
+		at := g.head0 + h
+		g.q = append(g.q, in.q.floats(uint64(at*p.QueryLen*p.HeadDim), p.QueryLen*p.HeadDim))
+		g.do = append(g.do, in.do.floats(uint64(at*p.QueryLen*p.ValueDim), p.QueryLen*p.ValueDim))
+		o, err := readHead(ctx, set.o, b, hk*group+h, 0, p.QueryLen)
+		if err != nil {
+			return nil, err
+		}
+		lse, err := readHead(ctx, set.grad.lse, b, hk*group+h, 0, p.QueryLen)
+		if err != nil {
+			return nil, err
+		}
+		delta := make([]float64, p.QueryLen)
+		for i := range delta {
+			delta[i] = inner(g.do[h][i*g.dv:(i+1)*g.dv], o[i*g.dv:(i+1)*g.dv])
+		}
+		g.lse, g.delta = append(g.lse, lse), append(g.delta, delta)
+	}
+	return g, nil
+}
+
+// readHead downloads rows [first, first+n) of one head.
+func readHead(ctx context.Context, t *flash.Tensor, b, h, first, n int) ([]float32, error) {
+	s := t.Strides()
+	view, err := t.View(uint64((b*s[0]+h*s[1]+first*s[2])*t.DType().Size()), t.DType(), [4]int{1, 1, n, t.Shape()[3]}, s)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float32, n*t.Shape()[3])
+	return values, view.Download(ctx, values)
+}
+
+// checkGradients compares rows of dq and keys of dk and dv with float64: all of a small problem, else some of the first, the
+// last and a random key head, at the places where kernels go wrong.
+func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, error) {
+	p, set := s.problem, &s.sets[last]
+	heads := p.Batch * p.KeyHeads
+	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
+	random := rand.New(rand.NewPCG(inputSeed, uint64(heads)))
+	full := work <= inFullBelow/4
+	chosen := map[int]bool{0: true, heads - 1: true, random.IntN(heads): true}
+	var got, want, plain [3][]float64 // dq, dk, dv
+	res := checked{}
+	for n := range heads {
+		if !full && !chosen[n] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return res, err
+		}
+		g, err := s.gradientHead(ctx, set, n, uint32(last))
+		if err != nil {
+			return res, err
+		}
+		b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
+		pick := func(n int) []int {
+			if full {
+				n, all := n, []int{}
+				for i := range n {
+					all = append(all, i)
+				}
+				return all
+			}
+			return sampleQueries(n, 8, random)
+		}
+		for h := range group {
+			if !full && h > 0 && h < group-1 {
+				continue
+			}
+			out, err := readHead(ctx, set.grad.dq, b, hk*group+h, 0, p.QueryLen)
+			if err != nil {
+				return res, err
+			}
+			for _, i := range pick(p.QueryLen) {
+				w, pl := g.dq(h, i)
+				want[0], plain[0] = append(want[0], w...), append(plain[0], pl...)
+				got[0] = append(got[0], widened(out[i*g.d:(i+1)*g.d])...)
+				res.rows++
+			}
+		}
+		dk, err := readHead(ctx, set.grad.dk, b, hk, 0, p.KeyLen)
+		if err != nil {
+			return res, err
+		}
+		dv, err := readHead(ctx, set.grad.dv, b, hk, 0, p.KeyLen)
+		if err != nil {
+			return res, err
+		}
+		for _, j := range pick(p.KeyLen) {
+			wk, pk, wv, pv := g.dkdv(j)
+			want[1], plain[1], got[1] = append(want[1], wk...), append(plain[1], pk...), append(got[1], widened(dk[j*g.d:(j+1)*g.d])...)
+			want[2], plain[2], got[2] = append(want[2], wv...), append(plain[2], pv...), append(got[2], widened(dv[j*g.dv:(j+1)*g.dv])...)
+			res.rows++
+		}
+	}
+	worst := -1.0
+	for i, name := range [3]string{"dq", "dk", "dv"} {
+		most := 0.0
+		for j := range got[i] {
+			most = max(most, math.Abs(got[i][j]-want[i][j])) // max keeps a NaN
+		}
+		v := ref.CheckGradient(got[i], want[i], plain[i], set.in.dtype)
+		if ratio := v.Err / v.Bound; !(ratio <= worst) {
+			worst, res.maxErr = ratio, most
+			if set.in.dtype != ref.F32 {
+				res.bound = v.Bound
+			}
+		}
+		if !v.OK && res.err == nil {
+			res.err = fmt.Errorf("%s is wrong: %v of %d rows and keys checked", name, v, res.rows)
+		}
+	}
+	return res, nil
+}
+
+func widened(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for i, x := range x {
+		out[i] = float64(x)
+	}
+	return out
+}

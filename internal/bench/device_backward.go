@@ -1,0 +1,128 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// gradientSet is what a backward pass takes and gives besides a tensorSet's tensors.
+type gradientSet struct{ lse, do, dq, dk, dv *flash.Tensor }
+
+func (g *gradientSet) all() []*flash.Tensor { return []*flash.Tensor{g.lse, g.do, g.dq, g.dk, g.dv} }
+
+func (d *Device) newGradients(ctx context.Context, p flash.Problem, in *inputs) (g gradientSet, err error) {
+	for _, t := range []struct {
+		dst   **flash.Tensor
+		shape [4]int
+	}{{&g.do, p.OShape()}, {&g.dq, p.QShape()}, {&g.dk, p.KShape()}, {&g.dv, p.VShape()}} {
+		if *t.dst, err = d.dev.NewTensor(p.DType, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
+			return g, err
+		}
+	}
+	if g.lse, err = d.dev.NewLSE(p.Batch, p.Heads, p.QueryLen); err != nil {
+		return g, err
+	}
+	return g, g.do.UploadBytes(ctx, in.do.bytes(0, g.do.Elements()))
+}
+
+func (s *deviceShape) backward(set int) flash.Backward {
+	t := &s.sets[set]
+	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
+		Seed: dropoutSeed, Offset: uint32(set)}
+}
+
+// measureBackward times the backward pass of a plan on the sets, after a forward pass on each, and compares the gradients of
+// the last run with the reference.
+func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, verify bool) error {
+	info, err := plan.BackwardInfo()
+	if errors.Is(err, flash.ErrUnsupported) && s.d.Passes.orDefault().Fwd {
+		row.Note = err.Error()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	row.BwdKernel = info.Kernel
+	for i := range s.sets {
+		g := &s.sets[i].grad
+		if verify {
+			for _, t := range []*flash.Tensor{g.dq, g.dk, g.dv} {
+				if err := poison(ctx, t); err != nil {
+					return err
+				}
+			}
+		}
+		pending, err := plan.SubmitForward(s.forward(i, g.lse))
+		if err == nil {
+			err = pending.Wait(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	before := s.d.dev.Usage()
+	s.d.dev.ResetPeak()
+	var runs []*flash.Recording
+	defer func() {
+		for _, r := range runs {
+			r.Close()
+		}
+	}()
+	for i := range s.sets {
+		r, err := plan.NewRecording(flash.ForBackward())
+		if err == nil {
+			runs = append(runs, r)
+			err = r.Backward(s.backward(i))
+		}
+		if err != nil {
+			if i > 0 && outOfMemory(err) { // fewer sets must do
+				if len(runs) > i {
+					_ = runs[i].Close()
+					runs = runs[:i]
+				}
+				break
+			}
+			return err
+		}
+		if i == 0 { // the workspace of one pass is what a user pays
+			if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
+				return err
+			}
+			const mib = 1 << 20
+			used := s.d.dev.Usage()
+			peak := float64(used.PeakAsked-before.Asked) / mib
+			row.Bwd.PeakMiB, row.Bwd.BlockMiB = &peak, float64(used.Peak-before.Current)/mib
+			total := s.sets[0].bytes()
+			for _, t := range s.sets[0].grad.all() {
+				total += t.Bytes()
+			}
+			row.Bwd.TotalMiB = peak + float64(total)/mib
+		}
+	}
+	last, samples, err := s.time(ctx, row, &row.Bwd, s.problem.BackwardFLOPs(), runs, func() error { return runs[0].Backward(s.backward(0)) })
+	if err != nil {
+		return err
+	}
+	row.bwdSamples = samples
+	if !verify {
+		return nil
+	}
+	res, err := s.checkGradients(ctx, last)
+	if err != nil {
+		return err
+	}
+	row.BwdErrRows, row.BwdMaxErr = res.rows, &res.maxErr
+	if res.bound > 0 {
+		row.BwdErrMax = &res.bound
+	}
+	if res.err != nil {
+		return &wrongError{fmt.Errorf("gradients: %w", res.err)}
+	}
+	return nil
+}
+
+// wrongError is an output that a check refused.
+type wrongError struct{ error }
