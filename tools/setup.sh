@@ -3,6 +3,8 @@
 #
 #   tools/setup.sh            set up, and say what was found
 #   tools/setup.sh --exec     the same in silence, then print the prefix that programs need (empty where the system's driver serves)
+#   tools/setup.sh --browser  a Chromium, for the test that opens a report's page: installed with apt-get where this is root or may
+#                             use sudo without a password; fails, and changes nothing, where there is none to be had
 #
 # A GPU with a Vulkan driver is used as it is. Without one, programs run on Mesa's CPU driver, lavapipe:
 #   Debian   a recent one (it has cooperative matrices, which Debian 12's lacks) with the validation layers is unpacked into
@@ -21,8 +23,8 @@ system=$(uname -s)
 
 mode=${1:-}
 case $mode in
-'' | --exec) ;;
-*) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+'' | --exec | --browser) ;;
+*) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -153,6 +155,22 @@ prefix() {
   fi
   lavapipe
 }
+
+# browser makes sure of a Chromium. Ubuntu's package is a snap, which starts in no container: there it must be there already.
+browser() {
+  local name
+  have() { for name in "${VKATTN_BROWSER:-}" chromium chromium-browser google-chrome google-chrome-stable; do [ -n "$name" ] && command -v "$name" && return; done; return 1; }
+  if ! have >/dev/null; then
+    apt_install chromium fonts-liberation || { say "no Chromium, and none could be installed: the page's test will skip"; return 1; }
+    have >/dev/null || { say "no Chromium, although its package is installed"; return 1; }
+  fi
+  note "browser $(have)"
+}
+
+if [ "$mode" = --browser ]; then
+  browser
+  exit
+fi
 
 need_go
 need_cc

@@ -8,6 +8,7 @@
 #   VKATTN_REQUIRE_DEVICE=1       a Vulkan device
 #   VKATTN_REQUIRE_MATRIX=1       cooperative matrices
 #   VKATTN_REQUIRE_VALIDATION=1   the Khronos validation layer
+#   VKATTN_REQUIRE_BROWSER=1      a Chromium (VKATTN_BROWSER names one)
 # VKATTN_TEST_TIMEOUT is the limit of one package (15m).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -206,3 +206,19 @@ func TestSpread(t *testing.T) {
 	require.Contains(t, s.String(), "in 1 of 2 rows of at least 0.1 ms (50 %)")
 	require.Empty(t, Spread{}.String())
 }
+
+// The browser's test is only worth what it notices.
+func TestTheBrowserNoticesTrouble(t *testing.T) {
+	b := startBrowser(t)
+	path := filepath.Join(t.TempDir(), "page.html")
+	for want, html := range map[string]string{
+		"missing.png":             `<!doctype html><img src="missing.png">`,
+		"http://127.0.0.1:9/":     `<!doctype html><link rel="stylesheet" href="http://127.0.0.1:9/x.css">`,
+		"Runtime.exceptionThrown": `<!doctype html><script>throw new Error("no")</script>`,
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(html), 0o644))
+		require.Contains(t, strings.Join(trouble(b.open(path)), "\n"), want)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(`<!doctype html><title>good</title><link rel="icon" href="data:,">`), 0o644))
+	require.Empty(t, trouble(b.open(path)))
+}
