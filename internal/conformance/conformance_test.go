@@ -63,6 +63,11 @@ func TestRandomProblems(t *testing.T) {
 		require.NoError(t, f.Value.Set("25")) // each check compiles new kernels, on two cores
 		defer f.Value.Set(f.DefValue)
 	}
+	// In CI the problems are always the same ones: what fails there fails again. Elsewhere every run looks at new ones.
+	if f := flag.Lookup("rapid.seed"); os.Getenv("CI") != "" && f != nil && f.Value.String() == f.DefValue {
+		require.NoError(t, f.Value.Set("20240607"))
+		defer f.Value.Set(f.DefValue)
+	}
 	var targets []Target
 	for _, target := range Targets(dev, Options{}) {
 		if !target.light { // takes seconds to compile each kernel; the core cases cover it

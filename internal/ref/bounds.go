@@ -43,7 +43,7 @@ func CheckTight(out, ref, plain []float64, t DType) Verdict {
 	if t == F32 {
 		return checkNorm(out, ref, plain, forwardFactor)
 	}
-	return checkElements(out, ref, t, forwardFactor*maxDistance(plain, ref)+1e-5*maxAbs(ref))
+	return checkElements(out, ref, t, forwardFactor*MaxDistance(plain, ref)+1e-5*maxAbs(ref))
 }
 
 func check(out, ref, plain []float64, t DType, factor float64) Verdict {
@@ -53,7 +53,7 @@ func check(out, ref, plain []float64, t DType, factor float64) Verdict {
 	if t == F32 {
 		return checkNorm(out, ref, plain, factor)
 	}
-	return checkElements(out, ref, t, factor*maxDistance(plain, ref)+1e-5)
+	return checkElements(out, ref, t, factor*MaxDistance(plain, ref)+1e-5)
 }
 
 // checkElements wants |out − ref| ≤ bound + one ulp, element by element.
@@ -77,7 +77,7 @@ func checkElements(out, ref []float64, t DType, bound float64) Verdict {
 // checkNorm is the rule for fp32.
 func checkNorm(out, ref, plain []float64, factor float64) Verdict {
 	const epsilon = 1.0 / (1 << 23) // one ulp of 1
-	single := max(1e-3*maxAbs(ref), 2*factor*maxDistance(plain, ref))
+	single := max(1e-3*maxAbs(ref), 2*factor*MaxDistance(plain, ref))
 	if v := checkElements(out, ref, F32, single); !v.OK {
 		return v
 	}
@@ -96,7 +96,7 @@ func CheckLSE(out, ref, plain []float64, t DType) Verdict {
 	}
 	extra := 0.0
 	if plain != nil {
-		extra = 2 * maxDistance(plain, ref)
+		extra = 2 * MaxDistance(plain, ref)
 	}
 	worst := Verdict{OK: true}
 	ratio := -1.0
@@ -133,7 +133,8 @@ func distance(x, y float64) float64 {
 	return math.Abs(x - y)
 }
 
-func maxDistance(x, y []float64) float64 {
+// MaxDistance is max|x − y| over the elements where that is finite.
+func MaxDistance(x, y []float64) float64 {
 	m := 0.0
 	for i := range x {
 		// A NaN or infinity in plain (it overflowed) says nothing about what others may do.

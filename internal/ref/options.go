@@ -64,6 +64,9 @@ type Problem struct {
 	Q, K, V Tensor
 
 	sequenceIndex int // of a packed sequence: what dropout counts as batch
+
+	nudge     float32 // see Nudged
+	roundOnce bool    // see RoundedOnce
 }
 
 // group is the number of query heads that share a key head.

@@ -22,6 +22,22 @@ func PlainForward(p Problem, t DType) (o, lse Array, err error) {
 	return o, lse, nil
 }
 
+// Nudged is the problem with every sum q·k off by the relative amount eps before plain attention rounds it. A sum may lie so near
+// the middle between two numbers of the dtype that the order of its terms decides to which it is rounded; a score of 200 in bf16
+// then differs by 1, and its weight by a factor e. Plain attention nudged up and down shows what programs that round their scores
+// may make of such ties. The oracle takes no notice.
+func (p Problem) Nudged(eps float64) Problem {
+	p.nudge = float32(eps)
+	return p
+}
+
+// RoundedOnce is the problem whose scores plain attention rounds once, after scaling, as a program does that scales within its
+// product. The oracle takes no notice.
+func (p Problem) RoundedOnce() Problem {
+	p.roundOnce = true
+	return p
+}
+
 // PlainForwardRows is PlainForward for the named rows alone.
 func PlainForwardRows(p Problem, t DType, rows []Row) (o [][]float64, lse []float64, err error) {
 	if err := p.checkRows(rows); err != nil {
@@ -59,7 +75,11 @@ func (p *Problem) plainScores(r Row, t DType, s, slope []float32) {
 			s[j] = float32(math.Inf(-1))
 			continue
 		}
-		s[j] = t.Round(scale * t.Round(dot32(q, p.K.Row(r.B, hk, j))))
+		sum := dot32(q, p.K.Row(r.B, hk, j)) * (1 + p.nudge)
+		if !p.roundOnce {
+			sum = t.Round(sum)
+		}
+		s[j] = t.Round(scale * sum)
 		if slope != nil {
 			slope[j] = 1
 		}

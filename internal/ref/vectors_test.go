@@ -47,7 +47,7 @@ func TestGoldenVectors(t *testing.T) {
 				low, high = 1.0/3, 2
 			}
 			for name, theirs := range v.PlainError {
-				ours := maxDistance(plain[name], outputs[name])
+				ours := MaxDistance(plain[name], outputs[name])
 				t.Logf("plain %s: ours %.3g, theirs %.3g (%.2f)", name, ours, theirs, ours/theirs)
 				require.LessOrEqual(t, ours, high*theirs, name)
 				require.GreaterOrEqual(t, ours, low*theirs, name)
