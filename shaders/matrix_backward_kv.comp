@@ -37,10 +37,10 @@ void main() {
 
   FRAG_A Ra[RM * AR], Rb[RM * BRG];
   LOAD_ROWS(k, k_off() + b * k_sb + h * k_sh, k_sn, nk, D, AU, DF, A_PASSES, Ra, A_REG, AR, RA_PITCH, ra_at)
-  LOAD_ROWS(v, v_off() + b * v_sb + h * v_sh, v_sn, nk, DV, BU, EF, B_PASSES, Rb, B_REG, BRG, RB_PITCH, rb_at)
-  ACC sum_a[RM * DN], sum_b[RM * EN];   // dK / scale, dV
-  [[unroll]] for (uint x = 0; x < RM * DN; ++x) sum_a[x] = ACC(0.0);
-  [[unroll]] for (uint x = 0; x < RM * EN; ++x) sum_b[x] = ACC(0.0);
+  WANTED(DK_PART) LOAD_ROWS(v, v_off() + b * v_sb + h * v_sh, v_sn, nk, DV, BU, EF, B_PASSES, Rb, B_REG, BRG, RB_PITCH, rb_at)
+  ACC sum_a[SUMS_A], sum_b[SUMS_B];   // dK / scale, dV
+  [[unroll]] for (uint x = 0; x < SUMS_A; ++x) sum_a[x] = ACC(0.0);
+  [[unroll]] for (uint x = 0; x < SUMS_B; ++x) sum_b[x] = ACC(0.0);
   barrier();
   ZERO_EDGES
 
@@ -66,6 +66,6 @@ void main() {
   }
 
   barrier();
-  WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nk, D, sum_a, DN, scale)
-  WRITE_GRADIENT(y, y_off() + b * y_sb + h * y_sh, y_sn, nk, DV, sum_b, EN, keep_scale)
+  WANTED(DK_PART) { WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nk, D, sum_a, DN, scale) }
+  WANTED(DV_PART) { WRITE_GRADIENT(y, y_off() + b * y_sb + h * y_sh, y_sn, nk, DV, sum_b, EN, keep_scale) }
 }

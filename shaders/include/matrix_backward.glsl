@@ -40,6 +40,8 @@
 //  42 DROP_LEN    words: without DROPOUT 1; else 4 KEY_GROUPS times the queries of a tile (kv: BC; q: BR), where KEY_GROUPS counts the
 //                 groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may touch: n/64 where 64 divides n, 1 where n divides 64, else
 //                 floor(n/64) + 2
+//  43 PARTS       kv: 3 dK and dV; 1 only dK, 2 only dV: two dispatches with half the accumulators each, for wide heads, whose sums do not
+//                 fit into registers together (5 products instead of 4). q: ignored
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -81,6 +83,15 @@ layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 4;
 layout(constant_id = 42) const uint DROP_LEN = 1;
+#ifdef KV
+layout(constant_id = 43) const uint PARTS = 3;
+const uint SUMS_A = (PARTS & 1u) != 0u ? RM * ((D + FN - 1) / FN) : 1, SUMS_B = (PARTS & 2u) != 0u ? RM * ((DV + FN - 1) / FN) : 1;
+#define WANTED(part) if ((PARTS & part) != 0u)
+#define DK_PART 1u
+#define DV_PART 2u
+#else
+#define WANTED(part)
+#endif
 
 const uint DF = (D + FK - 1) / FK, DN = (D + FN - 1) / FN;      // slices of R and C; fragments of a sum over D columns
 const uint EF = (DV + FK - 1) / FK, EN = (DV + FN - 1) / FN;    // the same for DV

@@ -21,14 +21,15 @@
         ACC S[RM * NS], X[RM * NS]; FRAG_A dS[RM * NP];
         KV_ONLY(FRAG_A P[RM * NP];)
         PRODUCTS(S, Ra, A_REG, AR, RA_PITCH, ra_at, DF, 0, A_PITCH, c)
-        PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, B_AT, B_PITCH, c)
+        [[unroll]] for (uint x = 0; x < RM * NS; ++x) X[x] = ACC(0.0);
+        WANTED(DK_PART) { PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, B_AT, B_PITCH, c) }
         if (FORM == 1) {
           WEIGHTS(c, MASKED == 1)
-          KV_ONLY(TO_OPERAND(S, P))
-          TO_OPERAND(X, dS)
+          KV_ONLY(WANTED(DV_PART) { TO_OPERAND(S, P) })
+          WANTED(DK_PART) { TO_OPERAND(X, dS) }
         } else WEIGHTS_IN_SHARED(c, MASKED == 1)
-        KV_ONLY(ADD_SUM(sum_b, P, EN, B_AT, B_PITCH, c))
-        ADD_SUM(sum_a, dS, DN, 0, A_PITCH, c)
+        KV_ONLY(WANTED(DV_PART) { ADD_SUM(sum_b, P, EN, B_AT, B_PITCH, c) })
+        WANTED(DK_PART) { ADD_SUM(sum_a, dS, DN, 0, A_PITCH, c) }
       }
     }
   }
