@@ -103,11 +103,12 @@ func TestHeadOfInputs(t *testing.T) {
 }
 
 // testDevice opens a device with validation where the layers are installed.
-func testDevice(t *testing.T) *flash.Device {
+func testDevice(t *testing.T, opts ...flash.DeviceOption) *flash.Device {
 	t.Helper()
-	dev, err := flash.Open(flash.WithValidation(func(m flash.Message) { t.Errorf("validation: %s: %s", m.ID, m.Text) }))
+	validated := flash.WithValidation(func(m flash.Message) { t.Errorf("validation: %s: %s", m.ID, m.Text) })
+	dev, err := flash.Open(append(opts, validated)...)
 	if errors.Is(err, vk.ErrLayerMissing) {
-		dev, err = flash.Open()
+		dev, err = flash.Open(opts...)
 	}
 	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
 		t.Skip(err)
@@ -115,6 +116,22 @@ func testDevice(t *testing.T) *flash.Device {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev
+}
+
+// TestPeakIsTheUsers: what the library's self-check allocates at the first plan of a tier does not count.
+func TestPeakIsTheUsers(t *testing.T) {
+	dev := testDevice(t, flash.WithoutDiskCache()) // which would know the self-check's verdict
+	c := Case{DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 24, N: 24, D: 8, Dv: 8}
+	shape, err := NewDevice(dev, "test", Peaks{}).Shape(context.Background(), c)
+	require.NoError(t, err)
+	defer shape.Close()
+	for _, tier := range dev.Info().Tiers {
+		if tier.Implementation == flash.Flash && slices.Contains(tier.DTypes, flash.F16) {
+			row := shape.(*deviceShape).measureWith(context.Background(), "flash2", false, flash.WithTier(tier.Tier))
+			require.Empty(t, row.Error)
+			require.LessOrEqual(t, *row.Fwd.PeakMiB, 0.001, "tier %s", tier.Tier)
+		}
+	}
 }
 
 func TestDeviceRow(t *testing.T) {

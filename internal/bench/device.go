@@ -228,13 +228,14 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 			}
 		}
 	}
-	before := s.d.dev.Usage()
-	s.d.dev.ResetPeak()
 	plan, err := s.d.dev.Plan(s.problem, opts...)
 	if err != nil {
 		return err
 	}
 	defer plan.Close()
+	// Workspace is allocated by recordings. Making the plan may have tried the kernel out, with tensors of its own.
+	s.d.dev.ResetPeak()
+	before := s.d.dev.Usage()
 	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
 
 	if s.d.Passes.orDefault().Fwd {
