@@ -221,8 +221,16 @@ func (s Spread) String() string {
 	if s.Rows == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Rounds: in %d of %d rows of at least %g ms (%.0f %%) the rounds' medians agree within %.0f %%; the median difference is %.2g %%, the 95th percentile %.2g %%, the largest %.2g %% (%s).",
-		s.Within, s.Rows, spreadLeast, 100*float64(s.Within)/float64(s.Rows), 100*spreadLimit, 100*s.Median, 100*s.P95, 100*s.Worst, s.Case)
+	return fmt.Sprintf("Rounds: in %d of %d rows of at least %g ms (%.0f %%) the rounds' medians agree within %.0f %%; the median difference is %s %%, the 95th percentile %s %%, the largest %s %% (%s).",
+		s.Within, s.Rows, spreadLeast, 100*float64(s.Within)/float64(s.Rows), 100*spreadLimit, percent(s.Median), percent(s.P95), percent(s.Worst), s.Case)
+}
+
+// percent writes a share with two digits at least.
+func percent(v float64) string {
+	if v >= 0.1 {
+		return fmt.Sprintf("%.0f", 100*v)
+	}
+	return fmt.Sprintf("%.1f", 100*v)
 }
 
 //go:embed page.tmpl

@@ -176,35 +176,34 @@ func (s Series) glyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: toneOf(s.Impl).color(), Radius: vg.Points(2.6), Shape: markerOf(s)}
 }
 
-// newPlot is an empty plot in the figures' style. The x axis gets its name from underline.
-func newPlot(y string) *plot.Plot {
+// newPlot is an empty plot in the figures' style, its axes without names: see named.
+func newPlot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle = style(9, ink)
-		a.Label.TextStyle.XAlign, a.Label.TextStyle.YAlign = text.XCenter, text.YBottom
 		a.Color = rule.color()
 		a.LineStyle.Width = vg.Points(0.8)
 		a.Tick.Label.Color, a.Tick.Label.Font = muted.color(), style(9, muted).Font
 		a.Tick.LineStyle.Color, a.Tick.Length = rule.color(), 3
 		a.Padding = 5
 	}
-	p.Y.Label.Padding, p.Y.Label.Text = 4, y
 	return p
 }
 
-// underline writes the name of the x axis below a canvas and gives what is left of it. A plot's own label takes room at its
-// sides when it is long.
-func underline(c draw.Canvas, name string) draw.Canvas {
+// named writes the names of the axes at the edges of a canvas and gives what is left of it. A plot's own labels take room at
+// its ends when they are long.
+func named(c draw.Canvas, x, y string) draw.Canvas {
 	sty := style(9, ink)
 	sty.XAlign = text.XCenter
-	c.FillText(sty, vg.Point{X: (c.Min.X+c.Max.X)/2 + 14, Y: c.Min.Y + 3}, name)
-	return draw.Crop(c, 0, 0, 15, 0)
+	c.FillText(sty, vg.Point{X: (c.Min.X+c.Max.X)/2 + 20, Y: c.Min.Y + 3}, x)
+	sty.Rotation = math.Pi / 2
+	c.FillText(sty, vg.Point{X: c.Min.X + 9, Y: (c.Min.Y+c.Max.Y)/2 + 14}, y)
+	return draw.Crop(c, 14, 0, 15, 0)
 }
 
 func (f *Figure) drawLines(c draw.Canvas) error {
-	c = underline(c, f.X)
-	p := newPlot(f.Y)
+	c = named(c, f.X, f.Y)
+	p := newPlot()
 	x, y := f.ranges()
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = x.min, x.max, y.min, y.max
 	if f.LogX {

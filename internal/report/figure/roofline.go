@@ -111,8 +111,8 @@ func (r *Roofline) draw(c draw.Canvas) error {
 	f.drawLegend(c, lines)
 	c = draw.Crop(c, 5, -8, 3, -vg.Length(legend*len(lines))-4)
 
-	c = underline(c, r.Intensity)
-	p := newPlot("TFLOP/s")
+	c = named(c, r.Intensity, "TFLOP/s")
+	p := newPlot()
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = r.axisX.min, r.axisX.max, r.axisY.min, r.axisY.max
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(r.axisX.ticks), plot.ConstantTicks(r.axisY.ticks)
