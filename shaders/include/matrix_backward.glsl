@@ -340,6 +340,8 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
     MEET                                                                                                                           \
   } }
 
+#define PUT(TENSOR, e, z, WIDTH) if (c + e < WIDTH)                                                                                \
+  PASTE(TENSOR, 16)[to + e] = ELEMENT_BITS(ACCUMULATE ? z + UNPAIR(uint(PASTE(TENSOR, 16)[to + e])).x : z);
 // A gradient leaves through the patch, a fragment at a time (matrix_forward.comp says why).
 #define WRITE_GRADIENT(TENSOR, ORIGIN, STRIDE, COUNT, WIDTH, SUM, FRAGMENTS, FACTOR)                                               \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < FRAGMENTS; ++d) {                                       \
@@ -359,10 +361,8 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
             PASTE(TENSOR, 4)[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w));              \
           }                                                                                                                        \
         } else {                                                                                                                   \
-          [[unroll]] for (uint e = 0; e < 8; ++e) if (c + e < WIDTH) {                                                             \
-            const float z = e < 4 ? lo[e & 3] : hi[e & 3];                                                                         \
-            PASTE(TENSOR, 16)[to + e] = ELEMENT_BITS(ACCUMULATE ? z + UNPAIR(uint(PASTE(TENSOR, 16)[to + e])).x : z);              \
-          }                                                                                                                        \
+          PUT(TENSOR, 0, lo.x, WIDTH) PUT(TENSOR, 1, lo.y, WIDTH) PUT(TENSOR, 2, lo.z, WIDTH) PUT(TENSOR, 3, lo.w, WIDTH)          \
+          PUT(TENSOR, 4, hi.x, WIDTH) PUT(TENSOR, 5, hi.y, WIDTH) PUT(TENSOR, 6, hi.z, WIDTH) PUT(TENSOR, 7, hi.w, WIDTH)          \
         }                                                                                                                          \
       }                                                                                                                            \
     }                                                                                                                              \
