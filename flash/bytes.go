@@ -78,6 +78,9 @@ func (p *Plan) Tiling() (Tiling, bool) {
 		}
 		return t, true
 	}
+	if prog, ok := p.program.(interface{ tiling() Tiling }); ok {
+		return prog.tiling(), true
+	}
 	return Tiling{}, false
 }
 

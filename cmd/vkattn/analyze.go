@@ -32,12 +32,15 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
   vkattn analyze --batch 16 --heads 32 --seq 2k --head-dim 64 --causal --out figures
   vkattn analyze results.jsonl --seq 2048 --format json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && cmd.Flags().Changed("causal") { // --causal both, with a blank
-				if _, err := bench.ParseCausal(args[0]); err == nil {
-					f.causal, args = args[0], nil
+			if cmd.Flags().Changed("causal") { // --causal both, with a blank
+				if i := slices.IndexFunc(args, func(s string) bool { _, err := bench.ParseCausal(s); return err == nil }); i >= 0 {
+					f.causal, args = args[i], slices.Delete(slices.Clone(args), i, i+1)
 				}
 			}
 			g, err := f.grid()
+			if _, wrong := bench.ParsePasses(f.passes); err == nil && wrong != nil {
+				err = fmt.Errorf("--pass: %w", wrong)
+			}
 			switch {
 			case err != nil:
 			case len(args) > 1:
@@ -82,6 +85,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	fl.Lookup("causal").NoOptDefVal = "true"
 	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
+	fl.StringSliceVar(&f.passes, "pass", []string{"fwd"}, "passes to measure: fwd, bwd, both")
 	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
 	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
 	fl.Float64Var(&nonzero, "nonzero", 0.25, "share of nonzero blocks of the block-sparse model")
@@ -133,6 +137,9 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 	if !plans {
 		measurer = bench.NewDevice(dev, version(), header.Peaks)
 		measurer.Limit = f.limit
+		if measurer.Passes, err = bench.ParsePasses(f.passes); err != nil {
+			return nil, usage(cmd, err)
+		}
 	}
 	return analysis.FromDevice(cmd.Context(), dev, header.Peaks, measurer, cases, nonzero)
 }

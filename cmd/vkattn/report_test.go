@@ -89,6 +89,26 @@ func TestCompare(t *testing.T) {
 	require.Zero(t, status, "faster is no failure: %s", stderr)
 }
 
+func TestHelpOfReports(t *testing.T) {
+	for _, args := range [][]string{{"report", "--help"}, {"compare", "--help"}, {"analyze", "--help"}} {
+		status, stdout, stderr := call(args...)
+		require.Zero(t, status, args)
+		require.Empty(t, stderr)
+		require.Contains(t, stdout, "Examples:", args)
+	}
+}
+
+func TestAnalyzeOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	status, stdout, stderr := call("analyze", synthetic, "--batch", "16", "--heads", "32", "--seq", "2k", "--causal", "both", "--impl", "standard,flash", "--out", dir)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "flash2 float16 B16 H32 N2048 D64 causal")
+	require.Contains(t, stdout, "flash2 float16 B16 H32 N2048 D64 ")
+	require.NotContains(t, stdout, "N1024 D64 ")
+	require.NotContains(t, stdout, "cudnn")
+	require.FileExists(t, filepath.Join(dir, "roofline.png"))
+}
+
 func TestReportUsage(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"report", "no result file is given"},
@@ -96,6 +116,12 @@ func TestReportUsage(t *testing.T) {
 		{"report x.jsonl --out y --format pdf", `--format "pdf": it must be one of html, md`},
 		{"compare x", "1 file given: it takes two"},
 		{"compare x y --fail-above 0.9", "--fail-above 0.9: it must be a number of at least 1"},
+		{"analyze --nonzero 2", "--nonzero is 2: it must be from 0 to 1"},
+		{"analyze --format xml", `--format "xml": it must be table or json`},
+		{"analyze x y", `unexpected argument "y"`},
+		{"analyze --seq 0", `--seq "0"`},
+		{"analyze --plans --out x", "--plans measures nothing"},
+		{"analyze --pass up", "--pass"},
 		{"compare x y --format xml", `--format "xml": it must be one of table, md`},
 	} {
 		status, stdout, stderr := call(strings.Fields(test.args)...)

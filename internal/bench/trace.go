@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -47,7 +46,7 @@ func (t *Trace) add(row Row, timings []flash.Timing, steps []flash.Work) {
 	for i, d := range timings {
 		us := float64(d.Duration.Nanoseconds()) / 1e3
 		args := map[string]any{"dispatch": i, "ns": d.Duration.Nanoseconds()}
-		if w, ok := workOf(d.Label, steps); ok {
+		if w, ok := workOf(d.Label, len(same) == 1, steps); ok {
 			n := float64(same[d.Label])
 			args["bytes_read"], args["bytes_written"], args["flops"] = w.Read/n, w.Written/n, w.FLOPs/n
 			if us > 0 {
@@ -64,18 +63,16 @@ func (t *Trace) add(row Row, timings []flash.Timing, steps []flash.Work) {
 	t.now = at + traceGap
 }
 
-// workOf gives the work of a dispatch: the step of standard attention that it is, else all of the pass.
-func workOf(label string, steps []flash.Work) (flash.Work, bool) {
+// workOf gives the work of the dispatches of a name: the step of standard attention that they are, or, of a kernel that stands
+// alone, all of the pass.
+func workOf(label string, alone bool, steps []flash.Work) (flash.Work, bool) {
 	if len(steps) == 0 {
 		return flash.Work{}, false
 	}
 	names := map[string][]string{"scores": {flash.StepScores}, "softmax": {flash.StepMask, flash.StepSoftmax, flash.StepDropout}, "product": {flash.StepValues}}
 	wanted, part := names[label]
 	if !part {
-		if !strings.HasSuffix(label, "_forward") {
-			return flash.Work{}, false
-		}
-		return flash.Total(steps), true
+		return flash.Total(steps), alone
 	}
 	var own []flash.Work
 	for _, s := range steps {

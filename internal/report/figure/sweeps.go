@@ -161,6 +161,9 @@ func fixed(c bench.Case, sw string, masks bool) string {
 	}
 	add(c.N, "sequence length %d")
 	add(c.D, "head dimension %d")
+	if c.Dropout > 0 {
+		parts = append(parts, fmt.Sprintf("dropout %g", c.Dropout))
+	}
 	if masks {
 		if c.Causal {
 			parts = append(parts, "causal")

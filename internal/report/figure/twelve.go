@@ -185,7 +185,7 @@ func (s *set) backward() *Figure {
 	f := &Figure{ID: "forward-backward", Title: "Forward and backward", X: sw.name, Y: backwardTime.axis, LogX: true, LogY: true, Scale: 1}
 	tied, ok := s.choose(&sw, func(it item) bool { return it.row.Bwd.Ms > 0 })
 	if !ok {
-		f.Empty = "The files have no backward rows."
+		f.Empty = "The files have no two backward rows for this figure. vkattn bench --suite seq --pass both measures them."
 		return f
 	}
 	f.Fixed = fixed(tied, sw.name, true)
