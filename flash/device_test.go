@@ -216,7 +216,7 @@ func TestSplitGrids(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.Forward(f))
 			if groups > 0 {
-				require.Greater(t, r.Dispatches(), 2)
+				require.Greater(t, r.Dispatches(), 1)
 			}
 			pending, err := r.Submit()
 			require.NoError(t, err)

@@ -42,6 +42,7 @@ var kernels = []kernel{
 	scalarForward{},
 	matrixStandard{},
 	scalarStandard{},
+	scalarFlash1{},
 }
 
 // dropping is a kernel that can drop weights.

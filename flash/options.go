@@ -13,6 +13,11 @@ const (
 	Flash Implementation = iota
 	// Standard is scores, softmax and product as three kernels with the Nq×Nk matrix in device memory: the baseline.
 	Standard
+	// Flash1 is the first FlashAttention: keys outside, queries inside, so that the output of every query passes through device
+	// memory once for each block of keys. Forward only; it is there to be measured beside Flash.
+	Flash1
+
+	implementations
 )
 
 // String gives the name used in result files.
@@ -22,19 +27,23 @@ func (i Implementation) String() string {
 		return "flash2"
 	case Standard:
 		return "standard"
+	case Flash1:
+		return "flash1"
 	}
 	return "unknown implementation"
 }
 
-// ParseImplementation reads flash, flash2, standard.
+// ParseImplementation reads flash, flash2, flash1, standard.
 func ParseImplementation(s string) (Implementation, error) {
 	switch s {
 	case "flash", "flash2":
 		return Flash, nil
 	case "standard":
 		return Standard, nil
+	case "flash1":
+		return Flash1, nil
 	}
-	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2) or standard")
+	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2), flash1 or standard")
 }
 
 // Tier is a class of kernels by the hardware they need.
@@ -59,8 +68,8 @@ type planOptions struct {
 // WithImplementation chooses the algorithm; the default is Flash.
 func WithImplementation(i Implementation) PlanOption {
 	return func(o *planOptions) error {
-		if i > Standard {
-			return badArgument("WithImplementation", uint8(i), "must be Flash or Standard")
+		if i >= implementations {
+			return badArgument("WithImplementation", uint8(i), "must be Flash, Flash1 or Standard")
 		}
 		o.implementation = i
 		return nil

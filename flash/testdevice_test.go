@@ -177,7 +177,7 @@ func mustPlan(t testing.TB, d *Device, p Problem, opts ...PlanOption) *Plan {
 // everyKernel runs a test for each implementation and tier that the device has for a problem.
 func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts ...PlanOption)) {
 	ran := 0
-	for _, i := range []Implementation{Flash, Standard} {
+	for _, i := range []Implementation{Flash, Standard, Flash1} {
 		for _, tier := range []Tier{TierScalar, TierMatrix} {
 			opts := []PlanOption{WithImplementation(i), WithTier(tier)}
 			plan, err := d.Plan(p, opts...)

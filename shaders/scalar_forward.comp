@@ -150,9 +150,6 @@ uint lid, tx, ty;
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
-// Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
-const uint DRAW_STEP = TX % 2 + 64 % (4 * TX) + (BC % 64) * (64 % BC) == 0 ? 64 : 1;
-
 uint q0, bh;                        // first query and head (batch and head flattened) of the workgroup
 uint q_origin, k_origin, v_origin;  // element at which row 0 of this head lies
 vec4 S[MR * MC4];                   // scores of a tile, then P
@@ -166,34 +163,7 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
-// max or sum over the TX invocations that share a row
-#ifdef SUBGROUP
-void max_over_row(inout float x[MR]) {
-  [[unroll]] for (uint step = 1; step < TX; step <<= 1)
-    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] = max(x[i], subgroupShuffleXor(x[i], step));
-}
-void sum_over_row(inout float x[MR]) {
-  [[unroll]] for (uint step = 1; step < TX; step <<= 1)
-    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] += subgroupShuffleXor(x[i], step);
-}
-#else
-void exchange(float x[MR]) {
-  barrier();
-  [[unroll]] for (uint i = 0; i < MR; ++i) reduce[tx * BR + ty + TY * i] = x[i];
-  barrier();
-}
-void max_over_row(inout float x[MR]) {
-  exchange(x);
-  for (uint t = 0; t < TX; ++t)
-    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] = max(x[i], reduce[t * BR + ty + TY * i]);
-}
-void sum_over_row(inout float x[MR]) {
-  exchange(x);
-  [[unroll]] for (uint i = 0; i < MR; ++i) x[i] = 0;
-  for (uint t = 0; t < TX; ++t)
-    [[unroll]] for (uint i = 0; i < MR; ++i) x[i] += reduce[t * BR + ty + TY * i];
-}
-#endif
+#include "micro_softmax.glsl"
 
 // P is read by the invocations that wrote it and its row's others. With SUBGROUP those are of one subgroup, and when V is there
 // already no other invocation needs to be waited for.
@@ -217,47 +187,17 @@ void key_tile(uint key0, bool edge) {
     add_scores(ty * Q_PITCH + (Q_RESIDENT ? chunk * DK4 : 0), K_AT + tx * K_PITCH);
   }
 
-  if (edge) {
-    [[unroll]] for (uint i = 0; i < MR; ++i) {
-      const int last = CAUSAL ? min(int(nk) - 1, int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;
-      [[unroll]] for (uint j = 0; j < MC; ++j)
-        if (int(key0 + 4 * (tx + TX * (j / 4)) + j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
-    }
-  }
+  if (edge) mask_scores(key0);
 
   float top[MR];
-  [[unroll]] for (uint i = 0; i < MR; ++i) {
-    top[i] = m[i];
-    [[unroll]] for (uint j = 0; j < MC4; ++j) {
-      const vec4 s = S[i * MC4 + j];
-      top[i] = max(top[i], max(max(s.x, s.y), max(s.z, s.w)));
-    }
-  }
-  max_over_row(top);
+  row_maximum(m, top);
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const float alpha = exp2(m[i] - top[i]);
     m[i] = top[i];
-    vec4 sum = vec4(0);
-    [[unroll]] for (uint j = 0; j < MC4; ++j) {
-      const vec4 s = S[i * MC4 + j];
-      const vec4 p = exp2(s - top[i]);
-      S[i * MC4 + j] = p;
-      sum += p;
-    }
-    l[i] = l[i] * alpha + ((sum.x + sum.y) + (sum.z + sum.w));
+    l[i] = l[i] * alpha + weigh(i, top[i]);
     [[unroll]] for (uint j = 0; j < MD4; ++j) acc[i * MD4 + j] *= alpha;
   }
-
-  if (DROPOUT) {
-    [[unroll]] for (uint i = 0; i < MR; ++i) {
-      uvec4 drawn[2];
-      [[unroll]] for (uint j = 0; j < MC; ++j) {
-        const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
-        if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), q0 + ty + TY * i, bh);
-        if (!kept(drawn[j / 2 % 2], key)) S[i * MC4 + j / 4][j % 4] = 0;
-      }
-    }
-  }
+  if (DROPOUT) drop_weights(key0);
 
   const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a row and chunk
   [[unroll]] for (uint pc = 0; pc < BC / PC; ++pc) {

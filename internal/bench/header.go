@@ -55,7 +55,7 @@ func PeaksOf(p flash.Peaks) Peaks {
 
 // Implementations are the names that --impl takes, as result files spell them.
 func Implementations() []string {
-	return []string{flash.Standard.String(), flash.Flash.String()}
+	return []string{flash.Standard.String(), flash.Flash1.String(), flash.Flash.String()}
 }
 
 // ParseImpl returns the name of an implementation as result files spell it;
@@ -63,7 +63,7 @@ func Implementations() []string {
 func ParseImpl(s string) (string, error) {
 	impl, err := flash.ParseImplementation(s)
 	if err != nil {
-		return "", fmt.Errorf("impl %q: it must be standard or flash (flash2)", s)
+		return "", fmt.Errorf("impl %q: it must be standard, flash1 or flash (flash2)", s)
 	}
 	return impl.String(), nil
 }

@@ -29,7 +29,8 @@ var suites = []Suite{
 	},
 	{
 		Name: "seq", About: "reports: time, TFLOP/s, memory and speed-up against the sequence length",
-		Grids: []Grid{{EmbDim: []int{2048}, Seq: []int{512, 1024, 2048, 4096, 8192, 16384}, Causal: yes}},
+		Grids: []Grid{{Impls: []string{"standard", "flash1", "flash2"}, EmbDim: []int{2048},
+			Seq: []int{512, 1024, 2048, 4096, 8192, 16384}, Causal: yes}},
 	},
 	{
 		Name: "batch-seq", About: "reports: batch × sequence length",

@@ -1,0 +1,197 @@
+package flash
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// TestFlash1TileFitsAnyDevice: every head dimension has a tile on every device that Vulkan allows, and its areas of shared
+// memory, which are all in use at once, lie side by side.
+func TestFlash1TileFitsAnyDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCapabilities(t)
+		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
+			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
+			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
+		require.NoError(t, err)
+		tile, err := chooseFlash1Tile(c, &p, newTuning(nil))
+		if err != nil {
+			t.Fatalf("%v: %v", p, err)
+		}
+		if why := tile.check(p.HeadDim, p.ValueDim, p.DType.Size(), &c.facts.Limits); why != "" {
+			t.Fatalf("%+v: %s", tile, why)
+		}
+		s := tile.shared(p.HeadDim, p.ValueDim)
+		for _, area := range []struct {
+			name         string
+			length, room int
+		}{
+			{"q", tile.BR * (tile.DK/4 | 1), s.kAt},
+			{"k", tile.BC * (ceilDiv(p.HeadDim, tile.DK)*tile.DK/4 | 1), s.vAt - s.kAt},
+			{"v", tile.VC * tile.tx() * ceilDiv(ceilDiv(p.ValueDim, 4), tile.tx()), s.pAt - s.vAt},
+			{"p", tile.BR * (tile.BC/4 | 1), s.length - s.pAt},
+		} {
+			if area.length > area.room {
+				t.Fatalf("%s takes %d of %d in %+v", area.name, area.length, area.room, tile)
+			}
+		}
+		if tile.Subgroup && (int(c.facts.Subgroup.Size)%tile.tx() != 0 || tile.threads()%int(c.facts.Subgroup.Size) != 0 || !c.facts.Subgroup.FullSubgroups) {
+			t.Fatalf("%+v does not go with subgroups of %d", tile, c.facts.Subgroup.Size)
+		}
+	})
+}
+
+// TestFlash1TilesOfOtherDevices forces shapes that the device at hand would not choose, V in pieces among them.
+func TestFlash1TilesOfOtherDevices(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 70, HeadDim: 40, ValueDim: 24, DType: F16, Causal: CausalBottomRight}
+	s := newSample(t, p)
+	for _, tile := range []map[string]int{
+		{"br": 64, "bc": 32, "mr": 4, "mc": 4, "dk": 16},
+		{"br": 16, "bc": 16, "mr": 1, "mc": 4, "vc": 8, "dk": 8},
+		{"br": 16, "bc": 8, "mr": 1, "mc": 4, "vc": 4},
+		{"br": 16, "bc": 64, "mr": 4, "mc": 8, "subgroup": 0},
+	} {
+		plan := mustPlan(t, d, p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(tile))
+		for name, v := range tile {
+			require.Equal(t, v, plan.Tuning()[name])
+		}
+		f := s.tensors(t, d, plainly(t, d))
+		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		s.check(t, plan, f)
+		require.NoError(t, plan.Close())
+	}
+	for _, bad := range []map[string]int{{"br": 7}, {"bc": 12}, {"mc": 3}, {"mr": 0}, {"dk": 7}, {"vc": 5}, {"br": 1 << 14}} {
+		_, err := d.Plan(p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(bad))
+		require.ErrorIs(t, err, ErrArgument, "%v", bad)
+	}
+}
+
+// TestFlash1Parts: O, m and l pass from one dispatch to the next as they do from one block of keys to the next, bit for bit.
+func TestFlash1Parts(t *testing.T) {
+	d := testDevice(t)
+	for _, dtype := range []DType{F32, F16, BF16} {
+		p := Problem{Batch: 1, Heads: 3, QueryLen: 100, KeyLen: 150, HeadDim: 16, DType: dtype, Causal: CausalTopLeft}
+		s := newSample(t, p)
+		var want []float32
+		for _, cut := range []map[string]int{{}, {"max_key_blocks": 1}, {"max_key_blocks": 2, "max_groups": 2}} {
+			plan := mustPlan(t, d, p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(cut))
+			f := s.tensors(t, d, plainly(t, d))
+			r, err := plan.NewRecording()
+			require.NoError(t, err)
+			require.NoError(t, r.Forward(f))
+			blocks, dispatches := ceilDiv(p.KeyLen, plan.Tuning()["bc"]), 1
+			if n := cut["max_key_blocks"]; n > 0 {
+				dispatches = ceilDiv(blocks, n)
+			}
+			if n := cut["max_groups"]; n > 0 {
+				dispatches = ceilDiv(p.Heads*dispatches, n)
+			}
+			require.Equal(t, dispatches, r.Dispatches())
+			pending, err := r.Submit()
+			require.NoError(t, err)
+			require.NoError(t, pending.Wait(bg))
+			got := s.check(t, plan, f)
+			if want != nil {
+				require.Equal(t, want, got, "%v", cut)
+			}
+			want = got
+			require.NoError(t, r.Close())
+			require.NoError(t, plan.Close())
+		}
+	}
+}
+
+// TestFlash1Grid: the fewer heads, the more dispatches; none covers a head twice, and together they cover every block of keys.
+func TestFlash1Grid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCapabilities(t)
+		p := Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: rapid.SampledFrom([]int{1, 3, 64, 70000}).Draw(t, "heads"),
+			QueryLen: rapid.IntRange(1, 1<<17).Draw(t, "nq"), HeadDim: 64}
+		p.KeyLen, p.ValueDim = p.QueryLen, p.HeadDim
+		g, keyBlocks, err := flash1Grid(c, &p, 32, scalarPace, newTuning(nil))
+		if err != nil { // more workgroups than a grid can number
+			require.ErrorIs(t, err, ErrArgument)
+			return
+		}
+		heads, blocks := p.Batch*p.Heads, ceilDiv(p.KeyLen, 32)
+		if int(g.step) > heads {
+			t.Fatalf("%d workgroups in a dispatch of %d heads", g.step, heads)
+		}
+		if parts := ceilDiv(blocks, keyBlocks); int(g.total) != heads*parts {
+			t.Fatalf("%d workgroups for %d heads × %d parts", g.total, heads, parts)
+		}
+		if c.facts.Type == vk.DeviceDiscrete && heads >= 64 {
+			flops := p.ForwardFLOPs() * float64(keyBlocks) / float64(blocks) // of a dispatch at most
+			if keyBlocks > 1 && flops > 1.01*secondsPerDispatch*scalarPace.discrete {
+				t.Fatalf("a dispatch of %.3g operations", flops)
+			}
+		}
+	})
+}
+
+// TestFlash1Workspace: what passes from block to block is m, l and, below 32 bits, O: linear in the number of queries.
+func TestFlash1Workspace(t *testing.T) {
+	d := testDevice(t)
+	for _, n := range []int{100, 200} {
+		for dtype, bytes := range map[DType]int{F32: 8, F16: 8 + 4*12, BF16: 8 + 4*12} {
+			plan := mustPlan(t, d, Problem{Batch: 2, Heads: 3, QueryLen: n, KeyLen: 5000, HeadDim: 16, ValueDim: 11, DType: dtype},
+				WithImplementation(Flash1), WithTier(TierScalar))
+			require.EqualValues(t, 6*n*bytes, plan.WorkspaceBytes(), "%v", dtype)
+			require.NoError(t, plan.Close())
+		}
+	}
+	c := &capabilities{facts: &vk.Facts{}}
+	c.facts.Limits.MaxStorageBufferRange = 1 << 27
+	_, err := flash1Scratch(c, &Problem{Batch: 16, Heads: 32, QueryLen: 16384, ValueDim: 64, DType: F16})
+	var m *MemoryError
+	require.ErrorAs(t, err, &m)
+	require.EqualValues(t, 16*32*16384*64*4, m.Needed)
+}
+
+// TestFlash1Dropout drops what the definition says.
+func TestFlash1Dropout(t *testing.T) {
+	d := testDevice(t)
+	for i, dtype := range []DType{F32, F16, BF16} {
+		p := Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: dtype, Dropout: 0.3, Causal: Causal(i)}
+		s := newSample(t, p)
+		tensor := func(shape [4]int, data []float32) ref.Tensor {
+			x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
+			copy(x.Data, data)
+			return x
+		}
+		rp := ref.Problem{Q: tensor(s.p.QShape(), s.q), K: tensor(s.p.KShape(), s.k), V: tensor(s.p.VShape(), s.v)}
+		rp.Scale, rp.Dropout = s.p.Scale, &ref.Dropout{P: p.Dropout, Seed: 1<<40 + 5, Offset: 3}
+		rp.Causal = [...]ref.Causal{ref.NotCausal, ref.BottomRight, ref.TopLeft}[p.Causal]
+		o, lse, err := ref.Forward(rp)
+		require.NoError(t, err)
+		plain, _, err := ref.PlainForward(rp, ref.DType(dtype))
+		require.NoError(t, err)
+		require.NotEqual(t, s.o, o.Data, "nothing was dropped")
+		s.o, s.lse, s.plain = o.Data, lse.Data, plain.Data
+		plan := mustPlan(t, d, p, WithImplementation(Flash1))
+		f := s.tensors(t, d, plainly(t, d))
+		f.Seed, f.Offset = rp.Dropout.Seed, rp.Dropout.Offset
+		pending, err := plan.SubmitForward(f)
+		require.NoError(t, err)
+		require.NoError(t, pending.Wait(bg))
+		s.check(t, plan, f)
+		require.NoError(t, plan.Close())
+	}
+}
+
+// TestFlash1IsForwardOnly: no backward pass of another algorithm stands in for it.
+func TestFlash1IsForwardOnly(t *testing.T) {
+	d := testDevice(t)
+	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}, WithImplementation(Flash1))
+	defer plan.Close()
+	_, err := plan.BackwardInfo()
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, fmt.Sprint(Flash1))
+}
