@@ -36,6 +36,7 @@ type Tiling struct {
 	Rows, Keys int // queries of a workgroup and keys of a tile; of standard attention, the block of scores of a workgroup
 
 	QAgain      bool    // flash: Q is loaded anew for every tile of keys, as it does not fit beside K
+	VAgain      bool    // flash1: V is loaded anew for every block of queries, as it does not fit beside K
 	Packed      bool    // flash: the query heads of a key head share a workgroup's rows
 	Nonzero     float64 // blocksparse: share of blocks that are not zero
 	SlabRows    int     // standard: rows of scores in a buffer; 0: all
@@ -63,6 +64,8 @@ func (p *Plan) Tiling() (Tiling, bool) {
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
 	case *matrixProgram:
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true}, true
+	case *flash1Program:
+		return Tiling{Algorithm: AlgorithmFlash1, Rows: prog.shape.BR, Keys: prog.shape.BC, VAgain: prog.shape.VC < prog.shape.BC, LSE: true}, true
 	case *standardProgram:
 		t := Tiling{Algorithm: AlgorithmStandard, LSE: true}
 		t.Rows, t.Keys = prog.shape.scoresBlock()
@@ -77,9 +80,6 @@ func (p *Plan) Tiling() (Tiling, bool) {
 			t.SlabRows = max(t.SlabRows, s.rows)
 		}
 		return t, true
-	}
-	if prog, ok := p.program.(interface{ tiling() Tiling }); ok {
-		return prog.tiling(), true
 	}
 	return Tiling{}, false
 }
@@ -253,31 +253,36 @@ func (t Tiling) lseSize() float64 {
 	return 0
 }
 
-// flash1Bytes: a block of keys loads K and V once and walks over the blocks of queries that see any of it; each loads Q, and
-// reads and writes O, m and l. The first block of keys writes them without reading.
+// flash1Bytes: a block of keys loads K and V once and walks over the blocks of queries that see any of it, the first over all.
+// Each visit loads Q; all but a block's first read O, m and l; all but its last write them, O in fp32 and in whole pieces of four
+// where the output has fewer bits; the last writes the output and lse.
 func (t Tiling) flash1Bytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
-	var kv, q, read, written float64
-	for key := 0; key < p.KeyLen; key += t.Keys {
-		kv += float64(min(t.Keys, p.KeyLen-key))
-		for first := 0; first < p.QueryLen; first += t.Rows {
-			rows := min(t.Rows, p.QueryLen-first)
-			if key > 0 && p.visible(first+rows-1) <= key {
-				continue
-			}
-			q += float64(rows)
-			written += float64(rows)
-			if key > 0 {
-				read += float64(rows)
-			}
+	between := float64(16 * ceilDiv(p.ValueDim, 4)) // bytes of a row of O from one block of keys to the next
+	if p.DType == F32 {
+		between = float64(4 * p.ValueDim)
+	}
+	kv := float64(p.KeyLen)
+	v := kv                   // rows of V loaded
+	var visits, again float64 // rows, of all visits and of those but the first
+	if t.VAgain {
+		v = 0
+	}
+	for first := 0; first < p.QueryLen; first += t.Rows {
+		rows := min(t.Rows, p.QueryLen-first)
+		n := max(1, ceilDiv(p.visible(first+rows-1), t.Keys))
+		visits += float64(rows * n)
+		again += float64(rows * (n - 1))
+		if t.VAgain {
+			v += float64(min(n*t.Keys, p.KeyLen))
 		}
 	}
-	n, d, dv := p.heads(), float64(p.HeadDim)*size, float64(p.ValueDim)*size
+	n, rows, d, dv := p.heads(), float64(p.QueryLen), float64(p.HeadDim)*size, float64(p.ValueDim)*size
 	const statistics = 8 // m and l, fp32
 	return []Work{
-		{Name: StepScores, Read: n * (q + kv) * d},
-		{Name: StepSoftmax, Read: n * read * statistics, Written: n*written*statistics + n*float64(p.QueryLen)*t.lseSize()},
-		{Name: StepValues, Read: n * (kv + read) * dv, Written: n * written * dv},
+		{Name: StepScores, Read: n * (visits + kv) * d},
+		{Name: StepSoftmax, Read: n * again * statistics, Written: n * (again*statistics + rows*t.lseSize())},
+		{Name: StepValues, Read: n * (v*dv + again*between), Written: n * (again*between + rows*dv)},
 	}
 }
 

@@ -59,13 +59,21 @@ func TestFlash2BytesByHand(t *testing.T) {
 
 func TestFlash1BytesByHand(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 4, KeyLen: 6, HeadDim: 2, DType: F16}
-	// Two blocks of 3 keys; each loads all of Q and writes O; the second reads O, m and l as well.
-	w := bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 3}, p)
+	// Two blocks of 3 keys; each loads all of Q. Between them O, in fp32 and padded to four columns, m and l are stored and read; the
+	// second stores O as fp16.
+	w := bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 3, LSE: true}, p)
 	require.Equal(t, float64(2*4+6)*2*2, w[StepScores].Read)
-	require.Equal(t, float64(6+4)*2*2, w[StepValues].Read)
-	require.Equal(t, float64(2*4)*2*2, w[StepValues].Written)
+	require.Equal(t, 6.0*2*2+4*4*4, w[StepValues].Read)
+	require.Equal(t, 4.0*4*4+4*2*2, w[StepValues].Written)
 	require.Equal(t, 4.0*8, w[StepSoftmax].Read)
-	require.Equal(t, 2*4.0*8, w[StepSoftmax].Written)
+	require.Equal(t, 4.0*8+4*4, w[StepSoftmax].Written)
+	w = bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 3, VAgain: true}, p)
+	require.Equal(t, 2*6.0*2*2+4*4*4, w[StepValues].Read)
+	// Causal: the first block of queries sees one block of keys, the second two.
+	p.Causal, p.KeyLen = CausalBottomRight, 4
+	w = bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 2, LSE: true}, p)
+	require.Equal(t, float64((2*1+2*2)+4)*2*2, w[StepScores].Read)
+	require.Equal(t, 2.0*8, w[StepSoftmax].Read)
 }
 
 func TestStandardBytesByHand(t *testing.T) {

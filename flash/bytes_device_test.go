@@ -1,0 +1,37 @@
+package flash
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every forward kernel that this device plans is one that the byte model knows, and reads every input at least once.
+func TestEveryPlanHasATiling(t *testing.T) {
+	d := testDevice(t)
+	for _, impl := range []Implementation{Standard, Flash1, Flash} {
+		for _, tier := range []Tier{TierScalar, TierMatrix} {
+			p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
+			plan, err := d.Plan(p, WithImplementation(impl), WithTier(tier))
+			if err != nil {
+				require.ErrorIs(t, err, ErrUnsupported)
+				continue
+			}
+			tiling, ok := plan.Tiling()
+			require.True(t, ok, plan.Kernel())
+			steps, err := tiling.Forward(p)
+			require.NoError(t, err)
+			least, err := p.LeastForwardBytes(AlgorithmFlash2)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, Total(steps).Bytes(), least, plan.Kernel())
+
+			if impl != Standard { // what a file tells of the kernel gives the same
+				parsed, err := ParseTiling(tiling.Algorithm, plan.Kernel())
+				require.NoError(t, err)
+				require.Equal(t, [2]int{tiling.Rows, tiling.Keys}, [2]int{parsed.Rows, parsed.Keys})
+				require.Equal(t, tiling.Packed, parsed.Packed)
+			}
+			require.NoError(t, plan.Close())
+		}
+	}
+}
