@@ -262,7 +262,8 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 	if p.DType == F32 {
 		between = float64(4 * p.ValueDim)
 	}
-	kv := float64(p.KeyLen)
+	seen := max(1, ceilDiv(p.visible(p.QueryLen-1), t.Keys)) // blocks of keys that any query sees, the first in any case
+	kv := float64(min(seen*t.Keys, p.KeyLen))
 	v := kv                   // rows of V loaded
 	var visits, again float64 // rows, of all visits and of those but the first
 	if t.VAgain {

@@ -73,6 +73,9 @@ func TestFlash1BytesByHand(t *testing.T) {
 	p.Causal, p.KeyLen = CausalBottomRight, 4
 	w = bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 2, LSE: true}, p)
 	require.Equal(t, float64((2*1+2*2)+4)*2*2, w[StepScores].Read)
+	unseen := p
+	unseen.Causal, unseen.KeyLen = CausalTopLeft, 100 // keys that no query sees are not loaded
+	require.Equal(t, w["total"].Read, bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 2, LSE: true}, unseen)["total"].Read)
 	require.Equal(t, 2.0*8, w[StepSoftmax].Read)
 }
 

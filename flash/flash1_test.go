@@ -144,6 +144,9 @@ func TestFlash1Workspace(t *testing.T) {
 			plan := mustPlan(t, d, Problem{Batch: 2, Heads: 3, QueryLen: n, KeyLen: 5000, HeadDim: 16, ValueDim: 11, DType: dtype},
 				WithImplementation(Flash1), WithTier(TierScalar))
 			require.EqualValues(t, 6*n*bytes, plan.WorkspaceBytes(), "%v", dtype)
+			tiling, ok := plan.Tiling()
+			require.True(t, ok)
+			require.Equal(t, Tiling{Algorithm: AlgorithmFlash1, Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"], LSE: true}, tiling)
 			require.NoError(t, plan.Close())
 		}
 	}
