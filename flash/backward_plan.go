@@ -27,6 +27,7 @@ type backwardProgram interface {
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
 var backwardKernels = []backwardKernel{
+	matrixBackward{},
 	scalarBackward{},
 }
 

@@ -17,6 +17,7 @@ type matrixForward struct{}
 func (matrixForward) name() string                   { return "matrix_forward" }
 func (matrixForward) implementation() Implementation { return Flash }
 func (matrixForward) tier() Tier                     { return TierMatrix }
+func (matrixForward) drops()                         {}
 
 func (matrixForward) unsupported(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
@@ -114,7 +115,7 @@ func (m *matrixProgram) constants(v variant) ([]vk.SpecConstant, pipeline.Kernel
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	values = append(values, sh.h, sh.patch, boolInt(t.masks(p)))
+	values = append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop)
 	return spec(values...), pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
 }
 
@@ -215,6 +216,7 @@ func (m *matrixProgram) verdictKey(v variant) (string, error) {
 // the diagonal across them when causal.
 func (t *matrixTile) trial(p *Problem) Problem {
 	small := *p
+	small.Dropout = 0                               // what is compiled with dropout keeps every weight then
 	small.Scale = 1 / math.Sqrt(float64(p.HeadDim)) // like the kind of causal mask below, not a constant of the pipeline
 	if p.Causal != CausalNone {
 		small.Causal = CausalBottomRight

@@ -20,6 +20,7 @@ type matrixTile struct {
 	QReg          int  // slices of Q in registers, the rest in shared memory
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
+	Drop          bool // weights are dropped
 	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
 }
 
@@ -41,14 +42,19 @@ type matrixShared struct {
 	qPitch, q          int // slices of Q that are not in registers
 	x, h               int // exchange of forms 2 and 3
 	patch              int // a row of the patch through which Q enters and O leaves
+	drop               int // words: what dropout keeps
 }
 
-func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h) + 4*s.x }
+func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h) + 4*(s.x+s.drop) }
 
 // shared lays shared memory out for head dimensions d and dv. Rows have an odd pitch, which spreads them over the banks.
 func (t *matrixTile) shared(d, dv int) matrixShared {
 	f := &t.fragment
 	s := matrixShared{kPitch: ceilDiv(d, f.K)*f.K/8 | 1, vPitch: ceilDiv(dv, f.N)*f.N/8 | 1, qPitch: 1, q: 1, x: 1, h: 1}
+	s.drop = 1
+	if t.Drop {
+		s.drop = 4 * t.rows() * drawGroups(t.BC)
+	}
 	tiles := 1
 	if t.Prefetch == 3 {
 		tiles = 2
@@ -72,6 +78,19 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 		s.h = t.W * f.M * t.CK / 8
 	}
 	return s
+}
+
+// drawGroups is the number of groups of 64 keys, which share draws of dropout's generator, that a tile of n keys may touch.
+func drawGroups(n int) int {
+	switch {
+	case n < 1:
+		return 0
+	case n%64 == 0:
+		return n / 64
+	case 64%n == 0:
+		return 1
+	}
+	return n/64 + 2
 }
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
@@ -192,7 +211,7 @@ func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *t
 
 // complete fills in what a row of the table leaves open.
 func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form int) matrixTile {
-	t.fragment, t.Form = s, form
+	t.fragment, t.Form, t.Drop = s, form, p.dropThreshold() > 0
 	whole := max(s.N, s.K) // one divides the other
 	t.CK = ceilDiv(t.CK, whole) * whole
 	t.BC = ceilDiv(t.BC, t.CK) * t.CK

@@ -76,7 +76,7 @@ func requireMatrixTile(t *rapid.T, c *capabilities, p *Problem, tile *matrixTile
 	if min(sh.kv, sh.q, sh.x, sh.h, sh.kPitch, sh.vPitch, sh.qPitch) < 1 {
 		t.Fatalf("%+v: an array of no length: %+v", tile, sh)
 	}
-	if n := 16*(sh.kv+sh.q+sh.h) + 4*sh.x; n != sh.bytes() || n > int(l.MaxSharedMemory) {
+	if n := 16*(sh.kv+sh.q+sh.h) + 4*(sh.x+sh.drop); sh.drop < 1 || n != sh.bytes() || n > int(l.MaxSharedMemory) {
 		t.Fatalf("%+v: %d bytes of shared memory", tile, n)
 	}
 }

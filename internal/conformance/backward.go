@@ -35,11 +35,13 @@ func differentiated(s *suite) {
 		switch {
 		case c.Tight, c.Only != nil && c.Problem.Dropout == 0, strings.HasPrefix(c.Name, "threshold/"):
 			// outputs far from 1, or a matter of forward alone
-		case !s.small, c.Core, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "length/"), strings.HasPrefix(c.Name, "heads/"),
-			strings.HasPrefix(c.Name, "grid/"), strings.HasPrefix(c.Name, "dropout/"):
+		case !s.small, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "heads/"), strings.HasPrefix(c.Name, "grid/"),
+			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"):
 			c.Gradients = true
+		case c.Core:
+			c.Gradients = p.DType == flash.F16 || hash(c.Name)%2 == 0
 		default:
-			c.Gradients = max(p.HeadDim, p.ValueDim) <= 64 && hash(c.Name)%2 == 0 || hash(c.Name)%4 == 0
+			c.Gradients = max(p.HeadDim, p.ValueDim) <= 64 && hash(c.Name)%4 == 0 || hash(c.Name)%8 == 0
 		}
 	}
 }
@@ -227,6 +229,17 @@ func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads 
 // judge compares one gradient.
 func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
 	v := ref.CheckGradient(widen(got), right, plain, t)
+	if t == ref.F32 && !v.OK && v.At < 0 {
+		// P is made again from lse, whose own rounding to fp32 moves every P of a row by |lse|·2⁻²⁴ and more.
+		most := 0.0
+		for _, l := range c.lse {
+			if !math.IsInf(l, 0) {
+				most = max(most, math.Abs(l))
+			}
+		}
+		v.Bound += most * 0x1p-22
+		v.OK = v.Err <= v.Bound
+	}
 	if !v.OK && t == ref.F32 && vanishing(right) {
 		// A gradient that cancels to nothing, as dq does where a query sees one key: no relative error can be asked for.
 		v.Err, v.Bound = 0, 1e-5

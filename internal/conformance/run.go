@@ -205,7 +205,7 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 			return fmt.Errorf("run %d differs from the first in bits", run+1)
 		}
 	}
-	if c.grads == nil {
+	if c.grads == nil || t.light && c.Name != lightGradients {
 		return nil
 	}
 	return c.backward(ctx, dev, plan, &arenas, r)

@@ -97,6 +97,8 @@ func (t Target) options(tuning map[string]int) []flash.PlanOption {
 const (
 	lightDim  = 32
 	lightLast = "core/d64"
+	// The one case whose backward pass such a target runs: three kernels of fragments more.
+	lightGradients = "core/gqa/f16"
 )
 
 // skip says why a case does not run on this target, "" when it does.
