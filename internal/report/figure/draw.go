@@ -19,11 +19,11 @@ import (
 
 // The size of a figure in points. It is small on purpose: on a telephone's width its letters are still read.
 const (
-	width  = 400
-	plotH  = 236
+	width  = 350
+	plotH  = 220
 	legend = 14 // height of a line of the legend
 	title  = 20
-	pngDPI = 192
+	pngDPI = 220
 )
 
 // SVG draws the figure as a file that stands for itself: white, with its title.
