@@ -141,15 +141,7 @@ func (p *Plan) SubmitBackward(b Backward) (Pending, error) {
 	if err != nil {
 		return Pending{}, err
 	}
-	err = r.Backward(b)
-	if err == nil {
-		var pending Pending
-		if pending, err = r.Submit(); err == nil {
-			return pending, nil
-		}
-	}
-	p.put(r)
-	return Pending{}, err
+	return p.send(r, r.Backward(b))
 }
 
 // RecordBackward writes a backward pass into the caller's command buffer, as RecordForward does a forward one.

@@ -193,7 +193,11 @@ func (p *Plan) SubmitForward(f Forward) (Pending, error) {
 	if err != nil {
 		return Pending{}, err
 	}
-	err = r.Forward(f)
+	return p.send(r, r.Forward(f))
+}
+
+// send submits a recording that take lent, unless recording it failed.
+func (p *Plan) send(r *Recording, err error) (Pending, error) {
 	if err == nil {
 		var pending Pending
 		if pending, err = r.Submit(); err == nil {
