@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 func TestTimeRuns(t *testing.T) {
@@ -69,4 +72,27 @@ func TestMeasurePeaks(t *testing.T) {
 	cancel()
 	_, err = d.MeasurePeaks(cancelled)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A device that copies fast records many copies, up to the most that a measurement may have.
+func TestCeilingOfManyDispatches(t *testing.T) {
+	d := testDevice(t)
+	const most = 64
+	b, err := d.ctx.Alloc(peakLabel, 1024, vk.DeviceLocal)
+	require.NoError(t, err)
+	defer b.Close()
+	half := func(at uint64) pipeline.Binding { return pipeline.Binding{Buffer: b.Buffer, Offset: at, Size: 512} }
+	rounds := 0
+	rate, err := d.ceiling(bg, most, most, func(rec *pipeline.Recording, n int) error {
+		rounds = n
+		for range n {
+			if err := rec.Copy(half(512), half(0), "copy"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Positive(t, rate)
+	require.Equal(t, most, rounds, "copies of 512 bytes take less than %v", peakTime)
 }

@@ -22,6 +22,8 @@ type Peaks struct {
 const (
 	peakTime    = 10 * time.Millisecond // of one measurement; it is made peakRuns times and the best counts
 	peakRuns    = 5
+	peakRounds  = 1 << 16 // of a kernel that repeats them itself
+	peakCopies  = 256     // of a copy, one dispatch each
 	peakLabel   = "peaks"
 	fmaChains   = 16 * 8 // multiply-adds of an invocation in a round of measure_fma.comp
 	matrixChain = 8      // multiplications of a subgroup in a round of measure_matrix.comp
@@ -70,7 +72,7 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	}
 	defer out.Close()
 	access := []pipeline.Access{{Binding: out.All(), Mode: pipeline.Write}}
-	rate, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+	rate, err := d.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
 		var push pushes
 		push.int(rounds)
 		push.f32(0.999)
@@ -132,7 +134,7 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	}
 	defer out.Close()
 	access := []pipeline.Access{{Binding: in.All(), Mode: pipeline.Read}, {Binding: out.All(), Mode: pipeline.Write}}
-	rate, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+	rate, err := d.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
 		var push pushes
 		push.int(rounds)
 		return rec.Dispatch(k, access, push.bytes(), [3]uint32{uint32(groups), 1, 1}, "matrix")
@@ -164,7 +166,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	}
 	defer from.Close()
 	defer to.Close()
-	command, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+	command, err := d.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
 		for range rounds {
 			if err := rec.Copy(to.All(), from.All(), "copy"); err != nil {
 				return err
@@ -187,7 +189,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	groups := size / 16 / pieces / uint64(min(workgroup, d.caps.facts.Limits.MaxWorkgroupInvocations))
 	rows := (groups + 32767) / 32768 // sizes are powers of two
 	access := []pipeline.Access{{Binding: from.All(), Mode: pipeline.Read}, {Binding: to.All(), Mode: pipeline.Write}}
-	shader, err := d.ceiling(ctx, func(rec *pipeline.Recording, rounds int) error {
+	shader, err := d.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
 		for range rounds {
 			var push pushes
 			push.int(int(size / 16))
@@ -200,10 +202,10 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	return max(command, shader) * 2 * float64(size), err
 }
 
-// ceiling gives the best rate of rounds a second: it finds how many rounds take peakTime, then times that several times.
-func (d *Device) ceiling(ctx context.Context, record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
-	const most = 1 << 16
-	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: 4096, MaxBindings: 8})
+// ceiling gives the best rate of rounds a second: it finds how many rounds, most at most, take peakTime, then times that
+// several times. dispatches is the number that the largest recording needs.
+func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
+	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
 	if err != nil {
 		return 0, err
 	}

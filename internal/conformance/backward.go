@@ -80,8 +80,12 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	} else {
 		q, v := c.inputs.Q, c.inputs.V
 		d.do = ref.NewTensor(q.B, q.H, q.N, v.D)
+		size := c.do
+		if size == 0 {
+			size = 1
+		}
 		for i := range d.do.Data {
-			d.do.Data[i] = float32(random.NormFloat64())
+			d.do.Data[i] = float32(size * random.NormFloat64())
 		}
 		t.RoundAll(d.do.Data)
 		if random.IntN(2) == 0 {
@@ -98,6 +102,13 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	plain, err := ref.PlainBackward(c.inputs, t, d.do, d.dlse)
 	if err != nil {
 		return err
+	}
+	for i, x := range [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data} {
+		for j := range x {
+			if math.IsNaN(x[j]) || math.IsInf(x[j], 0) {
+				return fmt.Errorf("%s of plain attention is %v at element %d: it overflows, and cannot judge others", gradientNames[i], x[j], j)
+			}
+		}
 	}
 	d.answers = [3][]float64{right.DQ.Data, right.DK.Data, right.DV.Data}
 	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}

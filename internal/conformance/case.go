@@ -29,6 +29,7 @@ type Case struct {
 	Only []flash.Implementation
 
 	fill    func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
+	do      float64                                // standard deviation of the gradient of o; 0 means 1
 	seed    uint64
 	vector  *ref.Vector                 // inputs from a golden file, and o and lse
 	load    func() (*ref.Vector, error) // reads it

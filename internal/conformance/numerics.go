@@ -139,7 +139,7 @@ func magnitudes(s *suite) {
 	}
 	// fp16 has its own ends: outputs near the largest number, and inputs among the subnormal ones.
 	p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: 32, DType: flash.F16}
-	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e4"), Problem: p, fill: scaled(1, 1, 1e4)})
+	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e4"), Problem: p, fill: scaled(1, 1, 1e4), do: 1e-4}) // do·v would overflow plain attention
 	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e-6"), Problem: p, Tight: true, fill: scaled(1, 1, 1e-6)})
 }
 
