@@ -21,6 +21,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 
 layout(local_size_x = 128, local_size_x_id = 0) in;
@@ -57,8 +58,8 @@ void main() {
     [[unroll]] for (uint u = 0; u < (N + LANES - 1) / LANES; ++u) {
       const uint c = u * LANES + lane, at = min(c, N - 1);
       vec4 a[UNIT4], b[UNIT4];
-      decode16(g16[g_at / UNIT + at], a);
-      decode16(o16[o_at / UNIT + at], b);
+      decode16(LOADED_IF(g, 16, id < total && c < N, g16[g_at / UNIT + at]), a);
+      decode16(LOADED_IF(o, 16, id < total && c < N, o16[o_at / UNIT + at]), b);
       float part = 0;
       [[unroll]] for (uint e = 0; e < UNIT4; ++e) part += dot(a[e], b[e]);
       sum += c < N ? part : 0;
@@ -66,7 +67,7 @@ void main() {
   } else {
     [[unroll]] for (uint u = 0; u < (DV + LANES - 1) / LANES; ++u) {
       const uint c = u * LANES + lane, at = min(c, DV - 1);
-      const float part = decode(g1[g_at + at]) * decode(o1[o_at + at]);
+      const float part = decode(LOADED_IF(g, BYTES, id < total && c < DV, g1[g_at + at])) * decode(LOADED_IF(o, BYTES, id < total && c < DV, o1[o_at + at]));
       sum += c < DV ? part : 0;
     }
   }
@@ -77,5 +78,5 @@ void main() {
     barrier();
     meet[lid] = sum;
   }
-  if (lane == 0 && id < total) delta[delta_off + row] = sum - (HAS_DLSE ? dlse[dlse_off + row] : 0);
+  if (lane == 0 && id < total) STORED(delta, 4, delta[delta_off + row] = sum - (HAS_DLSE ? LOADED(lse, 4, dlse[dlse_off + row]) : 0));
 }

@@ -43,14 +43,14 @@ void main() {
   if (FORM == 1) {
     [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
       const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS), s = bh * nq + min(row, nq - 1);
-      l[x] = row < nq ? log2_units(lse[lse_off() + s]) : infinity();
-      dl[x] = delta[delta_off() + s];
+      l[x] = row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();
+      dl[x] = LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]);
     }
   } else {
     for (uint x = tid; x < BR; x += WG) {
       const uint row = i * BR + x, s = bh * nq + min(row, nq - 1);
-      stats[x] = row < nq ? log2_units(lse[lse_off() + s]) : infinity();
-      stats[BR + x] = delta[delta_off() + s];
+      stats[x] = row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();
+      stats[BR + x] = LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]);
     }
   }
   barrier();

@@ -114,6 +114,7 @@ const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes re
 const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk passes this (it bounds every P in it)
 
 #include "matrix_types.glsl"
+#include "count.glsl"
 
 layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
 layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
@@ -300,7 +301,8 @@ void main() {
     const uint x = min(u * SG + lane, FM * PATCH - 1), row = row0 + p / Q_PASSES * FM + x / PATCH, c = p % Q_PASSES * PATCH + x % PATCH;
     const uint from = q_base + member_of(min(row, rows - 1)) * q_sh + query_of(min(row, rows - 1)) * q_sn;
     uvec4 y;
-    if (ALIGNED) y = q4[from / 8 + min(c, KU - 1)]; else y = GATHER(q, from, c, D);
+    COUNTING(const bool real = row < rows && c < KU && u * SG + lane < FM * PATCH;)
+    if (ALIGNED) y = LOADED_IF(q, 16, real, q4[from / 8 + min(c, KU - 1)]); else y = GATHER(q, from, c, D, real);
     qr[p * Q_EACH + u] = row < rows && c < KU ? y ^ flip : uvec4(0);
   }
   [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) {
@@ -356,7 +358,8 @@ void main() {
       const float sum = X[s + 1];
       X[s + 2] = sum == 0.0 ? 0.0 : 1.0 / sum;
       if (DROPOUT) X[s + 2] *= drop_scale();
-      if (WRITE_LSE && row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = sum == 0.0 ? -infinity() : (X[s] + log2(sum)) * 0.69314718055994531;
+      if (WRITE_LSE && row < rows)
+        STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = sum == 0.0 ? -infinity() : (X[s] + log2(sum)) * 0.69314718055994531);
     }
     MEET
     [[unroll]] for (uint r = 0; r < RM; ++r) { SPREAD(r, 2) MEET SCALE_O(r) MEET }
@@ -369,7 +372,8 @@ void main() {
     if (WRITE_LSE && col_lane == 0) {
       [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
         const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS);
-        if (row < rows) lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = l[x] == 0.0 ? -infinity() : (m[x] + log2(l[x])) * 0.69314718055994531;
+        if (row < rows)
+          STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = l[x] == 0.0 ? -infinity() : (m[x] + log2(l[x])) * 0.69314718055994531);
       }
     }
   }
@@ -383,16 +387,16 @@ void main() {
       const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn, from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
       const vec4 lo = uintBitsToFloat(KV[from]), hi = uintBitsToFloat(KV[from + 1]);
       if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {
-        if (ALIGNED) { if (DV % FN == 0 || c < DV) o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)); }
+        if (ALIGNED) { if (DV % FN == 0 || c < DV) STORED(o, 16, o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w))); }
         else {
-          if (c < DV) o16[to] = ELEMENT_BITS(lo.x);
-          if (c + 1 < DV) o16[to + 1] = ELEMENT_BITS(lo.y);
-          if (c + 2 < DV) o16[to + 2] = ELEMENT_BITS(lo.z);
-          if (c + 3 < DV) o16[to + 3] = ELEMENT_BITS(lo.w);
-          if (c + 4 < DV) o16[to + 4] = ELEMENT_BITS(hi.x);
-          if (c + 5 < DV) o16[to + 5] = ELEMENT_BITS(hi.y);
-          if (c + 6 < DV) o16[to + 6] = ELEMENT_BITS(hi.z);
-          if (c + 7 < DV) o16[to + 7] = ELEMENT_BITS(hi.w);
+          if (c < DV) STORED(o, 2, o16[to] = ELEMENT_BITS(lo.x));
+          if (c + 1 < DV) STORED(o, 2, o16[to + 1] = ELEMENT_BITS(lo.y));
+          if (c + 2 < DV) STORED(o, 2, o16[to + 2] = ELEMENT_BITS(lo.z));
+          if (c + 3 < DV) STORED(o, 2, o16[to + 3] = ELEMENT_BITS(lo.w));
+          if (c + 4 < DV) STORED(o, 2, o16[to + 4] = ELEMENT_BITS(hi.x));
+          if (c + 5 < DV) STORED(o, 2, o16[to + 5] = ELEMENT_BITS(hi.y));
+          if (c + 6 < DV) STORED(o, 2, o16[to + 6] = ELEMENT_BITS(hi.z));
+          if (c + 7 < DV) STORED(o, 2, o16[to + 7] = ELEMENT_BITS(hi.w));
         }
       }
     }

@@ -17,6 +17,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 #include "args_backward.glsl"
 #include "dropout.glsl"
@@ -65,9 +66,9 @@ void query_tile(uint query0, uint bh, bool edge) {
   [[unroll]] for (uint j = 0; j < MC; ++j) {
     const uint query = query0 + 4 * (tx + TX * (j / 4)) + j % 4;
     const uint at = bh * nq + min(query, nq - 1);
-    float l = lse[lse_off() + at] * LOG2E;
+    float l = LOADED_IF(lse, 4, query < nq, lse[lse_off() + at]) * LOG2E;
     if (l == NEG_INFINITY || query >= nq) l = -NEG_INFINITY;
-    const float dl = delta[delta_off() + at];
+    const float dl = LOADED_IF(delta, 4, query < nq, delta[delta_off() + at]);
     uvec4 drawn;
     [[unroll]] for (uint i = 0; i < MR; ++i) {
       const uint key = row0 + ty + TY * i;

@@ -15,6 +15,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 #include "args_backward.glsl"
 #include "dropout.glsl"
@@ -83,10 +84,11 @@ void main() {
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dq[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) {
+    COUNTING(const bool real = row0 + ty + TY * i < nq;)
     const uint at = bh * nq + min(row0 + ty + TY * i, nq - 1);
-    l[i] = lse[lse_off() + at] * LOG2E;
+    l[i] = LOADED_IF(lse, 4, real, lse[lse_off() + at]) * LOG2E;
     if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
-    dl[i] = delta[delta_off() + at];
+    dl[i] = LOADED_IF(delta, 4, real, delta[delta_off() + at]);
   }
 
   // Tiles up to `whole` hold only keys that every query of the block may see; those from `end` on, none.

@@ -61,6 +61,7 @@
 #endif
 
 #include "dtype.glsl"
+#include "count.glsl"
 #include "args.glsl"
 #include "common.glsl"
 #include "dropout.glsl"
@@ -180,15 +181,16 @@ void barrier_for_p() {
 // is made of them is never written.
 vec4 load_sum(uint row, uint j) {
   const uint c4 = min(tx + TX * j, DV4 - 1);
+  COUNTING(const bool real = row < nq && tx + TX * j < DV4;)
   row = min(row, nq - 1);
 #if DTYPE == F32
   const uint at = o_origin + row * o_sn;
-  if (ALIGNED) return o4[at / 4 + c4];
+  if (ALIGNED) return LOADED_IF(o, 16, real, o4[at / 4 + c4]);
   vec4 x;
-  [[unroll]] for (uint e = 0; e < 4; ++e) x[e] = o1[at + min(4 * c4 + e, DV - 1)];
+  [[unroll]] for (uint e = 0; e < 4; ++e) x[e] = LOADED_IF(o, 4, real && 4 * c4 + e < DV, o1[at + min(4 * c4 + e, DV - 1)]);
   return x;
 #else
-  return sums[(bh * nq + row) * DV4 + c4];
+  return LOADED_IF(sums, 16, real, sums[(bh * nq + row) * DV4 + c4]);
 #endif
 }
 
@@ -198,16 +200,16 @@ void store_sum(uint row, uint j, vec4 x, bool last) {
   if (row >= nq || c4 >= DV4) return;
 #if DTYPE != F32
   if (!last) {
-    sums[(bh * nq + row) * DV4 + c4] = x;
+    STORED(sums, 16, sums[(bh * nq + row) * DV4 + c4] = x);
     return;
   }
 #endif
   const uint at = o_origin + row * o_sn + 4 * c4;
   if (ALIGNED) {
-    o4[at / 4] = encode4(x);
+    STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
   } else {
     [[unroll]] for (uint e = 0; e < 4; ++e)
-      if (4 * c4 + e < DV) o1[at + e] = encode(x[e]);
+      if (4 * c4 + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
   }
 }
 
@@ -229,7 +231,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
   if (!first) {
     [[unroll]] for (uint i = 0; i < MR; ++i) {
       const uint row = q0 + ty + TY * i;
-      const vec2 s = statistics[bh * nq + min(row, nq - 1)];
+      const vec2 s = LOADED_IF(statistics, 8, row < nq, statistics[bh * nq + min(row, nq - 1)]);
       m[i] = s.x;
       l[i] = s.y;
       [[unroll]] for (uint j = 0; j < MD4; ++j) acc[i * MD4 + j] = load_sum(row, j);
@@ -270,8 +272,8 @@ void query_block(uint key0, bool edge, bool first, bool last) {
     const float inv = l[i] == 0 ? 0 : 1 / l[i];
     [[unroll]] for (uint j = 0; j < MD4; ++j) store_sum(row, j, acc[i * MD4 + j] * inv, last);
     if (tx == 0 && row < nq) {
-      if (!last) statistics[bh * nq + row] = vec2(top[i], l[i]);
-      else if (WRITE_LSE) lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2;
+      if (!last) STORED(statistics, 8, statistics[bh * nq + row] = vec2(top[i], l[i]));
+      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2);
     }
   }
 }

@@ -63,6 +63,7 @@
 #endif
 
 #include "dtype.glsl"
+#include "count.glsl"
 #include "args.glsl"
 #include "common.glsl"
 #include "dropout.glsl"
@@ -263,12 +264,12 @@ void main() {
       const uint col = 4 * (tx + TX * j);
       const vec4 x = acc[i * MD4 + j] * inv;
       if (ALIGNED) {
-        if (col < DV) o4[(at + col) / 4] = encode4(x);
+        if (col < DV) STORED(o, 4 * BYTES, o4[(at + col) / 4] = encode4(x));
       } else {
         [[unroll]] for (uint e = 0; e < 4; ++e)
-          if (col + e < DV) o1[at + col + e] = encode(x[e]);
+          if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));
       }
     }
-    if (WRITE_LSE && tx == 0) lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2;
+    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
   }
 }

@@ -26,6 +26,21 @@ var binaries embed.FS
 //go:embed manifest.json
 var manifestJSON []byte
 
+var shipped = NewSet(binaries, manifestJSON)
+
+// Names lists the embedded modules in alphabetical order.
+func Names() []string { return shipped.Names() }
+
+// Module returns the SPIR-V words of the module called name, for example "scalar_forward.f16".
+// The slice is the caller's own. An unknown name gives an error that wraps ErrUnknownModule.
+func Module(name string) ([]uint32, error) { return shipped.Module(name) }
+
+// Describe returns what the manifest says of the module called name.
+func Describe(name string) (Info, error) { return shipped.Describe(name) }
+
+// Hash returns the SHA-256 of the embedded bytes of the module called name, in hexadecimal: a key for what is cached about it.
+func Hash(name string) (string, error) { return shipped.Hash(name) }
+
 // Info describes one compiled module as manifest.json records it.
 type Info struct {
 	Name         string `json:"name"`          // of the module: the source's name, a dot, the variant
@@ -44,21 +59,30 @@ var ErrUnknownModule = errors.New("no such shader module")
 // spirvMagic is the first word of every SPIR-V module (SPIR-V specification, section 2.3).
 const spirvMagic = 0x07230203
 
-var loadManifest = sync.OnceValues(func() (map[string]Info, error) {
-	var infos []Info
-	if err := json.Unmarshal(manifestJSON, &infos); err != nil {
-		return nil, fmt.Errorf("shaders: manifest.json: %w", err)
-	}
-	byName := make(map[string]Info, len(infos))
-	for _, info := range infos {
-		byName[info.Name] = info
-	}
-	return byName, nil
-})
+// Set is a build list's modules: spv/NAME.spv for each, and a manifest.
+type Set struct {
+	binaries fs.FS
+	manifest func() (map[string]Info, error)
+}
 
-// Names lists the embedded modules in alphabetical order.
-func Names() []string {
-	entries, err := fs.ReadDir(binaries, "spv")
+// NewSet makes a set of the files that tools/glslc.sh writes for a build list.
+func NewSet(binaries fs.FS, manifestJSON []byte) *Set {
+	return &Set{binaries: binaries, manifest: sync.OnceValues(func() (map[string]Info, error) {
+		var infos []Info
+		if err := json.Unmarshal(manifestJSON, &infos); err != nil {
+			return nil, fmt.Errorf("shaders: manifest.json: %w", err)
+		}
+		byName := make(map[string]Info, len(infos))
+		for _, info := range infos {
+			byName[info.Name] = info
+		}
+		return byName, nil
+	})}
+}
+
+// Names is Names of the set.
+func (s *Set) Names() []string {
+	entries, err := fs.ReadDir(s.binaries, "spv")
 	if err != nil {
 		return nil
 	}
@@ -70,12 +94,11 @@ func Names() []string {
 	return names
 }
 
-// Module returns the SPIR-V words of the module called name, for example "scalar_forward.f16".
-// The slice is the caller's own. An unknown name gives an error that wraps ErrUnknownModule.
-func Module(name string) ([]uint32, error) {
-	raw, err := binaries.ReadFile("spv/" + name + ".spv")
+// Module is Module of the set.
+func (s *Set) Module(name string) ([]uint32, error) {
+	raw, err := fs.ReadFile(s.binaries, "spv/"+name+".spv")
 	if err != nil {
-		return nil, fmt.Errorf("shaders: module %q: %w (there are %s)", name, ErrUnknownModule, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("shaders: module %q: %w (there are %s)", name, ErrUnknownModule, strings.Join(s.Names(), ", "))
 	}
 	if len(raw) < 20 || len(raw)%4 != 0 {
 		return nil, fmt.Errorf("shaders: module %q has %d bytes; SPIR-V has at least 20, a multiple of 4", name, len(raw))
@@ -90,9 +113,9 @@ func Module(name string) ([]uint32, error) {
 	return words, nil
 }
 
-// Describe returns what the manifest says of the module called name.
-func Describe(name string) (Info, error) {
-	byName, err := loadManifest()
+// Describe is Describe of the set.
+func (s *Set) Describe(name string) (Info, error) {
+	byName, err := s.manifest()
 	if err != nil {
 		return Info{}, err
 	}
@@ -103,9 +126,9 @@ func Describe(name string) (Info, error) {
 	return info, nil
 }
 
-// Hash returns the SHA-256 of the embedded bytes of the module called name, in hexadecimal: a key for what is cached about it.
-func Hash(name string) (string, error) {
-	raw, err := binaries.ReadFile("spv/" + name + ".spv")
+// Hash is Hash of the set.
+func (s *Set) Hash(name string) (string, error) {
+	raw, err := fs.ReadFile(s.binaries, "spv/"+name+".spv")
 	if err != nil {
 		return "", fmt.Errorf("shaders: module %q: %w", name, ErrUnknownModule)
 	}

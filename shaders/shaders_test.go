@@ -1,4 +1,4 @@
-package shaders
+package shaders_test
 
 import (
 	"crypto/sha256"
@@ -17,15 +17,24 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/shaders/counting"
 	"github.com/vkattn/vkattn/vk"
 )
 
-// listed is one line of modules.txt.
+// listed is one line of a modules.txt.
 type listed struct{ name, source, env, defines string }
 
-func buildList(t *testing.T) []listed {
+// sets are the build lists by folder, with the modules that come of them.
+func sets(t *testing.T) map[string]*shaders.Set {
+	shipped, err := os.ReadFile("manifest.json")
+	require.NoError(t, err)
+	return map[string]*shaders.Set{".": shaders.NewSet(os.DirFS("."), shipped), "counting": counting.Modules}
+}
+
+func buildList(t *testing.T, folder string) []listed {
 	t.Helper()
-	raw, err := os.ReadFile("modules.txt")
+	raw, err := os.ReadFile(filepath.Join(folder, "modules.txt"))
 	require.NoError(t, err)
 	var list []listed
 	for _, line := range strings.Split(string(raw), "\n") {
@@ -79,44 +88,100 @@ func sourceHash(t *testing.T, source string) string {
 }
 
 func TestEveryListedModuleIsCurrent(t *testing.T) {
-	for _, m := range buildList(t) {
-		t.Run(m.name, func(t *testing.T) {
-			info, err := Describe(m.name)
-			require.NoError(t, err, "listed in modules.txt but not compiled: run tools/glslc.sh")
-			assert.Equal(t, m.source, info.Source)
-			assert.Equal(t, m.env, info.TargetEnv, "the target changed: run tools/glslc.sh")
-			assert.Equal(t, m.defines, info.Defines, "the defines changed: run tools/glslc.sh")
-			assert.Equal(t, sourceHash(t, m.source), info.SourceSHA256, "%s or an include changed: run tools/glslc.sh", m.source)
-			hash, err := Hash(m.name)
-			require.NoError(t, err)
-			assert.Equal(t, info.SPIRVSHA256, hash, "the SPIR-V is not what the manifest describes: run tools/glslc.sh")
-			words, err := Module(m.name)
-			require.NoError(t, err)
-			assert.Greater(t, len(words), 5)
-		})
+	for folder, set := range sets(t) {
+		for _, m := range buildList(t, folder) {
+			t.Run(filepath.Join(folder, m.name), func(t *testing.T) { current(t, set, m) })
+		}
 	}
+}
+
+func current(t *testing.T, set *shaders.Set, m listed) {
+	info, err := set.Describe(m.name)
+	require.NoError(t, err, "listed in modules.txt but not compiled: run tools/glslc.sh")
+	assert.Equal(t, m.source, info.Source)
+	assert.Equal(t, m.env, info.TargetEnv, "the target changed: run tools/glslc.sh")
+	assert.Equal(t, m.defines, info.Defines, "the defines changed: run tools/glslc.sh")
+	assert.Equal(t, sourceHash(t, m.source), info.SourceSHA256, "%s or an include changed: run tools/glslc.sh", m.source)
+	hash, err := set.Hash(m.name)
+	require.NoError(t, err)
+	assert.Equal(t, info.SPIRVSHA256, hash, "the SPIR-V is not what the manifest describes: run tools/glslc.sh")
+	words, err := set.Module(m.name)
+	require.NoError(t, err)
+	assert.Greater(t, len(words), 5)
 }
 
 func TestNothingUnlistedIsEmbedded(t *testing.T) {
-	var want []string
-	for _, m := range buildList(t) {
-		want = append(want, m.name)
+	for folder, set := range sets(t) {
+		var want []string
+		for _, m := range buildList(t, folder) {
+			want = append(want, m.name)
+		}
+		slices.Sort(want)
+		assert.Equal(t, want, set.Names())
+		raw, err := os.ReadFile(filepath.Join(folder, "manifest.json"))
+		require.NoError(t, err)
+		var infos []shaders.Info
+		require.NoError(t, json.Unmarshal(raw, &infos))
+		assert.Len(t, infos, len(want), "%s/manifest.json and modules.txt differ: run tools/glslc.sh", folder)
 	}
-	slices.Sort(want)
-	assert.Equal(t, want, Names())
-	var infos []Info
-	require.NoError(t, json.Unmarshal(manifestJSON, &infos))
-	assert.Len(t, infos, len(want), "manifest.json and modules.txt differ: run tools/glslc.sh")
+}
+
+// The package's functions give what stands in its folder.
+func TestShipped(t *testing.T) {
+	set := sets(t)["."]
+	require.Equal(t, set.Names(), shaders.Names())
+	for _, name := range shaders.Names() {
+		for _, same := range []func(*shaders.Set) (any, any, error){
+			func(s *shaders.Set) (any, any, error) {
+				a, _ := s.Hash(name)
+				b, err := shaders.Hash(name)
+				return a, b, err
+			},
+			func(s *shaders.Set) (any, any, error) {
+				a, _ := s.Module(name)
+				b, err := shaders.Module(name)
+				return a, b, err
+			},
+			func(s *shaders.Set) (any, any, error) {
+				a, _ := s.Describe(name)
+				b, err := shaders.Describe(name)
+				return a, b, err
+			},
+		} {
+			want, got, err := same(set)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+}
+
+// A counting module is its namesake with COUNT, the binding after the last.
+func TestCountingModulesAreNamesakes(t *testing.T) {
+	shipped := map[string]listed{}
+	for _, m := range buildList(t, ".") {
+		shipped[m.name] = m
+	}
+	for _, m := range buildList(t, "counting") {
+		var defines []string
+		for _, d := range strings.Fields(m.defines) {
+			if !strings.HasPrefix(d, "-DCOUNT=") {
+				defines = append(defines, d)
+			}
+		}
+		require.NotEqual(t, strings.Fields(m.defines), defines, m.name)
+		m.defines = strings.Join(defines, " ")
+		require.Equal(t, shipped[m.name], m)
+	}
 }
 
 func TestUnknownModule(t *testing.T) {
-	_, err := Module("no_such_kernel.f32")
-	assert.ErrorIs(t, err, ErrUnknownModule)
+	_, err := shaders.Module("no_such_kernel.f32")
+	assert.ErrorIs(t, err, shaders.ErrUnknownModule)
 	assert.ErrorContains(t, err, "no_such_kernel.f32")
-	_, err = Describe("no_such_kernel.f32")
-	assert.True(t, errors.Is(err, ErrUnknownModule))
-	_, err = Hash("no_such_kernel.f32")
-	assert.ErrorIs(t, err, ErrUnknownModule)
+	_, err = shaders.Describe("no_such_kernel.f32")
+	assert.True(t, errors.Is(err, shaders.ErrUnknownModule))
+	_, err = shaders.Hash("no_such_kernel.f32")
+	assert.ErrorIs(t, err, shaders.ErrUnknownModule)
 }
 
 // spirvVal returns the command that runs spirv-val, from PATH or from the folder tools/glslc.sh unpacks.
@@ -142,13 +207,15 @@ func spirvVal(t *testing.T) []string {
 
 func TestValid(t *testing.T) {
 	cmd := spirvVal(t)
-	for _, m := range buildList(t) {
-		t.Run(m.name, func(t *testing.T) {
-			args := append(slices.Clone(cmd[1:]), "--target-env", m.env, "spv/"+m.name+".spv")
-			out, err := exec.Command(cmd[0], args...).CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			assert.Empty(t, string(out))
-		})
+	for folder := range sets(t) {
+		for _, m := range buildList(t, folder) {
+			t.Run(filepath.Join(folder, m.name), func(t *testing.T) {
+				args := append(slices.Clone(cmd[1:]), "--target-env", m.env, filepath.Join(folder, "spv", m.name+".spv"))
+				out, err := exec.Command(cmd[0], args...).CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				assert.Empty(t, string(out))
+			})
+		}
 	}
 }
 
@@ -160,8 +227,8 @@ func TestFloatControls(t *testing.T) {
 		"no denormal": {RoundingRTE16: true, SignedZeroInfNan16: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, m := range buildList(t) {
-				code, err := Module(m.name)
+			for _, m := range buildList(t, ".") {
+				code, err := shaders.Module(m.name)
 				require.NoError(t, err)
 				asked := vk.WithFloatControls16(code, f)
 				_, variant, _ := strings.Cut(m.name, ".")

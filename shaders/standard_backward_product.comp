@@ -26,6 +26,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 
 layout(local_size_x = 128, local_size_x_id = 0) in;
@@ -87,7 +88,8 @@ void stage_w(uint matrix, uint r0, uint key0) {
     const uint i = min(t * WG + lid, N - 1), r = r0 + i / W, col = key0 + i % W * UNIT;
     const int last = min(CAUSAL ? int(row0 + r) + causal_shift : int(nk) - 1, int(nk) - 1);
     vec4 x[UNIT4];
-    decode16(w16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT], x);
+    decode16(LOADED_IF(scores, 16, t * WG + lid < N && r < rows && col < pitch,
+      w16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]), x);
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
       tile[(i % W * UNIT + e) * P_PITCH + i / W / 4][i / W % 4] = r < rows && int(col + e) <= last ? x[e / 4][e % 4] : 0;
   }
@@ -127,14 +129,14 @@ void main() {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4), to = at + row * y_sn + col;
     if (ALIGNED) {
       if (key0 + ty + row < nk && 4 * tx + col < D) {
-        if (add) acc[i] += decode4(y4[to / 4]);
-        y4[to / 4] = encode4(acc[i]);
+        if (add) acc[i] += decode4(LOADED(y, 4 * BYTES, y4[to / 4]));
+        STORED(y, 4 * BYTES, y4[to / 4] = encode4(acc[i]));
       }
     } else {
       [[unroll]] for (uint e = 0; e < 4; ++e)
         if (key0 + ty + row < nk && 4 * tx + col + e < D) {
-          if (add) acc[i][e] += decode(y1[to + e]);
-          y1[to + e] = encode(acc[i][e]);
+          if (add) acc[i][e] += decode(LOADED(y, BYTES, y1[to + e]));
+          STORED(y, BYTES, y1[to + e] = encode(acc[i][e]));
         }
     }
   }

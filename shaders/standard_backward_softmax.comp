@@ -25,6 +25,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 
 layout(local_size_x = 128, local_size_x_id = 0) in;
@@ -51,14 +52,14 @@ void main() {
   if (id >= total) return;
   const uint row = row0 + id % rows;
   const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;  // that the row may see
-  const float d = delta[delta_off + (bh0 + id / rows) * nq + row];
+  const float d = LOADED(delta, 4, delta[delta_off + (bh0 + id / rows) * nq + row]);
   const uint end = min((keys + ZERO + 3) / 4, pitch / 4), at = id * (pitch / 4);
   for (uint c = gl_LocalInvocationIndex % TPR; c < end; c += TPR) {
     vec4 x = vec4(0);
     if (4 * c < keys) {
-      x = decode4(p4[at + c]) * (decode4(s4[at + c]) - d) * scale;
+      x = decode4(LOADED(scores, 4 * BYTES, p4[at + c])) * (decode4(LOADED(gradients, 4 * BYTES, s4[at + c])) - d) * scale;
       [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * c + e >= keys) x[e] = 0;
     }
-    s4[at + c] = encode4(x);
+    STORED(gradients, 4 * BYTES, s4[at + c] = encode4(x));
   }
 }

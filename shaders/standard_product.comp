@@ -20,6 +20,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 
 layout(local_size_x = 128, local_size_x_id = 0) in;
@@ -84,7 +85,7 @@ void stage_p(uint matrix, uint r0, uint key0) {
     uvec4 u[8];
     [[unroll]] for (uint b = 0; b < BATCH; ++b) {
       const uint i = (t0 + b) * WG + lid, r = r0 + min(i / W, BR - 1), col = key0 + i % W * UNIT;
-      u[b] = p16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT];
+      u[b] = LOADED_IF(scores, 16, i < N && r < rows && col < pitch, p16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]);
       if (r >= rows || col >= pitch) u[b] = uvec4(0);
     }
     [[unroll]] for (uint b = 0; b < BATCH; ++b) {
@@ -131,14 +132,14 @@ void main() {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4);
     if (ALIGNED) {
       if (r0 + ty + row < rows && 4 * tx + col < DV) {
-        if (ACCUMULATE) acc[i] += decode4(o4[(at + row * o_sn + col) / 4]);
-        o4[(at + row * o_sn + col) / 4] = encode4(acc[i]);
+        if (ACCUMULATE) acc[i] += decode4(LOADED(o, 4 * BYTES, o4[(at + row * o_sn + col) / 4]));
+        STORED(o, 4 * BYTES, o4[(at + row * o_sn + col) / 4] = encode4(acc[i]));
       }
     } else {
       [[unroll]] for (uint e = 0; e < 4; ++e)
         if (r0 + ty + row < rows && 4 * tx + col + e < DV) {
-          if (ACCUMULATE) acc[i][e] += decode(o1[at + row * o_sn + col + e]);
-          o1[at + row * o_sn + col + e] = encode(acc[i][e]);
+          if (ACCUMULATE) acc[i][e] += decode(LOADED(o, BYTES, o1[at + row * o_sn + col + e]));
+          STORED(o, BYTES, o1[at + row * o_sn + col + e] = encode(acc[i][e]));
         }
     }
   }

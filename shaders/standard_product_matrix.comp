@@ -46,15 +46,15 @@ const uint V_TURNS = (BK * VU + WG - 1) / WG;
 
 // A unit of a row of P; zeros beyond pitch. Rows beyond the slab repeat its last one, and their O is not written.
 uvec4 load_p(uint matrix, uint r, uint key) {
-  const uvec4 x = p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT];
+  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch, p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
   return key < pitch ? x : uvec4(0);
 }
 // A unit of a row of V; zeros beyond nk and from column DV on.
 uvec4 load_v(uint origin, uint key, uint c) {
   const uint at = origin + min(key, nk - 1) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = v8[(at + (DV == BC ? c : min(c, DV - UNIT))) / UNIT];
-  else x = GATHER(v1, at, c, DV);
+  if (ALIGNED) x = LOADED_IF(v, 16, key < nk && c < DV, v8[(at + (DV == BC ? c : min(c, DV - UNIT))) / UNIT]);
+  else x = GATHER(v, at, c, DV, key < nk);
   return key < nk && (DV == BC || c < DV) ? x : uvec4(0);
 }
 
@@ -70,10 +70,10 @@ void put(uint row, uint col, uvec4 x) {
   if (row >= rows_left) return;
   const uint at = o_origin + row * o_sn + col;
   if (ALIGNED) {
-    if (col < DV) o8[at / UNIT] = x;
+    if (col < DV) STORED(o, 16, o8[at / UNIT] = x);
   } else {
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
-      if (col + e < DV) o1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2));
+      if (col + e < DV) STORED(o, 2, o1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2)));
   }
 }
 
@@ -120,7 +120,8 @@ void main() {
 #ifndef WIDE
   if (DIRECT && ALIGNED && DV == BC && BR <= rows_left) {
     [[unroll]] for (uint f = 0; f < FR * FC; ++f)
-      coopMatStore(TO_STRIP(acc[f]), oh, o_origin + (my_row + f / FC * M) * o_sn + my_col + f % FC * N, o_sn, ROW_MAJOR);
+      STORED(o, gl_SubgroupInvocationID == 0 ? 2 * M * N : 0,
+        coopMatStore(TO_STRIP(acc[f]), oh, o_origin + (my_row + f / FC * M) * o_sn + my_col + f % FC * N, o_sn, ROW_MAJOR));
     return;
   }
 #endif

@@ -22,6 +22,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 
 layout(local_size_x = 128, local_size_x_id = 0) in;
@@ -117,6 +118,6 @@ void main() {
   const uint at = ((slab * rows + r0 + ty) * pitch + col0) / 4 + tx;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) {
     const uint row = TY * (i / MC4), col = TX * (i % MC4);
-    if (r0 + ty + row < rows && col0 + 4 * (tx + col) < nk) s4[at + row * (pitch / 4) + col] = encode4(S[i]);
+    if (r0 + ty + row < rows && col0 + 4 * (tx + col) < nk) STORED(scores, 4 * BYTES, s4[at + row * (pitch / 4) + col] = encode4(S[i]));
   }
 }

@@ -49,16 +49,16 @@ const uint K_TURNS = (BC * DU + WG - 1) / WG;
 // A unit of row r at column c of q or k; zeros from column D on.
 uvec4 load_q(uint origin, uint r, uint c) {
   const uint at = origin + min(r, rows - 1) * q_sn;
-  if (!ALIGNED) return GATHER(q1, at, c, D);
-  if (D % DK == 0) return q8[(at + c) / UNIT];
-  const uvec4 x = q8[(at + min(c, D - UNIT)) / UNIT];
+  if (!ALIGNED) return GATHER(q, at, c, D, r < rows);
+  if (D % DK == 0) return LOADED_IF(q, 16, r < rows, q8[(at + c) / UNIT]);
+  const uvec4 x = LOADED_IF(q, 16, r < rows && c < D, q8[(at + min(c, D - UNIT)) / UNIT]);
   return c < D ? x : uvec4(0);
 }
 uvec4 load_k(uint origin, uint r, uint c) {
   const uint at = origin + min(r, nk - 1) * k_sn;
-  if (!ALIGNED) return GATHER(k1, at, c, D);
-  if (D % DK == 0) return k8[(at + c) / UNIT];
-  const uvec4 x = k8[(at + min(c, D - UNIT)) / UNIT];
+  if (!ALIGNED) return GATHER(k, at, c, D, r < nk);
+  if (D % DK == 0) return LOADED_IF(k, 16, r < nk, k8[(at + c) / UNIT]);
+  const uvec4 x = LOADED_IF(k, 16, r < nk && c < D, k8[(at + min(c, D - UNIT)) / UNIT]);
   return c < D ? x : uvec4(0);
 }
 
@@ -72,7 +72,7 @@ uvec4 load_k(uint origin, uint r, uint c) {
 uint s_origin, rows_left, cols_left;  // of the tile: its first element in S, what there is of S from there on
 
 void put(uint row, uint col, uvec4 x) {
-  if (row < rows_left && col < cols_left) s8[(s_origin + row * pitch + col) / UNIT] = x;
+  if (row < rows_left && col < cols_left) STORED(scores, 16, s8[(s_origin + row * pitch + col) / UNIT] = x);
 }
 
 void main() {
@@ -120,7 +120,8 @@ void main() {
 #ifndef WIDE
   if (DIRECT && BR <= rows_left && BC <= cols_left) {
     [[unroll]] for (uint f = 0; f < FR * FC; ++f)
-      coopMatStore(TO_STRIP(acc[f]), s1, s_origin + (my_row + f / FC * M) * pitch + my_col + f % FC * N, pitch, ROW_MAJOR);
+      STORED(scores, gl_SubgroupInvocationID == 0 ? 2 * M * N : 0,
+        coopMatStore(TO_STRIP(acc[f]), s1, s_origin + (my_row + f / FC * M) * pitch + my_col + f % FC * N, pitch, ROW_MAJOR));
     return;
   }
 #endif

@@ -28,6 +28,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #include "dtype.glsl"
+#include "count.glsl"
 #include "common.glsl"
 
 layout(local_size_x = 256, local_size_x_id = 0) in;
@@ -103,9 +104,11 @@ float sum_over_row(float x) {
 }
 #endif
 
+COUNTING(bool is_real;)  // the row exists
+
 // Four scores in units of log 2; -inf where the row may not look.
 vec4 scores(uint at, uint piece, uint keys) {
-  const vec4 s = decode4(s4[at + piece]) * LOG2E;
+  const vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece])) * LOG2E;
   return mix(vec4(NEG_INFINITY), s, lessThan(4 * piece + uvec4(0, 1, 2, 3), uvec4(keys)));
 }
 float top(vec4 s) { return max(max(s.x, s.y), max(s.z, s.w)); }
@@ -122,6 +125,7 @@ void main() {
   lane = lid % TPR;
   first = lid - lane;
   const bool real = id * (WG / TPR) + first / TPR < total;  // the last workgroup may have rows to spare
+  COUNTING(is_real = real;)
   const uint r = min(id * (WG / TPR) + first / TPR, total - 1);
   const uint row = row0 + r % rows;
   const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;
@@ -158,12 +162,12 @@ void main() {
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
-        if (lane + t * TPR < pieces) s4[at + lane + t * TPR] = encode4(kept[t] * inv);
+        if (lane + t * TPR < pieces) STORED(scores, 4 * BYTES, s4[at + lane + t * TPR] = encode4(kept[t] * inv));
     } else {
-      for (uint c = lane; c < pieces; c += TPR) s4[at + c] = encode4(exp2(scores(at, c, keys) - m) * inv);
+      for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(exp2(scores(at, c, keys) - m) * inv));
     }
     const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
-    for (uint c = pieces + lane; c < zero_end; c += TPR) s4[at + c] = encode4(vec4(0));
-    if (WRITE_LSE && lane == 0) lse[lse_off + (bh0 + r / rows) * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2;
+    for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
+    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off + (bh0 + r / rows) * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
   }
 }

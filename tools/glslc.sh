@@ -1,5 +1,6 @@
 #!/bin/bash
-# Compile the shaders that shaders/modules.txt lists to shaders/spv/*.spv and describe them in shaders/manifest.json.
+# Compile the shaders that shaders/modules.txt lists to shaders/spv/*.spv and describe them in shaders/manifest.json; then those of
+# shaders/counting/modules.txt, the same sources that count the bytes they move, to the same places in shaders/counting.
 #
 #   tools/glslc.sh                  compile what changed (source, an include, defines, target or compiler)
 #   tools/glslc.sh --force          compile everything
@@ -18,7 +19,6 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 tools=$root/tools
 shaders=$root/shaders
 cache=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/glslc
-manifest=$shaders/manifest.json
 optimise=-O
 
 tmp=$(mktemp -d)
@@ -88,42 +88,49 @@ find_compiler
 version=$("${glslc[@]}" --version | sed -n 's/^\(shaderc\|glslang\) *//p' | paste -sd' ' | sed 's/^/shaderc /; s/^\(shaderc [^ ]*\) /\1 glslang /')
 
 cd "$shaders"
-mkdir -p spv
 exec 9>"${TMPDIR:-/tmp}/vkattn-glslc.$(id -u).lock"; command -v flock >/dev/null && flock 9
-touch "$manifest"
-failed=0 compiled=0
-: > "$tmp/lines"
-while read -r name source env defines; do
-  case $name in ''|'#'*) continue ;; esac
-  old=$(grep -F "{\"name\":\"$name\"," "$manifest" | sed 's/,$//' || true)
-  if [ "${name#"$prefix"}" = "$name" ] && [ -n "$prefix" ]; then [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue; fi
-  seen=()
-  if ! [ -f "$source" ] || ! includes "$source"; then
-    echo "glslc.sh: $name: cannot read $source or one of its includes" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue
-  fi
-  hash=$(sha256sum -- $(printf '%s\n' "${seen[@]}" | sort) | sha256sum | cut -d' ' -f1)
-  head="{\"name\":\"$name\",\"source\":\"$source\",\"target_env\":\"$env\",\"defines\":\"$defines\",\"options\":\"$optimise\",\"compiler\":\"$version\",\"source_sha256\":\"$hash\""
-  spv=spv/$name.spv
-  if [ -z "$force" ] && [ -f "$spv" ] && [ "$old" = "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" ]; then
-    echo "$old" >> "$tmp/lines"; continue
-  fi
-  # shellcheck disable=SC2086 # defines are words
-  if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -I include $defines -o "$tmp/out.spv" "$source" &&
-     "${val[@]}" --target-env "$env" "$tmp/out.spv"; then
-    cp "$tmp/out.spv" "$spv.new"; mv "$spv.new" "$spv"
-    echo "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" >> "$tmp/lines"
-    compiled=$((compiled + 1))
-  else
-    echo "glslc.sh: $name failed" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"
-  fi
-done < modules.txt
-{ echo '['; sed '$!s/$/,/' "$tmp/lines"; echo ']'; } > "$tmp/manifest.json"
-cmp -s "$tmp/manifest.json" "$manifest" || { cp "$tmp/manifest.json" "$manifest.new"; mv "$manifest.new" "$manifest"; }
-for f in spv/*.spv; do
-  [ -e "$f" ] || continue
-  n=${f#spv/}; n=${n%.spv}
-  awk -v n="$n" '$1 == n { found = 1 } END { exit !found }' modules.txt || { echo "glslc.sh: removing $f, which modules.txt does not list" >&2; rm -f "$f"; }
-done
+failed=0 compiled=0 modules=0
+# The build list, the manifest and the modules of a folder.
+build() {
+  local dir=$1 manifest=$1/manifest.json name source env defines old hash head spv f n
+  mkdir -p "$dir/spv"
+  touch "$manifest"
+  : > "$tmp/lines"
+  while read -r name source env defines; do
+    case $name in ''|'#'*) continue ;; esac
+    old=$(grep -F "{\"name\":\"$name\"," "$manifest" | sed 's/,$//' || true)
+    if [ "${name#"$prefix"}" = "$name" ] && [ -n "$prefix" ]; then [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue; fi
+    seen=()
+    if ! [ -f "$source" ] || ! includes "$source"; then
+      echo "glslc.sh: $name: cannot read $source or one of its includes" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue
+    fi
+    hash=$(sha256sum -- $(printf '%s\n' "${seen[@]}" | sort) | sha256sum | cut -d' ' -f1)
+    head="{\"name\":\"$name\",\"source\":\"$source\",\"target_env\":\"$env\",\"defines\":\"$defines\",\"options\":\"$optimise\",\"compiler\":\"$version\",\"source_sha256\":\"$hash\""
+    spv=$dir/spv/$name.spv
+    if [ -z "$force" ] && [ -f "$spv" ] && [ "$old" = "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" ]; then
+      echo "$old" >> "$tmp/lines"; continue
+    fi
+    # shellcheck disable=SC2086 # defines are words
+    if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -I include $defines -o "$tmp/out.spv" "$source" &&
+       "${val[@]}" --target-env "$env" "$tmp/out.spv"; then
+      cp "$tmp/out.spv" "$spv.new"; mv "$spv.new" "$spv"
+      echo "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" >> "$tmp/lines"
+      compiled=$((compiled + 1))
+    else
+      echo "glslc.sh: $name failed" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"
+    fi
+  done < "$dir/modules.txt"
+  { echo '['; sed '$!s/$/,/' "$tmp/lines"; echo ']'; } > "$tmp/manifest.json"
+  cmp -s "$tmp/manifest.json" "$manifest" || { cp "$tmp/manifest.json" "$manifest.new"; mv "$manifest.new" "$manifest"; }
+  for f in "$dir"/spv/*.spv; do
+    [ -e "$f" ] || continue
+    n=${f#"$dir"/spv/}; n=${n%.spv}
+    awk -v n="$n" '$1 == n { found = 1 } END { exit !found }' "$dir/modules.txt" || { echo "glslc.sh: removing $f, which $dir/modules.txt does not list" >&2; rm -f "$f"; }
+  done
+  modules=$((modules + $(wc -l < "$tmp/lines")))
+}
+build .
+build counting
 cd "$root/examples"
 for d in */; do
   (cd "$d"
@@ -138,5 +145,5 @@ for d in */; do
     sha256sum -- "$@" "${@/%.comp/.spv}" > sums.sha256
   fi) || failed=1
 done
-echo "$compiled compiled, $(wc -l < "$tmp/lines") modules, $version"
+echo "$compiled compiled, $modules modules, $version"
 exit $failed

@@ -23,6 +23,7 @@
 #define UNIT 8
 #endif
 #define UNIT4 (UNIT / 4) // vec4s in 16 bytes
+#define BYTES (16 / UNIT) // of an element
 
 #define INPUT(T, BINDING)                                                        \
   layout(set = 0, binding = BINDING, std430) readonly buffer T##View16 { uvec4 T##16[]; }; \

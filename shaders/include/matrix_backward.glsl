@@ -112,6 +112,7 @@ const uint DRAW_KEYS = BC, DRAW_QUERIES = BR;
 const uint KEY_GROUPS = (DRAW_KEYS % 64) * (64 % DRAW_KEYS) == 0 ? (DRAW_KEYS + 63) / 64 : DRAW_KEYS / 64 + 2;
 
 #include "matrix_types.glsl"
+#include "count.glsl"
 
 layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
 layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
@@ -161,7 +162,7 @@ shared uint drop_bits[DROP_LEN]; // [query of the tile][group of 64 keys][4 draw
 #endif
 #define PASTE2(a, b) a##b
 #define PASTE(a, b) PASTE2(a, b)
-#define GATHER_(T, row, c, width) GATHER(T, row, c, width)
+#define GATHER_(T, row, c, width, real) GATHER(T, row, c, width, real)
 
 uint bh, key0, first_key, first_query; // head of queries; keys of the workgroup or tile, see weigh
 uint member0_a, member0_b, member_a, member_b; // where C and C' of the first head begin; from head to head of the group
@@ -175,20 +176,21 @@ const uint A_EACH = (A_PIECES + WG - 1) / WG, B_EACH = (B_PIECES + WG - 1) / WG;
 #define EACH(pieces, each, u, x) [[unroll]] for (uint u = 0, x = tid; u < each; ++u, x += WG) if (pieces % WG == 0 || x < pieces)
 uvec4 load_a(uint origin, uint col, uint c) {
   const uint at = origin + min(col, COL_LAST) * COL_A_SN;
-  if (ALIGNED) return PASTE(COL_A, 4)[at / 8 + c];
-  return GATHER_(COL_A, at, c, D);
+  if (ALIGNED) return LOADED_IF(COL_A, 16, col <= COL_LAST, PASTE(COL_A, 4)[at / 8 + c]);
+  return GATHER_(COL_A, at, c, D, col <= COL_LAST);
 }
 uvec4 load_b(uint origin, uint col, uint c) {
   const uint at = origin + min(col, COL_LAST) * COL_B_SN;
-  if (ALIGNED) return PASTE(COL_B, 4)[at / 8 + c];
-  return GATHER_(COL_B, at, c, DV);
+  if (ALIGNED) return LOADED_IF(COL_B, 16, col <= COL_LAST, PASTE(COL_B, 4)[at / 8 + c]);
+  return GATHER_(COL_B, at, c, DV, col <= COL_LAST);
 }
 #ifdef KV
 const uint STAT_EACH = (BC + WG - 1) / WG;
 #define FETCH_STATS(member, j)                                                                                                     \
   EACH(BC, STAT_EACH, u, x) {                                                                                                      \
     const uint query = (j) * BC + x, s = (bh + (member)) * nq + min(query, nq - 1);                                                \
-    lr[u] = query < nq ? log2_units(lse[lse_off() + s]) : infinity(); dr[u] = delta[delta_off() + s];                              \
+    lr[u] = query < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();                                              \
+    dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);                                                               \
   }
 #define STORE_STATS EACH(BC, STAT_EACH, u, x) { stats[x] = lr[u]; stats[BC + x] = dr[u]; }
 #else
@@ -314,14 +316,16 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
 #endif
 
 // Rows of R or R' through the patch into operands: all of them are on their way before the first piece is waited for.
-#define LOAD_ROWS(TENSOR, ORIGIN, STRIDE, COUNT, WIDTH, UNITS, SLICES, PASSES, FRAGS, REG, KEPT, PITCH, AT) {                      \
+#define LOAD_ROWS(TENSOR, ORIGIN, STRIDE, ROWS_, WIDTH, UNITS, SLICES, PASSES, FRAGS, REG, KEPT, PITCH, AT) {                      \
   uvec4 in_[RM * PASSES * ROW_EACH];                                                                                               \
   [[unroll]] for (uint p = 0; p < RM * PASSES; ++p) [[unroll]] for (uint u = 0; u < ROW_EACH; ++u) {                               \
     const uint x = min(u * SG + lane, FM * PATCH - 1), row = row0 + p / PASSES * FM + x / PATCH, c = p % PASSES * PATCH + x % PATCH; \
-    const uint from = ORIGIN + min(row, COUNT - 1) * STRIDE;                                                                       \
+    const uint from = ORIGIN + min(row, ROWS_ - 1) * STRIDE;                                                                       \
     uvec4 y;                                                                                                                       \
-    if (ALIGNED) y = PASTE(TENSOR, 4)[from / 8 + min(c, UNITS - 1)]; else y = GATHER_(TENSOR, from, c, WIDTH);                     \
-    in_[p * ROW_EACH + u] = row < COUNT && c < UNITS ? y : uvec4(0);                                                               \
+    COUNTING(const bool real = row < ROWS_ && c < UNITS && u * SG + lane < FM * PATCH;)                                            \
+    if (ALIGNED) y = LOADED_IF(TENSOR, 16, real, PASTE(TENSOR, 4)[from / 8 + min(c, UNITS - 1)]);                                  \
+    else y = GATHER_(TENSOR, from, c, WIDTH, real);                                                                                \
+    in_[p * ROW_EACH + u] = row < ROWS_ && c < UNITS ? y : uvec4(0);                                                               \
   }                                                                                                                                \
   [[unroll]] for (uint p = 0; p < RM * PASSES; ++p) {                                                                              \
     [[unroll]] for (uint u = 0; u < ROW_EACH; ++u) {                                                                               \
@@ -341,9 +345,9 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
   } }
 
 #define PUT(TENSOR, e, z, WIDTH) if (c + e < WIDTH)                                                                                \
-  PASTE(TENSOR, 16)[to + e] = ELEMENT_BITS(ACCUMULATE ? z + UNPAIR(uint(PASTE(TENSOR, 16)[to + e])).x : z);
+  STORED(TENSOR, 2, PASTE(TENSOR, 16)[to + e] = ELEMENT_BITS(ACCUMULATE ? z + UNPAIR(uint(LOADED(TENSOR, 2, PASTE(TENSOR, 16)[to + e]))).x : z));
 // A gradient leaves through the patch, a fragment at a time (matrix_forward.comp says why).
-#define WRITE_GRADIENT(TENSOR, ORIGIN, STRIDE, COUNT, WIDTH, SUM, FRAGMENTS, FACTOR)                                               \
+#define WRITE_GRADIENT(TENSOR, ORIGIN, STRIDE, ROWS_, WIDTH, SUM, FRAGMENTS, FACTOR)                                               \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < FRAGMENTS; ++d) {                                       \
     coopMatStore(SUM[r * FRAGMENTS + d], T, patch_at, PATCH_PITCH, BY_ROW);                                                        \
     MEET                                                                                                                           \
@@ -351,14 +355,14 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
       const uint x = u * SG + lane, y = min(x, FM * FN / 8 - 1), row = row0 + r * FM + y / (FN / 8), c = d * FN + y % (FN / 8) * 8; \
       const uint to = ORIGIN + c + row * STRIDE, from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;                  \
       vec4 lo = uintBitsToFloat(T[from]) * (FACTOR), hi = uintBitsToFloat(T[from + 1]) * (FACTOR);                                 \
-      if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < COUNT) {                                                           \
+      if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < ROWS_) {                                                           \
         if (ALIGNED) {                                                                                                             \
           if (WIDTH % FN == 0 || c < WIDTH) {                                                                                      \
             if (ACCUMULATE) {                                                                                                      \
-              const uvec4 was = PASTE(TENSOR, 4)[to / 8];                                                                          \
+              const uvec4 was = LOADED(TENSOR, 16, PASTE(TENSOR, 4)[to / 8]);                                                      \
               lo += vec4(UNPAIR(was.x), UNPAIR(was.y)); hi += vec4(UNPAIR(was.z), UNPAIR(was.w));                                  \
             }                                                                                                                      \
-            PASTE(TENSOR, 4)[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w));              \
+            STORED(TENSOR, 16, PASTE(TENSOR, 4)[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)));\
           }                                                                                                                        \
         } else {                                                                                                                   \
           PUT(TENSOR, 0, lo.x, WIDTH) PUT(TENSOR, 1, lo.y, WIDTH) PUT(TENSOR, 2, lo.z, WIDTH) PUT(TENSOR, 3, lo.w, WIDTH)          \

@@ -5,15 +5,16 @@
 uint k_base, v_base, last_tile;
 // A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0. Without MASKS there
 // is none in the tiles, and it is enough to fetch no tile beyond the last.
+#define IS_KEY (!MASKS || j * BC + x < nk)
 uvec4 load_k(uint j, uint x, uint c) {
   uint row = k_base + (MASKS ? min(j * BC + x, nk - 1) : min(j, last_tile) * BC + x) * k_sn;
-  if (ALIGNED) return k4[row / 8 + c];
-  return GATHER(k, row, c, D);
+  if (ALIGNED) return LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]);
+  return GATHER(k, row, c, D, IS_KEY);
 }
 uvec4 load_v(uint j, uint x, uint c) {
   uint row = v_base + (MASKS ? min(j * BC + x, nk - 1) : min(j, last_tile) * BC + x) * v_sn;
-  if (ALIGNED) return v4[row / 8 + c];
-  return GATHER(v, row, c, DV);
+  if (ALIGNED) return LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]);
+  return GATHER(v, row, c, DV, IS_KEY);
 }
 
 // A workgroup moves a tile of BC keys; invocation tid moves pieces tid, tid + WG, ...

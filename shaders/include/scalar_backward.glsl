@@ -191,9 +191,11 @@ const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a ro
     const uint row = row0 + ty + TY * (x / M4), col = 4 * (tx + TX * (x % M4)), at = ORIGIN + row * STRIDE + col;                  \
     const vec4 y = SUM[x] * (FACTOR);                                                                                              \
     if (ALIGNED) {                                                                                                                 \
-      if (row < rows && col < WIDTH) T##4[at / 4] = encode4(ACCUMULATE ? y + decode4(T##4[at / 4]) : y);                           \
+      if (row < rows && col < WIDTH)                                                                                               \
+        STORED(T, 4 * BYTES, T##4[at / 4] = encode4(ACCUMULATE ? y + decode4(LOADED(T, 4 * BYTES, T##4[at / 4])) : y));            \
     } else {                                                                                                                       \
       [[unroll]] for (uint e = 0; e < 4; ++e)                                                                                      \
-        if (row < rows && col + e < WIDTH) T##1[at + e] = encode(ACCUMULATE ? y[e] + decode(T##1[at + e]) : y[e]);                 \
+        if (row < rows && col + e < WIDTH)                                                                                         \
+          STORED(T, BYTES, T##1[at + e] = encode(ACCUMULATE ? y[e] + decode(LOADED(T, BYTES, T##1[at + e])) : y[e]));              \
     }                                                                                                                              \
   }

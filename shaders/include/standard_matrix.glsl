@@ -24,6 +24,8 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 
+#include "count.glsl"
+
 #if DTYPE == 2
 #extension GL_EXT_bfloat16 : require
 #define ELEM bfloat16_t
@@ -77,12 +79,12 @@ const uint STRIP_PITCH = FC * N / STRIP_UNIT | 1;
 const uint STRIP_WIDTH = FC * N / UNIT;                         // units of the result in a row
 const uint STRIP_TURNS = (M * STRIP_WIDTH + SG - 1) / SG;
 
-// Eight elements at b, in 16 bits each, from a view of single elements; zero from column `width` on.
+// Eight elements of tensor T at b, in 16 bits each, from its view of single elements; zero from column `width` on. real: see count.glsl.
 uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
-#define AT(view, b, c, width) ((c) < (width) ? view[(b) + (c)] : uint16_t(0))
-#define PAIR(view, b, c, width) pair(AT(view, b, c, width), AT(view, b, (c) + 1, width))
-#define GATHER(view, b, c, width) \
-  uvec4(PAIR(view, b, c, width), PAIR(view, b, (c) + 2, width), PAIR(view, b, (c) + 4, width), PAIR(view, b, (c) + 6, width))
+#define AT(T, b, c, width, real) ((c) < (width) ? LOADED_IF(T, 2, real, T##1[(b) + (c)]) : uint16_t(0))
+#define PAIR(T, b, c, width, real) pair(AT(T, b, c, width, real), AT(T, b, (c) + 1, width, real))
+#define GATHER(T, b, c, width, real) \
+  uvec4(PAIR(T, b, c, width, real), PAIR(T, b, (c) + 2, width, real), PAIR(T, b, (c) + 4, width, real), PAIR(T, b, (c) + 6, width, real))
 
 #ifdef WIDE
 uvec4 from_strip(uint at) {
