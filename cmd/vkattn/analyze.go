@@ -38,9 +38,6 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 				}
 			}
 			g, err := f.grid()
-			if _, wrong := bench.ParsePasses(f.passes); err == nil && wrong != nil {
-				err = fmt.Errorf("--pass: %w", wrong)
-			}
 			switch {
 			case err != nil:
 			case len(args) > 1:
@@ -137,9 +134,6 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 	if !plans {
 		measurer = bench.NewDevice(dev, version(), header.Peaks)
 		measurer.Limit = f.limit
-		if measurer.Passes, err = bench.ParsePasses(f.passes); err != nil {
-			return nil, usage(cmd, err)
-		}
 	}
-	return analysis.FromDevice(cmd.Context(), dev, header.Peaks, measurer, cases, nonzero)
+	return analysis.FromDevice(cmd.Context(), dev, header.Peaks, measurer, bench.JobsOf(cases, g.Passes), nonzero)
 }

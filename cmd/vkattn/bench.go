@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
@@ -27,9 +26,7 @@ type benchFlags struct {
 	peerImpls                                                       []string
 	rounds                                                          int
 	limit, peerTimeout                                              time.Duration
-	tuning                                                          map[string]int
-	passes                                                          []string
-	dropout                                                         float64
+	tunings, passes, dropouts                                       []string
 }
 
 func newBench() *cobra.Command {
@@ -46,7 +43,8 @@ suite's own.
 
 Each row is warmed up, then repeated for at least 100 ms and 10 runs; every run stands between two
 device timestamps with full barriers. Times are medians. Inputs are random and rotate between several
-sets where they would fit a cache.
+sets where they would fit a cache. A backward pass starts from a forward pass, whose output and
+log-sum-exp are checked before the gradients are.
 
 Suites:
 ` + suiteHelp(),
@@ -55,7 +53,9 @@ Suites:
   vkattn bench --impl flash --batch 4 --heads 32 --kv-heads 8 --seq 1k,2k,4k --head-dim 128 --causal
   vkattn bench --suite reports --format md > reports.md
   vkattn bench --suite papers --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2,cudnn --rounds 3
-  vkattn bench --suite papers --compare torch.jsonl`,
+  vkattn bench --suite papers --head-dim 64 --pass both --compare torch.jsonl
+  vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
+  vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
 	}
 	fl := cmd.Flags()
@@ -73,12 +73,12 @@ Suites:
 	fl.StringSliceVar(&f.token, "tokens", nil, "keep batch × seq at this number, in place of --batch")
 	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (default both; --causal alone is true)")
 	fl.Lookup("causal").NoOptDefVal = "true"
-	fl.StringSliceVar(&f.passes, "pass", []string{"fwd"}, "passes to time: fwd, bwd, both")
-	fl.Float64Var(&f.dropout, "dropout", 0, "probability of dropping a weight (taken to the nearest 1/256)")
+	fl.StringSliceVar(&f.passes, "pass", nil, "passes to time: fwd, bwd, both (default fwd)")
+	fl.StringSliceVar(&f.dropouts, "dropout", nil, "probabilities of dropping a weight, each taken to the nearest 1/256 (default 0)")
 	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel tier: scalar or matrix (default: the fastest that can)")
-	fl.StringToIntVar(&f.tuning, "tuning", nil, "override the flash kernel's tile, such as br=64,bc=32 (default: as tuned, else built in)")
+	fl.StringArrayVar(&f.tunings, "tuning", nil, "override the flash kernel's tile, such as br=64,bc=32 (default: as tuned, else built in); several sweep")
 	fl.StringVar(&f.format, "format", "table", "what to print: "+strings.Join(report.Formats, ", "))
 	fl.StringVar(&f.out, "out", "", "result file to write (JSON lines), besides what is printed")
 	fl.BoolVar(&f.appendTo, "append", false, "add to the --out file; rows it has already are not measured again")
@@ -88,7 +88,7 @@ Suites:
 	fl.DurationVar(&f.peerTimeout, "peer-timeout", 2*time.Minute, "longest wait for one answer of the peer")
 	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many times, interleaved with the peer; medians count")
 	fl.StringVar(&f.compare, "compare", "", "result file to compare with: the peer's, or an earlier run's")
-	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run is predicted to take longer; 0: none")
+	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
 	fl.StringVar(&f.trace, "trace", "", "file for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
@@ -97,7 +97,7 @@ Suites:
 func suiteHelp() string {
 	var b strings.Builder
 	for _, s := range bench.Suites() {
-		fmt.Fprintf(&b, "  %-11s %s\n", s.Name, s.About)
+		fmt.Fprintf(&b, "  %-16s %s\n", s.Name, s.About)
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
@@ -148,6 +148,19 @@ func (f *benchFlags) grid() (bench.Grid, error) {
 			return g, err
 		}
 	}
+	for _, s := range f.tunings {
+		t, err := bench.ParseTuning(s)
+		if err != nil {
+			return g, fmt.Errorf("--%w", err)
+		}
+		g.Tunings = append(g.Tunings, t)
+	}
+	if g.Dropout, err = bench.ParseDropouts(f.dropouts); err != nil {
+		return g, fmt.Errorf("--%w", err)
+	}
+	if g.Passes, err = bench.ParsePasses(f.passes); err != nil {
+		return g, fmt.Errorf("--pass: %w", err)
+	}
 	return g, nil
 }
 
@@ -161,28 +174,38 @@ func (f *benchFlags) sized() bool {
 	return false
 }
 
-// cases are the rows to measure on a device of that kind.
-func (f *benchFlags) cases(g bench.Grid, cpu bool) ([]bench.Case, error) {
-	cases, err := f.allCases(g, cpu)
-	for i := range cases {
-		cases[i].Dropout = f.dropout
-	}
-	return cases, err
-}
-
-func (f *benchFlags) allCases(g bench.Grid, cpu bool) ([]bench.Case, error) {
+// suiteOf is the sweep that the flags name; false: they name sizes of their own.
+func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
 	if f.suite == "" && f.sized() {
-		return g.Expand()
+		return bench.Suite{}, false, nil
 	}
 	name := f.suite
 	if name == "" {
 		name = "quick"
 	}
 	s, err := bench.FindSuite(name)
+	return s, true, err
+}
+
+// jobs are the rows to measure on a device of that kind.
+func (f *benchFlags) jobs(g bench.Grid, cpu bool) ([]bench.Job, error) {
+	s, named, err := f.suiteOf()
 	if err != nil {
 		return nil, err
 	}
-	return s.Cases(cpu, g)
+	if named {
+		return s.Jobs(cpu, g)
+	}
+	cases, err := g.Expand()
+	return bench.JobsOf(cases, g.Passes), err
+}
+
+// limits gives the time limit of a row: the flag's, or the suite's own.
+func (f *benchFlags) limits(cmd *cobra.Command) time.Duration {
+	if s, named, err := f.suiteOf(); err == nil && named && s.Limit > 0 && !cmd.Flags().Changed("limit") {
+		return s.Limit
+	}
+	return f.limit
 }
 
 // check finds mistakes before a device is opened.
@@ -223,12 +246,6 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	case f.appendTo && f.force:
 		return none, errors.New("--append and --force are both given: either add to the file or replace it")
 	}
-	if !(f.dropout >= 0 && f.dropout < 511.0/512) {
-		return none, fmt.Errorf("--dropout is %v: it must be at least 0 and below 511/512", f.dropout)
-	}
-	if _, err := bench.ParsePasses(f.passes); err != nil {
-		return none, fmt.Errorf("--pass: %w", err)
-	}
 	switch ext := filepath.Ext(f.out); ext {
 	case ".csv", ".md", ".txt", ".html":
 		return none, fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out, strings.TrimPrefix(ext, "."), f.out)
@@ -237,7 +254,7 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	if err != nil {
 		return g, err
 	}
-	_, err = f.cases(g, false)
+	_, err = f.jobs(g, false)
 	return g, err
 }
 
@@ -266,7 +283,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		return err
 	}
 	defer dev.Close()
-	cases, err := f.cases(g, bench.IsCPU(dev.Info()))
+	jobs, err := f.jobs(g, bench.IsCPU(dev.Info()))
 	if err != nil {
 		return usage(cmd, err)
 	}
@@ -276,10 +293,6 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	header.Rounds = f.rounds
 
-	passes, err := bench.ParsePasses(f.passes)
-	if err != nil {
-		return usage(cmd, fmt.Errorf("--pass: %w", err))
-	}
 	var traceFile *os.File
 	if f.trace != "" {
 		if traceFile, err = bench.CreateFile(f.trace, f.traceMode()); err != nil {
@@ -292,21 +305,22 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		if peer, err = bench.StartPeer(f.peer); err != nil {
 			return err
 		}
-		peer.Timeout, peer.Passes = f.peerTimeout, passes
+		peer.Timeout = f.peerTimeout
 	}
 	var opts []flash.PlanOption
 	if f.tier != "" {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
 	}
 	measurer := bench.NewDevice(dev, version(), header.Peaks, opts...)
-	measurer.Limit, measurer.Tuning, measurer.Passes = f.limit, f.tuning, passes
+	limit := f.limits(cmd)
+	measurer.Limit = limit
 
 	r := &report.Results{Header: header, Peers: peers, PeerImpls: f.peerImpls}
 	if f.peer == "" && f.compare == "" {
 		r.PeerImpls = nil
 	}
-	keep(r, earlier, cases, dev.Info().Name, passes)
-	sink, err := f.newSink(header, peers, cases)
+	keep(r, earlier, jobs, dev.Info().Name)
+	sink, err := f.newSink(header, peers, jobs)
 	if err != nil {
 		if peer != nil {
 			peer.Close()
@@ -315,7 +329,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	bar := f.bar(stderr)
 	sweep := bench.Sweep{
-		Bench: measurer, Cases: cases, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: f.limit,
+		Bench: measurer, Jobs: jobs, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: limit,
 		Have:     func(c bench.Case) bool { return has(r.Rows, c) },
 		Progress: bar.step,
 		OnRow: func(row bench.Row) error {
@@ -328,7 +342,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		},
 	}
 	if had := len(r.Rows); had > 0 {
-		fmt.Fprintf(stderr, "%s of %d in %s already\n", count(had, "row"), len(cases), f.out)
+		fmt.Fprintf(stderr, "%s of %d in %s already\n", count(had, "row"), len(jobs), f.out)
 	}
 	runErr := sweep.Run(ctx)
 	bar.done()
@@ -343,12 +357,12 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if err := errors.Join(runErr, sink.close()); err != nil && ctx.Err() == nil {
 		return err
 	}
-	sortLike(r.Rows, cases)
+	sortLike(r.Rows, jobs)
 	if err := report.Write(stdout, f.format, r, colored(stdout)); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		fmt.Fprintf(stderr, "%d of %s measured\n", len(r.Rows), count(len(cases), "row"))
+		fmt.Fprintf(stderr, "%d of %s measured\n", len(r.Rows), count(len(jobs), "row"))
 		return ctx.Err()
 	}
 	return verdict(stderr, r, f, peerErr)
@@ -385,150 +399,4 @@ func verdict(stderr io.Writer, r *report.Results, f *benchFlags, peerErr error) 
 		return errSilent
 	}
 	return nil
-}
-
-// earlier reads the rows that --append finds in the --out file.
-func (f *benchFlags) earlier() ([]bench.Row, error) {
-	if f.out == "" {
-		return nil, nil
-	}
-	info, err := os.Stat(f.out)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, fmt.Errorf("--out %s is a folder: it must be a file", f.out)
-	case !f.appendTo && !f.force:
-		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", f.out)
-	case f.force || info.Size() == 0:
-		return nil, nil
-	}
-	file, err := bench.ReadFile(f.out)
-	if err != nil {
-		return nil, err
-	}
-	return file.Rows, nil
-}
-
-// keep takes over the earlier rows that are wanted again, and the peer's.
-func keep(r *report.Results, earlier []bench.Row, cases []bench.Case, device string, passes bench.Passes) {
-	for _, row := range earlier {
-		switch {
-		case !report.IsOurs(row):
-			r.Peers = append(r.Peers, row)
-		case row.Device == device && !row.Failed() && passes.Done(row) && slices.Contains(cases, row.Case) && !has(r.Rows, row.Case):
-			r.Rows = append(r.Rows, row)
-		}
-	}
-}
-
-func has(rows []bench.Row, c bench.Case) bool {
-	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Case == c })
-}
-
-// sortLike puts rows in the order of the cases.
-func sortLike(rows []bench.Row, cases []bench.Case) {
-	at := map[bench.Case]int{}
-	for i, c := range cases {
-		at[c] = i
-	}
-	slices.SortStableFunc(rows, func(a, b bench.Row) int { return at[a.Case] - at[b.Case] })
-}
-
-// sink is the --out file; without one it takes rows and does nothing.
-type sink struct {
-	file *os.File
-	w    *bench.Writer
-}
-
-// newSink opens the --out file and writes the header, and the rows of --compare
-// that belong to the cases.
-func (f *benchFlags) newSink(h bench.Header, peers []bench.Row, cases []bench.Case) (*sink, error) {
-	if f.out == "" {
-		return &sink{}, nil
-	}
-	mode := bench.CreateNew
-	switch {
-	case f.appendTo:
-		mode = bench.Append
-	case f.force:
-		mode = bench.Force
-	}
-	file, err := bench.CreateFile(f.out, mode)
-	if err != nil {
-		return nil, err
-	}
-	s := &sink{file, bench.NewWriter(file)}
-	if err := s.w.Header(h); err != nil {
-		file.Close()
-		return nil, err
-	}
-	shapes := map[bench.Case]bool{}
-	for _, c := range cases {
-		shapes[c.Shape()] = true
-	}
-	for _, p := range peers {
-		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) {
-			if err := s.w.Row(p); err != nil {
-				file.Close()
-				return nil, err
-			}
-		}
-	}
-	return s, nil
-}
-
-func (s *sink) row(r bench.Row) error {
-	if s.file == nil {
-		return nil
-	}
-	return s.w.Row(r)
-}
-
-func (s *sink) peer(header []string) error {
-	if s.file == nil {
-		return nil
-	}
-	return s.w.Peer(header)
-}
-
-func (s *sink) close() error {
-	if s.file == nil {
-		return nil
-	}
-	return s.file.Close()
-}
-
-// bar is the progress bar, on a terminal only.
-type bar struct {
-	w   io.Writer
-	bar *progressbar.ProgressBar
-}
-
-func (f *benchFlags) bar(stderr io.Writer) *bar {
-	if f.quiet || !onTerminal(stderr) {
-		return &bar{}
-	}
-	return &bar{w: stderr}
-}
-
-func (b *bar) step(step, total int, what string) {
-	if b.w == nil {
-		return
-	}
-	if b.bar == nil {
-		b.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(b.w), progressbar.OptionClearOnFinish(),
-			progressbar.OptionShowCount(), progressbar.OptionSetWidth(24), progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(50*time.Millisecond))
-	}
-	b.bar.Describe(fmt.Sprintf("%-44s", what))
-	_ = b.bar.Set(step - 1)
-}
-
-func (b *bar) done() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-	}
 }

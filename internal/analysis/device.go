@@ -8,14 +8,15 @@ import (
 	"github.com/vkattn/vkattn/internal/bench"
 )
 
-// FromDevice plans cases on a device, and measures them where measurer is not nil. Tilings are those of the plans.
-func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, cases []bench.Case, nonzero float64) (*Result, error) {
+// FromDevice plans jobs on a device, and measures them where measurer is not nil. Tilings are those of the plans.
+func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, jobs []bench.Job, nonzero float64) (*Result, error) {
 	r := &Result{Machine: Machine{Device: dev.Info().Name, Peaks: peaks}}
 	tilings := map[string]flash.Tiling{}
 	var impls []string
 	var last flash.Problem
-	for _, c := range cases {
-		row, tiling, err := onDevice(ctx, dev, measurer, c)
+	for _, j := range jobs {
+		c := j.Case
+		row, tiling, err := onDevice(ctx, dev, measurer, j)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +49,7 @@ func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measu
 	planned := len(impls)
 	models(tilings, &impls, nonzero)
 	for _, impl := range impls[planned:] { // the last problem with flash2's tile
-		c := cases[len(cases)-1]
+		c := jobs[len(jobs)-1].Case
 		c.Impl = impl
 		t := tilings[impl]
 		row := bench.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: fmt.Sprintf("model %dx%d", t.Rows, t.Keys)}
@@ -74,8 +75,9 @@ func (r *Result) tierOf(impl string) string {
 	return ""
 }
 
-// onDevice plans one case. Its tiling is nil where there is no plan, or no model of its kernel.
-func onDevice(ctx context.Context, dev *flash.Device, measurer *bench.Device, c bench.Case) (bench.Row, *flash.Tiling, error) {
+// onDevice plans one job. Its tiling is nil where there is no plan, or no model of its kernel.
+func onDevice(ctx context.Context, dev *flash.Device, measurer *bench.Device, j bench.Job) (bench.Row, *flash.Tiling, error) {
+	c := j.Case
 	row := bench.Row{Case: c}
 	p, err := c.Problem()
 	if err != nil {
@@ -98,13 +100,13 @@ func onDevice(ctx context.Context, dev *flash.Device, measurer *bench.Device, c 
 		return row, nil, nil
 	}
 	if measurer != nil {
-		shape, err := measurer.Shape(ctx, c)
+		shape, err := measurer.Shape(ctx, c, j.Passes)
 		if err != nil {
 			row.Error = err.Error()
 			return row, &tiling, ctx.Err()
 		}
 		defer shape.Close()
-		row = shape.Measure(ctx, c.Impl, false)
+		row = shape.Measure(ctx, j, false)
 	}
 	return row, &tiling, ctx.Err()
 }

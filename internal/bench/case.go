@@ -22,12 +22,14 @@ type Case struct {
 	Causal bool
 
 	Dropout float64 // probability
+
+	Tuning Tuning // of the kernel, like Impl no part of the problem; "": as the library chooses
 }
 
-// Shape is the case without its implementation: rows of equal shape are
-// compared with one another.
+// Shape is the case without its implementation and tuning: rows of equal shape
+// are compared with one another.
 func (c Case) Shape() Case {
-	c.Impl = ""
+	c.Impl, c.Tuning = "", ""
 	return c
 }
 
@@ -58,6 +60,10 @@ func (c Case) ForwardFLOPs() float64 {
 	return p.ForwardFLOPs()
 }
 
+// backwardWork is the operations of a backward pass for each of the forward
+// pass, as the FlashAttention papers count them.
+const backwardWork = 2.5
+
 // elements returns the sizes of q, k, v and o.
 func (c Case) elements() (q, k, v, o int64) {
 	bh, bk := int64(c.B)*int64(c.H), int64(c.B)*int64(c.Hkv)
@@ -87,6 +93,9 @@ func (c Case) String() string {
 	}
 	if c.Dropout > 0 {
 		fmt.Fprintf(&s, " dropout %g", c.Dropout)
+	}
+	if c.Tuning != "" {
+		s.WriteString(" " + string(c.Tuning))
 	}
 	return s.String()
 }

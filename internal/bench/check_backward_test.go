@@ -12,15 +12,15 @@ import (
 func TestBackwardRow(t *testing.T) {
 	ctx := context.Background()
 	d := NewDevice(testDevice(t), "test", Peaks{})
-	d.Passes = Passes{Fwd: true, Bwd: true}
 	for _, c := range []Case{
 		{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 40, D: 16, Dv: 24, Causal: true},
 		{DType: "float32", B: 1, H: 4, Hkv: 2, Nq: 400, N: 400, D: 16, Dv: 16, Dropout: 0.2},
 	} {
-		shape, err := d.Shape(ctx, c)
+		c.Impl = "flash2"
+		shape, err := d.Shape(ctx, c, both)
 		require.NoError(t, err)
 		s := shape.(*deviceShape)
-		row := shape.Measure(ctx, "flash2", true)
+		row := shape.Measure(ctx, Job{c, both}, true)
 		require.Empty(t, row.Error)
 		require.Positive(t, row.Fwd.Ms)
 		require.Positive(t, row.Bwd.Ms)
@@ -40,7 +40,7 @@ func TestBackwardRow(t *testing.T) {
 		require.Equal(t, row.Case, back.Case)
 		require.Equal(t, *row.BwdMaxErr, *back.BwdMaxErr)
 		require.InEpsilon(t, row.Bwd.Ms, back.Bwd.Ms, 1e-5)
-		require.True(t, d.Passes.Done(back))
+		require.True(t, both.Done(back))
 
 		res, err := s.checkGradients(ctx, 0)
 		require.NoError(t, err)
@@ -59,17 +59,58 @@ func TestBackwardRow(t *testing.T) {
 		require.ErrorContains(t, res.err, "dq is wrong")
 		require.NoError(t, shape.Close())
 	}
-	// Backward alone; and of an implementation that has none.
-	d.Passes = Passes{Bwd: true}
-	shape, err := d.Shape(ctx, Case{DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 20, N: 20, D: 16, Dv: 16})
+}
+
+// TestBackwardAlone: the forward pass that the gradients come from is not timed, but its output and lse are checked, before
+// the gradients are.
+func TestBackwardAlone(t *testing.T) {
+	ctx := context.Background()
+	d := NewDevice(testDevice(t), "test", Peaks{})
+	bwd := Passes{Bwd: true}
+	c := Case{Impl: "flash2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: 20, N: 20, D: 16, Dv: 16}
+	shape, err := d.Shape(ctx, c, bwd)
 	require.NoError(t, err)
-	row := shape.Measure(ctx, "flash2", true)
+	s := shape.(*deviceShape)
+	row := shape.Measure(ctx, Job{c, bwd}, true)
 	require.Empty(t, row.Error)
 	require.Zero(t, row.Fwd.Ms)
 	require.Positive(t, row.Bwd.Ms)
-	if row = shape.Measure(ctx, "standard", true); row.Bwd.Ms == 0 {
-		require.Equal(t, ReasonUnsupported, row.Reason)
+	require.Equal(t, 2*20, row.ErrRows)
+	require.NotNil(t, row.MaxErr)
+	require.Less(t, *row.MaxErr, *row.ErrMax)
+	require.Positive(t, row.BwdErrRows)
+
+	// A forward pass of other inputs than the reference's is noticed as such, and no figure is left.
+	s.sets[0].in, s.sets[1].in = s.sets[1].in, s.sets[0].in
+	for i := range s.sets[2:] {
+		s.sets[2+i].in = s.sets[0].in
 	}
+	row = shape.Measure(ctx, Job{c, bwd}, true)
+	require.Equal(t, ReasonCheck, row.Reason)
+	require.Contains(t, row.Error, "output is wrong")
+	require.Zero(t, row.Bwd)
+	require.NoError(t, shape.Close())
+
+	// An implementation without backward: alone it is no row, beside forward it costs that nothing.
+	c.Impl = "flash1"
+	shape, err = d.Shape(ctx, c, both)
+	require.NoError(t, err)
+	row = shape.Measure(ctx, Job{c, bwd}, true)
+	require.Equal(t, ReasonUnsupported, row.Reason)
+	row = shape.Measure(ctx, Job{c, both}, true)
+	require.Empty(t, row.Error)
+	require.Positive(t, row.Fwd.Ms)
+	require.Zero(t, row.Bwd)
+	require.Equal(t, ReasonUnsupported, row.BwdReason)
+	require.Contains(t, row.BwdError, "backward of")
+	require.False(t, row.Failed())
+	require.True(t, both.Done(row))
+	data, err := json.Marshal(row)
+	require.NoError(t, err)
+	var back Row
+	require.NoError(t, json.Unmarshal(data, &back))
+	require.Equal(t, row.BwdError, back.BwdError)
+	require.Equal(t, row.BwdReason, back.BwdReason)
 	require.NoError(t, shape.Close())
 }
 
@@ -77,7 +118,7 @@ func TestParsePasses(t *testing.T) {
 	for _, c := range []struct {
 		list []string
 		want Passes
-	}{{nil, Passes{Fwd: true}}, {[]string{"fwd"}, Passes{Fwd: true}}, {[]string{"bwd"}, Passes{Bwd: true}}, {[]string{"both"}, Passes{true, true}}, {[]string{"fwd", " BWD"}, Passes{true, true}}} {
+	}{{nil, Passes{}}, {[]string{"fwd"}, Passes{Fwd: true}}, {[]string{"bwd"}, Passes{Bwd: true}}, {[]string{"both"}, Passes{true, true}}, {[]string{"fwd", " BWD"}, Passes{true, true}}} {
 		got, err := ParsePasses(c.list)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)

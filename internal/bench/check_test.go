@@ -122,16 +122,22 @@ func testDevice(t *testing.T, opts ...flash.DeviceOption) *flash.Device {
 func TestPeakIsTheUsers(t *testing.T) {
 	dev := testDevice(t, flash.WithoutDiskCache()) // which would know the self-check's verdict
 	c := Case{DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 24, N: 24, D: 8, Dv: 8}
-	shape, err := NewDevice(dev, "test", Peaks{}).Shape(context.Background(), c)
+	shape, err := NewDevice(dev, "test", Peaks{}).Shape(context.Background(), c, Passes{})
 	require.NoError(t, err)
 	defer shape.Close()
 	for _, tier := range dev.Info().Tiers {
 		if tier.Implementation == flash.Flash && slices.Contains(tier.DTypes, flash.F16) {
-			row := shape.(*deviceShape).measureWith(context.Background(), "flash2", false, flash.WithTier(tier.Tier))
+			row := shape.(*deviceShape).measureWith(context.Background(), job(c, "flash2"), false, flash.WithTier(tier.Tier))
 			require.Empty(t, row.Error)
 			require.LessOrEqual(t, *row.Fwd.PeakMiB, 0.001, "tier %s", tier.Tier)
 		}
 	}
+}
+
+// job is a forward pass of an implementation.
+func job(c Case, impl string) Job {
+	c.Impl = impl
+	return Job{Case: c}
 }
 
 func TestDeviceRow(t *testing.T) {
@@ -139,12 +145,12 @@ func TestDeviceRow(t *testing.T) {
 	d := NewDevice(dev, "test", Peaks{})
 	c := Case{DType: "float16", B: 2, H: 4, Hkv: 2, Nq: 33, N: 70, D: 24, Dv: 40, Causal: true}
 	empty := dev.Usage().ByLabel
-	shape, err := d.Shape(context.Background(), c)
+	shape, err := d.Shape(context.Background(), c, Passes{})
 	require.NoError(t, err)
 	s := shape.(*deviceShape)
 	require.Len(t, s.sets, mostSets, "small inputs rotate")
 
-	row := shape.Measure(context.Background(), "flash2", true)
+	row := shape.Measure(context.Background(), job(c, "flash2"), true)
 	require.Empty(t, row.Error)
 	require.Equal(t, "vkattn test", row.Library)
 	require.Equal(t, 2*4*33, row.ErrRows)
@@ -162,21 +168,46 @@ func TestDeviceRow(t *testing.T) {
 	size := float64(c.B*c.H*(c.Nq*c.D+c.Nq*c.Dv)+c.B*c.Hkv*c.N*(c.D+c.Dv)) * 2 / (1 << 20)
 	require.InDelta(t, size+*row.Fwd.PeakMiB, row.Fwd.TotalMiB, 1e-3)
 
-	standard := shape.Measure(context.Background(), "standard", true)
+	standard := shape.Measure(context.Background(), job(c, "standard"), true)
 	require.Empty(t, standard.Error)
 	require.Greater(t, *standard.Fwd.PeakMiB, *row.Fwd.PeakMiB, "standard keeps its scores")
 
-	again := shape.Measure(context.Background(), "flash2", false)
+	again := shape.Measure(context.Background(), job(c, "flash2"), false)
 	require.Zero(t, again.ErrRows)
 	require.Positive(t, again.Fwd.Ms)
 
-	bad := shape.Measure(context.Background(), "flash7", true)
+	// The bytes are the model's for the tile that ran.
+	plan, err := dev.Plan(s.problem)
+	require.NoError(t, err)
+	tiling, ok := plan.Tiling()
+	require.True(t, ok)
+	steps, err := tiling.Forward(s.problem)
+	require.NoError(t, err)
+	require.Equal(t, flash.Total(steps).Bytes(), row.Fwd.Bytes)
+	require.Positive(t, row.Fwd.Bytes)
+
+	// A tuning is the row's own; one that does not fit is unsupported, with the reason.
+	tuned := job(c, "flash2")
+	tuned.Case.Tuning = "bc=16,br=16,mc=4,mr=2"
+	other := shape.(*deviceShape).measureWith(context.Background(), tuned, true, flash.WithTier(flash.TierScalar))
+	require.Empty(t, other.Error)
+	require.Contains(t, other.Kernel, "16x16")
+	require.Equal(t, tuned.Case, other.Case)
+	require.NotEqual(t, row.Fwd.Bytes, other.Fwd.Bytes)
+	tuned.Case.Tuning = "bc=7,br=16"
+	other = shape.Measure(context.Background(), tuned, true)
+	require.Equal(t, ReasonUnsupported, other.Reason)
+	require.Contains(t, other.Error, "bc = 7")
+
+	withoutGradients := job(c, "flash2")
+	withoutGradients.Passes.Bwd = true
+	require.Contains(t, shape.Measure(context.Background(), withoutGradients, true).Error, "made without gradients")
+
+	bad := shape.Measure(context.Background(), job(c, "flash7"), true)
 	require.Contains(t, bad.Error, "flash7")
 
 	// The check sees an output that is not that of these inputs.
 	tensor, err := dev.NewLSE(c.B, c.H, c.Nq)
-	require.NoError(t, err)
-	plan, err := dev.Plan(s.problem)
 	require.NoError(t, err)
 	t0 := s.sets[0]
 	require.NoError(t, plan.Forward(context.Background(), t0.q, t0.k, t0.v, t0.o, tensor))
@@ -206,9 +237,10 @@ func TestDeviceRow(t *testing.T) {
 func TestLimitMeansFewerRuns(t *testing.T) {
 	d := NewDevice(testDevice(t), "test", Peaks{})
 	d.Limit = 1
-	shape, err := d.Shape(context.Background(), Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16})
+	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 64, N: 64, D: 16, Dv: 16}
+	shape, err := d.Shape(context.Background(), c, Passes{})
 	require.NoError(t, err)
-	row := shape.Measure(context.Background(), "flash2", true)
+	row := shape.Measure(context.Background(), job(c, "flash2"), true)
 	require.Empty(t, row.Error)
 	require.Positive(t, row.Fwd.N)
 	require.NoError(t, shape.Close())

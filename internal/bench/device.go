@@ -45,10 +45,6 @@ type Device struct {
 	// Limit bounds the time of a row: fewer runs than leastRuns are made where
 	// they would take longer. 0: no bound.
 	Limit time.Duration
-	// Tuning overrides parameters of the flash kernel's tile, by name.
-	Tuning map[string]int
-	// Passes are those timed.
-	Passes Passes
 }
 
 // NewDevice measures on dev. opts narrow what every plan may choose, besides
@@ -72,15 +68,25 @@ func (d *Device) Ceiling() float64 { return 1e12 * max(d.peaks.MatrixTFLOPS, d.p
 
 // fail notes why a row has no figures.
 func (r *Row) fail(err error) {
-	r.Error, r.Reason = err.Error(), ReasonFailed
-	switch {
-	case outOfMemory(err):
-		r.Reason = ReasonMemory
-	case errors.Is(err, flash.ErrUnsupported):
-		r.Reason = ReasonUnsupported
-	}
+	r.Error, r.Reason = err.Error(), reasonOf(err)
 	r.Fwd, r.Bwd = Pass{}, Pass{}
 }
+
+func reasonOf(err error) Reason {
+	var wrong *wrongError
+	switch {
+	case errors.As(err, &wrong):
+		return ReasonCheck
+	case outOfMemory(err):
+		return ReasonMemory
+	case errors.Is(err, flash.ErrUnsupported):
+		return ReasonUnsupported
+	}
+	return ReasonFailed
+}
+
+// wrongError is an output that a check refused.
+type wrongError struct{ error }
 
 // outOfMemory says whether an allocation was refused, or failed.
 func outOfMemory(err error) bool {
@@ -99,19 +105,20 @@ type tensorSet struct {
 type deviceShape struct {
 	d       *Device
 	c       Case
+	passes  Passes // that may be measured
 	problem flash.Problem
 	sets    []tensorSet
 }
 
-// Shape allocates and fills the input sets.
-func (d *Device) Shape(ctx context.Context, c Case) (Shape, error) {
+// Shape allocates and fills the input sets that the passes need.
+func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error) {
 	problem, err := c.Problem()
 	if err != nil {
 		return nil, err
 	}
-	s := &deviceShape{d: d, c: c.Shape(), problem: problem}
-	for i := range d.setsFor(c) {
-		set, err := d.newSet(ctx, c, problem, uint64(inputSeed+i))
+	s := &deviceShape{d: d, c: c.Shape(), passes: passes, problem: problem}
+	for i := range d.setsFor(c, passes) {
+		set, err := d.newSet(ctx, c, problem, passes, uint64(inputSeed+i))
 		if err != nil {
 			if len(s.sets) > 0 && outOfMemory(err) {
 				break // fewer sets must do
@@ -125,10 +132,10 @@ func (d *Device) Shape(ctx context.Context, c Case) (Shape, error) {
 }
 
 // setsFor is the number of input sets whose rotation outgrows the cache.
-func (d *Device) setsFor(c Case) int {
+func (d *Device) setsFor(c Case, passes Passes) int {
 	q, k, v, o := c.elements()
 	bytes := (q + k + v + o) * elementSize(c.DType)
-	if d.Passes.Bwd {
+	if passes.Bwd {
 		bytes *= 2
 	}
 	cache := int64(largestCache)
@@ -141,7 +148,7 @@ func (d *Device) setsFor(c Case) int {
 	return int(min((cache+bytes-1)/bytes, mostSets))
 }
 
-func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, seed uint64) (set tensorSet, err error) {
+func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Passes, seed uint64) (set tensorSet, err error) {
 	set.in = newInputs(c, seed)
 	defer func() {
 		if err != nil {
@@ -163,7 +170,7 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, seed uint6
 			return set, err
 		}
 	}
-	if d.Passes.Bwd {
+	if passes.Bwd {
 		set.grad, err = d.newGradients(ctx, p, set.in)
 	}
 	return set, err
@@ -194,32 +201,38 @@ func (s *deviceShape) Close() error {
 	return nil
 }
 
-// Measure times an implementation on the shape.
-func (s *deviceShape) Measure(ctx context.Context, impl string, check bool) Row {
-	var opts []flash.PlanOption
-	if impl == flash.Flash.String() && len(s.d.Tuning) > 0 {
-		opts = append(opts, flash.WithTuning(s.d.Tuning))
-	}
-	return s.measureWith(ctx, impl, check, opts...)
+// Measure times a job of the shape.
+func (s *deviceShape) Measure(ctx context.Context, j Job, check bool) Row {
+	return s.measureWith(ctx, j, check)
 }
 
 // measureWith is Measure with more options for the plan.
-func (s *deviceShape) measureWith(ctx context.Context, impl string, check bool, opts ...flash.PlanOption) Row {
-	c := s.c
-	c.Impl = impl
-	row := s.d.Row(c)
-	if err := s.measure(ctx, &row, check, opts); err != nil {
+func (s *deviceShape) measureWith(ctx context.Context, j Job, check bool, opts ...flash.PlanOption) Row {
+	row := s.d.Row(j.Case)
+	if err := s.measure(ctx, &row, j, check, opts); err != nil {
 		row.fail(err)
 	}
 	return row
 }
 
-func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts []flash.PlanOption) (err error) {
-	impl, err := flash.ParseImplementation(row.Impl)
+func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool, opts []flash.PlanOption) error {
+	passes := j.Passes.orDefault()
+	if passes.Bwd && !s.passes.Bwd {
+		return fmt.Errorf("the shape %s was made without gradients", s.c)
+	}
+	own, err := s.d.options(j.Case)
 	if err != nil {
 		return err
 	}
-	opts = slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, s.d.opts, opts)
+	plan, err := s.d.dev.Plan(s.problem, slices.Concat(own, opts)...)
+	if err != nil {
+		if j.Case.Tuning != "" && errors.Is(err, flash.ErrArgument) { // a tile that does not fit this device or problem
+			row.Error, row.Reason = err.Error(), ReasonUnsupported
+			return nil
+		}
+		return err
+	}
+	defer plan.Close()
 	// Outputs of an earlier measurement must not pass for this one's.
 	for _, set := range s.sets {
 		if verify {
@@ -228,37 +241,48 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, verify bool, opts [
 			}
 		}
 	}
-	plan, err := s.d.dev.Plan(s.problem, opts...)
-	if err != nil {
-		return err
-	}
-	defer plan.Close()
 	// Workspace is allocated by recordings. Making the plan may have tried the kernel out, with tensors of its own.
 	s.d.dev.ResetPeak()
 	before := s.d.dev.Usage()
 	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
 
-	if s.d.Passes.orDefault().Fwd {
-		if err := s.measureForward(ctx, row, plan, before, verify); err != nil || row.Error != "" {
+	forward, backward := s.d.Limit, s.d.Limit
+	if passes.Fwd && passes.Bwd { // each gets its share of the row's time, by its operations
+		forward = time.Duration(math.Ceil(float64(s.d.Limit) / (1 + backwardWork)))
+		backward -= forward
+	}
+	if passes.Fwd {
+		if err := s.measureForward(ctx, row, plan, before, forward, verify); err != nil {
 			return err
 		}
 	}
-	if !s.d.Passes.Bwd {
+	if !passes.Bwd {
 		return nil
 	}
-	var wrong *wrongError
-	if err := s.measureBackward(ctx, row, plan, verify); errors.As(err, &wrong) {
-		row.Error, row.Reason = wrong.Error(), ReasonCheck
-		row.Fwd, row.Bwd = Pass{}, Pass{}
-	} else if err != nil {
+	err = s.measureBackward(ctx, row, plan, backward, verify)
+	if err == nil || !passes.Fwd || reasonOf(err) == ReasonCheck || ctx.Err() != nil {
 		return err
 	}
+	row.Bwd, row.BwdError, row.BwdReason = Pass{}, err.Error(), reasonOf(err) // what forward gave stays
 	return nil
+}
+
+// options are those of every plan for a case.
+func (d *Device) options(c Case) ([]flash.PlanOption, error) {
+	impl, err := flash.ParseImplementation(c.Impl)
+	if err != nil {
+		return nil, err
+	}
+	opts := slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts)
+	if c.Tuning != "" {
+		opts = append(opts, flash.WithTuning(c.Tuning.Values()))
+	}
+	return opts, nil
 }
 
 // measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
 // before is what was in use when there was no plan.
-func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, before flash.Usage, verify bool) error {
+func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, before flash.Usage, limit time.Duration, verify bool) error {
 	lse, err := s.d.dev.NewLSE(s.problem.Batch, s.problem.Heads, s.problem.QueryLen)
 	if err != nil {
 		return err
@@ -297,7 +321,14 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 			row.Fwd.TotalMiB = peak + float64(s.sets[0].bytes())/mib
 		}
 	}
-	last, samples, err := s.time(ctx, row, &row.Fwd, s.problem.ForwardFLOPs(), runs, func() error { return runs[0].Forward(s.forward(0, lse)) })
+	if tiling, ok := plan.Tiling(); ok {
+		steps, err := tiling.Forward(s.problem)
+		if err != nil {
+			return err
+		}
+		row.Fwd.Bytes = flash.Total(steps).Bytes()
+	}
+	last, samples, err := s.time(ctx, row, &row.Fwd, s.problem.ForwardFLOPs(), limit, runs, func() error { return runs[0].Forward(s.forward(0, lse)) })
 	if err != nil {
 		return err
 	}
@@ -305,18 +336,22 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	if !verify {
 		return nil
 	}
+	return s.checkForward(ctx, row, last, lse)
+}
+
+// checkForward compares the output and lse of a set with the reference, and notes in the row how far they are off.
+func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *flash.Tensor) error {
 	rows := sampleRows(s.c, inputSeed)
-	res, err := check(ctx, row.Case, s.sets[last].in, s.sets[last].o, lse, rows, uint32(last))
+	res, err := check(ctx, row.Case, s.sets[set].in, s.sets[set].o, lse, rows, uint32(set))
 	if err != nil {
 		return err
 	}
-	row.ErrRows, row.MaxErr = res.rows, &res.maxErr
+	row.ErrRows, row.MaxErr, row.ErrMax = res.rows, &res.maxErr, nil
 	if res.bound > 0 {
 		row.ErrMax = &res.bound
 	}
 	if res.err != nil {
-		row.Error, row.Reason = res.err.Error(), ReasonCheck
-		row.Fwd = Pass{}
+		return &wrongError{res.err}
 	}
 	return nil
 }
@@ -337,12 +372,12 @@ func poison(ctx context.Context, t *flash.Tensor) error {
 	return t.UploadBytes(ctx, data)
 }
 
-// time fills the figures of a pass. again records the first of runs anew. last
+// time fills the figures of a pass. limit bounds the time of it all (0: nothing does); again records the first of runs anew. last
 // is the recording whose output an lse tensor that all share now belongs to.
-func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, runs []*flash.Recording, again func() error) (last int, samples []float64, err error) {
+func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, limit time.Duration, runs []*flash.Recording, again func() error) (last int, samples []float64, err error) {
 	dev, started := s.d.dev, time.Now()
 	within := func(one time.Duration) bool { // whether another piece of work fits the row's limit
-		return s.d.Limit == 0 || time.Since(started)+one < s.d.Limit
+		return limit == 0 || time.Since(started)+one < limit
 	}
 	// One run for the estimate: the pipelines are built by now.
 	res, err := dev.TimeRuns(ctx, runs, 1)
@@ -360,7 +395,7 @@ func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64
 	var spent time.Duration
 	for len(samples) == 0 || (spent < leastTime || len(samples) < leastRuns) && within(one) {
 		n := batch(one)
-		if s.d.Limit > 0 && len(samples) > 0 && !within(one*time.Duration(n)) {
+		if limit > 0 && len(samples) > 0 && !within(one*time.Duration(n)) {
 			n = 1
 		}
 		if res, err = dev.TimeRuns(ctx, runs, n); err != nil {
@@ -373,7 +408,7 @@ func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64
 		last = (n - 1) % len(runs)
 	}
 	var wall []float64
-	for began := time.Now(); len(wall) < 3 || len(wall) < wallRuns && time.Since(began) < wallBudget; {
+	for began := time.Now(); len(wall) < wallRuns && (len(wall) == 0 || time.Since(began) < wallBudget); {
 		at := time.Now()
 		if err := again(); err != nil {
 			return 0, nil, err

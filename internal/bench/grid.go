@@ -2,8 +2,11 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Grid is a sweep: every combination of its axes is a case. An empty axis
@@ -23,6 +26,10 @@ type Grid struct {
 	ValueDim []int // 0 means the same as HeadDim
 	EmbDim   []int
 	Causal   []bool
+	Dropout  []float64
+	Tunings  []Tuning // of flash2, the implementation whose tile this is about; "" is the library's choice
+
+	Passes Passes // the zero value: forward
 }
 
 // Defaults are the reports' usual setting: batch 16, 32 heads of 64, fp16.
@@ -48,6 +55,11 @@ func (g Grid) Override(o Grid) Grid {
 	set(&g.ValueDim, o.ValueDim)
 	set(&g.EmbDim, o.EmbDim)
 	set(&g.Causal, o.Causal)
+	set(&g.Dropout, o.Dropout)
+	set(&g.Tunings, o.Tunings)
+	if o.Passes != (Passes{}) {
+		g.Passes = o.Passes
+	}
 	if len(o.Batch) > 0 { // a batch given by hand unties it from the sequence length
 		g.Batch, g.Tokens = o.Batch, 0
 	}
@@ -78,42 +90,53 @@ func (g Grid) Expand() ([]Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cases []Case
-	for _, dtype := range g.DTypes {
-		if dtype, err = ParseDType(dtype); err != nil {
+	g.DTypes = slices.Clone(g.DTypes)
+	for i, dtype := range g.DTypes {
+		if g.DTypes[i], err = ParseDType(dtype); err != nil {
 			return nil, err
 		}
-		for _, hd := range dims {
-			for _, dv := range g.ValueDim {
-				for _, hkv := range g.KVHeads {
-					for _, batch := range g.Batch {
-						for _, n := range g.Seq {
-							for _, nq := range g.QueryLen {
-								for _, causal := range g.Causal {
-									c := Case{DType: dtype, B: batch, H: hd.heads, Hkv: orElse(hkv, hd.heads),
-										Nq: orElse(nq, n), N: n, D: hd.dim, Dv: orElse(dv, hd.dim), Causal: causal}
-									if g.Tokens > 0 {
-										if n < 1 || g.Tokens%n != 0 {
-											return nil, fmt.Errorf("seq is %d: it must divide tokens, which is %d", n, g.Tokens)
-										}
-										c.B = g.Tokens / n
-									}
-									if err := c.validate(); err != nil {
-										return nil, fmt.Errorf("case %s: %w", c, err)
-									}
-									for _, impl := range g.Impls {
-										c.Impl = impl
-										cases = append(cases, c)
-									}
-								}
-							}
-						}
-					}
-				}
+	}
+	// The first axis is the outermost loop. What takes its value from another axis comes after it.
+	cases := vary([]Case{{}}, g.DTypes, func(c *Case, v string) { c.DType = v })
+	cases = vary(cases, dims, func(c *Case, v headShape) { c.H, c.D = v.heads, v.dim })
+	cases = vary(cases, g.ValueDim, func(c *Case, v int) { c.Dv = orElse(v, c.D) })
+	cases = vary(cases, g.KVHeads, func(c *Case, v int) { c.Hkv = orElse(v, c.H) })
+	cases = vary(cases, g.Batch, func(c *Case, v int) { c.B = v })
+	cases = vary(cases, g.Seq, func(c *Case, v int) { c.N = v })
+	cases = vary(cases, g.QueryLen, func(c *Case, v int) { c.Nq = orElse(v, c.N) })
+	cases = vary(cases, g.Causal, func(c *Case, v bool) { c.Causal = v })
+	cases = vary(cases, g.Dropout, func(c *Case, v float64) { c.Dropout = v })
+	for i := range cases {
+		c := &cases[i]
+		if g.Tokens > 0 {
+			if c.N < 1 || g.Tokens%c.N != 0 {
+				return nil, fmt.Errorf("seq is %d: it must divide tokens, which is %d", c.N, g.Tokens)
 			}
+			c.B = g.Tokens / c.N
+		}
+		if err := c.validate(); err != nil {
+			return nil, fmt.Errorf("case %s: %w", c, err)
 		}
 	}
+	cases = vary(cases, g.Impls, func(c *Case, v string) { c.Impl = v })
+	cases = vary(cases, g.Tunings, func(c *Case, v Tuning) {
+		if c.Impl == flash.Flash.String() {
+			c.Tuning = v
+		}
+	})
 	return Distinct(cases), nil
+}
+
+// vary repeats every case for each value of an axis.
+func vary[T any](cases []Case, values []T, set func(*Case, T)) []Case {
+	out := make([]Case, 0, len(cases)*len(values))
+	for _, c := range cases {
+		for _, v := range values {
+			set(&c, v)
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // withDefaults fills the empty axes.
@@ -138,6 +161,12 @@ func (g Grid) withDefaults() Grid {
 		if len(*axis) == 0 {
 			*axis = []int{0}
 		}
+	}
+	if len(out.Dropout) == 0 {
+		out.Dropout = []float64{0}
+	}
+	if len(out.Tunings) == 0 {
+		out.Tunings = []Tuning{""}
 	}
 	return out
 }
@@ -239,4 +268,18 @@ func ParseCausal(s string) ([]bool, error) {
 		return []bool{false, true}, nil
 	}
 	return nil, fmt.Errorf("causal %q: it must be true, false or both", s)
+}
+
+// ParseDropouts reads a list of probabilities from 0 to below 511/512, which is
+// the last that does not round to 256/256.
+func ParseDropouts(list []string) ([]float64, error) {
+	var out []float64
+	for _, s := range list {
+		v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		if err != nil || !(v >= 0 && v < 511.0/512) {
+			return nil, fmt.Errorf("dropout %q: it must be at least 0 and below 511/512", s)
+		}
+		out = append(out, v)
+	}
+	return out, nil
 }

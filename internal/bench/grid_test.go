@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,17 +89,22 @@ func TestGridQueryLengthAndValueDim(t *testing.T) {
 func TestOverride(t *testing.T) {
 	papers, err := FindSuite("papers")
 	require.NoError(t, err)
-	all, err := papers.Cases(false, Grid{})
+	all, err := papers.Jobs(false, Grid{})
 	require.NoError(t, err)
 	require.Len(t, all, 3*6*2*2)
-	for _, c := range all {
+	for _, j := range all {
+		c := j.Case
+		require.Equal(t, Passes{Fwd: true}, j.Passes)
 		require.Equal(t, 16384, c.B*c.N)
 		require.Equal(t, 2048, c.EmbDim())
 	}
-	some, err := papers.Cases(false, Grid{HeadDim: []int{128}, Causal: yes, Impls: []string{"flash2"}, Batch: []int{2}})
+	some, err := papers.Jobs(false, Grid{HeadDim: []int{128}, Causal: yes, Impls: []string{"flash2"}, Batch: []int{2}, Passes: both, Dropout: []float64{0.1}})
 	require.NoError(t, err)
 	require.Len(t, some, 6)
-	for _, c := range some {
+	for _, j := range some {
+		c := j.Case
+		require.Equal(t, both, j.Passes)
+		require.Equal(t, 0.1, c.Dropout)
 		require.Equal(t, 2, c.B)
 		require.Equal(t, 16, c.H)
 	}
@@ -110,18 +116,92 @@ func TestSuitesExpand(t *testing.T) {
 		require.False(t, names[s.Name], "suite %s twice", s.Name)
 		names[s.Name] = true
 		for _, cpu := range []bool{false, true} {
-			cases, err := s.Cases(cpu, Grid{})
+			jobs, err := s.Jobs(cpu, Grid{})
 			require.NoError(t, err, s.Name)
-			require.NotEmpty(t, cases, s.Name)
-			for _, c := range cases {
-				_, err := c.Problem()
-				require.NoError(t, err, "%s: %s", s.Name, c)
+			require.NotEmpty(t, jobs, s.Name)
+			for _, j := range jobs {
+				_, err := j.Case.Problem()
+				require.NoError(t, err, "%s: %s", s.Name, j.Case)
 			}
-			require.Equal(t, len(cases), len(Distinct(cases)))
+			require.Equal(t, len(jobs), len(DistinctJobs(jobs)))
 		}
 	}
 	_, err := FindSuite("everything")
 	require.ErrorContains(t, err, `suite "everything": it must be one of quick, seq,`)
+}
+
+// TestReportsHaveEverySweep: no row of a part is lost, and a case of several parts is measured once, with the passes of all.
+func TestReportsHaveEverySweep(t *testing.T) {
+	find := func(name string) map[Case]Passes {
+		s, err := FindSuite(name)
+		require.NoError(t, err)
+		jobs, err := s.Jobs(false, Grid{})
+		require.NoError(t, err)
+		out := map[Case]Passes{}
+		for _, j := range jobs {
+			out[j.Case] = j.Passes
+		}
+		return out
+	}
+	reports := find("reports")
+	for _, part := range reportsParts {
+		for c, p := range find(part) {
+			got, ok := reports[c]
+			require.True(t, ok, "%s: %s", part, c)
+			require.Equal(t, got, got.and(p), "%s: %s", part, c)
+		}
+	}
+	for c, p := range find("forward-backward") {
+		require.Equal(t, both, p)
+		require.True(t, c.Causal)
+	}
+	tuned, dropped := 0, 0
+	for c := range reports {
+		if c.Tuning != "" {
+			tuned++
+			require.Equal(t, [4]int{64, 16, 1024, 64}, [4]int{c.B, c.H, c.N, c.D})
+		}
+		if c.Dropout > 0 {
+			dropped++
+		}
+	}
+	require.Equal(t, 12, tuned)
+	require.Equal(t, 2*2, dropped)
+	require.Len(t, find("dropout"), 2*2*2)
+	for _, p := range find("long") {
+		require.Equal(t, both, p)
+	}
+}
+
+func TestGridDropoutAndTuning(t *testing.T) {
+	cases, err := Grid{Batch: []int{1}, Seq: []int{64}, Causal: no, Dropout: []float64{0, 0.1}, Tunings: []Tuning{"", "bc=32,br=64"}}.Expand()
+	require.NoError(t, err)
+	var got []string
+	for _, c := range cases {
+		got = append(got, c.String())
+	}
+	require.Equal(t, []string{"standard float16 B1 H32 N64 D64", "flash2 float16 B1 H32 N64 D64", "flash2 float16 B1 H32 N64 D64 bc=32,br=64",
+		"standard float16 B1 H32 N64 D64 dropout 0.1", "flash2 float16 B1 H32 N64 D64 dropout 0.1", "flash2 float16 B1 H32 N64 D64 dropout 0.1 bc=32,br=64"}, got)
+	require.Equal(t, cases[1].Shape(), cases[2].Shape(), "a tile is no other shape")
+	require.NotEqual(t, cases[1].Shape(), cases[4].Shape(), "dropout is")
+
+	tuning, err := ParseTuning(" br=64,bc=32")
+	require.NoError(t, err)
+	require.Equal(t, Tuning("bc=32,br=64"), tuning)
+	require.Equal(t, map[string]int{"br": 64, "bc": 32}, tuning.Values())
+	require.Nil(t, Tuning("").Values())
+	for _, bad := range []string{"", "br", "br=", "=3", "br=x", "br=-1", "br=1,br=2"} {
+		_, err := ParseTuning(bad)
+		require.ErrorContains(t, err, fmt.Sprintf("tuning %q", bad))
+	}
+	_, err = ParseDropouts([]string{"0.1", "1"})
+	require.ErrorContains(t, err, `dropout "1": it must be at least 0 and below 511/512`)
+}
+
+func TestDistinctJobs(t *testing.T) {
+	a, b := Case{Impl: "a"}, Case{Impl: "b"}
+	require.Equal(t, []Job{{a, both}, {b, Passes{Fwd: true}}}, DistinctJobs([]Job{{a, Passes{}}, {b, Passes{Fwd: true}}, {a, Passes{Bwd: true}}}))
+	require.Equal(t, []Job{{a, Passes{Bwd: true}}}, DistinctJobs([]Job{{a, Passes{Bwd: true}}, {a, Passes{Bwd: true}}}))
 }
 
 func TestParse(t *testing.T) {

@@ -18,16 +18,17 @@ import (
 // started once, reads one JSON case a line from its standard input and answers
 // each with one JSON line. tools/torch_baseline.py --peer is one.
 //
-// Question: {"impl","dtype","B","H","Hkv","Nq","N","D","Dv","causal","passes"};
-// causal is aligned to the bottom right, as everywhere here. What the peer
-// cannot do it answers with an error, and "unsupported" as the reason.
+// Question: {"impl","dtype","B","H","Hkv","Nq","N","D","Dv","causal","passes"},
+// and "dropout" where it is not 0; causal is aligned to the bottom right, as
+// everywhere here; passes is ["fwd"], ["bwd"] or both. What the peer cannot do it
+// answers with an error, and "unsupported" as the reason.
 // Answer: a result row, that is the same keys and library, fwd_ms, fwd_tflops,
-// fwd_peak_MiB, or error. Before its first answer, and after its last, it may
+// fwd_peak_MiB, bwd_ms and so on for the passes asked for, or error; where only
+// backward cannot be done, forward's figures and bwd_error. Before its first answer, and after its last, it may
 // write header lines: objects without "impl". Lines that are no objects are
 // passed on to Log.
 type Peer struct {
 	Timeout time.Duration // for one answer; 0 is two minutes
-	Passes  Passes        // those asked for; forward always is
 
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -94,11 +95,14 @@ type question struct {
 	Dv     int      `json:"Dv"`
 	Causal bool     `json:"causal"`
 	Passes []string `json:"passes"`
+
+	Dropout float64 `json:"dropout,omitempty"`
 }
 
-// Measure asks for one case and waits for the answer. What goes wrong is in
+// Measure asks for one job and waits for the answer. What goes wrong is in
 // the row's Error; a peer that ended or fell silent is not asked again.
-func (p *Peer) Measure(ctx context.Context, c Case) Row {
+func (p *Peer) Measure(ctx context.Context, j Job) Row {
+	c, passes := j.Case, j.Passes.orDefault()
 	row := Row{Library: "peer", Case: c}
 	fail := func(reason Reason, format string, a ...any) Row {
 		row.Error, row.Reason = fmt.Sprintf(format, a...), reason
@@ -107,11 +111,8 @@ func (p *Peer) Measure(ctx context.Context, c Case) Row {
 	if p.err != nil {
 		return fail(ReasonFailed, "%v", p.err)
 	}
-	if c.Dropout > 0 {
-		return fail(ReasonUnsupported, "the peer's protocol has no dropout")
-	}
 	q := question{Impl: c.Impl, DType: c.DType, B: c.B, H: c.H, Hkv: c.Hkv, Nq: c.Nq, N: c.N, D: c.D, Dv: c.Dv,
-		Causal: c.Causal, Passes: p.Passes.names()}
+		Causal: c.Causal, Passes: passes.names(), Dropout: c.Dropout}
 	text, err := json.Marshal(q)
 	if err != nil {
 		return fail(ReasonFailed, "%v", err)
@@ -151,16 +152,36 @@ func (p *Peer) Measure(ctx context.Context, c Case) Row {
 				p.err = fmt.Errorf("peer: asked for %s, answered for %s", c, answer.Case)
 				return fail(ReasonFailed, "%v", p.err)
 			}
-			if answer.Error == "" && answer.Fwd.Ms == 0 {
-				answer.Error, answer.Reason = "peer: the answer has neither fwd_ms nor error", ReasonFailed
-			}
-			if answer.Error != "" {
-				answer.Fwd, answer.Bwd = Pass{}, Pass{}
-			}
-			if strings.Contains(answer.Error, "OutOfMemory") || strings.Contains(answer.Error, "out of memory") {
-				answer.Reason = ReasonMemory
-			}
+			answer.complete(passes)
 			return answer
+		}
+	}
+}
+
+// complete says what an answer lacks, and drops figures that an error denies.
+func (r *Row) complete(passes Passes) {
+	switch {
+	case r.Error != "":
+	case passes.Fwd && r.Fwd.Ms == 0:
+		r.Error, r.Reason = "peer: the answer has neither fwd_ms nor error", ReasonFailed
+	case passes.Bwd && r.Bwd.Ms == 0 && r.BwdError == "":
+		r.BwdError, r.BwdReason = "peer: the answer has neither bwd_ms nor bwd_error", ReasonFailed
+	}
+	if r.Error == "" && !passes.Fwd && r.BwdError != "" { // backward was all that was asked for
+		r.Error, r.Reason, r.BwdError, r.BwdReason = r.BwdError, r.BwdReason, "", ""
+	}
+	if r.Error != "" {
+		r.Fwd, r.Bwd = Pass{}, Pass{}
+	}
+	if r.BwdError != "" {
+		r.Bwd = Pass{}
+	}
+	for _, e := range []struct {
+		text   string
+		reason *Reason
+	}{{r.Error, &r.Reason}, {r.BwdError, &r.BwdReason}} {
+		if strings.Contains(e.text, "OutOfMemory") || strings.Contains(e.text, "out of memory") {
+			*e.reason = ReasonMemory
 		}
 	}
 }

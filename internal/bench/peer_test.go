@@ -40,10 +40,22 @@ func fakePeer(mode string) {
 			os.Exit(3)
 		}
 		a := map[string]any{"library": "torch 9.9"}
-		for _, k := range []string{"impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal"} {
-			a[k] = q[k]
+		for _, k := range []string{"impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "dropout"} {
+			if v, ok := q[k]; ok {
+				a[k] = v
+			}
 		}
-		a["fwd_ms"], a["fwd_tflops"], a["fwd_peak_MiB"] = q["N"].(float64)*1e-3*float64(n+1), 1.0, 0.0
+		ms := q["N"].(float64) * 1e-3 * float64(n+1)
+		if p, ok := q["dropout"]; ok {
+			ms *= 1 + p.(float64)
+		}
+		passes := fmt.Sprint(q["passes"])
+		if strings.Contains(passes, "fwd") {
+			a["fwd_ms"], a["fwd_tflops"], a["fwd_peak_MiB"] = ms, 1.0, 0.0
+		}
+		if strings.Contains(passes, "bwd") && mode != "forward" {
+			a["bwd_ms"], a["bwd_tflops"], a["bwd_peak_MiB"], a["bwd_n"] = 3*ms, 1.0, 2.0, 10
+		}
 		switch mode {
 		case "oom":
 			delete(a, "fwd_ms")
@@ -51,6 +63,14 @@ func fakePeer(mode string) {
 		case "refuses":
 			delete(a, "fwd_ms")
 			a["error"], a["reason"] = "Unsupported: cudnn has no bottom-right causal mask", "unsupported"
+		case "no backward":
+			delete(a, "bwd_ms")
+			a["bwd_error"], a["bwd_reason"] = "Unsupported: no kernel for this case", "unsupported"
+		case "backward oom":
+			delete(a, "bwd_ms")
+			a["bwd_error"] = "OutOfMemoryError: CUDA out of memory."
+		case "deaf":
+			delete(a, "dropout")
 		case "other":
 			a["N"] = 7
 		case "garbage":
@@ -86,10 +106,12 @@ func peerCase(n int) Case {
 	return Case{Impl: "fa2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: n, N: n, D: 64, Dv: 64}
 }
 
+func forward(c Case) Job { return Job{Case: c} }
+
 func TestPeerAnswers(t *testing.T) {
 	p := startFake(t, "good")
 	for i, n := range []int{512, 1024} {
-		row := p.Measure(context.Background(), peerCase(n))
+		row := p.Measure(context.Background(), forward(peerCase(n)))
 		require.Empty(t, row.Error)
 		require.Equal(t, "torch 9.9", row.Library)
 		require.Equal(t, peerCase(n), row.Case)
@@ -104,25 +126,70 @@ func TestPeerIsAskedEverything(t *testing.T) {
 	p := startFake(t, "good")
 	c := peerCase(512)
 	c.Causal, c.Nq, c.Dv = true, 1, 32
-	row := p.Measure(context.Background(), c)
+	row := p.Measure(context.Background(), forward(c))
 	require.Empty(t, row.Error)
 	require.Equal(t, c, row.Case)
 	require.NoError(t, p.Close())
 
 	p = startFake(t, "refuses")
-	row = p.Measure(context.Background(), c)
+	row = p.Measure(context.Background(), forward(c))
 	require.Equal(t, ReasonUnsupported, row.Reason)
 	require.Contains(t, row.Error, "no bottom-right causal mask")
 	require.True(t, row.Skipped(), "a refusal is no fault")
 	require.NoError(t, p.Close())
 }
 
+// TestPeerPassesAndDropout: the question names the passes and the probability, and the answer has to be of both.
+func TestPeerPassesAndDropout(t *testing.T) {
+	ctx := context.Background()
+	c := peerCase(1000)
+	c.Dropout = 0.5
+	p := startFake(t, "good")
+	row := p.Measure(ctx, Job{c, both})
+	require.Empty(t, row.Error)
+	require.Equal(t, c, row.Case)
+	require.InDelta(t, 1.5, row.Fwd.Ms, 1e-9)
+	require.InDelta(t, 4.5, row.Bwd.Ms, 1e-9)
+	require.InDelta(t, 2.0, *row.Bwd.PeakMiB, 1e-9)
+	require.Equal(t, 10, row.Bwd.N)
+	row = p.Measure(ctx, Job{c, Passes{Bwd: true}})
+	require.Empty(t, row.Error)
+	require.Zero(t, row.Fwd.Ms, "it was not asked for")
+	require.InDelta(t, 9.0, row.Bwd.Ms, 1e-9)
+	row = p.Measure(ctx, forward(peerCase(1000)))
+	require.Empty(t, row.Error)
+	require.Zero(t, row.Bwd.Ms)
+	require.NoError(t, p.Close())
+
+	// A backend without backward costs forward nothing; where nothing else was asked for, the row has no figures.
+	for mode, reason := range map[string]Reason{"no backward": ReasonUnsupported, "backward oom": ReasonMemory, "forward": ReasonFailed} {
+		p := startFake(t, mode)
+		row := p.Measure(ctx, Job{c, both})
+		require.Empty(t, row.Error, mode)
+		require.Positive(t, row.Fwd.Ms, mode)
+		require.Zero(t, row.Bwd, mode)
+		require.NotEmpty(t, row.BwdError, mode)
+		require.Equal(t, reason, row.BwdReason, mode)
+		row = p.Measure(ctx, Job{c, Passes{Bwd: true}})
+		require.NotEmpty(t, row.Error, mode)
+		require.Equal(t, reason, row.Reason, mode)
+		require.Zero(t, row.Fwd, mode)
+		require.Empty(t, row.BwdError, mode)
+		require.NoError(t, p.Close())
+	}
+
+	// One that leaves the probability out has measured something else.
+	p = startFake(t, "deaf")
+	require.Contains(t, p.Measure(ctx, forward(c)).Error, "asked for fa2 float16 B1 H2 N1000 D64 dropout 0.5, answered for fa2 float16 B1 H2 N1000 D64")
+	require.Error(t, p.Close())
+}
+
 func TestPeerOutOfMemoryIsARow(t *testing.T) {
 	p := startFake(t, "oom")
-	row := p.Measure(context.Background(), peerCase(512))
+	row := p.Measure(context.Background(), forward(peerCase(512)))
 	require.Contains(t, row.Error, "CUDA out of memory")
 	require.Equal(t, ReasonMemory, row.Reason)
-	require.Empty(t, p.Measure(context.Background(), peerCase(512)).Fwd)
+	require.Empty(t, p.Measure(context.Background(), forward(peerCase(512))).Fwd)
 	require.NoError(t, p.Close(), "the peer itself is well")
 }
 
@@ -134,10 +201,10 @@ func TestPeerMisbehaves(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			p := startFake(t, mode)
-			row := p.Measure(context.Background(), peerCase(512))
+			row := p.Measure(context.Background(), forward(peerCase(512)))
 			require.Contains(t, row.Error, want)
 			require.Equal(t, ReasonFailed, row.Reason)
-			again := p.Measure(context.Background(), peerCase(512))
+			again := p.Measure(context.Background(), forward(peerCase(512)))
 			require.Equal(t, row.Error, again.Error, "it is not asked again")
 			require.ErrorContains(t, p.Close(), want)
 		})
@@ -146,8 +213,8 @@ func TestPeerMisbehaves(t *testing.T) {
 
 func TestPeerCrashesLater(t *testing.T) {
 	p := startFake(t, "crash")
-	require.Empty(t, p.Measure(context.Background(), peerCase(512)).Error)
-	row := p.Measure(context.Background(), peerCase(512))
+	require.Empty(t, p.Measure(context.Background(), forward(peerCase(512))).Error)
+	row := p.Measure(context.Background(), forward(peerCase(512)))
 	require.Contains(t, row.Error, "peer: ended before it answered (exit status 2): CUDA error: an illegal memory access")
 	require.Error(t, p.Close())
 }
@@ -156,7 +223,7 @@ func TestPeerFallsSilent(t *testing.T) {
 	p := startFake(t, "silent")
 	p.Timeout = 300 * time.Millisecond
 	began := time.Now()
-	row := p.Measure(context.Background(), peerCase(512))
+	row := p.Measure(context.Background(), forward(peerCase(512)))
 	require.Contains(t, row.Error, "no answer within 300ms")
 	require.Error(t, p.Close())
 	require.Less(t, time.Since(began), 20*time.Second, "it is killed, not waited for")
@@ -166,7 +233,7 @@ func TestPeerInterrupted(t *testing.T) {
 	p := startFake(t, "silent")
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	row := p.Measure(ctx, peerCase(512))
+	row := p.Measure(ctx, forward(peerCase(512)))
 	require.Contains(t, row.Error, "interrupted")
 	require.Error(t, p.Close())
 }
@@ -176,7 +243,7 @@ func TestPeerThatCannotStart(t *testing.T) {
 	require.ErrorContains(t, err, "peer command is empty")
 	p, err := StartPeer("/no/such/program --peer")
 	require.NoError(t, err, "the shell starts")
-	row := p.Measure(context.Background(), peerCase(512))
+	row := p.Measure(context.Background(), forward(peerCase(512)))
 	require.Contains(t, row.Error, "peer: ended before it answered")
 	require.Contains(t, strings.ToLower(row.Error), "no")
 	require.Error(t, p.Close())
@@ -186,7 +253,7 @@ func TestSweepWithPeer(t *testing.T) {
 	p := startFake(t, "good")
 	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
 	var rows []Row
-	s := Sweep{Bench: b, Cases: twoShapes(t), Rounds: 3, Peer: p, PeerImpls: []string{"fa2", "cudnn"}, OnRow: collect(&rows)}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), Rounds: 3, Peer: p, PeerImpls: []string{"fa2", "cudnn"}, OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.NoError(t, p.Close())
 	require.Len(t, rows, 2*(2+2))

@@ -25,7 +25,9 @@ type Row struct {
 	BwdKernel  string   // what ran backward
 	BwdMaxErr  *float64 // the same of the gradients
 	BwdErrMax  *float64
-	BwdErrRows int // rows of dq and keys of dk and dv checked
+	BwdErrRows int    // rows of dq and keys of dk and dv checked
+	BwdError   string // why there are figures of forward and none of backward
+	BwdReason  Reason
 
 	Error  string // why there are no figures
 	Reason Reason // the kind of Error
@@ -47,6 +49,9 @@ type Pass struct {
 	TotalMiB float64   // inputs, outputs and PeakMiB
 	N        int       // runs
 	Rounds   []float64 // median of each round in ms, when there were several
+	// Bytes is what workgroups load from and store to device memory by the model of the kernel's tiling (flash.Tiling); 0: not
+	// known. Caches may serve part of it.
+	Bytes float64
 }
 
 // Reason is why a row has no figures.
@@ -62,11 +67,15 @@ const (
 
 // Skipped says that the row has no figures but nothing is wrong.
 func (r Row) Skipped() bool {
-	return r.Error != "" && r.Reason != ReasonFailed && r.Reason != ReasonCheck
+	return r.Error != "" && !r.Reason.fault()
 }
 
 // Failed says that the row reports a fault.
-func (r Row) Failed() bool { return r.Error != "" && !r.Skipped() }
+func (r Row) Failed() bool {
+	return r.Error != "" && r.Reason.fault() || r.BwdError != "" && r.BwdReason.fault()
+}
+
+func (r Reason) fault() bool { return r == ReasonFailed || r == ReasonCheck }
 
 // rowJSON is a row as files hold it. The first keys are those of
 // tools/torch_baseline.py, so that both programs read each other's files.
@@ -84,6 +93,7 @@ type rowJSON struct {
 	Causal  bool   `json:"causal"`
 
 	Dropout float64 `json:"dropout,omitempty"`
+	Tuning  Tuning  `json:"tuning,omitempty"`
 
 	Tier   string `json:"tier,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
@@ -100,6 +110,7 @@ type rowJSON struct {
 	FwdWall   float64   `json:"fwd_wall_ms,omitempty"`
 	FwdRounds []float64 `json:"fwd_rounds_ms,omitempty"`
 	N1        int       `json:"n,omitempty"`
+	FwdBytes  float64   `json:"fwd_bytes,omitempty"`
 
 	BwdPeak   *float64  `json:"bwd_peak_MiB,omitempty"`
 	BwdBlock  float64   `json:"bwd_block_MiB,omitempty"`
@@ -116,6 +127,8 @@ type rowJSON struct {
 	BwdMaxErr  *float64 `json:"bwd_max_err,omitempty"`
 	BwdErrMax  *float64 `json:"bwd_err_bound,omitempty"`
 	BwdErrRows int      `json:"bwd_err_rows,omitempty"`
+	BwdError   string   `json:"bwd_error,omitempty"`
+	BwdReason  Reason   `json:"bwd_reason,omitempty"`
 
 	MaxErr  *float64 `json:"max_err,omitempty"`
 	ErrMax  *float64 `json:"err_bound,omitempty"`
@@ -133,8 +146,9 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	f, b := r.Fwd.rounded(), r.Bwd.rounded()
 	j := rowJSON{
 		Library: r.Library, Impl: r.Impl, DType: r.DType,
-		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout,
+		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout, Tuning: r.Tuning,
 		BwdKernel: r.BwdKernel, BwdMaxErr: finite(r.BwdMaxErr), BwdErrMax: finite(r.BwdErrMax), BwdErrRows: r.BwdErrRows,
+		BwdError: r.BwdError, BwdReason: r.BwdReason, FwdBytes: f.Bytes,
 		Tier: r.Tier, Kernel: r.Kernel, Device: r.Device, Driver: r.Driver,
 		FwdPeak: f.PeakMiB, FwdBlock: f.BlockMiB, FwdTotal: f.TotalMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
 		BwdPeak: b.PeakMiB, BwdBlock: b.BlockMiB, BwdTotal: b.TotalMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
@@ -176,14 +190,23 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 		Case: Case{Impl: j.Impl, DType: dtype, B: j.B, H: j.H, Hkv: j.Hkv, Nq: j.Nq, N: j.N,
 			D: j.D, Dv: j.Dv, Causal: j.Causal, Dropout: j.Dropout},
 		BwdKernel: j.BwdKernel, BwdMaxErr: j.BwdMaxErr, BwdErrMax: j.BwdErrMax, BwdErrRows: j.BwdErrRows,
+		BwdError: j.BwdError, BwdReason: j.BwdReason,
 		Tier: j.Tier, Kernel: j.Kernel, Device: j.Device, Driver: j.Driver,
-		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, BlockMiB: j.FwdBlock, TotalMiB: j.FwdTotal, N: j.N1, Rounds: j.FwdRounds},
+		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, BlockMiB: j.FwdBlock, TotalMiB: j.FwdTotal, N: j.N1, Rounds: j.FwdRounds, Bytes: j.FwdBytes},
 		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, BlockMiB: j.BwdBlock, TotalMiB: j.BwdTotal, N: j.N2, Rounds: j.BwdRounds},
 		MaxErr: j.MaxErr, ErrMax: j.ErrMax, ErrRows: j.ErrRows, Note: j.Note, Error: j.Error, Reason: j.Reason,
 		PredictedMs: j.Predicted,
 	}
+	if j.Tuning != "" {
+		if r.Tuning, err = ParseTuning(string(j.Tuning)); err != nil {
+			return err
+		}
+	}
 	if r.Error != "" && r.Reason == "" { // a peer's row: it says why in words only
 		r.Reason = ReasonFailed
+	}
+	if r.BwdError != "" && r.BwdReason == "" {
+		r.BwdReason = ReasonFailed
 	}
 	if err := r.validate(); err != nil {
 		return err
@@ -200,7 +223,7 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 }
 
 func (p Pass) rounded() Pass {
-	for _, v := range []*float64{&p.Ms, &p.P20, &p.P80, &p.WallMs, &p.TFLOPS, &p.BlockMiB, &p.TotalMiB} {
+	for _, v := range []*float64{&p.Ms, &p.P20, &p.P80, &p.WallMs, &p.TFLOPS, &p.BlockMiB, &p.TotalMiB, &p.Bytes} {
 		*v = round(*v)
 	}
 	rounds := make([]float64, 0, len(p.Rounds))

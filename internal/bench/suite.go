@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Suite is a named sweep: one or several grids.
@@ -11,12 +12,38 @@ type Suite struct {
 	About string
 	Grids []Grid
 	CPU   []Grid // instead of Grids on a device that is a CPU; nil: the same
+	// Limit bounds the time of a row where the user gives no bound: long sweeps do not wait for one slow row. 0: the usual.
+	Limit time.Duration
 }
 
 var (
 	yesNo = []bool{false, true}
 	yes   = []bool{true}
 	no    = []bool{false}
+	both  = Passes{Fwd: true, Bwd: true}
+)
+
+// gpt2 is GPT-2 medium's attention at the batch of the FlashAttention paper, gpt2CPU what a CPU can do of it.
+var (
+	gpt2    = Grid{Batch: []int{64}, Heads: []int{16}, Seq: []int{1024}, HeadDim: []int{64}}
+	gpt2CPU = Grid{Batch: []int{1}, Heads: []int{2}, Seq: []int{256}, HeadDim: []int{64}}
+)
+
+// tiles are the tunings of every combination, the library's choice before them.
+func tiles(rows, keys []int) []Tuning {
+	out := []Tuning{""}
+	for _, br := range rows {
+		for _, bc := range keys {
+			out = append(out, tuningOf(map[string]int{"br": br, "bc": bc}))
+		}
+	}
+	return out
+}
+
+var (
+	blockSizes = Grid{Impls: []string{"flash2"}, Causal: no, Tunings: tiles([]int{32, 64, 128, 256}, []int{32, 64, 128})}
+	blocksCPU  = Grid{Impls: []string{"flash2"}, Causal: no, Tunings: tiles([]int{16, 32, 64}, []int{16, 32, 64})}
+	dropouts   = Grid{Dropout: []float64{0, 0.1}, Passes: both}
 )
 
 // The sweeps of the course reports and of the FlashAttention papers. Axes that
@@ -57,16 +84,29 @@ var suites = []Suite{
 		Grids: []Grid{{Heads: []int{8}, Seq: []int{512, 1024, 2048}}},
 	},
 	{
+		Name: "forward-backward", About: "reports: forward and backward, causal, batch × sequence length",
+		Grids: []Grid{{EmbDim: []int{2048}, Batch: []int{16, 32, 64}, Causal: yes, Passes: both}},
+		CPU:   []Grid{{Batch: []int{1, 2}, Heads: []int{2}, Seq: []int{128, 256}, Causal: yes, Passes: both}},
+	},
+	{
 		Name: "map", About: "reports: the throughput map, batch × sequence length",
 		Grids: []Grid{{Batch: []int{1, 2, 4, 8, 16}, Seq: []int{512, 1024, 2048}, Causal: yes}},
+	},
+	{
+		Name: "block-size", About: "reports: GPT-2 medium, time and bytes against the tile of flash",
+		Grids: []Grid{gpt2.Override(blockSizes)}, CPU: []Grid{gpt2CPU.Override(blocksCPU)},
+	},
+	{
+		Name: "dropout", About: "reports: GPT-2 medium, dropout 0 and 0.1, causal or not, forward and backward",
+		Grids: []Grid{gpt2.Override(dropouts)}, CPU: []Grid{gpt2CPU.Override(dropouts)},
 	},
 	{
 		Name: "papers", About: "the papers' grid: 16k tokens, embedding 2048, head dimensions 64, 128, 256",
 		Grids: []Grid{{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128, 256}, Seq: []int{512, 1024, 2048, 4096, 8192, 16384}}},
 	},
 	{
-		Name: "long", About: "one long sequence: 16k (Path-X) and 64k (Path-256)",
-		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, Seq: []int{16384, 65536}}},
+		Name: "long", About: "one long sequence: 16k (Path-X) and 64k (Path-256), forward and backward",
+		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, Seq: []int{16384, 65536}, Passes: both}},
 	},
 	{
 		Name: "decode", About: "one query against a long cache, 32 heads on 8, head dimension 128",
@@ -86,12 +126,15 @@ var suites = []Suite{
 }
 
 // reportsParts are the suites that "reports" runs one after the other.
-var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "map"}
+var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout"}
+
+// reportsLimit is what a row of "reports" may take, which one slow row of a hundred does not need more of.
+const reportsLimit = 5 * time.Second
 
 // Suites lists the named sweeps in the order in which help shows them.
 func Suites() []Suite {
 	out := append([]Suite{}, suites...)
-	reports := Suite{Name: "reports", About: "every sweep of the reports: " + strings.Join(reportsParts, ", ")}
+	reports := Suite{Name: "reports", About: "every sweep of the reports: " + strings.Join(reportsParts, ", "), Limit: reportsLimit}
 	for _, name := range reportsParts {
 		for _, s := range suites {
 			if s.Name == name {
@@ -114,20 +157,22 @@ func FindSuite(name string) (Suite, error) {
 	return Suite{}, fmt.Errorf("suite %q: it must be one of %s", name, strings.Join(names, ", "))
 }
 
-// Cases expands the suite for a device (cpu: one that is a CPU), with the axes
-// of override replacing the suite's own, and without repeated cases.
-func (s Suite) Cases(cpu bool, override Grid) ([]Case, error) {
+// Jobs expands the suite for a device (cpu: one that is a CPU), with the axes
+// of override replacing the suite's own. A case that several grids have is one
+// job with the passes of all.
+func (s Suite) Jobs(cpu bool, override Grid) ([]Job, error) {
 	grids := s.Grids
 	if cpu && s.CPU != nil {
 		grids = s.CPU
 	}
-	var cases []Case
+	var jobs []Job
 	for _, g := range grids {
-		c, err := g.Override(override).Expand()
+		g = g.Override(override)
+		cases, err := g.Expand()
 		if err != nil {
 			return nil, fmt.Errorf("suite %s: %w", s.Name, err)
 		}
-		cases = append(cases, c...)
+		jobs = append(jobs, JobsOf(cases, g.Passes)...)
 	}
-	return Distinct(cases), nil
+	return DistinctJobs(jobs), nil
 }

@@ -11,8 +11,9 @@ import (
 
 // Bench measures shapes on a device.
 type Bench interface {
-	// Shape makes the inputs and outputs of a shape (c.Impl is not looked at).
-	Shape(ctx context.Context, c Case) (Shape, error)
+	// Shape makes the inputs and outputs of a shape (c.Impl and c.Tuning are
+	// not looked at) for these passes.
+	Shape(ctx context.Context, c Case, p Passes) (Shape, error)
 	// Row returns an empty row of a case: library, device and driver filled in.
 	Row(c Case) Row
 	// Ceiling is a rate in operations a second that no kernel passes; 0: not known.
@@ -21,9 +22,9 @@ type Bench interface {
 
 // Shape holds the tensors of one shape, ready to be measured.
 type Shape interface {
-	// Measure times an implementation for one round, and when check is set
-	// compares the output with the reference.
-	Measure(ctx context.Context, impl string, check bool) Row
+	// Measure times a job of this shape for one round, its passes among the
+	// shape's, and when check is set compares the outputs with the reference.
+	Measure(ctx context.Context, j Job, check bool) Row
 	Close() error
 }
 
@@ -32,7 +33,7 @@ type Shape interface {
 // rounds (clocks, heat, neighbours) then fall on all alike.
 type Sweep struct {
 	Bench Bench
-	Cases []Case
+	Jobs  []Job
 
 	Rounds    int // 0 is 1
 	Peer      *Peer
@@ -46,14 +47,14 @@ type Sweep struct {
 	// number of measurements, rounds and peers counted.
 	Progress func(step, total int, what string)
 
-	rate map[string]float64 // operations a second that an implementation reached, by impl and dtype
+	rate map[rateKey]float64 // operations a second that were reached
 	step int
 }
 
 // Run measures everything. It returns early with the context's error when that
 // ends, or with an error of OnRow; a row that fails is a row with an Error.
 func (s *Sweep) Run(ctx context.Context) error {
-	s.rate = map[string]float64{}
+	s.rate = map[rateKey]float64{}
 	groups := s.groups()
 	total := 0
 	for _, g := range groups {
@@ -70,73 +71,73 @@ func (s *Sweep) Run(ctx context.Context) error {
 
 func (s *Sweep) rounds() int { return max(s.Rounds, 1) }
 
-// group is the cases of one shape.
+// group is the jobs of one shape.
 type group struct {
 	shape     Case
-	own, peer []Case
+	passes    Passes // of any job
+	own, peer []Job
 }
 
-// groups collects the cases by shape, in the order of their first appearance.
+// groups collects the jobs by shape, in the order of their first appearance.
 func (s *Sweep) groups() []group {
 	at := map[Case]int{}
 	var out []group
-	for _, c := range s.Cases {
-		shape := c.Shape()
+	for _, j := range s.Jobs {
+		if s.Have != nil && s.Have(j.Case) {
+			continue
+		}
+		shape := j.Case.Shape()
 		i, ok := at[shape]
 		if !ok {
 			i = len(out)
 			at[shape] = i
-			g := group{shape: shape}
-			if s.Peer != nil {
-				for _, impl := range s.PeerImpls {
-					p := shape
-					p.Impl = impl
-					g.peer = append(g.peer, p)
-				}
-			}
-			out = append(out, g)
+			out = append(out, group{shape: shape, passes: j.Passes.orDefault()})
 		}
-		if s.Have == nil || !s.Have(c) {
-			out[i].own = append(out[i].own, c)
+		out[i].own = append(out[i].own, j)
+		out[i].passes = out[i].passes.and(j.Passes)
+	}
+	if s.Peer == nil {
+		return out
+	}
+	for i := range out {
+		for _, impl := range s.PeerImpls {
+			c := out[i].shape
+			c.Impl = impl
+			out[i].peer = append(out[i].peer, Job{c, out[i].passes})
 		}
 	}
-	kept := out[:0]
-	for _, g := range out {
-		if len(g.own) > 0 {
-			kept = append(kept, g)
-		}
-	}
-	return kept
+	return out
 }
 
 func (s *Sweep) group(ctx context.Context, g group, total int) error {
 	rounds := make(map[Case][]Row)
 	peerRounds := make(map[Case][]Row)
 
-	run := make([]Case, 0, len(g.own))
-	for _, c := range g.own {
-		if why, predicted := s.tooSlow(c); why != "" {
-			row := s.Bench.Row(c)
+	run := make([]Job, 0, len(g.own))
+	for _, j := range g.own {
+		if why, predicted := s.tooSlow(j); why != "" {
+			row := s.Bench.Row(j.Case)
 			row.Error, row.Reason, row.PredictedMs = why, ReasonLimit, 1e3*predicted
-			rounds[c] = []Row{row}
+			rounds[j.Case] = []Row{row}
 			continue
 		}
-		run = append(run, c)
+		run = append(run, j)
 	}
 	var shape Shape
 	if len(run) > 0 {
+		s.tell(total, "inputs of "+g.shape.String())
 		var err error
-		if shape, err = s.Bench.Shape(ctx, g.shape); err != nil {
+		if shape, err = s.Bench.Shape(ctx, g.shape, g.passes); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			for _, c := range run {
-				row := s.Bench.Row(c)
+			for _, j := range run {
+				row := s.Bench.Row(j.Case)
 				row.fail(err)
 				if errors.Is(err, flash.ErrArgument) { // the case is sound, so it is the device that is too small
 					row.Reason = ReasonUnsupported
 				}
-				rounds[c] = []Row{row}
+				rounds[j.Case] = []Row{row}
 			}
 			run = nil
 		} else {
@@ -144,39 +145,37 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 		}
 	}
 	for round := range s.rounds() {
-		for _, c := range g.own {
-			s.progress(total, c.String())
-			if len(rounds[c]) > 0 && rounds[c][len(rounds[c])-1].Error != "" {
+		for _, j := range g.own {
+			s.progress(total, j.Case.String())
+			if done := rounds[j.Case]; len(done) > 0 && done[len(done)-1].Error != "" {
 				continue // it will not get better
 			}
-			row := shape.Measure(ctx, c.Impl, round == 0)
+			row := shape.Measure(ctx, j, round == 0)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			rounds[c] = append(rounds[c], row)
-			if row.Fwd.Ms >= telling {
-				s.rate[rateKey(c)] = max(s.rate[rateKey(c)], c.ForwardFLOPs()/(row.Fwd.Ms/1e3))
-			}
+			rounds[j.Case] = append(rounds[j.Case], row)
+			s.learn(row)
 		}
-		for _, c := range g.peer {
-			s.progress(total, "peer "+c.String())
-			if done := peerRounds[c]; len(done) > 0 && done[len(done)-1].Error != "" {
+		for _, j := range g.peer {
+			s.progress(total, "peer "+j.Case.String())
+			if done := peerRounds[j.Case]; len(done) > 0 && done[len(done)-1].Error != "" {
 				continue
 			}
-			row := s.Peer.Measure(ctx, c)
+			row := s.Peer.Measure(ctx, j)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			peerRounds[c] = append(peerRounds[c], row)
+			peerRounds[j.Case] = append(peerRounds[j.Case], row)
 		}
 	}
-	for _, c := range g.own {
-		if err := s.emit(mergeRounds(rounds[c])); err != nil {
+	for _, j := range g.own {
+		if err := s.emit(mergeRounds(rounds[j.Case])); err != nil {
 			return err
 		}
 	}
-	for _, c := range g.peer {
-		if err := s.emit(mergeRounds(peerRounds[c])); err != nil {
+	for _, j := range g.peer {
+		if err := s.emit(mergeRounds(peerRounds[j.Case])); err != nil {
 			return err
 		}
 	}
@@ -190,10 +189,16 @@ func (s *Sweep) emit(r Row) error {
 	return s.OnRow(r)
 }
 
+// progress says that the next measurement starts.
 func (s *Sweep) progress(total int, what string) {
 	s.step++
+	s.tell(total, what)
+}
+
+// tell says what is being done, within the measurement that started last.
+func (s *Sweep) tell(total int, what string) {
 	if s.Progress != nil {
-		s.Progress(s.step, total, what)
+		s.Progress(max(s.step, 1), total, what)
 	}
 }
 
@@ -201,78 +206,96 @@ func (s *Sweep) progress(total int, what string) {
 // ones do not fill the device.
 const telling = 2
 
-func rateKey(c Case) string { return c.Impl + " " + c.DType }
+// rateKey is what runs at much the same rate at any size.
+type rateKey struct {
+	impl, dtype string
+	backward    bool
+}
 
-// tooSlow predicts the time of one run from the best rate that the implementation
-// reached (or the device's ceiling when it has not run for long) and says why
-// the case is left out, or "".
-func (s *Sweep) tooSlow(c Case) (why string, predictedSeconds float64) {
+// learn notes the rates of a row that was measured.
+func (s *Sweep) learn(r Row) {
+	note := func(backward bool, work, ms float64) {
+		if k := (rateKey{r.Impl, r.DType, backward}); ms >= telling {
+			s.rate[k] = max(s.rate[k], work/(ms/1e3))
+		}
+	}
+	note(false, r.ForwardFLOPs(), r.Fwd.Ms)
+	note(true, backwardWork*r.ForwardFLOPs(), r.Bwd.Ms)
+}
+
+// tooSlow predicts the time of one run of all passes from the best rates that
+// the implementation reached (or the device's ceiling when it has not run for
+// long) and says why the job is left out, or "".
+func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
 	if s.Limit == 0 {
 		return "", 0
 	}
-	rate, from := s.rate[rateKey(c)], "at the best rate so far"
-	if rate == 0 {
-		rate, from = s.Bench.Ceiling(), "at the device's measured peak"
+	forward, backward := s.rate[rateKey{j.Case.Impl, j.Case.DType, false}], s.rate[rateKey{j.Case.Impl, j.Case.DType, true}]
+	from := "at the best rate so far"
+	if forward == 0 {
+		forward = backward
 	}
-	seconds := c.ForwardFLOPs() / rate // +Inf where no rate is known
-	if rate == 0 || seconds <= s.Limit.Seconds() {
+	if forward == 0 {
+		forward, from = s.Bench.Ceiling(), "at the device's measured peak"
+	}
+	if backward == 0 {
+		backward = forward // it is hardly faster
+	}
+	if forward == 0 {
+		return "", 0 // no rate is known
+	}
+	what := "one run"
+	seconds := j.Case.ForwardFLOPs() / forward
+	if j.Passes.Bwd { // even alone it starts from a forward pass
+		what = "one run forward and backward"
+		seconds += backwardWork * j.Case.ForwardFLOPs() / backward
+	}
+	if seconds <= s.Limit.Seconds() {
 		return "", 0
 	}
-	return fmt.Sprintf("skipped: one run is predicted to take %.3g s %s, over the limit of %v", seconds, from, s.Limit), seconds
+	return fmt.Sprintf("skipped: %s is predicted to take %.3g s %s, over the limit of %v", what, seconds, from, s.Limit), seconds
 }
 
 // mergeRounds makes one row of the rounds of a case: the median of the rounds'
-// medians, the percentiles of all runs together, the first error if any.
+// medians, the percentiles of all runs together, the first error if any. The
+// first round holds the checks and the memory.
 func mergeRounds(rounds []Row) Row {
-	row := rounds[0] // the first round holds the checks and the memory
+	row := rounds[0]
 	for _, r := range rounds {
 		if r.Error != "" {
 			row = r
 			row.Fwd, row.Bwd = Pass{}, Pass{}
 			return row
 		}
+		if r.BwdError != "" && row.BwdError == "" {
+			row.Bwd, row.BwdError, row.BwdReason = Pass{}, r.BwdError, r.BwdReason
+		}
 	}
 	if len(rounds) == 1 {
 		return row
 	}
-	var ms, wall, samples []float64
-	n := 0
-	for _, r := range rounds {
-		ms = append(ms, r.Fwd.Ms)
-		wall = append(wall, r.Fwd.WallMs)
-		samples = append(samples, r.samples...)
-		n += r.Fwd.N
-	}
-	work := row.Fwd.TFLOPS * row.Fwd.Ms // the same in every round
-	row.Fwd.Ms, row.Fwd.WallMs, row.Fwd.Rounds, row.Fwd.N = Median(ms), Median(wall), ms, n
-	if row.Fwd.Ms > 0 {
-		row.Fwd.TFLOPS = work / row.Fwd.Ms
-	}
-	if len(samples) > 0 {
-		row.Fwd.P20, row.Fwd.P80 = Quantile(samples, 0.2), Quantile(samples, 0.8)
-	}
-	row.samples = samples
-	row.mergeBackward(rounds)
+	row.samples = row.Fwd.merge(rounds, func(r Row) (Pass, []float64) { return r.Fwd, r.samples })
+	row.bwdSamples = row.Bwd.merge(rounds, func(r Row) (Pass, []float64) { return r.Bwd, r.bwdSamples })
 	return row
 }
 
-// mergeBackward is mergeRounds for the figures of the backward pass.
-func (r *Row) mergeBackward(rounds []Row) {
-	if r.Bwd.Ms == 0 {
-		return
+// merge makes one pass of that of all rounds, unless it was not measured, and
+// returns the times of all runs.
+func (p *Pass) merge(rounds []Row, of func(Row) (Pass, []float64)) (samples []float64) {
+	if p.Ms == 0 {
+		return nil
 	}
-	var ms, wall, samples []float64
+	var ms, wall []float64
 	n := 0
-	for _, x := range rounds {
-		ms, wall = append(ms, x.Bwd.Ms), append(wall, x.Bwd.WallMs)
-		samples = append(samples, x.bwdSamples...)
-		n += x.Bwd.N
+	for _, r := range rounds {
+		one, times := of(r)
+		ms, wall, samples, n = append(ms, one.Ms), append(wall, one.WallMs), append(samples, times...), n+one.N
 	}
-	work := r.Bwd.TFLOPS * r.Bwd.Ms // the same in every round
-	r.Bwd.Ms, r.Bwd.WallMs, r.Bwd.Rounds, r.Bwd.N = Median(ms), Median(wall), ms, n
-	r.Bwd.TFLOPS = work / r.Bwd.Ms
+	work := p.TFLOPS * p.Ms // the same in every round
+	p.Ms, p.WallMs, p.Rounds, p.N = Median(ms), Median(wall), ms, n
+	p.TFLOPS = work / p.Ms
 	if len(samples) > 0 {
-		r.Bwd.P20, r.Bwd.P80 = Quantile(samples, 0.2), Quantile(samples, 0.8)
+		p.P20, p.P80 = Quantile(samples, 0.2), Quantile(samples, 0.8)
 	}
-	r.bwdSamples = samples
+	return samples
 }

@@ -19,32 +19,37 @@ type fakeBench struct {
 	noShape error
 	open    int
 	ceiling float64
+	slower  float64 // backward's time over forward's; 0: there is no backward
 }
 
 func (b *fakeBench) Row(c Case) Row   { return Row{Library: "vkattn test", Case: c} }
 func (b *fakeBench) Ceiling() float64 { return b.ceiling }
 
-func (b *fakeBench) Shape(_ context.Context, c Case) (Shape, error) {
+func (b *fakeBench) Shape(_ context.Context, c Case, p Passes) (Shape, error) {
 	if b.noShape != nil {
 		return nil, b.noShape
 	}
 	b.open++
-	return &fakeShape{b, c}, nil
+	return &fakeShape{b, c, p}, nil
 }
 
 type fakeShape struct {
 	b *fakeBench
 	c Case
+	p Passes
 }
 
 func (s *fakeShape) Close() error { s.b.open--; return nil }
 
-func (s *fakeShape) Measure(_ context.Context, impl string, check bool) Row {
-	c := s.c
-	c.Impl = impl
-	s.b.log = append(s.b.log, fmt.Sprintf("%s N%d check=%t", impl, c.N, check))
+func (s *fakeShape) Measure(_ context.Context, j Job, check bool) Row {
+	c := j.Case
+	s.b.log = append(s.b.log, fmt.Sprintf("%s N%d check=%t", c.Impl, c.N, check))
 	row := s.b.Row(c)
-	if err := s.b.fail[impl]; err != nil {
+	if c.Shape() != s.c.Shape() || j.Passes.Bwd && !s.p.Bwd {
+		row.fail(fmt.Errorf("the shape is %v for passes %v", s.c, s.p))
+		return row
+	}
+	if err := s.b.fail[c.Impl]; err != nil {
 		row.fail(err)
 		return row
 	}
@@ -53,16 +58,26 @@ func (s *fakeShape) Measure(_ context.Context, impl string, check bool) Row {
 	}
 	ms := s.b.ms(c, s.b.rounds[c])
 	s.b.rounds[c]++
-	row.Fwd = Pass{Ms: ms, P20: ms, P80: ms, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 10}
-	row.samples = []float64{ms, ms}
+	pass := func(ms float64) Pass {
+		return Pass{Ms: ms, P20: ms, P80: ms, TFLOPS: c.ForwardFLOPs() / ms / 1e9, N: 10}
+	}
+	if j.Passes.orDefault().Fwd {
+		row.Fwd, row.samples = pass(ms), []float64{ms, ms}
+	}
+	if j.Passes.Bwd {
+		row.Bwd, row.bwdSamples = pass(s.b.slower*ms), []float64{s.b.slower * ms}
+		if s.b.slower == 0 {
+			row.Bwd, row.BwdError, row.BwdReason = Pass{}, "no backward", ReasonUnsupported
+		}
+	}
 	return row
 }
 
-func twoShapes(t *testing.T) []Case {
+func twoShapes(t *testing.T) []Job {
 	t.Helper()
 	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{64, 128}, Causal: no}.Expand()
 	require.NoError(t, err)
-	return cases
+	return JobsOf(cases, Passes{})
 }
 
 func collect(rows *[]Row) func(Row) error {
@@ -73,9 +88,11 @@ func TestSweepInterleavesAndTakesMedians(t *testing.T) {
 	b := &fakeBench{ms: func(c Case, round int) float64 { return []float64{3, 1, 2}[round] }}
 	var rows []Row
 	var steps []int
-	s := Sweep{Bench: b, Cases: twoShapes(t), Rounds: 3, OnRow: collect(&rows), Progress: func(step, total int, _ string) {
+	s := Sweep{Bench: b, Jobs: twoShapes(t), Rounds: 3, OnRow: collect(&rows), Progress: func(step, total int, _ string) {
 		require.Equal(t, 12, total)
-		steps = append(steps, step)
+		if len(steps) == 0 || steps[len(steps)-1] != step { // a step is told more than once
+			steps = append(steps, step)
+		}
 	}}
 	require.NoError(t, s.Run(context.Background()))
 	require.Equal(t, []string{
@@ -100,7 +117,7 @@ func TestSweepInterleavesAndTakesMedians(t *testing.T) {
 func TestSweepFailedRowsDoNotLoseTheOthers(t *testing.T) {
 	b := &fakeBench{ms: func(Case, int) float64 { return 1 }, fail: map[string]error{"standard": errors.New("broken")}}
 	var rows []Row
-	s := Sweep{Bench: b, Cases: twoShapes(t), Rounds: 2, OnRow: collect(&rows)}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), Rounds: 2, OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
 	require.Equal(t, "broken", rows[0].Error)
@@ -114,7 +131,7 @@ func TestSweepFailedRowsDoNotLoseTheOthers(t *testing.T) {
 func TestSweepInputsThatDoNotFit(t *testing.T) {
 	b := &fakeBench{noShape: errors.New("no room")}
 	var rows []Row
-	s := Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows)}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows)}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
 	for _, r := range rows {
@@ -126,17 +143,17 @@ func TestSweepLeavesOutWhatIsThere(t *testing.T) {
 	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
 	cases := twoShapes(t)
 	var rows []Row
-	s := Sweep{Bench: b, Cases: cases, OnRow: collect(&rows), Have: func(c Case) bool { return c.N == 64 || c.Impl == "standard" }}
+	s := Sweep{Bench: b, Jobs: cases, OnRow: collect(&rows), Have: func(c Case) bool { return c.N == 64 || c.Impl == "standard" }}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 1)
-	require.Equal(t, cases[3], rows[0].Case)
+	require.Equal(t, cases[3].Case, rows[0].Case)
 }
 
 func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	// 2 ms at N 64 predict 8 ms at N 128.
 	b := &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
 	var rows []Row
-	s := Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows), Limit: 5 * time.Millisecond}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows), Limit: 5 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
 	require.Empty(t, rows[0].Error)
@@ -149,7 +166,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	// A run that does not fill the device predicts nothing.
 	b = &fakeBench{ms: func(c Case, _ int) float64 { return float64(c.N*c.N) / (64 * 64) }}
 	rows = nil
-	s = Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
+	s = Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	for _, r := range rows {
 		require.Empty(t, r.Error)
@@ -158,7 +175,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	// Nothing has run yet: the device's ceiling predicts.
 	b = &fakeBench{ms: b.ms, ceiling: 1e6}
 	rows = nil
-	s = Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
+	s = Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows), Limit: 3 * time.Millisecond}
 	require.NoError(t, s.Run(context.Background()))
 	for _, r := range rows {
 		require.Equal(t, ReasonLimit, r.Reason)
@@ -176,7 +193,7 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 		return 1
 	}
 	var rows []Row
-	s := Sweep{Bench: b, Cases: twoShapes(t), OnRow: collect(&rows)}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: collect(&rows)}
 	require.ErrorIs(t, s.Run(ctx), context.Canceled)
 	require.Len(t, rows, 2, "the first shape is kept")
 	require.Zero(t, b.open)
@@ -185,7 +202,73 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 func TestSweepStopsWhenRowsCannotBeWritten(t *testing.T) {
 	b := &fakeBench{ms: func(Case, int) float64 { return 1 }}
 	full := errors.New("disk full")
-	s := Sweep{Bench: b, Cases: twoShapes(t), OnRow: func(Row) error { return full }}
+	s := Sweep{Bench: b, Jobs: twoShapes(t), OnRow: func(Row) error { return full }}
 	require.ErrorIs(t, s.Run(context.Background()), full)
 	require.Zero(t, b.open)
+}
+
+// TestSweepOfPasses: each job has its own passes, and the shape what any of them needs.
+func TestSweepOfPasses(t *testing.T) {
+	b := &fakeBench{ms: func(Case, int) float64 { return 4 }, slower: 2}
+	jobs := twoShapes(t)
+	jobs[0].Passes, jobs[1].Passes, jobs[3].Passes = Passes{Fwd: true}, Passes{true, true}, Passes{Bwd: true}
+	var rows []Row
+	s := Sweep{Bench: b, Jobs: jobs, Rounds: 2, OnRow: collect(&rows)}
+	require.NoError(t, s.Run(context.Background()))
+	require.Len(t, rows, 4)
+	for i, want := range [][2]float64{{4, 0}, {4, 8}, {4, 0}, {0, 8}} {
+		require.Empty(t, rows[i].Error)
+		require.Equal(t, want, [2]float64{rows[i].Fwd.Ms, rows[i].Bwd.Ms}, i)
+	}
+	require.Equal(t, []float64{8, 8}, rows[1].Bwd.Rounds)
+	require.Equal(t, 8.0, rows[1].Bwd.P80)
+
+	// Backward that cannot be does not cost forward.
+	b.slower, rows = 0, nil
+	require.NoError(t, s.Run(context.Background()))
+	require.Equal(t, 4.0, rows[1].Fwd.Ms)
+	require.Zero(t, rows[1].Bwd)
+	require.Equal(t, "no backward", rows[1].BwdError)
+	require.False(t, rows[1].Failed())
+	require.True(t, jobs[1].Passes.Done(rows[1]))
+}
+
+// TestPredictionCountsThePasses: backward is 2.5 times forward's operations, at its own rate where that is known.
+func TestPredictionCountsThePasses(t *testing.T) {
+	predict := func(b *fakeBench, p Passes, limit time.Duration) (rows []Row) {
+		cases := twoShapes(t)
+		jobs := []Job{{cases[0].Case, p}, {cases[2].Case, p}}
+		s := Sweep{Bench: b, Jobs: jobs, OnRow: collect(&rows), Limit: limit}
+		require.NoError(t, s.Run(context.Background()))
+		require.Len(t, rows, 2)
+		return rows
+	}
+	// The first shape takes 2 ms forward, so the second 8 ms.
+	slow := func() *fakeBench {
+		return &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N) / (64 * 64) }}
+	}
+	rows := predict(slow(), Passes{Fwd: true}, 10*time.Millisecond)
+	require.Empty(t, rows[1].Error)
+	b := slow()
+	b.slower = 2
+	for _, p := range []Passes{{true, true}, {Bwd: true}} {
+		rows = predict(b, p, 10*time.Millisecond)
+		require.Contains(t, rows[1].Error, "skipped: one run forward and backward is predicted to take", "%v", p)
+		require.Equal(t, ReasonLimit, rows[1].Reason)
+		if p.Fwd {
+			require.InDelta(t, 8+16, rows[1].PredictedMs, 1e-9, "at the rates of both passes")
+		} else { // forward's rate is not known, and it is a smaller part
+			require.InDelta(t, (1+1/backwardWork)*16, rows[1].PredictedMs, 1e-9)
+		}
+		require.Empty(t, predict(b, p, 30*time.Millisecond)[1].Error)
+	}
+	// No backward has run: at forward's rate.
+	b.slower = 0
+	rows = predict(b, Passes{true, true}, 10*time.Millisecond)
+	require.InDelta(t, 8*(1+backwardWork), rows[1].PredictedMs, 1e-9)
+	// Nothing has run: at the device's ceiling.
+	b = slow()
+	b.ceiling = twoShapes(t)[0].Case.ForwardFLOPs() // a second
+	rows = predict(b, Passes{true, true}, 3*time.Second)
+	require.InDelta(t, 1e3*(1+backwardWork), rows[0].PredictedMs, 1e-6)
 }

@@ -117,15 +117,11 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if err != nil {
 		return err
 	}
-	impl, err := flash.ParseImplementation(row.Impl)
+	opts, err := d.options(row.Case)
 	if err != nil {
 		return err
 	}
-	opts := append([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts...)
-	if impl == flash.Flash && len(d.Tuning) > 0 {
-		opts = append(opts, flash.WithTuning(d.Tuning))
-	}
-	set, err := d.newSet(ctx, row.Case, problem, inputSeed)
+	set, err := d.newSet(ctx, row.Case, problem, Passes{Fwd: true}, inputSeed)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,8 @@ func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(ste
 	if err != nil {
 		return nil, err
 	}
-	shape, err := d.Shape(ctx, c)
+	j := Job{Case: c, Passes: Passes{Fwd: true}}
+	shape, err := d.Shape(ctx, c, j.Passes)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(ste
 			if out[i] {
 				continue
 			}
-			row := s.measureWith(ctx, c.Impl, round == 0, flash.WithoutStoredTuning(), flash.WithTuning(t.Tuning))
+			row := s.measureWith(ctx, j, round == 0, flash.WithoutStoredTuning(), flash.WithTuning(t.Tuning))
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}

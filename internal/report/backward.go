@@ -42,7 +42,12 @@ func backwardColumns(r *Results, x *index) []column {
 	unit, scale := rateUnit(rows)
 	b := newBackwardRatios(r)
 	cols := []column{
-		{name: "bwd ms", value: func(r *bench.Row, _ *ratios) string { return Digits(r.Bwd.Ms) }},
+		{name: "bwd ms", value: func(r *bench.Row, _ *ratios) string {
+			if r.BwdError != "" {
+				return reasonWord(r.BwdReason)
+			}
+			return Digits(r.Bwd.Ms)
+		}},
 		{name: "bwd ±", value: func(r *bench.Row, _ *ratios) string { return spread(r.Bwd) }},
 		{name: "bwd " + unit, value: func(r *bench.Row, _ *ratios) string { return Digits(r.Bwd.TFLOPS * scale) }},
 		{name: "bwd peak MiB", value: func(r *bench.Row, _ *ratios) string {
@@ -82,11 +87,11 @@ func backwardColumns(r *Results, x *index) []column {
 }
 
 // csvBackwardHeader and csvBackward are the columns of the backward pass in CSV.
-var csvBackwardHeader = []string{"dropout", "bwd_kernel", "bwd_ms", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_tflops", "bwd_peak_MiB", "bwd_block_MiB",
-	"bwd_total_MiB", "bwd_n", "bwd_max_err", "bwd_err_bound", "bwd_err_rows"}
+var csvBackwardHeader = []string{"dropout", "tuning", "fwd_bytes", "bwd_kernel", "bwd_ms", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_tflops", "bwd_peak_MiB", "bwd_block_MiB",
+	"bwd_total_MiB", "bwd_n", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error"}
 
 func csvBackward(row *bench.Row) []string {
 	p := &row.Bwd
-	return []string{number(row.Dropout), row.BwdKernel, number(p.Ms), number(p.P20), number(p.P80), number(p.WallMs), number(p.TFLOPS), optional(p.PeakMiB), number(p.BlockMiB),
-		number(p.TotalMiB), number(float64(p.N)), optional(row.BwdMaxErr), optional(row.BwdErrMax), number(float64(row.BwdErrRows))}
+	return []string{number(row.Dropout), string(row.Tuning), number(row.Fwd.Bytes), row.BwdKernel, number(p.Ms), number(p.P20), number(p.P80), number(p.WallMs), number(p.TFLOPS), optional(p.PeakMiB), number(p.BlockMiB),
+		number(p.TotalMiB), number(float64(p.N)), optional(row.BwdMaxErr), optional(row.BwdErrMax), number(float64(row.BwdErrRows)), row.BwdError}
 }

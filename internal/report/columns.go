@@ -95,9 +95,11 @@ func heads(r *bench.Row) string {
 func figureColumns(r *Results, x *index) []column {
 	rows, _ := ordered(r)
 	unit, scale := rateUnit(rows)
+	tuned := slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Tuning != "" })
 	cols := []column{
 		{name: "impl", left: true, value: func(r *bench.Row, _ *ratios) string { return r.Impl }},
 		{name: "kernel", left: true, value: func(r *bench.Row, _ *ratios) string { return kernel(r) }},
+		{name: "tuning", left: true, value: func(r *bench.Row, _ *ratios) string { return string(r.Tuning) }},
 		{name: "ms", value: func(r *bench.Row, _ *ratios) string {
 			if r.Error != "" && r.Fwd.Ms == 0 && r.Bwd.Ms == 0 {
 				return outcome(r)
@@ -118,6 +120,12 @@ func figureColumns(r *Results, x *index) []column {
 				return ""
 			}
 			return mib(r.Fwd.TotalMiB)
+		}},
+		{name: "GB asked for", value: func(r *bench.Row, _ *ratios) string {
+			if !tuned { // what tiles are compared by
+				return ""
+			}
+			return Digits(r.Fwd.Bytes / 1e9)
 		}},
 		{name: "max err", value: func(r *bench.Row, _ *ratios) string {
 			if r.MaxErr == nil {
@@ -178,7 +186,11 @@ func kernel(r *bench.Row) string {
 
 // outcome is the word that stands where the time would.
 func outcome(r *bench.Row) string {
-	switch r.Reason {
+	return reasonWord(r.Reason)
+}
+
+func reasonWord(r bench.Reason) string {
+	switch r {
 	case bench.ReasonMemory:
 		return "no memory"
 	case bench.ReasonLimit:
@@ -358,21 +370,23 @@ func notes(rows []bench.Row) []string {
 	about := map[string][]string{}
 	skipped := 0
 	for _, row := range rows {
-		text := row.Error
-		if text == "" {
-			text = row.Note
-		}
 		if row.PredictedMs > 0 { // the table says it
 			skipped++
 			continue
 		}
+		text := row.Error
 		if text == "" {
-			continue
+			text = row.Note
 		}
-		if _, ok := about[text]; !ok {
-			order = append(order, text)
+		for _, text := range []string{text, row.BwdError} {
+			if text == "" {
+				continue
+			}
+			if _, ok := about[text]; !ok {
+				order = append(order, text)
+			}
+			about[text] = append(about[text], row.Case.String())
 		}
-		about[text] = append(about[text], row.Case.String())
 	}
 	var out []string
 	if skipped > 0 {

@@ -147,6 +147,9 @@ func summaries(r *Results) []Summary {
 	}
 	for _, row := range r.Rows {
 		q := x.of(row)
+		if row.Tuning != "" { // tiles that are compared with one another
+			continue
+		}
 		if row.Impl != standard {
 			note(key{row.Impl, standard}, q.standard, row.Case)
 		}

@@ -146,7 +146,7 @@ func TestPageOfTooFewRows(t *testing.T) {
 	html, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Contains(t, string(html), "vkattn bench --suite batch measures them")
-	require.Contains(t, string(html), "bench --suite seq --pass both measures them")
+	require.Contains(t, string(html), "bench --suite forward-backward measures them")
 	require.NoFileExists(t, stale, "no figure of an earlier report stays")
 
 	f[0].Rows = nil

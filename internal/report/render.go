@@ -116,6 +116,8 @@ func legend(b *strings.Builder, g *grid) {
 			parts = append(parts, "% peak: of the measured arithmetic peak")
 		case "peak MiB":
 			parts = append(parts, "peak MiB: beyond inputs and outputs, in all: with them")
+		case "GB asked for":
+			parts = append(parts, "GB asked for: of device memory by the workgroups, as the tiling counts; caches serve part of it")
 		case "max err":
 			parts = append(parts, "max err: against float64 over that many rows")
 		}
@@ -310,6 +312,9 @@ func gobenchRows(b *strings.Builder, pass string, r *Results) {
 			row.Impl, row.DType, row.B, row.H, row.Hkv, row.Nq, row.N, row.D, row.Dv, row.Causal)
 		if row.Dropout > 0 {
 			name += fmt.Sprintf("/dropout=%g", row.Dropout)
+		}
+		if row.Tuning != "" {
+			name += "/tuning=" + string(row.Tuning)
 		}
 		rounds := row.Fwd.Rounds
 		if len(rounds) == 0 {

@@ -74,7 +74,7 @@ var forwardMemory = metric{axis: "beyond inputs and outputs, MiB", log: true, va
 
 var speedUp = metric{axis: "× the speed of standard attention", one: true, value: func(s *set, it item) (Point, bool) {
 	base, p := s.baseOf(it), it.row.Fwd
-	if base == nil || it.row.Impl == "standard" || p.Ms <= 0 {
+	if base == nil || it.row.Impl == "standard" || it.row.Tuning != "" || p.Ms <= 0 {
 		return Point{}, false
 	}
 	out := Point{Y: base.Fwd.Ms / p.Ms, Base: base, Pass: "fwd"}
@@ -185,8 +185,7 @@ func (s *set) backward() *Figure {
 	f := &Figure{ID: "forward-backward", Title: "Forward and backward", X: sw.name, Y: backwardTime.axis, LogX: true, LogY: true, Scale: 1}
 	tied, ok := s.choose(&sw, func(it item) bool { return it.row.Bwd.Ms > 0 })
 	if !ok {
-		f.Empty = "The files have no two backward rows for this figure. vkattn bench --suite seq --pass both measures them."
-		return f
+		return f.empty(sw.suite)
 	}
 	f.Fixed = fixed(tied, sw.name, true)
 	member := s.of(sw, tied)

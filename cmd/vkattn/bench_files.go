@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report"
+)
+
+// earlier reads the rows that --append finds in the --out file.
+func (f *benchFlags) earlier() ([]bench.Row, error) {
+	if f.out == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(f.out)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("--out %s is a folder: it must be a file", f.out)
+	case !f.appendTo && !f.force:
+		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", f.out)
+	case f.force || info.Size() == 0:
+		return nil, nil
+	}
+	file, err := bench.ReadFile(f.out)
+	if err != nil {
+		return nil, err
+	}
+	return file.Rows, nil
+}
+
+// keep takes over the earlier rows that are wanted again, and the peers' beside them; those of shapes that are measured anew
+// are left to the file.
+func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device string) {
+	wanted := map[bench.Case]bench.Passes{}
+	for _, j := range jobs {
+		wanted[j.Case] = j.Passes
+	}
+	for _, row := range earlier {
+		passes, ok := wanted[row.Case]
+		if ok && report.IsOurs(row) && row.Device == device && !row.Failed() && passes.Done(row) && !has(r.Rows, row.Case) {
+			r.Rows = append(r.Rows, row)
+		}
+	}
+	again := map[bench.Case]bool{}
+	for _, j := range jobs {
+		again[j.Case.Shape()] = again[j.Case.Shape()] || !has(r.Rows, j.Case)
+	}
+	for _, row := range earlier {
+		if !report.IsOurs(row) && !again[row.Shape()] {
+			r.Peers = append(r.Peers, row)
+		}
+	}
+}
+
+func has(rows []bench.Row, c bench.Case) bool {
+	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Case == c })
+}
+
+// sortLike puts rows in the order of the jobs.
+func sortLike(rows []bench.Row, jobs []bench.Job) {
+	at := map[bench.Case]int{}
+	for i, j := range jobs {
+		at[j.Case] = i
+	}
+	slices.SortStableFunc(rows, func(a, b bench.Row) int { return at[a.Case] - at[b.Case] })
+}
+
+// sink is the --out file; without one it takes rows and does nothing.
+type sink struct {
+	file *os.File
+	w    *bench.Writer
+}
+
+// newSink opens the --out file and writes the header, and the rows of --compare
+// that belong to the jobs.
+func (f *benchFlags) newSink(h bench.Header, peers []bench.Row, jobs []bench.Job) (*sink, error) {
+	if f.out == "" {
+		return &sink{}, nil
+	}
+	mode := bench.CreateNew
+	switch {
+	case f.appendTo:
+		mode = bench.Append
+	case f.force:
+		mode = bench.Force
+	}
+	file, err := bench.CreateFile(f.out, mode)
+	if err != nil {
+		return nil, err
+	}
+	s := &sink{file, bench.NewWriter(file)}
+	if err := s.w.Header(h); err != nil {
+		file.Close()
+		return nil, err
+	}
+	shapes := map[bench.Case]bool{}
+	for _, j := range jobs {
+		shapes[j.Case.Shape()] = true
+	}
+	for _, p := range peers {
+		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) {
+			if err := s.w.Row(p); err != nil {
+				file.Close()
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *sink) row(r bench.Row) error {
+	if s.file == nil {
+		return nil
+	}
+	return s.w.Row(r)
+}
+
+func (s *sink) peer(header []string) error {
+	if s.file == nil {
+		return nil
+	}
+	return s.w.Peer(header)
+}
+
+func (s *sink) close() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
