@@ -2,6 +2,7 @@
 """PyTorch's attention on a CUDA GPU, measured the way vkattn measures its own.
 
   torch_baseline.py --suite papers --passes fwd > torch.jsonl    a header line, then one JSON row per case
+  torch_baseline.py --suite reports --list                       the cases alone; needs neither PyTorch nor CUDA
   torch_baseline.py --peer                                       one JSON case per line in, one JSON row per line out
   vkattn bench --peer 'python3 tools/torch_baseline.py --peer'   rows interleaved with vkattn's own
   vkattn bench --compare torch.jsonl                             rows of an earlier run
@@ -9,45 +10,51 @@
 Implementations: standard (scores, softmax and product as separate PyTorch operations), fa2 (FlashAttention-2), cudnn, and
 efficient (memory-efficient attention); the last three are backends of scaled_dot_product_attention. A case that its backend
 cannot run gives a row with the backend's words in `error`, and memory, unsupported, check or failed in `reason`: no other
-backend ever stands in for it.
+backend ever stands in for it. Where only the backward pass cannot be, forward's figures stand beside `bwd_error` and `bwd_reason`.
+
+The suites are those of `vkattn bench --suite`, with the same cases and passes, so that each row there has its twin here; extra
+has other types and grouped heads.
 
 A case has the keys impl, dtype (float16, bfloat16, float32), B, H, N (keys), D and, where they differ from the obvious, Hkv
 (= H), Nq (= N), Dv (= D), causal (= false; aligned to the bottom right: key j is allowed for query i iff j <= i + N - Nq),
-passes (= ["fwd"]; or ["fwd", "bwd"]).
+passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
+nearest 1/256).
 
-A row repeats the case and adds, for fwd and, if asked, bwd:
+A row repeats the case and adds, for each pass asked for:
   fwd_ms, fwd_p20_ms, fwd_p80_ms   median and percentiles of n samples
   fwd_tflops                       operations as the FlashAttention papers count them: 2 B H Nq N (D + Dv), half of it when
                                    causal with Nq = N (otherwise the allowed pairs); backward 2.5 times that
   fwd_peak_MiB                     memory beyond inputs and outputs
-  max_err, err_rows                largest difference of that many sampled rows of the output from attention in float64
+  max_err, err_rows                largest difference of that many sampled rows of the output from attention in float64;
+                                   not with dropout, whose mask PyTorch keeps to itself: outputs are then only seen to be finite
 
 How it is timed. Forward: calls are captured in a CUDA graph and replayed between two events, so neither Python nor kernel
-launches are in the figure. Backward: calls are queued back to back between two events, which hides launches wherever a call
-outlasts its launch. At least 25 ms of warm-up, then at least 100 ms and 10 samples; a sample is the mean of the calls
-between one pair of events. Inputs are normally distributed; where one set of them would fit into the L2 cache, the calls go
-round enough sets that it does not.
+launches are in the figure. Backward (torch.autograd.grad alone, its graph kept), and forward with dropout: calls are queued back
+to back between two events, which hides launches wherever a call outlasts its launch. At least 25 ms of warm-up, then at least
+100 ms and 10 samples; a sample is the mean of the calls between one pair of events. Inputs are normally distributed; where one
+set of them would fit into the L2 cache, the calls go round enough sets that it does not.
 """
 import argparse
 import dataclasses
 import gc
+import itertools
 import json
 import math
 import sys
 import warnings
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+except ModuleNotFoundError as missing:  # --list does without
+    torch, torch_missing = None, missing
 
-BACKENDS = {
-    "fa2": SDPBackend.FLASH_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-}
+BACKENDS = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}  # of SDPBackend
 IMPLEMENTATIONS = ("standard", *BACKENDS)
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES = ("float16", "bfloat16", "float32")  # of torch
+PASSES = (("fwd",), ("bwd",), ("fwd", "bwd"))
 
 WARM_UP_MS = 25.0
 MEASURE_MS = 100.0
@@ -71,6 +78,7 @@ class Case:
     Dv: int = 0
     causal: bool = False
     passes: tuple = ("fwd",)
+    dropout: float = 0.0
 
     def __post_init__(self):
         self.Hkv, self.Nq, self.Dv = self.Hkv or self.H, self.Nq or self.N, self.Dv or self.D
@@ -85,8 +93,10 @@ class Case:
                 raise ValueError(f"{name} is {value!r}, must be a whole number from 1")
         if self.H % self.Hkv:
             raise ValueError(f"H is {self.H}, must be a multiple of Hkv = {self.Hkv}")
-        if "fwd" not in self.passes or set(self.passes) - {"fwd", "bwd"}:
-            raise ValueError(f"passes is {list(self.passes)}, must be ['fwd'] or ['fwd', 'bwd']")
+        if self.passes not in PASSES:
+            raise ValueError(f"passes is {list(self.passes)}, must be ['fwd'], ['bwd'] or ['fwd', 'bwd']")
+        if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout!r}, must be at least 0 and below 1")
 
     @classmethod
     def from_json(cls, line):
@@ -101,9 +111,14 @@ class Case:
             raise ValueError(f"missing key {', '.join(missing)}")
         return cls(**{name: value for name, value in values.items() if name in names})
 
-    def row(self):
+    def problem(self):
+        """The keys that a question and its row have in common."""
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
-        return dict(library=f"torch {torch.__version__}", impl=self.impl, dtype=self.dtype, **shape, causal=self.causal)
+        dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
+        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **dropout)
+
+    def row(self):
+        return dict(library=f"torch {torch.__version__}", **self.problem())
 
     def masks(self):
         """Whether the causal mask hides anything: a single query at the end sees every key."""
@@ -139,16 +154,18 @@ def attention(case, device):
     """The function (q, k, v) -> o that the case asks for. It runs inside backend_of(case)."""
     if case.impl == "standard":
         return standard_attention(case, device)
-    gqa = dict(enable_gqa=True) if case.Hkv != case.H else {}
+    options = dict(dropout_p=case.dropout)
+    if case.Hkv != case.H:
+        options["enable_gqa"] = True
     if not case.masks():
-        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **gqa)
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options)
     if case.Nq == case.N:
-        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, **gqa)
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
     # is_causal is aligned to the top left; this bias asks fa2 and efficient for the bottom right without storing a mask.
     if case.impl == "cudnn":
         raise Unsupported("cudnn in PyTorch has no bottom-right causal mask for Nq != N")
     bias = causal_lower_right(case.Nq, case.N)
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **gqa)
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
 
 
 def standard_attention(case, device):
@@ -163,7 +180,10 @@ def standard_attention(case, device):
         s = (rows @ k.transpose(-1, -2)) * scale
         if hidden is not None:
             s = s.view(case.B, case.H, case.Nq, case.N).masked_fill(hidden, float("-inf")).view(s.shape)
-        return (torch.softmax(s, -1) @ v).view(case.B, case.H, case.Nq, case.Dv)
+        p = torch.softmax(s, -1)
+        if case.dropout > 0:
+            p = F.dropout(p, case.dropout, training=True)
+        return (p @ v).view(case.B, case.H, case.Nq, case.Dv)
 
     return run
 
@@ -172,7 +192,7 @@ class backend_of:
     """Allow only the case's backend, and turn `no available kernel` into the reasons that PyTorch gives as warnings."""
 
     def __init__(self, case):
-        self.context = None if case.impl == "standard" else sdpa_kernel(BACKENDS[case.impl])
+        self.context = None if case.impl == "standard" else sdpa_kernel(getattr(SDPBackend, BACKENDS[case.impl]))
         self.caught = warnings.catch_warnings(record=True)
 
     def __enter__(self):
@@ -198,7 +218,7 @@ class backend_of:
 
 def make_inputs(case, device, generator):
     """Sets of q, k, v (and the gradient of o): one, or so many that going round them passes the L2 cache."""
-    dtype, backward = DTYPES[case.dtype], "bwd" in case.passes
+    dtype, backward = getattr(torch, case.dtype), "bwd" in case.passes
 
     def tensor(*shape, grad=backward):
         values = torch.randn(*shape, device=device, dtype=torch.float32, generator=generator)
@@ -217,6 +237,10 @@ def make_inputs(case, device, generator):
     if size < cache:
         sets += [one_set() for _ in range(min(MAX_SETS, math.ceil(2 * cache / size)) - 1)]
     return sets
+
+
+def all_finite(tensors):
+    return all(torch.isfinite(t).all().item() for t in tensors)
 
 
 def sampled_error(case, q, k, v, o, generator):
@@ -325,50 +349,89 @@ def peak_mib(run):
     return result, round(max(0, torch.cuda.max_memory_allocated() - before - outputs) / 2**20, 2)
 
 
+def measure_forward(case, function, sets, generator):
+    """The forward pass's figures, and how right its output is, which a backward pass starts from."""
+    found = {}
+    time_calls = time_queued if case.dropout > 0 else time_graph  # a graph would have to carry the state of the generator
+    with backend_of(case), torch.no_grad():
+        function(*sets[0][:3])  # libraries that load themselves on first use shall not count as memory
+        o, peak = peak_mib(lambda: function(*sets[0][:3]))
+        if case.dropout == 0:
+            found["max_err"], found["err_rows"] = sampled_error(case, *sets[0][:3], o, generator)
+        if not all_finite([o]):
+            raise ArithmeticError("the output has NaN or infinity where it should not")
+        del o
+        if "fwd" in case.passes:
+            found["fwd_peak_MiB"] = peak
+            found.update(figures("fwd", time_calls(lambda one: function(*one[:3]), sets), case))
+    return found
+
+
+def forward_graphs(function, sets, device):
+    """What gradients are taken of: (o, inputs, gradient of o) for each set, as long as what forward keeps is little."""
+    made, most = [], torch.cuda.get_device_properties(device).total_memory / 4
+    before = torch.cuda.memory_allocated()
+    for q, k, v, do in sets:
+        made.append((function(q, k, v), (q, k, v), do))
+        kept = torch.cuda.memory_allocated() - before
+        if kept + kept / len(made) > most:
+            break
+    return made
+
+
+def measure_backward(case, function, sets, device):
+    """The backward pass's figures."""
+
+    def gradients(one):
+        o, inputs, do = one
+        return torch.autograd.grad(o, inputs, do, retain_graph=True)
+
+    found = {}
+    with backend_of(case):
+        graphs = forward_graphs(function, sets, device)
+        gradients(graphs[0])
+        got, found["bwd_peak_MiB"] = peak_mib(lambda: gradients(graphs[0]))
+        if not all_finite(got):
+            raise ArithmeticError("the gradients have NaN or infinity where they should not")
+        del got
+        found.update(figures("bwd", time_queued(gradients, graphs), case))
+    return found
+
+
 def measure(case):
-    """The case's figures. Raises whatever PyTorch raises."""
+    """The case's figures. Raises whatever PyTorch raises, except what backward raises beside a forward pass."""
     device = torch.device("cuda")
     generator = torch.Generator(device).manual_seed(SEED)
-    figures_of_case = {}
+    torch.cuda.manual_seed(SEED)  # of dropout
     sets = make_inputs(case, device, generator)
     function = attention(case, device)
-    with backend_of(case):
-        with torch.no_grad():
-            function(*sets[0][:3])  # libraries that load themselves on first use shall not count as memory
-            o, figures_of_case["fwd_peak_MiB"] = peak_mib(lambda: function(*sets[0][:3]))
-            worst, rows = sampled_error(case, *sets[0][:3], o, generator)
-            figures_of_case.update(max_err=worst, err_rows=rows)
-            del o
-            figures_of_case.update(figures("fwd", time_graph(lambda one: function(*one[:3]), sets), case))
-        if "bwd" in case.passes:
-            passes = [(function(q, k, v), (q, k, v), do) for q, k, v, do in sets]
-
-            def gradients(one):
-                o, inputs, do = one
-                return torch.autograd.grad(o, inputs, do, retain_graph=True)
-
-            gradients(passes[0])
-            _, figures_of_case["bwd_peak_MiB"] = peak_mib(lambda: gradients(passes[0]))
-            figures_of_case.update(figures("bwd", time_queued(gradients, passes), case))
-    return figures_of_case
+    found = measure_forward(case, function, sets, generator)
+    if "bwd" in case.passes:
+        try:
+            found.update(measure_backward(case, function, sets, device))
+        except Exception as error:
+            if "fwd" not in case.passes:
+                raise
+            found.update(bwd_error=describe(error), bwd_reason=reason_of(error))
+    return found
 
 
 def answer(case):
     """The row of a case: its figures, or its error and none."""
     row = case.row()
     try:
-        found = measure(case)
-        if not math.isfinite(found["max_err"]):
-            raise ArithmeticError("the output has NaN or infinity where it should not")
-        row.update(found)
+        row.update(measure(case))
     except Exception as error:  # a case that fails must not lose the others
-        row.update(error=describe(error), reason=REASONS.get(type(error), "failed"))
+        row.update(error=describe(error), reason=reason_of(error))
     gc.collect()
     torch.cuda.empty_cache()  # the program that asks needs the GPU's memory for its own row
     return row
 
 
-REASONS = {torch.OutOfMemoryError: "memory", Unsupported: "unsupported", ArithmeticError: "check"}
+def reason_of(error):
+    """A word of vkattn's result files."""
+    reasons = {torch.OutOfMemoryError: "memory", Unsupported: "unsupported", ArithmeticError: "check"}
+    return reasons.get(type(error), "failed")
 
 
 def describe(error):
@@ -381,46 +444,78 @@ def describe(error):
 # ---- suites ----------------------------------------------------------------------------------------------------------
 
 
-def papers():
-    """The papers' grid: batch * seq = 16k, hidden size 2048."""
-    for D in (64, 128, 256):
-        for N in (512, 1024, 2048, 4096, 8192, 16384):
-            for causal in (False, True):
-                for impl in ("standard", "fa2", "cudnn"):
-                    yield dict(impl=impl, B=16384 // N, H=2048 // D, N=N, D=D, causal=causal)
+BOTH = ("fwd", "bwd")
 
 
-def reports():
-    """The course reports' grid: 32 heads of 64."""
-    for B in (16, 32, 64):
-        for N in (512, 1024, 2048):
-            for causal in (False, True):
-                for impl in ("standard", "fa2", "cudnn"):
-                    yield dict(impl=impl, B=B, H=32, N=N, D=64, causal=causal)
+def grid(
+    *,
+    B=(16,),
+    H=(),
+    D=(),
+    E=(),
+    N=(512, 1024, 2048),
+    causal=(False, True),
+    dtype=("float16",),
+    dropout=(0.0,),
+    passes=("fwd",),
+    tokens=0,
+    Hkv=0,
+    Nq=0,
+):
+    """Every combination, without impl. E is heads * head dimension, of which two fix the third (32 heads of 64 where they are
+    left out); with tokens the batch is tokens / N. The same as vkattn's grids."""
+    if not E:
+        heads = [(h, d) for h in H or (32,) for d in D or (64,)]
+    elif H:
+        heads = [(h, e // h) for e in E for h in H]
+    else:
+        heads = [(e // d, d) for e in E for d in D or (64,)]
+    for t, (h, d), b, n, c, p in itertools.product(dtype, heads, (0,) if tokens else B, N, causal, dropout):
+        yield dict(dtype=t, B=tokens // n if tokens else b, H=h, Hkv=Hkv, Nq=Nq, N=n, D=d, causal=c, dropout=p, passes=passes)
 
 
-def dims():
-    """Other head dimensions, and the other types."""
-    for D in (32, 40, 80, 96, 112, 192, 256):
-        yield dict(impl="fa2", B=4, H=16, N=4096, D=D)
-    for causal in (False, True):
-        for impl in ("fa2", "cudnn"):
-            yield dict(impl=impl, dtype="bfloat16", B=4, H=16, N=4096, D=128, causal=causal)
-    for impl in ("standard", "efficient"):
-        yield dict(impl=impl, dtype="float32", B=4, H=16, N=2048, D=64)
+GPT2 = dict(B=(64,), H=(16,), D=(64,), N=(1024,))
+SUITES = {
+    "quick": [dict(B=(4,), H=(16,), N=(512, 1024, 2048, 4096))],
+    "seq": [dict(E=(2048,), N=(512, 1024, 2048, 4096, 8192, 16384), causal=(True,))],
+    "batch-seq": [dict(E=(2048,), B=(16, 32, 64))],
+    "batch": [dict(N=(512,), B=(1, 2, 4, 8, 16, 32, 64), causal=(True,))],
+    "heads": [dict(N=(512,), H=(8, 16, 24, 32, 64), causal=(True,))],
+    "embedding": [dict(N=(512,), H=(16,), E=(64, 128, 256, 512, 1024, 2048, 4096), causal=(True,))],
+    "head-dim": [dict(N=(512,), E=(2048,), D=(16, 32, 64, 128, 256), causal=(True,))],
+    "causal": [dict(H=(8,))],
+    "forward-backward": [dict(E=(2048,), B=(16, 32, 64), causal=(True,), passes=BOTH)],
+    "map": [dict(B=(1, 2, 4, 8, 16), causal=(True,))],
+    "block-size": [dict(GPT2, causal=(False,))],
+    "dropout": [dict(GPT2, dropout=(0.0, 0.1), passes=BOTH)],
+    "papers": [dict(tokens=16384, E=(2048,), D=(64, 128, 256), N=(512, 1024, 2048, 4096, 8192, 16384))],
+    "long": [dict(B=(1,), H=(16,), N=(16384, 65536), passes=BOTH)],
+    "decode": [dict(B=(1,), H=(32,), Hkv=8, D=(128,), Nq=1, N=(4096, 16384, 65536), causal=(False,))],
+    "dims": [dict(B=(4,), H=(16,), N=(4096,), D=(32, 40, 80, 96, 112, 192), causal=(False,))],
+    "forward": [dict(dtype=("float16", "float32"), tokens=16384, E=(2048,), D=(64, 128), N=(512, 1024, 2048, 4096, 8192))],
+    "extra": [
+        dict(dtype=("bfloat16",), B=(4,), H=(16,), N=(4096,), D=(128,)),
+        dict(dtype=("float32",), B=(4,), H=(16,), N=(2048,), causal=(False,)),
+        dict(B=(4,), H=(32,), Hkv=8, D=(128,), N=(4096,), causal=(True,)),
+    ],
+}
+REPORTS = ("seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout")
+SUITES["reports"] = [part for name in REPORTS for part in SUITES[name]]
 
 
-def decode():
-    """Grouped heads, one query, long sequences."""
-    for impl in ("fa2", "cudnn"):
-        yield dict(impl=impl, B=4, H=32, Hkv=8, N=4096, D=128, causal=True)
-        for N in (4096, 16384, 65536):
-            yield dict(impl=impl, B=1, H=32, Hkv=8, Nq=1, N=N, D=128, passes=("fwd",))
-        for N in (16384, 65536):
-            yield dict(impl=impl, B=1, H=16, N=N, D=64, causal=True)
-
-
-SUITES = {suite.__name__: suite for suite in (papers, reports, dims, decode)}
+def cases_of(names, impls, passes=None, dropout=None):
+    """The cases of suites, each once, with the passes that any of them wants of it."""
+    given = {name: value for name, value in (("passes", passes), ("dropout", dropout)) if value is not None}
+    found = {}
+    for part in (part for name in names for part in SUITES[name]):
+        for values in grid(**{**part, **given}):
+            wanted = values.pop("passes")
+            key = tuple(sorted(values.items()))
+            had = found.setdefault(key, (values, set()))[1]
+            had.update(wanted)
+    for values, wanted in found.values():
+        for impl in impls:
+            yield Case(impl=impl, passes=tuple(p for p in BOTH if p in wanted), **values)
 
 
 def header():
@@ -461,19 +556,32 @@ def serve():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="store_true", help="answer cases from standard input")
-    parser.add_argument("--suite", default="all", help=f"comma list of {', '.join(SUITES)}, or all (default)")
-    parser.add_argument("--impl", default="", help=f"only these, a comma list of {', '.join(IMPLEMENTATIONS)}")
-    parser.add_argument("--passes", default="fwd,bwd", help="fwd, or fwd,bwd (default)")
+    parser.add_argument("--suite", default="reports,papers", help=f"comma list of {', '.join(SUITES)} (default: reports,papers)")
+    usual = "standard,fa2,cudnn"
+    parser.add_argument("--impl", default=usual, help=f"comma list of {', '.join(IMPLEMENTATIONS)} (default: {usual})")
+    parser.add_argument("--passes", help="fwd, bwd or fwd,bwd (default: the suite's own)")
+    parser.add_argument("--dropout", help="comma list of probabilities (default: the suite's own)")
+    parser.add_argument("--list", action="store_true", help="print the cases, and measure nothing")
     options = parser.parse_args()
-    names = list(SUITES) if options.suite == "all" else options.suite.split(",")
+    names, impls = options.suite.split(","), options.impl.split(",")
     if unknown := [name for name in names if name not in SUITES]:
-        parser.error(f"--suite {','.join(unknown)}: must be of {', '.join(SUITES)}, or all")
-    impls = options.impl.split(",") if options.impl else IMPLEMENTATIONS
+        parser.error(f"--suite {','.join(unknown)}: must be of {', '.join(SUITES)}")
     if unknown := [name for name in impls if name not in IMPLEMENTATIONS]:
         parser.error(f"--impl {','.join(unknown)}: must be of {', '.join(IMPLEMENTATIONS)}")
-    passes = tuple(options.passes.split(","))
-    if passes not in (("fwd",), ("fwd", "bwd")):
-        parser.error(f"--passes {options.passes}: must be fwd or fwd,bwd")
+    passes = options.passes and (BOTH if options.passes == "both" else tuple(options.passes.split(",")))
+    if passes and passes not in PASSES:
+        parser.error(f"--passes {options.passes}: must be fwd, bwd or fwd,bwd")
+    try:
+        dropout = tuple(float(p) for p in options.dropout.split(",")) if options.dropout else None
+        cases = list(cases_of(names, impls, passes, dropout))
+    except ValueError as error:
+        parser.error(f"--dropout {options.dropout}: {error}")
+    if options.list:
+        for case in cases:
+            emit(dict(case.problem(), passes=list(case.passes)))
+        return
+    if torch is None:
+        raise torch_missing
     if not torch.cuda.is_available():
         sys.exit(f"torch_baseline: PyTorch {torch.__version__} finds no CUDA GPU")
 
@@ -482,10 +590,8 @@ def main():
         emit(header())
         return serve()
     emit(dict(header(), gemm_tflops=gemm_tflops()))
-    for name in names:
-        for values in SUITES[name]():
-            if values["impl"] in impls:
-                emit(answer(Case(**{"passes": passes, **values})))
+    for case in cases:
+        emit(answer(case))
 
 
 if __name__ == "__main__":
