@@ -1,13 +1,17 @@
 #!/bin/bash
 # Makes the files of testdata/results again, on this machine's GPU: what the README quotes.
 #
-#   tools/results.sh DIR [step...]     steps: verify papers reports dims bf16 scalar (all of them when none is named)
+#   tools/results.sh DIR [step...]     steps, all of them when none is named:
+#     verify      the conformance suite, every kernel           papers      the papers' grid forward, beside FlashAttention-2
+#     backward    the papers' grid backward, head dim 64, 128   train-long  64k tokens, forward and backward
+#     dropout     GPT-2 medium, dropout 0 and 0.1               reports     every sweep of the reports, beside PyTorch
+#     dims, bf16  other head dimensions, the other type         scalar      the kernels for any GPU
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a step may take (300 s); an interrupted step keeps its rows, and goes on
 # with the next call.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1; shift
 mkdir -p "$dir"
@@ -40,18 +44,22 @@ EOF
   tail -n 3 "$dir/$name"-verify-*.txt
   return $failed
 }
-papers()  { bench forward --suite papers --impl flash "${beside[@]}"; }
-reports() { bench reports-standard --suite batch-seq --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard --rounds 3}; }
-dims()    { bench dims --suite dims --impl flash "${beside[@]}"; }
-bf16()    { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }
+papers()   { bench forward --suite papers --impl flash "${beside[@]}"; }
+backward() { bench backward --suite papers --impl flash --head-dim 64,128 --pass bwd,both "${beside[@]}"; }
+train-long() { bench train-long --impl flash --batch 1 --heads 16 --seq 64k --head-dim 64 --causal --pass fwd,bwd "${beside[@]}"; }
+dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard --rounds 3}; }
+reports()  { bench reports --suite reports --rounds 2 ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some six minutes on an H200
+dims()     { bench dims --suite dims --impl flash "${beside[@]}"; }
+bf16()     { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }
 scalar()  {
   bench forward-scalar --impl flash,standard --tier scalar --dtype fp32 --batch 4 --heads 16 --seq 2048 --head-dim 64 --causal false
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
-[ $# -gt 0 ] || set -- verify papers reports dims bf16 scalar
+steps=(verify papers backward train-long dropout reports dims bf16 scalar)
+[ $# -gt 0 ] || set -- "${steps[@]}"
 for step in "$@"; do
-  case $step in verify | papers | reports | dims | bf16 | scalar) ;; *) echo "step $step: must be verify, papers, reports, dims, bf16 or scalar" >&2; exit 2 ;; esac
+  case " ${steps[*]} " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]}" >&2; exit 2 ;; esac
 done
 failed=0
 for step in "$@"; do
