@@ -20,7 +20,7 @@ peer=${PEER-python3 $top/tools/torch_baseline.py --peer}
 
 bench() { # file, flags...
   local file=$dir/$name-$1.jsonl; shift
-  timeout -s INT "$limit" "$vkattn" bench --quiet --append --out "$file" "$@" || echo "  status $?"
+  timeout -s INT "$limit" "$vkattn" bench --append --out "$file" "$@" || echo "  status $?"
 }
 beside=(); [ -z "$peer" ] || beside=(--peer "$peer" --rounds 3)
 

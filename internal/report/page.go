@@ -243,7 +243,13 @@ type htmlPage struct {
 	*Page
 	Light, Dark template.CSS
 	Drawn       []htmlFigure
+	Sections    []htmlSection
 	Tables      []htmlTable
+}
+
+type htmlSection struct {
+	Section
+	Label string // of the run, where there are several
 }
 
 type htmlFigure struct {
@@ -305,14 +311,7 @@ func Table(f *figure.Figure) FigureTable {
 			}
 		}
 	}
-	for i := len(t.Header) - 1; i > 1; i-- { // columns that say nothing
-		if !slices.ContainsFunc(t.Rows, func(r []string) bool { return r[i] != "" }) {
-			t.Header = slices.Delete(t.Header, i, i+1)
-			for j := range t.Rows {
-				t.Rows[j] = slices.Delete(t.Rows[j], i, i+1)
-			}
-		}
-	}
+	t.trim()
 	return t
 }
 
@@ -341,6 +340,14 @@ func (p *Page) HTML() ([]byte, error) {
 		out.Drawn = append(out.Drawn, h)
 	}
 	for _, run := range p.Runs {
+		for _, s := range run.sections() {
+			h := htmlSection{Section: s}
+			if len(p.Runs) > 1 {
+				h.Label = run.Label
+				h.ID += fmt.Sprintf("-%d", len(out.Sections))
+			}
+			out.Sections = append(out.Sections, h)
+		}
 		out.Tables = append(out.Tables, run.table())
 	}
 	var b bytes.Buffer
@@ -447,8 +454,39 @@ func (p *Page) Markdown() []byte {
 		}
 	}
 	for _, run := range p.Runs {
+		for _, s := range run.sections() {
+			s.markdown(&b, run.Label, len(p.Runs) > 1)
+		}
+	}
+	for _, run := range p.Runs {
 		fmt.Fprintf(&b, "\n## All rows: %s\n\n", run.Label)
 		_ = writeMarkdown(&b, run.Results) // a buffer takes everything
 	}
 	return b.Bytes()
+}
+
+func (s Section) markdown(b *bytes.Buffer, label string, several bool) {
+	title := s.Title
+	if several {
+		title += ": " + label
+	}
+	fmt.Fprintf(b, "\n## %s\n\n", title)
+	if s.Fixed != "" {
+		fmt.Fprintf(b, "%s\n\n", s.Fixed)
+	}
+	line := func(cells []string) {
+		b.WriteString("|")
+		for _, c := range cells {
+			b.WriteString(" " + escape(c) + " |")
+		}
+		b.WriteString("\n")
+	}
+	line(s.Table.Header)
+	b.WriteString("|" + strings.Repeat(" --- |", len(s.Table.Header)) + "\n")
+	for _, row := range s.Table.Rows {
+		line(row)
+	}
+	for _, m := range s.Reports {
+		fmt.Fprintf(b, "\n> %s\n", m)
+	}
 }

@@ -54,11 +54,18 @@ func rawRows(t *testing.T, name string) map[string]raw {
 }
 
 func rawKey(r raw) string {
-	return fmt.Sprint(r["library"], r["impl"], r["dtype"], r["B"], r["H"], r["N"], r["D"], r["causal"])
+	dropout, tuning := r["dropout"], r["tuning"]
+	if dropout == nil {
+		dropout = 0.0
+	}
+	if tuning == nil {
+		tuning = ""
+	}
+	return fmt.Sprint(r["library"], r["impl"], r["dtype"], r["B"], r["H"], r["N"], r["D"], r["causal"], dropout, tuning)
 }
 
 func keyOf(r *bench.Row) string {
-	return fmt.Sprint(r.Library, r.Impl, r.DType, r.B, r.H, r.N, r.D, r.Causal)
+	return fmt.Sprint(r.Library, r.Impl, r.DType, r.B, r.H, r.N, r.D, r.Causal, r.Dropout, r.Tuning)
 }
 
 // Every number of every figure is one of the file, or the ratio of two.
@@ -90,6 +97,8 @@ func TestNumbersAreThoseOfTheFile(t *testing.T) {
 					require.Equal(t, r["library"], base["library"], where)
 					require.InEpsilon(t, base["fwd_ms"].(float64)/r["fwd_ms"].(float64), p.Y, 1e-12, where)
 				default:
+					require.Nil(t, r["tuning"], where)
+					require.Nil(t, r["dropout"], where)
 					require.Equal(t, r[p.Pass+"_"+column[f.ID]], p.Y, where)
 				}
 				if column[f.ID] == "ms" && r[p.Pass+"_p20_ms"] != nil {
@@ -105,6 +114,42 @@ func TestNumbersAreThoseOfTheFile(t *testing.T) {
 		}
 	}
 	require.Greater(t, points, 150)
+}
+
+// The rows of the suite forward-backward make the figure of that name: each pass of each implementation at each length, at the
+// reports' batch although other batches have rows too.
+func TestForwardAndBackwardSideBySide(t *testing.T) {
+	suite, err := bench.FindSuite("forward-backward")
+	require.NoError(t, err)
+	jobs, err := suite.Jobs(false, bench.Grid{})
+	require.NoError(t, err)
+	var rows []bench.Row
+	for i, j := range jobs {
+		require.Equal(t, bench.Passes{Fwd: true, Bwd: true}, j.Passes)
+		ms := 1 + float64(i)/7
+		rows = append(rows, bench.Row{Library: "vkattn 1", Case: j.Case, Fwd: bench.Pass{Ms: ms}, Bwd: bench.Pass{Ms: 3 * ms}})
+	}
+	tuned := rows[1] // another tile is no point of the figure
+	tuned.Tuning, tuned.Bwd.Ms = "bc=16", 1000
+	f := Get(Build([]Source{{Rows: append(rows, tuned)}}), "forward-backward")
+	require.Equal(t, "float16, batch 16, 32 heads, head dimension 64, causal", f.Fixed)
+	require.Len(t, f.Series, 4)
+	points := 0
+	for _, s := range f.Series {
+		backward := strings.HasSuffix(s.Name, ", backward")
+		require.True(t, backward || strings.HasSuffix(s.Name, ", forward"), s.Name)
+		for i, p := range s.Points {
+			points++
+			require.Equal(t, 16, p.Row.B)
+			require.Equal(t, []float64{512, 1024, 2048}[i], p.X)
+			if backward {
+				require.Equal(t, p.Row.Bwd.Ms, p.Y)
+			} else {
+				require.Equal(t, p.Row.Fwd.Ms, p.Y)
+			}
+		}
+	}
+	require.Equal(t, 12, points)
 }
 
 // Every row of the reports' sequence sweep that has figures is drawn, and the others are named.
@@ -138,7 +183,7 @@ func TestSummaryIsTheGeometricMeanOfAllShapes(t *testing.T) {
 	rows := rawRows(t, "synthetic.jsonl")
 	var ratios []float64
 	for _, r := range rows {
-		if r["impl"] != "flash2" {
+		if r["impl"] != "flash2" || r["tuning"] != nil {
 			continue
 		}
 		base := raw{}

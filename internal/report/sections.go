@@ -1,0 +1,163 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+// Section is a table of rows that differ in what no axis of a figure shows. Like figures, its numbers are those of the rows.
+type Section struct {
+	ID, Title string
+	Fixed     string // what all of its rows have in common
+	Table     FigureTable
+	Reports   []string // what the course reports and papers found
+}
+
+const onA100 = "On an A100, GPT-2 medium, forward and backward, the FlashAttention paper: "
+
+// sections are the tables that the rows of a run can make.
+func (r *Run) sections() []Section {
+	var out []Section
+	for _, s := range []Section{r.blockSizes(), r.dropouts()} {
+		if len(s.Table.Rows) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// blockSizes compares tiles of one shape: the library's choice first, then those of the tunings in the order of the file.
+func (r *Run) blockSizes() Section {
+	s := Section{ID: "block-size", Title: "Tiles of flash: time and bytes",
+		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", "20th to 80th percentile", "TFLOP/s", "GB asked for", "time / the library's choice's"}},
+		Fixed: "GB asked for: what the workgroups load from and store to device memory, as the tiling counts it; caches serve part of it.",
+		Reports: []string{
+			onA100 + "40.3 GB moved in 41.7 ms by standard attention, 4.4 GB in 7.3 ms by FlashAttention.",
+		}}
+	rows := r.later()
+	var shapes []bench.Case
+	for _, row := range rows {
+		if row.Tuning != "" && !slices.Contains(shapes, row.Shape()) {
+			shapes = append(shapes, row.Shape())
+		}
+	}
+	for _, shape := range shapes {
+		var own bench.Row // the library's choice
+		var tiles []bench.Row
+		for _, row := range rows {
+			switch {
+			case row.Shape() != shape:
+			case row.Tuning != "":
+				tiles = append(tiles, row)
+			case slices.ContainsFunc(rows, func(t bench.Row) bool { return t.Tuning != "" && t.Impl == row.Impl && t.Shape() == shape }):
+				own = row
+				tiles = slices.Insert(tiles, 0, row)
+			}
+		}
+		for _, row := range tiles {
+			line := []string{shape.String(), row.Kernel, string(row.Tuning), outcome(&row), "", "", "", ""}
+			if row.Tuning == "" {
+				line[2] = "the library's choice"
+			}
+			if row.Fwd.Ms > 0 {
+				line[3], line[4], line[5] = exact(row.Fwd.Ms), between(row.Fwd), exact(row.Fwd.TFLOPS)
+				if row.Fwd.Bytes > 0 {
+					line[6] = exact(row.Fwd.Bytes / 1e9)
+				}
+				if own.Fwd.Ms > 0 {
+					line[7] = fmt.Sprintf("%.3f", row.Fwd.Ms/own.Fwd.Ms)
+				}
+			}
+			s.Table.Rows = append(s.Table.Rows, line)
+		}
+	}
+	s.Table.trim()
+	return s
+}
+
+// dropouts sets each pass with dropout beside the same without.
+func (r *Run) dropouts() Section {
+	s := Section{ID: "dropout", Title: "Dropout and masking: what they cost",
+		Table: FigureTable{Header: []string{"implementation", "problem", "causal", "dropout", "pass", "ms without", "ms with", "time with / without"}}}
+	rows := slices.Concat(r.later(), r.Results.Peers)
+	for _, row := range rows {
+		if row.Dropout == 0 || row.Tuning != "" {
+			continue
+		}
+		c := row.Case
+		c.Dropout = 0
+		i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == c && o.Library == row.Library })
+		if i < 0 {
+			continue
+		}
+		name, shape := row.Impl, c.Shape()
+		shape.Causal = false
+		if !IsOurs(row) {
+			name += " (" + row.Library + ")"
+		}
+		line := func(pass string, without, with bench.Pass, err string) {
+			if without.Ms == 0 && with.Ms == 0 && err == "" {
+				return
+			}
+			ratio := ""
+			if without.Ms > 0 && with.Ms > 0 {
+				ratio = fmt.Sprintf("%.3f", with.Ms/without.Ms)
+			}
+			cell := func(p bench.Pass) string {
+				if p.Ms > 0 {
+					return exact(p.Ms)
+				}
+				return err
+			}
+			s.Table.Rows = append(s.Table.Rows, []string{name, shape.String(), map[bool]string{false: "no", true: "yes"}[c.Causal], exact(row.Dropout), pass, cell(without), cell(with), ratio})
+		}
+		failed, failedBackward := "", ""
+		if row.Error != "" {
+			failed = outcome(&row)
+		}
+		if row.BwdError != "" {
+			failedBackward = reasonWord(row.BwdReason)
+		}
+		line("forward", rows[i].Fwd, row.Fwd, failed)
+		line("backward", rows[i].Bwd, row.Bwd, failedBackward)
+	}
+	return s
+}
+
+// later are our rows, each case once: the row that was measured last, unless that has no figures.
+func (r *Run) later() []bench.Row {
+	at := map[bench.Case]int{}
+	var out []bench.Row
+	for _, row := range r.Results.Rows {
+		i, again := at[row.Case]
+		switch {
+		case !again:
+			at[row.Case] = len(out)
+			out = append(out, row)
+		case row.Error == "":
+			out[i] = row
+		}
+	}
+	return out
+}
+
+func between(p bench.Pass) string {
+	if p.P20 <= 0 || p.P80 <= 0 {
+		return ""
+	}
+	return exact(p.P20) + " to " + exact(p.P80)
+}
+
+// trim drops the columns after the second that say nothing.
+func (t *FigureTable) trim() {
+	for i := len(t.Header) - 1; i > 1; i-- {
+		if !slices.ContainsFunc(t.Rows, func(r []string) bool { return r[i] != "" }) {
+			t.Header = slices.Delete(t.Header, i, i+1)
+			for j := range t.Rows {
+				t.Rows[j] = slices.Delete(t.Rows[j], i, i+1)
+			}
+		}
+	}
+}

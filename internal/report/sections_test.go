@@ -1,0 +1,143 @@
+package report
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+// rawLines are the rows of a file as they stand in it, read without the code under test.
+func rawLines(t *testing.T, name string) (out []map[string]any) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	require.NoError(t, err)
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		var r map[string]any
+		require.NoError(t, json.Unmarshal(in.Bytes(), &r))
+		if r["impl"] != nil {
+			out = append(out, r)
+		}
+	}
+	require.NoError(t, in.Err())
+	return out
+}
+
+func sectionsOf(t *testing.T, f *bench.File) map[string]Section {
+	t.Helper()
+	p, err := NewPage([]*bench.File{f}, nil)
+	require.NoError(t, err)
+	out := map[string]Section{}
+	for _, s := range p.Runs[0].sections() {
+		out[s.ID] = s
+	}
+	return out
+}
+
+func parsed(t *testing.T, cell string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(cell, 64)
+	require.NoError(t, err)
+	return v
+}
+
+// Every number of the table of tiles is one of the file, or the ratio of two.
+func TestTilesAreThoseOfTheFile(t *testing.T) {
+	s := sectionsOf(t, synthetic(t, "synthetic.jsonl")[0])["block-size"]
+	tiles, own := map[string]map[string]any{}, map[string]any{}
+	for _, r := range rawLines(t, "synthetic.jsonl") {
+		switch {
+		case r["tuning"] != nil:
+			tiles[r["tuning"].(string)] = r
+		case r["impl"] == "flash2" && r["B"] == 64.0 && r["N"] == 1024.0 && r["H"] == 16.0 && r["causal"] == false && r["dropout"] == nil:
+			own = r
+		}
+	}
+	require.Len(t, tiles, 12)
+	require.Len(t, s.Table.Rows, 13)
+	column := map[string]int{}
+	for i, h := range s.Table.Header {
+		column[h] = i
+	}
+	for i, row := range s.Table.Rows {
+		require.Len(t, row, len(s.Table.Header))
+		r := tiles[row[column["tuning"]]]
+		if i == 0 {
+			require.Equal(t, "the library's choice", row[column["tuning"]])
+			r = own
+		}
+		require.NotNil(t, r, row)
+		if r["error"] != nil {
+			require.Equal(t, "unsupported", row[column["forward, ms"]])
+			require.Empty(t, row[column["GB asked for"]])
+			continue
+		}
+		require.Equal(t, r["kernel"], row[column["kernel"]])
+		require.Equal(t, r["fwd_ms"], parsed(t, row[column["forward, ms"]]))
+		require.Equal(t, r["fwd_tflops"], parsed(t, row[column["TFLOP/s"]]))
+		require.InEpsilon(t, r["fwd_bytes"].(float64)/1e9, parsed(t, row[column["GB asked for"]]), 1e-5)
+		require.InDelta(t, r["fwd_ms"].(float64)/own["fwd_ms"].(float64), parsed(t, row[column["time / the library's choice's"]]), 5e-4)
+	}
+}
+
+// Every number of the table of dropout is one of the file, or the ratio of two.
+func TestDropoutIsThatOfTheFile(t *testing.T) {
+	s := sectionsOf(t, synthetic(t, "synthetic.jsonl")[0])["dropout"]
+	rows := map[string]map[string]any{}
+	key := func(impl, causal, dropout any) string { return fmt.Sprint(impl, causal, dropout) }
+	for _, r := range rawLines(t, "synthetic.jsonl") {
+		if r["B"] == 64.0 && r["H"] == 16.0 && r["tuning"] == nil {
+			dropout := r["dropout"]
+			if dropout == nil {
+				dropout = 0.0
+			}
+			rows[key(r["impl"], r["causal"], dropout)] = r
+		}
+	}
+	require.Len(t, rows, 2*2*2)
+	require.Len(t, s.Table.Rows, 2*2*2, "implementations, masks, passes")
+	for _, row := range s.Table.Rows {
+		impl, _, _ := strings.Cut(row[0], " ")
+		causal, pass := row[2] == "yes", map[string]string{"forward": "fwd_ms", "backward": "bwd_ms"}[row[4]]
+		without, with := rows[key(impl, causal, 0.0)][pass], rows[key(impl, causal, parsed(t, row[3]))][pass]
+		require.Equal(t, without, parsed(t, row[5]), row)
+		require.Equal(t, with, parsed(t, row[6]), row)
+		require.InDelta(t, with.(float64)/without.(float64), parsed(t, row[7]), 5e-4)
+	}
+}
+
+func TestSectionsOnThePage(t *testing.T) {
+	p, err := NewPage(synthetic(t, "synthetic.jsonl", "synthetic_other.jsonl"), nil)
+	require.NoError(t, err)
+	html, err := p.HTML()
+	require.NoError(t, err)
+	for _, text := range []string{string(html), string(p.Markdown())} {
+		require.Equal(t, 1, strings.Count(text, "Tiles of flash: time and bytes: Synthetic GPU A"))
+		require.Equal(t, 1, strings.Count(text, "Dropout and masking: what they cost: Synthetic GPU A"))
+		require.Contains(t, text, "bc=32,br=128")
+	}
+	// The other file has no such rows, and no empty table.
+	require.Empty(t, p.Runs[1].sections())
+
+	// A pass that failed with dropout says so; a row without its twin is left out.
+	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
+	plain := bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 1}, Bwd: bench.Pass{Ms: 2}}
+	dropped := bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 1.5}, BwdError: "no", BwdReason: bench.ReasonUnsupported}
+	dropped.Dropout = 0.1
+	lone := dropped
+	lone.N = 128
+	s := sectionsOf(t, &bench.File{Rows: []bench.Row{plain, dropped, lone}})["dropout"]
+	require.Equal(t, [][]string{
+		{"flash2", "float16 B1 H1 N64 D64", "no", "0.1", "forward", "1", "1.5", "1.500"},
+		{"flash2", "float16 B1 H1 N64 D64", "no", "0.1", "backward", "2", "unsupported", ""},
+	}, s.Table.Rows)
+}
