@@ -83,7 +83,7 @@ func (d *Device) backwardTrial(s *matrixBackwardProgram, aligned, accumulate boo
 	if err != nil {
 		return "", err
 	}
-	r := &recorder{scratch: []pipeline.Binding{workspace.All()}}
+	r := &recorder{scratch: []pipeline.Binding{workspace.All()}, count: d.counting}
 	const dispatches = 64 // more than a small problem has
 	f := operands{q: g.q, k: g.k, v: g.v, o: g.o, lse: g.lse, hasLSE: true, drop: g.drop}
 	if err := d.once(func(rec *pipeline.Recording) error { r.rec = rec; return fwd.record(r, &f) }, dispatches); err != nil {

@@ -8,12 +8,16 @@ import (
 
 // Work is what one step of a pass costs: operations, and the bytes that its workgroups load from and store to device memory.
 //
-// Bytes are counted where a workgroup asks for them: a tile of K that a hundred workgroups stage counts a hundred times,
-// although a cache may serve most of them. Elements beyond a tensor's edge, which shaders replace by zeros, do not count.
+// Bytes are counted where an invocation asks for them: a tile of K that a hundred workgroups stage counts a hundred times, and
+// the lse of a row that 16 lanes load counts 16 times, although caches serve most of them. Elements beyond a tensor's edge do
+// not count: there shaders load something inside in their place, and throw it away. Builds of the shaders that count what they
+// move give the same numbers (shaders/counting).
 type Work struct {
-	Name          string
-	FLOPs         float64
-	Read, Written float64 // bytes
+	Name    string  `json:"step"`
+	Kernel  string  `json:"kernel,omitempty"` // the dispatches that do it: those whose label is this, or ends in _ and this; "": all
+	FLOPs   float64 `json:"flops"`
+	Read    float64 `json:"read_bytes"`
+	Written float64 `json:"written_bytes"`
 }
 
 // Bytes is Read + Written.
@@ -44,6 +48,14 @@ type Tiling struct {
 	ProductKeys int
 	ReadTwice   bool // standard: a row is too long for registers, and the softmax reads it twice
 	LSE         bool // lse is written
+
+	// What kernels load besides, and usually only they know.
+	KeysAhead, ValuesAhead int  // flash2: tiles of K and of V fetched beyond the last that is used
+	AheadAgain             bool // flash2: beyond the last tile of all, those are that tile again, not nothing
+	NoneUnseen             bool // flash2: a block of queries that sees no key loads none, not one tile
+	RowReaders             int  // flash1: invocations that read m and l of one row; 0: 1
+	ScoresUnit             int  // standard: scores in which rows are stored; 0: 4
+	StepsAhead             int  // standard: steps of the product's loop fetched beyond the last
 }
 
 // Algorithm is the order of loops that the byte model knows.
@@ -63,9 +75,19 @@ func (p *Plan) Tiling() (Tiling, bool) {
 	case *scalarProgram:
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
 	case *matrixProgram:
-		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true}, true
+		t := Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true,
+			NoneUnseen: true, AheadAgain: !prog.shape.masks(&prog.problem)}
+		switch prog.shape.Prefetch {
+		case 1:
+			t.KeysAhead, t.ValuesAhead = 1, 1
+		case 2:
+			t.KeysAhead = 1
+		case 3:
+			t.KeysAhead, t.ValuesAhead = 2, 2
+		}
+		return t, true
 	case *flash1Program:
-		return Tiling{Algorithm: AlgorithmFlash1, Rows: prog.shape.BR, Keys: prog.shape.BC, VAgain: prog.shape.VC < prog.shape.BC, LSE: true}, true
+		return Tiling{Algorithm: AlgorithmFlash1, Rows: prog.shape.BR, Keys: prog.shape.BC, VAgain: prog.shape.VC < prog.shape.BC, RowReaders: prog.shape.tx(), LSE: true}, true
 	case *standardProgram:
 		t := Tiling{Algorithm: AlgorithmStandard, LSE: true}
 		t.Rows, t.Keys = prog.shape.scoresBlock()
@@ -74,7 +96,7 @@ func (p *Plan) Tiling() (Tiling, bool) {
 		case *standardTile:
 			t.ReadTwice = shape.rowKeep == 0
 		case *standardMatrixTile:
-			t.ReadTwice = shape.rowKeep == 0
+			t.ReadTwice, t.ScoresUnit, t.StepsAhead = shape.rowKeep == 0, 8, 1
 		}
 		for _, s := range prog.slabs {
 			t.SlabRows = max(t.SlabRows, s.rows)
@@ -85,8 +107,8 @@ func (p *Plan) Tiling() (Tiling, bool) {
 }
 
 // ParseTiling reads a tiling from what Plan.Kernel and result files say, such as "matrix_forward 128x64 16x16x16 form 1". What
-// a name does not tell is taken as usual: Q stays in place, and of standard attention the product's block is the scores' with
-// 32 keys a step. The error names the kernel.
+// a name does not tell is taken as usual: Q stays in place, nothing is fetched ahead, and of standard attention the product's
+// block is the scores' with 32 keys a step. The error names the kernel.
 func ParseTiling(algorithm Algorithm, kernel string) (Tiling, error) {
 	t := Tiling{Algorithm: algorithm, LSE: true, Packed: strings.HasSuffix(kernel, " packed")}
 	for _, word := range strings.Fields(kernel) {
@@ -148,6 +170,12 @@ func (t Tiling) Forward(p Problem) ([]Work, error) {
 			}
 		}
 	}
+	if t.Algorithm == AlgorithmStandard {
+		kernels := map[string]string{StepScores: "scores", StepMask: "softmax", StepSoftmax: "softmax", StepDropout: "softmax", StepValues: "product"}
+		for i := range steps {
+			steps[i].Kernel = kernels[steps[i].Name]
+		}
+	}
 	return steps, nil
 }
 
@@ -184,31 +212,6 @@ func (p *Problem) forwardOperations() []Work {
 	return append(steps, Work{Name: StepValues, FLOPs: 2 * pairs * float64(p.ValueDim)})
 }
 
-// BackwardOperations counts the steps of the backward pass: scores and weights again, dP = dO·Vᵀ, dS, and the three gradients.
-// The products are 2.5 × the forward pass's where HeadDim = ValueDim.
-func (p Problem) BackwardOperations() ([]Work, error) {
-	p, err := p.Normalize()
-	if err != nil {
-		return nil, err
-	}
-	pairs := p.heads() * p.pairs(float64(p.KeyLen))
-	d, dv := float64(p.HeadDim), float64(p.ValueDim)
-	steps := []Work{
-		{Name: "δ = Σ dO∘O", FLOPs: 2 * p.heads() * float64(p.QueryLen) * dv},
-		{Name: "QKᵀ again", FLOPs: 2 * pairs * d},
-		{Name: "P again", FLOPs: 2 * pairs}, // a difference and an exponential
-		{Name: "dP = dO Vᵀ", FLOPs: 2 * pairs * dv},
-	}
-	if p.Dropout > 0 {
-		steps = append(steps, Work{Name: StepDropout, FLOPs: dropoutOps * pairs})
-	}
-	return append(steps,
-		Work{Name: "dS = P∘(dP − δ)", FLOPs: 2 * pairs},
-		Work{Name: "dV = Pᵀ dO", FLOPs: 2 * pairs * dv},
-		Work{Name: "dQ = dS K", FLOPs: 2 * pairs * d},
-		Work{Name: "dK = dSᵀ Q", FLOPs: 2 * pairs * d}), nil
-}
-
 // visible is the number of keys that query i may attend to.
 func (p *Problem) visible(i int) int {
 	if p.Causal == CausalNone {
@@ -217,33 +220,49 @@ func (p *Problem) visible(i int) int {
 	return min(max(i+1+p.causalShift(), 0), p.KeyLen)
 }
 
-// flash2Bytes: a block of queries loads Q once, walks over the tiles of keys that any of its queries may see, at least one,
-// and writes O and lse once.
+// flash2Bytes: a block of queries loads Q once, walks over the tiles of keys that any of its queries may see, and writes O and
+// lse once.
 func (t Tiling) flash2Bytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
 	group, matrices := 1, p.heads()
 	if t.Packed {
 		group, matrices = p.group(), float64(p.Batch)*float64(p.KeyHeads)
 	}
-	var q, kv, o float64 // rows loaded and stored for one matrix
+	var q, k, v, o float64 // rows loaded and stored for one matrix
 	all := p.QueryLen * group
 	for first := 0; first < all; first += t.Rows {
 		rows := min(t.Rows, all-first)
-		tiles := max(1, ceilDiv(p.visible((first+rows-1)/group), t.Keys))
+		tiles := ceilDiv(p.visible((first+rows-1)/group), t.Keys)
+		if !t.NoneUnseen {
+			tiles = max(tiles, 1)
+		}
 		loads := 1
 		if t.QAgain {
 			loads = tiles
 		}
 		q += float64(rows * loads)
-		kv += float64(min(tiles*t.Keys, p.KeyLen))
+		k += float64(t.tileRows(p, tiles, t.KeysAhead))
+		v += float64(t.tileRows(p, tiles, t.ValuesAhead))
 		o += float64(rows)
 	}
 	d, dv := float64(p.HeadDim)*size, float64(p.ValueDim)*size
 	return []Work{
-		{Name: StepScores, Read: matrices * (q + kv) * d},
+		{Name: StepScores, Read: matrices * (q + k) * d},
 		{Name: StepSoftmax, Written: matrices * o * t.lseSize()},
-		{Name: StepValues, Read: matrices * kv * dv, Written: matrices * o * dv},
+		{Name: StepValues, Read: matrices * v * dv, Written: matrices * o * dv},
 	}
+}
+
+// tileRows is the keys in the first tiles and in so many ahead of them.
+func (t Tiling) tileRows(p *Problem, tiles, ahead int) int {
+	if tiles == 0 {
+		return 0
+	}
+	n := min((tiles+ahead)*t.Keys, p.KeyLen)
+	if t.AheadAgain {
+		n += t.Keys * max(0, tiles+ahead-ceilDiv(p.KeyLen, t.Keys))
+	}
+	return n
 }
 
 func (t Tiling) lseSize() float64 {
@@ -280,9 +299,10 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 	}
 	n, rows, d, dv := p.heads(), float64(p.QueryLen), float64(p.HeadDim)*size, float64(p.ValueDim)*size
 	const statistics = 8 // m and l, fp32
+	readers := float64(max(t.RowReaders, 1))
 	return []Work{
 		{Name: StepScores, Read: n * (visits + kv) * d},
-		{Name: StepSoftmax, Read: n * again * statistics, Written: n * (again*statistics + rows*t.lseSize())},
+		{Name: StepSoftmax, Read: n * again * statistics * readers, Written: n * (again*statistics + rows*t.lseSize())},
 		{Name: StepValues, Read: n * (v*dv + again*between), Written: n * (again*between + rows*dv)},
 	}
 }
@@ -292,6 +312,7 @@ func (t Tiling) standardBytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
 	pitch := ceilDiv(p.KeyLen, 8) * 8
 	quad := func(n int) int { return ceilDiv(n, 4) * 4 }
+	unit := max(t.ScoresUnit, 4)
 	slab := t.SlabRows
 	if slab < 1 {
 		slab = p.QueryLen
@@ -311,7 +332,7 @@ func (t Tiling) standardBytes(p *Problem) []Work {
 				}
 				cols := min(t.Keys, p.KeyLen-col)
 				qk += float64((n + cols) * p.HeadDim)
-				scores += float64(n * quad(cols))
+				scores += float64(n * ceilDiv(cols, unit) * unit)
 			}
 		}
 		for i := row0; i < end; i++ {
@@ -327,7 +348,7 @@ func (t Tiling) standardBytes(p *Problem) []Work {
 		}
 		for first := row0; first < end; first += t.ProductRows {
 			n := min(t.ProductRows, end-first)
-			steps := ceilDiv(max(1, p.visible(first+n-1)), t.ProductKeys)
+			steps := ceilDiv(max(1, p.visible(first+n-1)), t.ProductKeys) + t.StepsAhead
 			p1 += float64(n * min(steps*t.ProductKeys, pitch))
 			v += float64(min(steps*t.ProductKeys, p.KeyLen) * p.ValueDim)
 			o += float64(n * p.ValueDim)
@@ -358,29 +379,6 @@ func (p Problem) LeastForwardBytes(algorithm Algorithm) (float64, error) {
 	n += p.heads() * float64(p.QueryLen) * 4
 	if algorithm == AlgorithmStandard {
 		n += 4 * p.heads() * p.pairs(float64(p.KeyLen)) * size
-	}
-	return n, nil
-}
-
-// LeastBackwardBytes is the same for the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; in standard
-// attention, whose weights stand in memory, the matrices of weights, dP and dS as well: P read twice, dP and dS written and read.
-func (p Problem) LeastBackwardBytes(algorithm Algorithm) (float64, error) {
-	p, err := p.Normalize()
-	if err != nil {
-		return 0, err
-	}
-	size := float64(p.DType.Size())
-	var n float64
-	for _, s := range []struct {
-		shape [4]int
-		times float64
-	}{{p.QShape(), 2}, {p.KShape(), 2}, {p.VShape(), 2}, {p.OShape(), 2}} { // each with its gradient
-		e, _ := elements(s.shape)
-		n += s.times * float64(e) * size
-	}
-	n += p.heads() * float64(p.QueryLen) * 4
-	if algorithm == AlgorithmStandard {
-		n += 6 * p.heads() * p.pairs(float64(p.KeyLen)) * size
 	}
 	return n, nil
 }

@@ -29,6 +29,7 @@ type Device struct {
 	ctx      *pipeline.Context
 	caps     capabilities
 	info     DeviceInfo
+	counting *countingBuilds // nil but in tests
 
 	mu     sync.Mutex
 	closed bool

@@ -92,13 +92,15 @@ type recorder struct {
 	rec     *pipeline.Recording
 	scratch []pipeline.Binding
 	push    pushes
-	access  [8]pipeline.Access
+	access  [9]pipeline.Access // one more than a kernel has, for counting
+	count   *countingBuilds
 }
 
 // dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments. baseAt is where
 // pushes.grid put the constants base and total; total is what the kernel wants there: most often the grid's.
 func (r *recorder) dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g grid, total uint32, label string) error {
 	r.push.set(baseAt+4, total)
+	access = r.count.bind(access, label)
 	for base := uint64(0); base < uint64(g.total); base += uint64(g.step) {
 		r.push.set(baseAt, uint32(base))
 		if err := r.rec.Dispatch(k, access, r.push.bytes(), g.size(uint32(base)), label); err != nil {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -188,7 +187,7 @@ func (s *matrixBackwardProgram) verdictKey(aligned, accumulate bool) (string, er
 	var b strings.Builder
 	b.WriteString("check")
 	for _, part := range []*matrixBackwardPart{&s.kv, &s.q} {
-		hash, err := shaders.Hash(part.module)
+		hash, err := s.dev.moduleHash(part.module)
 		if err != nil {
 			return "", err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 
+	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -13,7 +14,11 @@ import (
 // infinities and NaNs, where the device can be asked for it. Exponentials of scores far below the row's maximum are fp16
 // denormals once they are operands of the second product, and a device that flushes them loses what many of them add up to.
 func (d *Device) module(name string) ([]uint32, error) {
-	code, err := shaders.Module(name)
+	modules := shaders.Module
+	if d.counting != nil {
+		modules = d.counting.modules
+	}
+	code, err := modules(name)
 	if err != nil {
 		return nil, err
 	}
@@ -32,4 +37,27 @@ func (d *Device) moduleHash(name string) (string, error) {
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// countingBuilds replace a device's kernels by builds of them that add up the bytes they load and store, for tests of the byte
+// model (shaders/include/count.glsl). They have one binding more, after the others.
+type countingBuilds struct {
+	modules func(name string) ([]uint32, error)
+	counts  func(label string) pipeline.Binding // where the dispatches of a label count
+}
+
+// bind adds the binding of a counting build.
+func (c *countingBuilds) bind(access []pipeline.Access, label string) []pipeline.Access {
+	if c == nil {
+		return access
+	}
+	return append(access, pipeline.Access{Binding: c.counts(label), Mode: pipeline.ReadWrite})
+}
+
+// bindings is the number that a build has in place of n.
+func (c *countingBuilds) bindings(n int) int {
+	if c == nil {
+		return n
+	}
+	return n + 1
 }

@@ -87,7 +87,7 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 		return nil, d.fail(err)
 	}
 	r := &Recording{plan: p, pass: opts.pass, rec: rec}
-	r.writer.rec = rec
+	r.writer.rec, r.writer.count = rec, d.counting
 	for _, size := range sizes {
 		b, err := d.ctx.Alloc("workspace", size, vk.DeviceLocal)
 		if err != nil {

@@ -120,7 +120,7 @@ func (d *Device) variant(p *atomic.Pointer[pipeline.Kernel], module string, desc
 		return nil, err
 	}
 	constants, info := describe()
-	info.Name, info.Code, info.Spec = module, code, constants
+	info.Name, info.Code, info.Spec, info.Bindings = module, code, constants, d.counting.bindings(info.Bindings)
 	k, err := d.ctx.Kernel(info)
 	if err != nil {
 		return nil, err

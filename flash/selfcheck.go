@@ -106,7 +106,7 @@ func (d *Device) selfCheck(p *Problem, v variant, scratch []uint64, record func(
 			return "", err
 		}
 	}
-	r := &recorder{}
+	r := &recorder{count: d.counting}
 	for _, size := range scratch {
 		b, err := t.alloc(size)
 		if err != nil {

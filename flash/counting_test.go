@@ -1,0 +1,293 @@
+package flash
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/shaders/counting"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// countedTensors are the tensors of shaders/include/count.glsl in its order.
+var countedTensors = []string{"q", "k", "v", "o", "lse", "g", "x", "y", "delta", "scores", "gradients", "statistics", "sums"}
+
+// counts is where the kernels of a device add up the bytes that they move, by label of the dispatches.
+type counts struct {
+	t      testing.TB
+	dev    *Device
+	buffer *pipeline.Buffer
+	labels []string
+}
+
+const (
+	countRegion = 1024 // bytes for a label; a multiple of every device's alignment of bindings
+	countLabels = 16
+)
+
+// countingDevice is a test device whose kernels count.
+func countingDevice(t testing.TB) (*Device, *counts) {
+	d := testDevice(t)
+	c := &counts{t: t, dev: d}
+	var err error
+	c.buffer, err = d.ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
+	require.NoError(t, err)
+	t.Cleanup(c.buffer.Close)
+	d.counting = &countingBuilds{counts: c.place, modules: func(name string) ([]uint32, error) {
+		code, err := counting.Modules.Module(name)
+		if errors.Is(err, shaders.ErrUnknownModule) { // it moves no tensors
+			return shaders.Module(name)
+		}
+		return code, err
+	}}
+	return d, c
+}
+
+func (c *counts) place(label string) pipeline.Binding {
+	i := slices.Index(c.labels, label)
+	if i < 0 {
+		i = len(c.labels)
+		require.Less(c.t, i, countLabels)
+		c.labels = append(c.labels, label)
+	}
+	return pipeline.Binding{Buffer: c.buffer.Buffer, Offset: uint64(i * countRegion), Size: countRegion}
+}
+
+// moved is bytes that were loaded, stored, and loaded only to be thrown away.
+type moved struct{ read, written, idle float64 }
+
+// during gives what each label's dispatches move of each tensor while f runs.
+func (c *counts) during(f func()) map[string]map[string]moved {
+	require.NoError(c.t, c.dev.ctx.Upload(bg, c.buffer.All(), make([]byte, countRegion*countLabels)))
+	f()
+	raw := make([]byte, countRegion*countLabels)
+	require.NoError(c.t, c.dev.ctx.Download(bg, c.buffer.All(), raw))
+	all := map[string]map[string]moved{}
+	for i, label := range c.labels {
+		tensors := map[string]moved{}
+		for j, name := range countedTensors {
+			at := func(k int) float64 { return float64(binary.LittleEndian.Uint64(raw[i*countRegion+8*(3*j+k):])) }
+			if m := (moved{at(0), at(1), at(2)}); m != (moved{}) {
+				tensors[name] = m
+			}
+		}
+		if len(tensors) > 0 {
+			all[label] = tensors
+		}
+	}
+	return all
+}
+
+// total adds up what is moved of these tensors.
+func total(by map[string]moved, tensors ...string) (sum moved) {
+	for _, name := range tensors {
+		m := by[name]
+		sum.read += m.read
+		sum.written += m.written
+		sum.idle += m.idle
+	}
+	return sum
+}
+
+// modelled are the bytes of a kernel's steps, those of all kernels where kernel is "".
+func modelled(steps []Work, kernel string, names ...string) (sum moved) {
+	for _, s := range steps {
+		if s.Kernel == kernel && slices.Contains(names, s.Name) {
+			sum.read += s.Read
+			sum.written += s.Written
+		}
+	}
+	return sum
+}
+
+// equalBytes compares without what is thrown away.
+func equalBytes(t *testing.T, model, counted moved, what string) {
+	t.Helper()
+	counted.idle = 0
+	require.Equal(t, counted, model, "%s: bytes counted, and the model's", what)
+}
+
+var countedProblems = map[string]Problem{
+	"ragged":      {Batch: 1, Heads: 2, QueryLen: 71, KeyLen: 53, HeadDim: 16, ValueDim: 24, DType: F16},
+	"unaligned":   {Batch: 1, Heads: 1, QueryLen: 37, KeyLen: 83, HeadDim: 19, ValueDim: 9, DType: F16, Causal: CausalBottomRight},
+	"grouped":     {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+	"one query":   {Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 1, KeyLen: 100, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+	"unseen":      {Batch: 1, Heads: 1, QueryLen: 90, KeyLen: 20, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+	"unseen keys": {Batch: 1, Heads: 1, QueryLen: 20, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalTopLeft},
+	"whole":       {Batch: 1, Heads: 1, QueryLen: 128, KeyLen: 128, HeadDim: 16, ValueDim: 24, DType: F16},
+	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
+}
+
+// TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
+// byte model's, tensor by tensor.
+func TestForwardMovesWhatTheModelSays(t *testing.T) {
+	d, c := countingDevice(t)
+	run := func(t *testing.T, p Problem, opts ...PlanOption) {
+		plan, err := d.Plan(p, opts...)
+		if errors.Is(err, ErrUnsupported) {
+			t.Skip(err)
+		}
+		require.NoError(t, err)
+		defer plan.Close()
+		tiling, ok := plan.Tiling()
+		require.True(t, ok, plan.Kernel())
+		steps, err := tiling.Forward(p)
+		require.NoError(t, err)
+		s := newSample(t, p)
+		f := s.tensors(t, d, plainly(t, d))
+		defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE)
+		counted := c.during(func() { require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE)) })
+		s.check(t, plan, f)
+		if plan.Implementation() == Standard {
+			require.Len(t, counted, 3)
+			equalBytes(t, modelled(steps, "scores", StepScores), total(counted["scores"], countedTensors...), "scores")
+			equalBytes(t, modelled(steps, "softmax", StepSoftmax), total(counted["softmax"], countedTensors...), "softmax")
+			equalBytes(t, modelled(steps, "product", StepValues), total(counted["product"], countedTensors...), "product")
+			return
+		}
+		require.Len(t, counted, 1)
+		for _, by := range counted {
+			equalBytes(t, modelled(steps, "", StepScores), total(by, "q", "k"), "Q and K")
+			equalBytes(t, modelled(steps, "", StepSoftmax), total(by, "lse", "statistics"), "lse, m and l")
+			equalBytes(t, modelled(steps, "", StepValues), total(by, "v", "o", "sums"), "V and O")
+			all := total(by, countedTensors...)
+			equalBytes(t, moved{read: Total(steps).Read, written: Total(steps).Written}, all, "all")
+			if p == countedProblems["whole"] {
+				t.Logf("%s: %.0f of %.0f bytes loaded for nothing", plan.Kernel(), all.idle, all.read)
+			}
+		}
+	}
+	for name, p := range countedProblems {
+		t.Run(name, func(t *testing.T) {
+			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
+				slowToCompile(t, d, p, opts...)
+				run(t, p, opts...)
+			})
+		})
+	}
+	for _, v := range []struct {
+		name     string
+		problems []string
+		impl     Implementation
+		tier     Tier
+		tune     map[string]int
+	}{
+		{"Q again", []string{"whole", "grouped"}, Flash, TierScalar, map[string]int{"q_resident": 0, "v_early": 0, "dk": 8}},
+		{"V again", []string{"ragged", "grouped"}, Flash1, TierScalar, map[string]int{"vc": 4}},
+		{"rows read twice", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"row_threads": 1}},
+		{"slabs of rows", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"max_slab": 10000}},
+		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
+		{"keys ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
+		{"two tiles ahead", []string{"whole", "grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
+		{"direct", []string{"whole"}, Standard, TierMatrix, map[string]int{"direct": 1}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			for _, name := range v.problems {
+				t.Run(name, func(t *testing.T) {
+					run(t, countedProblems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(v.tune))
+				})
+			}
+		})
+	}
+}
+
+// TestBackwardMovesWhatTheModelSays is the same of the backward pass.
+func TestBackwardMovesWhatTheModelSays(t *testing.T) {
+	d, c := countingDevice(t)
+	run := func(t *testing.T, p Problem, accumulate bool, opts ...PlanOption) {
+		plan, err := d.Plan(p, opts...)
+		require.NoError(t, err)
+		defer plan.Close()
+		tiling, err := plan.BackwardTiling()
+		if errors.Is(err, ErrUnsupported) {
+			t.Skip(err)
+		}
+		require.NoError(t, err)
+		tiling.Accumulate, tiling.DLSE = accumulate, accumulate
+		steps, err := tiling.Backward(p)
+		require.NoError(t, err)
+		s := newSample(t, p)
+		f := s.tensors(t, d, plainly(t, d))
+		b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Accumulate: accumulate}
+		b.DO, b.DQ, b.DK, b.DV = plainly(t, d)(p.DType, s.p.OShape()), plainly(t, d)(p.DType, s.p.QShape()), plainly(t, d)(p.DType, s.p.KShape()), plainly(t, d)(p.DType, s.p.VShape())
+		if accumulate {
+			b.DLSE = plainly(t, d)(F32, s.p.LSEShape())
+		}
+		defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE, b.DO, b.DQ, b.DK, b.DV, b.DLSE)
+		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		counted := c.during(func() { require.NoError(t, plan.Backward(bg, b)) })
+		info, err := plan.BackwardInfo()
+		require.NoError(t, err)
+		require.Len(t, counted, 3)
+		equalBytes(t, modelled(steps, kernelDelta, StepDelta), total(counted["backward_delta"], countedTensors...), "δ")
+		prefix := map[Tier]string{TierScalar: "scalar_backward_", TierMatrix: "matrix_backward_"}[info.Tier]
+		for _, kernel := range []string{kernelKeys, kernelQueries} {
+			by := counted[prefix+kernel]
+			equalBytes(t, modelled(steps, kernel, StepScoresAgain, StepKeyGrads, StepQueryGrads), total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
+			equalBytes(t, modelled(steps, kernel, StepWeightGrads, StepValueGrads), total(by, "v", "g", "y"), kernel+": V, dO and dV")
+			equalBytes(t, modelled(steps, kernel, StepWeightsAgain), total(by, "lse", "delta"), kernel+": lse and δ")
+			require.Equal(t, total(by, "q", "k", "x", "v", "g", "y", "lse", "delta"), total(by, countedTensors...))
+		}
+	}
+	for name, p := range countedProblems {
+		for _, tier := range []Tier{TierScalar, TierMatrix} {
+			if tier == TierMatrix && p.DType == F32 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s", name, tier), func(t *testing.T) {
+				slowToCompile(t, d, p, WithTier(tier))
+				run(t, p, false, WithTier(tier))
+			})
+		}
+	}
+	for _, v := range []struct {
+		name       string
+		tier       Tier
+		accumulate bool
+		tune       map[string]int
+	}{
+		{"added", TierScalar, true, nil},
+		{"added", TierMatrix, true, nil},
+		{"pieces", TierScalar, false, map[string]int{"kv_dk": 8, "kv_vc": 4, "q_dk": 8, "q_vc": 4}},
+		{"ahead", TierMatrix, false, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
+		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
+	} {
+		for _, name := range []string{"grouped", "unaligned"} {
+			if v.tier == TierMatrix && name != "grouped" && d.caps.facts.Type == vk.DeviceCPU {
+				continue // see slowToCompile
+			}
+			t.Run(fmt.Sprintf("%s/%s/%s", v.name, name, v.tier), func(t *testing.T) {
+				opts := []PlanOption{WithTier(v.tier)}
+				if v.tune != nil {
+					opts = append(opts, WithBackwardTuning(v.tune))
+				}
+				run(t, countedProblems[name], v.accumulate, opts...)
+			})
+		}
+	}
+}
+
+// slowToCompile skips what takes a CPU's driver more than some seconds to compile: on matrices, all but two problems.
+func slowToCompile(t *testing.T, d *Device, p Problem, opts ...PlanOption) {
+	var o planOptions
+	for _, opt := range opts {
+		require.NoError(t, opt(&o))
+	}
+	if d.caps.facts.Type == vk.DeviceCPU && o.tier == TierMatrix && p != countedProblems["ragged"] && p != countedProblems["grouped"] {
+		t.Skip("on a CPU this takes too long to compile")
+	}
+}
+
+func closeAll(t testing.TB, tensors ...*Tensor) {
+	for _, x := range tensors {
+		if x != nil {
+			require.NoError(t, x.Close())
+		}
+	}
+}
