@@ -20,7 +20,7 @@ func (f *benchFlags) traceMode() bench.CreateMode {
 func writeTrace(ctx context.Context, w io.Writer, d *bench.Device, h bench.Header, rows []bench.Row) error {
 	var t bench.Trace
 	for _, row := range rows {
-		if row.Fwd.Ms <= 0 {
+		if row.Fwd.Ms <= 0 && row.Bwd.Ms <= 0 {
 			continue
 		}
 		if err := d.Profile(ctx, &t, row); err != nil {

@@ -10,12 +10,8 @@ import (
 	"github.com/vkattn/vkattn/internal/bench"
 )
 
-func TestBenchTrace(t *testing.T) {
-	needDevice(t)
-	dir := t.TempDir()
-	path, out := filepath.Join(dir, "trace.json"), filepath.Join(dir, "out.jsonl")
-	status, _, stderr := call(tiny("--impl", "standard,flash", "--trace", path, "--out", out)...)
-	require.Zero(t, status, stderr)
+// readTrace counts the rows of a trace file, and the dispatches by name, each of which must have a time and bytes.
+func readTrace(t *testing.T, path string) (rows int, dispatches map[string]int) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var trace struct {
@@ -26,7 +22,8 @@ func TestBenchTrace(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(data, &trace))
-	rows, dispatches, sum := 0, map[string]int{}, 0.0
+	dispatches = map[string]int{}
+	sum := 0.0
 	for _, e := range trace.TraceEvents {
 		switch e.Cat {
 		case "row":
@@ -40,12 +37,30 @@ func TestBenchTrace(t *testing.T) {
 			sum -= e.Dur
 		}
 	}
-	require.Equal(t, 4, rows, "two shapes, two implementations")
 	require.InDelta(t, 0, sum, 1e-6, "rows are as long as their dispatches")
+	return rows, dispatches
+}
+
+func TestBenchTrace(t *testing.T) {
+	needDevice(t)
+	dir := t.TempDir()
+	path, out := filepath.Join(dir, "trace.json"), filepath.Join(dir, "out.jsonl")
+	status, _, stderr := call(tiny("--impl", "standard,flash", "--trace", path, "--out", out)...)
+	require.Zero(t, status, stderr)
+	rows, dispatches := readTrace(t, path)
+	require.Equal(t, 4, rows, "two shapes, two implementations")
 	for _, name := range []string{"scores", "softmax", "product"} {
 		require.Equal(t, 2, dispatches[name], name)
 	}
 	require.Len(t, dispatches, 4)
+
+	both := filepath.Join(dir, "both.json")
+	status, _, stderr = call(tiny("--impl", "flash", "--pass", "both", "--trace", both)...)
+	require.Zero(t, status, stderr)
+	rows, dispatches = readTrace(t, both)
+	require.Equal(t, 4, rows, "two shapes, two passes")
+	require.Equal(t, 2, dispatches["backward_delta"])
+	require.Len(t, dispatches, 4, "forward's kernel and backward's three")
 
 	status, _, stderr = call(tiny("--impl", "flash", "--trace", path)...)
 	require.Equal(t, exitFailure, status)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash"
 )
 
 // TestBackwardRow: backward is timed, its gradients are checked, and gradients that are not those of the inputs are noticed.
@@ -40,6 +41,10 @@ func TestBackwardRow(t *testing.T) {
 		require.Equal(t, row.Case, back.Case)
 		require.Equal(t, *row.BwdMaxErr, *back.BwdMaxErr)
 		require.InEpsilon(t, row.Bwd.Ms, back.Bwd.Ms, 1e-5)
+		least, err := s.problem.LeastBackwardBytes(flash.AlgorithmFlash2)
+		require.NoError(t, err)
+		require.Greater(t, row.Bwd.Bytes, least)
+		require.InEpsilon(t, row.Bwd.Bytes, back.Bwd.Bytes, 1e-5)
 		require.True(t, both.Done(back))
 
 		res, err := s.checkGradients(ctx, 0)

@@ -321,13 +321,11 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 			row.Fwd.TotalMiB = peak + float64(s.sets[0].bytes())/mib
 		}
 	}
-	if tiling, ok := plan.Tiling(); ok {
-		steps, err := tiling.Forward(s.problem)
-		if err != nil {
-			return err
-		}
-		row.Fwd.Bytes = flash.Total(steps).Bytes()
+	steps, err := forwardSteps(plan)
+	if err != nil {
+		return err
 	}
+	row.Fwd.Bytes = flash.Total(steps).Bytes()
 	last, samples, err := s.time(ctx, row, &row.Fwd, s.problem.ForwardFLOPs(), limit, runs, func() error { return runs[0].Forward(s.forward(0, lse)) })
 	if err != nil {
 		return err

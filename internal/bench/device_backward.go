@@ -98,6 +98,11 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 			row.Bwd.TotalMiB = peak + float64(total)/mib
 		}
 	}
+	steps, err := backwardSteps(plan)
+	if err != nil {
+		return err
+	}
+	row.Bwd.Bytes = flash.Total(steps).Bytes()
 	last, samples, err := s.time(ctx, row, &row.Bwd, s.problem.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0)) })
 	if err != nil {
 		return err

@@ -77,6 +77,26 @@ func (r Row) Failed() bool {
 
 func (r Reason) fault() bool { return r == ReasonFailed || r == ReasonCheck }
 
+// After is the row that counts of two of the same case, r the later one: r with the passes that only the earlier one measured,
+// or the earlier one where r has no figures.
+func (r Row) After(earlier Row) Row {
+	if r.Error != "" {
+		if earlier.Error == "" {
+			return earlier
+		}
+		return r
+	}
+	if r.Fwd.Ms == 0 && earlier.Fwd.Ms > 0 {
+		r.Fwd, r.samples = earlier.Fwd, earlier.samples
+	}
+	if r.Bwd.Ms == 0 && r.BwdError == "" && (earlier.Bwd.Ms > 0 || earlier.BwdError != "") {
+		r.Bwd, r.bwdSamples = earlier.Bwd, earlier.bwdSamples
+		r.BwdKernel, r.BwdMaxErr, r.BwdErrMax, r.BwdErrRows = earlier.BwdKernel, earlier.BwdMaxErr, earlier.BwdErrMax, earlier.BwdErrRows
+		r.BwdError, r.BwdReason = earlier.BwdError, earlier.BwdReason
+	}
+	return r
+}
+
 // rowJSON is a row as files hold it. The first keys are those of
 // tools/torch_baseline.py, so that both programs read each other's files.
 type rowJSON struct {
@@ -122,6 +142,7 @@ type rowJSON struct {
 	BwdWall   float64   `json:"bwd_wall_ms,omitempty"`
 	BwdRounds []float64 `json:"bwd_rounds_ms,omitempty"`
 	N2        int       `json:"bwd_n,omitempty"`
+	BwdBytes  float64   `json:"bwd_bytes,omitempty"`
 
 	BwdKernel  string   `json:"bwd_kernel,omitempty"`
 	BwdMaxErr  *float64 `json:"bwd_max_err,omitempty"`
@@ -148,7 +169,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 		Library: r.Library, Impl: r.Impl, DType: r.DType,
 		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout, Tuning: r.Tuning,
 		BwdKernel: r.BwdKernel, BwdMaxErr: finite(r.BwdMaxErr), BwdErrMax: finite(r.BwdErrMax), BwdErrRows: r.BwdErrRows,
-		BwdError: r.BwdError, BwdReason: r.BwdReason, FwdBytes: f.Bytes,
+		BwdError: r.BwdError, BwdReason: r.BwdReason, FwdBytes: f.Bytes, BwdBytes: b.Bytes,
 		Tier: r.Tier, Kernel: r.Kernel, Device: r.Device, Driver: r.Driver,
 		FwdPeak: f.PeakMiB, FwdBlock: f.BlockMiB, FwdTotal: f.TotalMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
 		BwdPeak: b.PeakMiB, BwdBlock: b.BlockMiB, BwdTotal: b.TotalMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
@@ -193,7 +214,7 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 		BwdError: j.BwdError, BwdReason: j.BwdReason,
 		Tier: j.Tier, Kernel: j.Kernel, Device: j.Device, Driver: j.Driver,
 		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, BlockMiB: j.FwdBlock, TotalMiB: j.FwdTotal, N: j.N1, Rounds: j.FwdRounds, Bytes: j.FwdBytes},
-		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, BlockMiB: j.BwdBlock, TotalMiB: j.BwdTotal, N: j.N2, Rounds: j.BwdRounds},
+		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, BlockMiB: j.BwdBlock, TotalMiB: j.BwdTotal, N: j.N2, Rounds: j.BwdRounds, Bytes: j.BwdBytes},
 		MaxErr: j.MaxErr, ErrMax: j.ErrMax, ErrRows: j.ErrRows, Note: j.Note, Error: j.Error, Reason: j.Reason,
 		PredictedMs: j.Predicted,
 	}

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Trace collects profiled runs, one for each row: every dispatch with its name, its device time, and the bytes that the
+// Trace collects profiled runs, one for each row and pass: every dispatch with its name, its device time, and the bytes that the
 // tiling's model gives it. Write makes of it what chrome://tracing and ui.perfetto.dev show.
 type Trace struct {
 	events []traceEvent
@@ -35,8 +36,12 @@ const (
 	traceGap        = 10 // µs between runs
 )
 
-// add appends a run. steps are what the model knows of it; nil: nothing.
-func (t *Trace) add(row Row, timings []flash.Timing, steps []flash.Work) {
+// add appends a run of a pass of a row. steps are what the model knows of it; nil: nothing.
+func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []flash.Work) {
+	name, kernel, ms := row.Case.String(), row.Kernel, row.Fwd.Ms
+	if backward {
+		name, kernel, ms = name+", backward", row.BwdKernel, row.Bwd.Ms
+	}
 	began, at := t.now, t.now
 	same := map[string]int{} // dispatches of a name: a grid that was split, or slabs
 	for _, d := range timings {
@@ -57,32 +62,21 @@ func (t *Trace) add(row Row, timings []flash.Timing, steps []flash.Work) {
 		spans = append(spans, traceEvent{Name: d.Label, Phase: "X", TS: at, Dur: us, PID: 1, TID: traceDispatches, Cat: "dispatch", Args: args})
 		at += us
 	}
-	t.events = append(t.events, traceEvent{Name: row.Case.String(), Phase: "X", TS: began, Dur: at - began, PID: 1, TID: traceRows, Cat: "row",
-		Args: map[string]any{"kernel": row.Kernel, "tier": row.Tier, "median_ms": round(row.Fwd.Ms), "dispatches": len(timings)}})
+	t.events = append(t.events, traceEvent{Name: name, Phase: "X", TS: began, Dur: at - began, PID: 1, TID: traceRows, Cat: "row",
+		Args: map[string]any{"kernel": kernel, "tier": row.Tier, "median_ms": round(ms), "dispatches": len(timings)}})
 	t.events = append(t.events, spans...)
 	t.now = at + traceGap
 }
 
-// workOf gives the work of the dispatches of a name: the step of standard attention that they are, or, of a kernel that stands
-// alone, all of the pass.
+// workOf gives the work of the dispatches of a name: the steps whose kernel that is or, of a kernel that stands alone, all.
 func workOf(label string, alone bool, steps []flash.Work) (flash.Work, bool) {
-	if len(steps) == 0 {
-		return flash.Work{}, false
-	}
-	names := map[string][]string{"scores": {flash.StepScores}, "softmax": {flash.StepMask, flash.StepSoftmax, flash.StepDropout}, "product": {flash.StepValues}}
-	wanted, part := names[label]
-	if !part {
-		return flash.Total(steps), alone
-	}
 	var own []flash.Work
 	for _, s := range steps {
-		for _, name := range wanted {
-			if s.Name == name {
-				own = append(own, s)
-			}
+		if s.Kernel == "" && alone || s.Kernel != "" && (label == s.Kernel || strings.HasSuffix(label, "_"+s.Kernel)) {
+			own = append(own, s)
 		}
 	}
-	return flash.Total(own), true
+	return flash.Total(own), len(own) > 0
 }
 
 // Rows is the number of runs in the trace.
@@ -111,7 +105,8 @@ func (t *Trace) Write(w io.Writer, h Header) error {
 // errNoTimestamps ends a trace on a device whose queue has no timestamps.
 var errNoTimestamps = errors.New("--trace: the device's queue has no timestamps, so its dispatches cannot be timed")
 
-// Profile runs a measured row once more, after a warm-up, with a timestamp after each dispatch, and adds it to the trace.
+// Profile runs the passes of a measured row once more, after a warm-up, with a timestamp after each dispatch, and adds them to
+// the trace.
 func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	problem, err := row.Problem()
 	if err != nil {
@@ -121,49 +116,93 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if err != nil {
 		return err
 	}
-	set, err := d.newSet(ctx, row.Case, problem, Passes{Fwd: true}, inputSeed)
+	passes := Passes{Fwd: true, Bwd: row.Bwd.Ms > 0}
+	set, err := d.newSet(ctx, row.Case, problem, passes, inputSeed)
 	if err != nil {
 		return err
 	}
 	defer set.close()
-	lse, err := d.dev.NewLSE(problem.Batch, problem.Heads, problem.QueryLen)
-	if err != nil {
-		return err
+	lse := set.grad.lse
+	if lse == nil {
+		if lse, err = d.dev.NewLSE(problem.Batch, problem.Heads, problem.QueryLen); err != nil {
+			return err
+		}
+		defer lse.Close()
 	}
-	defer lse.Close()
 	plan, err := d.dev.Plan(problem, opts...)
 	if err != nil {
 		return err
 	}
 	defer plan.Close()
-	r, err := plan.NewRecording(flash.WithTimestamps())
+	s := &deviceShape{d: d, c: row.Case, passes: passes, problem: problem, sets: []tensorSet{set}}
+	steps, err := forwardSteps(plan)
 	if err != nil {
 		return err
 	}
+	timings, err := timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Forward(s.forward(0, lse)) })
+	if err != nil {
+		return err
+	}
+	if row.Fwd.Ms > 0 {
+		t.add(row, false, timings, steps)
+	}
+	if !passes.Bwd {
+		return nil
+	}
+	if steps, err = backwardSteps(plan); err != nil {
+		return err
+	}
+	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0)) }, flash.ForBackward()); err != nil {
+		return err
+	}
+	t.add(row, true, timings, steps)
+	return nil
+}
+
+// timeDispatches records a pass and gives the device time of each of its dispatches.
+func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Recording) error, opts ...flash.RecordingOption) ([]flash.Timing, error) {
+	r, err := plan.NewRecording(append(opts, flash.WithTimestamps())...)
+	if err != nil {
+		return nil, err
+	}
 	defer r.Close()
 	if !r.HasTimestamps() {
-		return errNoTimestamps
+		return nil, errNoTimestamps
 	}
-	if err := r.Forward(flash.Forward{Q: set.q, K: set.k, V: set.v, O: set.o, LSE: lse}); err != nil {
-		return err
+	if err := record(r); err != nil {
+		return nil, err
 	}
 	var timings []flash.Timing
 	for range 2 { // the first run may still load code and touch fresh memory
 		pending, err := r.Submit()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := pending.Wait(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		timings = pending.Timings()
 	}
-	var steps []flash.Work
-	if tiling, ok := plan.Tiling(); ok {
-		if steps, err = tiling.Forward(problem); err != nil {
-			return err
-		}
+	return timings, nil
+}
+
+// forwardSteps are the steps of a plan's forward pass by the model of its tiling; nil where there is none.
+func forwardSteps(plan *flash.Plan) ([]flash.Work, error) {
+	tiling, ok := plan.Tiling()
+	if !ok {
+		return nil, nil
 	}
-	t.add(row, timings, steps)
-	return nil
+	return tiling.Forward(plan.Problem())
+}
+
+// backwardSteps are those of the backward pass.
+func backwardSteps(plan *flash.Plan) ([]flash.Work, error) {
+	tiling, err := plan.BackwardTiling()
+	if errors.Is(err, flash.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tiling.Backward(plan.Problem())
 }

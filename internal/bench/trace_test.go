@@ -12,14 +12,19 @@ import (
 
 func TestTrace(t *testing.T) {
 	c := Case{Impl: "standard", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 8, N: 8, D: 8, Dv: 8}
-	steps := []flash.Work{{Name: flash.StepScores, FLOPs: 1000, Read: 400, Written: 100}, {Name: flash.StepSoftmax, FLOPs: 50, Read: 100, Written: 120}, {Name: flash.StepValues, FLOPs: 1000, Read: 300, Written: 60}}
+	steps := []flash.Work{{Name: flash.StepScores, Kernel: "scores", FLOPs: 1000, Read: 400, Written: 100}, {Name: flash.StepSoftmax, Kernel: "softmax", FLOPs: 50, Read: 100, Written: 120}, {Name: flash.StepValues, Kernel: "product", FLOPs: 1000, Read: 300, Written: 60}}
 	var trace Trace
 	ms := time.Millisecond
-	trace.add(Row{Case: c, Kernel: "standard_scalar 8x8"}, []flash.Timing{{Label: "scores", Duration: ms}, {Label: "scores", Duration: 3 * ms}, {Label: "softmax", Duration: 2 * ms}, {Label: "product", Duration: ms}}, steps)
+	trace.add(Row{Case: c, Kernel: "standard_scalar 8x8"}, false, []flash.Timing{{Label: "scores", Duration: ms}, {Label: "scores", Duration: 3 * ms}, {Label: "softmax", Duration: 2 * ms}, {Label: "product", Duration: ms}}, steps)
 	c.Impl = "flash2"
-	trace.add(Row{Case: c, Kernel: "scalar_forward 8x8"}, []flash.Timing{{Label: "scalar_forward", Duration: 500 * time.Nanosecond}}, steps)
-	trace.add(Row{Case: c}, []flash.Timing{{Label: "unknown", Duration: ms}}, nil)
-	require.Equal(t, 3, trace.Rows())
+	for i := range steps {
+		steps[i].Kernel = ""
+	}
+	trace.add(Row{Case: c, Kernel: "scalar_forward 8x8"}, false, []flash.Timing{{Label: "scalar_forward", Duration: 500 * time.Nanosecond}}, steps)
+	trace.add(Row{Case: c}, false, []flash.Timing{{Label: "unknown", Duration: ms}}, nil)
+	trace.add(Row{Case: c, Kernel: "forward's", BwdKernel: "kv 8x8, q 8x8"}, true, []flash.Timing{{Label: "backward_delta", Duration: ms}, {Label: "scalar_backward_kv", Duration: ms}, {Label: "scalar_backward_q", Duration: ms}},
+		[]flash.Work{{Name: flash.StepDelta, Kernel: "delta", Read: 1}, {Name: flash.StepScoresAgain, Kernel: "kv", Read: 2}, {Name: flash.StepKeyGrads, Kernel: "kv", Read: 4}, {Name: flash.StepScoresAgain, Kernel: "q", Read: 8}})
+	require.Equal(t, 4, trace.Rows())
 	var out bytes.Buffer
 	require.NoError(t, trace.Write(&out, Header{Device: "GPU"}))
 
@@ -43,8 +48,8 @@ func TestTrace(t *testing.T) {
 			require.Equal(t, "M", e.Ph)
 		}
 	}
-	require.Len(t, rows, 3)
-	require.Len(t, dispatches, 6)
+	require.Len(t, rows, 4)
+	require.Len(t, dispatches, 9)
 	require.Equal(t, "GPU", got.TraceEvents[0].Args["name"])
 	first := got.TraceEvents[rows[0]]
 	require.Equal(t, "standard float16 B1 H1 N8 D8", first.Name)
@@ -61,4 +66,10 @@ func TestTrace(t *testing.T) {
 	require.Equal(t, 800.0, whole.Args["bytes_read"], "a kernel that does all has the bytes of all steps")
 	require.Greater(t, got.TraceEvents[rows[1]].TS, first.TS+first.Dur, "runs do not touch")
 	require.NotContains(t, got.TraceEvents[dispatches[5]].Args, "bytes_read", "what the model does not know is not said")
+	back := got.TraceEvents[rows[3]]
+	require.Equal(t, "flash2 float16 B1 H1 N8 D8, backward", back.Name)
+	require.Equal(t, "kv 8x8, q 8x8", back.Args["kernel"])
+	for i, want := range []float64{1, 6, 8} {
+		require.Equal(t, want, got.TraceEvents[dispatches[6+i]].Args["bytes_read"], "of its own kernel's steps")
+	}
 }
