@@ -38,13 +38,17 @@ func (f *benchFlags) earlier() ([]bench.Row, error) {
 // keep takes over the earlier rows that are wanted again, and the peers' beside them; those of shapes that are measured anew
 // are left to the file.
 func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device string) {
-	wanted := map[bench.Case]bench.Passes{}
-	for _, j := range jobs {
-		wanted[j.Case] = j.Passes
-	}
+	had := map[bench.Case]bench.Row{}
 	for _, row := range earlier {
-		passes, ok := wanted[row.Case]
-		if ok && report.IsOurs(row) && row.Device == device && !row.Failed() && passes.Done(row) && !has(r.Rows, row.Case) {
+		if old, again := had[row.Case]; again {
+			row = row.After(old)
+		}
+		if report.IsOurs(row) && row.Device == device && !row.Failed() {
+			had[row.Case] = row
+		}
+	}
+	for _, j := range jobs {
+		if row, ok := had[j.Case]; ok && j.Passes.Done(row) {
 			r.Rows = append(r.Rows, row)
 		}
 	}

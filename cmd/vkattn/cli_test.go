@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -60,7 +61,10 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --out x.csv", "result files are JSON lines"},
 		{"bench --peer x --compare y", "--peer and --compare are both given"},
 		{"bench --peer x --peer-impl=", "--peer-impl is empty"},
-		{"bench --tuning br", "--tuning"},
+		{"bench --tuning br", `--tuning "br": it must be a comma list of name=number`},
+		{"bench --tuning br=1,br=2", "several tiles are several --tuning"},
+		{"bench --dropout 0,1", `--dropout "1": it must be at least 0 and below 511/512`},
+		{"bench --pass sideways", `--pass: pass "sideways": it must be fwd, bwd or both`},
 		{"tune --rounds 0", "--rounds is 0"},
 		{"tune --list --reset", "--list and --reset are both given"},
 		{"tune --head-dim 300", "head-dim is 300"},
@@ -102,6 +106,31 @@ func TestFilesAreCheckedBeforeTheDevice(t *testing.T) {
 	data, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, "precious\n", string(data))
+}
+
+// TestProgressOfLongSweeps: without a terminal a line now and then tells how far the sweep is; a short one says nothing.
+func TestProgressOfLongSweeps(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Now()
+	b := (&benchFlags{}).bar(&out)
+	b.now = func() time.Time { return now }
+	for step := 1; step <= 4; step++ {
+		b.step(step, 40, "something")
+		now = now.Add(2 * time.Second)
+	}
+	require.Empty(t, out.String(), "eight seconds")
+	now = now.Add(32 * time.Second)
+	b.step(11, 40, "flash2 float16 B1")
+	b.step(11, 40, "the same again")
+	require.Equal(t, "10 of 40 after 40s, about 2m0s to go: flash2 float16 B1\n", out.String())
+	b.done()
+
+	out.Reset()
+	b = (&benchFlags{quiet: true}).bar(&out)
+	b.now = func() time.Time { now = now.Add(time.Hour); return now }
+	b.step(1, 2, "x")
+	b.step(2, 2, "y")
+	require.Empty(t, out.String())
 }
 
 func TestHelp(t *testing.T) {

@@ -111,6 +111,47 @@ func TestBenchEndToEnd(t *testing.T) {
 	require.Len(t, file.Rows, 2)
 }
 
+// TestAppendGoesByPassDropoutAndTile: a row is there already when its case is, dropout and tile included, with the passes
+// asked for.
+func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
+	needDevice(t)
+	out := filepath.Join(t.TempDir(), "out.jsonl")
+	measured := 0
+	step := func(rows int, flags ...string) []bench.Row {
+		t.Helper()
+		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "16", "--causal", "--out", out, "--append"}, flags...)
+		status, _, stderr := call(args...)
+		require.Zero(t, status, stderr)
+		file, err := bench.ReadFile(out)
+		require.NoError(t, err)
+		require.Len(t, file.Rows, measured+rows, flags)
+		fresh := file.Rows[measured:]
+		measured += rows
+		return fresh
+	}
+	fwd := step(1)[0]
+	require.Positive(t, fwd.Fwd.Ms)
+	require.Zero(t, fwd.Bwd.Ms)
+	step(0)
+	bwd := step(1, "--pass", "bwd")[0]
+	require.Zero(t, bwd.Fwd.Ms)
+	require.Positive(t, bwd.Bwd.Ms)
+	require.Positive(t, bwd.ErrRows, "its forward pass was checked")
+	require.Positive(t, bwd.BwdErrRows)
+	step(0, "--pass", "both") // two rows have what is asked for
+	both := step(1, "--dropout", "0,0.1", "--pass", "both")[0]
+	require.Equal(t, 0.1, both.Dropout)
+	require.Positive(t, both.Fwd.Ms)
+	require.Positive(t, both.Bwd.Ms)
+	tiles := []string{"--tuning", "br=16,bc=16,mr=2,mc=4", "--tuning", "br=32,bc=16,mr=2,mc=4"}
+	rows := step(2, tiles...)
+	require.Contains(t, rows[0].Kernel, "16x16")
+	require.Contains(t, rows[1].Kernel, "32x16")
+	require.Equal(t, bench.Tuning("bc=16,br=32,mc=4,mr=2"), rows[1].Tuning)
+	step(0, tiles...)
+	step(0, tiles[2:]...)
+}
+
 func TestBenchFormats(t *testing.T) {
 	needDevice(t)
 	for format, want := range map[string]string{

@@ -89,9 +89,15 @@ func newRun(label string, f *bench.File) Run {
 		r.Header.Device = label
 	}
 	seen := map[string]bool{}
+	at := map[bench.Case]int{}
 	for _, row := range f.Rows {
 		if IsOurs(row) {
-			r.Rows = append(r.Rows, row)
+			if i, again := at[row.Case]; again {
+				r.Rows[i] = row.After(r.Rows[i])
+			} else {
+				at[row.Case] = len(r.Rows)
+				r.Rows = append(r.Rows, row)
+			}
 			continue
 		}
 		r.Peers = append(r.Peers, row)

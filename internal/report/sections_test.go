@@ -141,3 +141,28 @@ func TestSectionsOnThePage(t *testing.T) {
 		{"flash2", "float16 B1 H1 N64 D64", "no", "0.1", "backward", "2", "unsupported", ""},
 	}, s.Table.Rows)
 }
+
+// A file that was added to: each case stands in the page once, with the passes of all its rows.
+func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
+	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 64, N: 64, D: 64, Dv: 64}
+	row := func(fwd, bwd float64, err string) bench.Row {
+		return bench.Row{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: fwd}, Bwd: bench.Pass{Ms: bwd}, Error: err}
+	}
+	for _, test := range []struct {
+		rows     []bench.Row
+		fwd, bwd float64
+	}{
+		{[]bench.Row{row(1, 0, ""), row(0, 3, "")}, 1, 3},
+		{[]bench.Row{row(1, 2, ""), row(0, 3, "")}, 1, 3},
+		{[]bench.Row{row(1, 2, ""), row(4, 0, "")}, 4, 2},
+		{[]bench.Row{row(1, 2, ""), row(0, 0, "no memory")}, 1, 2},
+		{[]bench.Row{row(0, 0, "no memory"), row(1, 2, "")}, 1, 2},
+	} {
+		p, err := NewPage([]*bench.File{{Rows: test.rows}}, nil)
+		require.NoError(t, err)
+		got := p.Runs[0].Results.Rows
+		require.Len(t, got, 1)
+		require.Equal(t, [2]float64{test.fwd, test.bwd}, [2]float64{got[0].Fwd.Ms, got[0].Bwd.Ms})
+		require.Empty(t, got[0].Error)
+	}
+}

@@ -197,6 +197,8 @@ func newSet(sources []Source) *set {
 			k := key{it.series, row.Case}
 			if old, ok := at[k]; ok { // measured again: the later row counts, unless it has no figures
 				if row.Error == "" && s.items[old].source == i {
+					both := row.After(*s.items[old].row)
+					it.row = &both
 					s.items[old] = it
 				}
 			} else {
