@@ -54,6 +54,7 @@ type Tiling struct {
 	AheadAgain             bool // flash2: beyond the last tile of all, those are that tile again, not nothing
 	NoneUnseen             bool // flash2: a block of queries that sees no key loads none, not one tile
 	RowReaders             int  // flash1: invocations that read m and l of one row; 0: 1
+	Fragment               int  // flash1: columns of a fragment; O, m and l pass from block to block for whole fragments and blocks of queries
 	ScoresUnit             int  // standard: scores in which rows are stored; 0: 4
 	StepsAhead             int  // standard: steps of the product's loop fetched beyond the last
 }
@@ -88,6 +89,9 @@ func (p *Plan) Tiling() (Tiling, bool) {
 		return t, true
 	case *flash1Program:
 		return Tiling{Algorithm: AlgorithmFlash1, Rows: prog.shape.BR, Keys: prog.shape.BC, VAgain: prog.shape.VC < prog.shape.BC, RowReaders: prog.shape.tx(), LSE: true}, true
+	case *matrixFlash1Program:
+		return Tiling{Algorithm: AlgorithmFlash1, Rows: prog.shape.rows(), Keys: prog.shape.BC, RowReaders: prog.shape.rowReaders(&prog.layout),
+			Fragment: prog.shape.fragment.N, LSE: true}, true
 	case *standardProgram:
 		t := Tiling{Algorithm: AlgorithmStandard, LSE: true}
 		t.Rows, t.Keys = prog.shape.scoresBlock()
@@ -112,15 +116,33 @@ func (p *Plan) Tiling() (Tiling, bool) {
 func ParseTiling(algorithm Algorithm, kernel string) (Tiling, error) {
 	t := Tiling{Algorithm: algorithm, LSE: true, Packed: strings.HasSuffix(kernel, " packed")}
 	for _, word := range strings.Fields(kernel) {
-		rows, keys, ok := strings.Cut(word, "x")
-		r, err1 := strconv.Atoi(rows)
-		k, err2 := strconv.Atoi(keys)
-		if ok && err1 == nil && err2 == nil && r > 0 && k > 0 {
+		if r, k, ok := parseTile(word); ok {
 			t.Rows, t.Keys, t.ProductRows, t.ProductKeys = r, k, r, 32
+			t.Fragment = fragmentColumns(algorithm, kernel)
 			return t, nil
 		}
 	}
 	return t, fmt.Errorf("flash: the kernel %q names no tile such as 64x32", kernel)
+}
+
+// fragmentColumns is Tiling.Fragment by a kernel's name: the 8 of 16x8x16 where flash1 ran on matrices.
+func fragmentColumns(algorithm Algorithm, kernel string) int {
+	for _, word := range strings.Fields(kernel) {
+		if sides := strings.Split(word, "x"); algorithm == AlgorithmFlash1 && len(sides) == 3 {
+			if n, err := strconv.Atoi(sides[1]); err == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// parseTile reads "64x32".
+func parseTile(word string) (rows, columns int, ok bool) {
+	a, b, ok := strings.Cut(word, "x")
+	r, err1 := strconv.Atoi(a)
+	c, err2 := strconv.Atoi(b)
+	return r, c, ok && err1 == nil && err2 == nil && r > 0 && c > 0
 }
 
 // Forward counts the steps of the forward pass of a problem, all heads together.
@@ -274,12 +296,15 @@ func (t Tiling) lseSize() float64 {
 
 // flash1Bytes: a block of keys loads K and V once and walks over the blocks of queries that see any of it, the first over all.
 // Each visit loads Q; all but a block's first read O, m and l; all but its last write them, O in fp32 and in whole pieces of four
-// where the output has fewer bits; the last writes the output and lse.
+// where the output has fewer bits, or in whole fragments on matrices; the last writes the output and lse.
 func (t Tiling) flash1Bytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
 	between := float64(16 * ceilDiv(p.ValueDim, 4)) // bytes of a row of O from one block of keys to the next
 	if p.DType == F32 {
 		between = float64(4 * p.ValueDim)
+	}
+	if t.Fragment > 0 {
+		between = float64(4 * t.Fragment * ceilDiv(p.ValueDim, t.Fragment))
 	}
 	seen := max(1, ceilDiv(p.visible(p.QueryLen-1), t.Keys)) // blocks of keys that any query sees, the first in any case
 	kv := float64(min(seen*t.Keys, p.KeyLen))
@@ -292,7 +317,11 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 		rows := min(t.Rows, p.QueryLen-first)
 		n := max(1, ceilDiv(p.visible(first+rows-1), t.Keys))
 		visits += float64(rows * n)
-		again += float64(rows * (n - 1))
+		if t.Fragment > 0 {
+			again += float64(t.Rows * (n - 1))
+		} else {
+			again += float64(rows * (n - 1))
+		}
 		if t.VAgain {
 			v += float64(min(n*t.Keys, p.KeyLen))
 		}

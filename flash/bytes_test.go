@@ -69,6 +69,14 @@ func TestFlash1BytesByHand(t *testing.T) {
 	require.Equal(t, 4.0*8+4*4, w[StepSoftmax].Written)
 	w = bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 3, VAgain: true}, p)
 	require.Equal(t, 2*6.0*2*2+4*4*4, w[StepValues].Read)
+	// Fragments of 8 columns, blocks of 3 queries: O, m and l pass for the 6 rows of two blocks, O with 8 columns, and two
+	// invocations read each row's m and l.
+	m := bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 3, Keys: 3, Fragment: 8, RowReaders: 2, LSE: true}, p)
+	require.Equal(t, w[StepScores], m[StepScores])
+	require.Equal(t, 6.0*2*2+6*8*4, m[StepValues].Read)
+	require.Equal(t, 6.0*8*4+4*2*2, m[StepValues].Written)
+	require.Equal(t, 6.0*8*2, m[StepSoftmax].Read)
+	require.Equal(t, 6.0*8+4*4, m[StepSoftmax].Written)
 	// Causal: the first block of queries sees one block of keys, the second two.
 	p.Causal, p.KeyLen = CausalBottomRight, 4
 	w = bytesOf(t, Tiling{Algorithm: AlgorithmFlash1, Rows: 2, Keys: 2, LSE: true}, p)

@@ -2,6 +2,7 @@ package flash
 
 import (
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -31,7 +32,7 @@ func (k scalarFlash1) plan(d *Device, p *Problem, t *tuning) (program, error) {
 	if prog.sizes, err = flash1Scratch(&d.caps, p); err != nil {
 		return nil, err
 	}
-	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, scalarPace, t); err != nil {
+	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, p.ForwardFLOPs(), scalarPace, t); err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors with lse.
@@ -48,6 +49,11 @@ func flash1Scratch(c *capabilities, p *Problem) ([]uint64, error) {
 	if p.DType != F32 {
 		sizes = append(sizes, rows*16*uint64(ceilDiv(p.ValueDim, 4)))
 	}
+	return sizes, c.holds(sizes)
+}
+
+// holds gives an error when the device cannot bind buffers of these sizes.
+func (c *capabilities) holds(sizes []uint64) error {
 	l := &c.facts.Limits
 	for _, size := range sizes {
 		for _, limit := range []struct {
@@ -56,34 +62,39 @@ func flash1Scratch(c *capabilities, p *Problem) ([]uint64, error) {
 		}{{l.MaxStorageBufferRange, "what one binding can hold, for O in fp32"}, {l.MaxAllocationSize, "the device's largest allocation, for O in fp32"},
 			{l.MaxBufferSize, "the device's largest buffer, for O in fp32"}} {
 			if limit.most > 0 && size > limit.most {
-				return nil, &MemoryError{Label: "workspace", Needed: size, Available: limit.most, Rule: limit.rule}
+				return &MemoryError{Label: "workspace", Needed: size, Available: limit.most, Rule: limit.rule}
 			}
 		}
 	}
-	return sizes, nil
+	return nil
 }
 
-// flash1Grid cuts the work into dispatches. A workgroup is a head, and workgroup part·heads + head takes the part-th range of
-// keyBlocks blocks of keys: so many parts that no dispatch takes too long, however few heads there are to fill the device with.
-// max_key_blocks and max_groups lower the bounds further, for tests.
-func flash1Grid(c *capabilities, p *Problem, bc int, at pace, t *tuning) (g grid, keyBlocks int, err error) {
+// allKeyBlocks stands for every block of keys in one part, however many there are: pipelines are specialized with the number,
+// and lengths of keys that differ are to share one.
+const allKeyBlocks = 1 << 24
+
+// flash1Grid cuts the work, flops operations, into dispatches. A workgroup is a head, and workgroup part·heads + head takes the
+// part-th range of keyBlocks blocks of keys: so many parts that no dispatch takes too long, however few heads there are to fill
+// the device with. max_key_blocks and max_groups lower the bounds further, for tests.
+func flash1Grid(c *capabilities, p *Problem, bc int, flops float64, at pace, t *tuning) (g grid, keyBlocks int, err error) {
 	const full = 64 // workgroups that a device reaches its pace with
 	heads, blocks := uint64(p.Batch)*uint64(p.Heads), ceilDiv(p.KeyLen, bc)
-	keyBlocks = blocks
+	keyBlocks = allKeyBlocks
 	used := float64(min(heads, full)) / full
-	if limit := c.groupsPerDispatch(uint64(blocks), p.ForwardFLOPs(), pace{at.discrete * used, at.other * used}); limit > 0 {
-		keyBlocks = int(limit)
+	if limit := c.groupsPerDispatch(uint64(blocks), flops, pace{at.discrete * used, at.other * used}); limit > 0 {
+		keyBlocks = 1 << (bits.Len64(limit) - 1) // a power of two, so that there are few pipelines
 	}
 	if n := t.get("max_key_blocks", 0); n > 0 {
-		keyBlocks = n
+		keyBlocks = min(keyBlocks, n)
 	}
-	keyBlocks = min(keyBlocks, blocks)
-	parts := ceilDiv(blocks, keyBlocks)
+	if keyBlocks >= blocks {
+		keyBlocks = allKeyBlocks
+	}
 	limit := heads // a head's parts must not run at the same time
 	if n := uint64(t.get("max_groups", 0)); n > 0 {
 		limit = min(limit, n)
 	}
-	g, err = newGrid(heads*uint64(parts), limit)
+	g, err = newGrid(heads*uint64(ceilDiv(blocks, keyBlocks)), limit)
 	return g, keyBlocks, err
 }
 

@@ -73,15 +73,33 @@ func TestFlash1TilesOfOtherDevices(t *testing.T) {
 	}
 }
 
+// flash1Kernels are the tiers of flash1 that a device has, with the storage types that they take.
+func flash1Kernels(d *Device) (out []struct {
+	tier  Tier
+	dtype DType
+}) {
+	for _, k := range kernels {
+		for _, dtype := range []DType{F32, F16, BF16} {
+			if k.implementation() == Flash1 && k.unsupported(&d.caps, &Problem{DType: dtype}) == "" {
+				out = append(out, struct {
+					tier  Tier
+					dtype DType
+				}{k.tier(), dtype})
+			}
+		}
+	}
+	return out
+}
+
 // TestFlash1Parts: O, m and l pass from one dispatch to the next as they do from one block of keys to the next, bit for bit.
 func TestFlash1Parts(t *testing.T) {
 	d := testDevice(t)
-	for _, dtype := range []DType{F32, F16, BF16} {
-		p := Problem{Batch: 1, Heads: 3, QueryLen: 100, KeyLen: 150, HeadDim: 16, DType: dtype, Causal: CausalTopLeft}
+	for _, kernel := range flash1Kernels(d) {
+		p := Problem{Batch: 1, Heads: 3, QueryLen: 100, KeyLen: 150, HeadDim: 16, DType: kernel.dtype, Causal: CausalTopLeft}
 		s := newSample(t, p)
 		var want []float32
 		for _, cut := range []map[string]int{{}, {"max_key_blocks": 1}, {"max_key_blocks": 2, "max_groups": 2}} {
-			plan := mustPlan(t, d, p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(cut))
+			plan := mustPlan(t, d, p, WithImplementation(Flash1), WithTier(kernel.tier), WithTuning(cut))
 			f := s.tensors(t, d, plainly(t, d))
 			r, err := plan.NewRecording()
 			require.NoError(t, err)
@@ -115,7 +133,7 @@ func TestFlash1Grid(t *testing.T) {
 		p := Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: rapid.SampledFrom([]int{1, 3, 64, 70000}).Draw(t, "heads"),
 			QueryLen: rapid.IntRange(1, 1<<17).Draw(t, "nq"), HeadDim: 64}
 		p.KeyLen, p.ValueDim = p.QueryLen, p.HeadDim
-		g, keyBlocks, err := flash1Grid(c, &p, 32, scalarPace, newTuning(nil))
+		g, keyBlocks, err := flash1Grid(c, &p, 32, p.ForwardFLOPs(), scalarPace, newTuning(nil))
 		if err != nil { // more workgroups than a grid can number
 			require.ErrorIs(t, err, ErrArgument)
 			return
@@ -128,7 +146,7 @@ func TestFlash1Grid(t *testing.T) {
 			t.Fatalf("%d workgroups for %d heads × %d parts", g.total, heads, parts)
 		}
 		if c.facts.Type == vk.DeviceDiscrete && heads >= 64 {
-			flops := p.ForwardFLOPs() * float64(keyBlocks) / float64(blocks) // of a dispatch at most
+			flops := p.ForwardFLOPs() * min(1, float64(keyBlocks)/float64(blocks)) // of a dispatch at most
 			if keyBlocks > 1 && flops > 1.01*secondsPerDispatch*scalarPace.discrete {
 				t.Fatalf("a dispatch of %.3g operations", flops)
 			}
@@ -146,7 +164,8 @@ func TestFlash1Workspace(t *testing.T) {
 			require.EqualValues(t, 6*n*bytes, plan.WorkspaceBytes(), "%v", dtype)
 			tiling, ok := plan.Tiling()
 			require.True(t, ok)
-			require.Equal(t, Tiling{Algorithm: AlgorithmFlash1, Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"], LSE: true}, tiling)
+			require.Equal(t, Tiling{Algorithm: AlgorithmFlash1, Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"],
+				RowReaders: plan.Tuning()["bc"] / plan.Tuning()["mc"], LSE: true}, tiling)
 			require.NoError(t, plan.Close())
 		}
 	}
@@ -161,8 +180,8 @@ func TestFlash1Workspace(t *testing.T) {
 // TestFlash1Dropout drops what the definition says.
 func TestFlash1Dropout(t *testing.T) {
 	d := testDevice(t)
-	for i, dtype := range []DType{F32, F16, BF16} {
-		p := Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: dtype, Dropout: 0.3, Causal: Causal(i)}
+	for i, kernel := range flash1Kernels(d) {
+		p := Problem{Batch: 2, Heads: 2, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: kernel.dtype, Dropout: 0.3, Causal: Causal(i % 3)}
 		s := newSample(t, p)
 		tensor := func(shape [4]int, data []float32) ref.Tensor {
 			x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
@@ -174,11 +193,11 @@ func TestFlash1Dropout(t *testing.T) {
 		rp.Causal = [...]ref.Causal{ref.NotCausal, ref.BottomRight, ref.TopLeft}[p.Causal]
 		o, lse, err := ref.Forward(rp)
 		require.NoError(t, err)
-		plain, _, err := ref.PlainForward(rp, ref.DType(dtype))
+		plain, _, err := ref.PlainForward(rp, ref.DType(kernel.dtype))
 		require.NoError(t, err)
 		require.NotEqual(t, s.o, o.Data, "nothing was dropped")
 		s.o, s.lse, s.plain = o.Data, lse.Data, plain.Data
-		plan := mustPlan(t, d, p, WithImplementation(Flash1))
+		plan := mustPlan(t, d, p, WithImplementation(Flash1), WithTier(kernel.tier))
 		f := s.tensors(t, d, plainly(t, d))
 		f.Seed, f.Offset = rp.Dropout.Seed, rp.Dropout.Offset
 		pending, err := plan.SubmitForward(f)

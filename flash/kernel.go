@@ -42,6 +42,7 @@ var kernels = []kernel{
 	scalarForward{},
 	matrixStandard{},
 	scalarStandard{},
+	matrixFlash1{},
 	scalarFlash1{},
 }
 

@@ -1,11 +1,9 @@
 package flash
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -54,14 +52,9 @@ func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
 	if err != nil {
 		return nil, err
 	}
-	prog := &matrixProgram{dev: d, problem: *p, shape: tile, layout: layout, grid: g, module: k.name() + "." + p.DType.suffix()}
-	// The usual case is dense tensors with lse. On a device of the caller's, whose queue recording must leave alone, the
-	// other variant of alignment is looked at now too.
-	usual := variant{aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, lse: true}
-	if _, err = prog.kernel(usual); err == nil && usual.aligned && d.info.Attached {
-		_, err = prog.kernel(variant{lse: true})
-	}
-	return prog, err
+	prog := &matrixProgram{problem: *p, shape: tile, layout: layout, grid: g}
+	prog.checkedKernels = checkedKernels{dev: d, module: k.name() + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
+	return prog, prog.usual(p)
 }
 
 // chooseForm takes the preferred fragment and the best form that its layout allows, or what is asked for.
@@ -91,22 +84,24 @@ func agrees(t *tuning, name string, v int) bool {
 
 // matrixProgram is matrix_forward fitted to a problem.
 type matrixProgram struct {
-	dev     *Device
+	checkedKernels
 	problem Problem
 	shape   matrixTile
 	layout  matrixLayout
 	grid    grid
-	module  string
-	kernels [variants]atomic.Pointer[pipeline.Kernel] // checked ones
 }
 
-func (m *matrixProgram) tile() string      { return m.shape.String() }
 func (m *matrixProgram) scratch() []uint64 { return nil }
 func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() }
 
-// constants are the specialization constants of a variant, and what else its pipeline is made with.
-func (m *matrixProgram) constants(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
-	p, t, l := &m.problem, &m.shape, &m.layout
+// describe gives the specialization constants of a variant, and what else its pipeline is made with.
+func (m *matrixProgram) describe(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
+	return spec(m.shape.constants(&m.problem, &m.layout, v)...),
+		pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
+}
+
+// constants are those that matrix_forward and matrix_flash1 have in common, in the order of their numbers.
+func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) []int {
 	f, sh := &t.fragment, t.shared(p.HeadDim, p.ValueDim)
 	values := []int{t.threads(), t.rows(), t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
 		f.M, f.N, f.K, f.Lanes, t.Form, t.RM, t.CK, t.Prefetch, t.Pipe, t.MaxFirst, boolInt(t.Pack), t.HeadsTogether,
@@ -115,43 +110,15 @@ func (m *matrixProgram) constants(v variant) ([]vk.SpecConstant, pipeline.Kernel
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	values = append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop)
-	return spec(values...), pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
-}
-
-// kernel gives the pipeline of a variant, built and checked at the first call.
-func (m *matrixProgram) kernel(v variant) (*pipeline.Kernel, error) {
-	if k := m.kernels[v.index()].Load(); k != nil {
-		return k, nil
-	}
-	var built atomic.Pointer[pipeline.Kernel]
-	k, err := m.dev.variant(&built, m.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) { return m.constants(v) })
-	if err != nil {
-		return nil, err
-	}
-	if err := m.verify(k, v); err != nil {
-		return nil, err
-	}
-	m.kernels[v.index()].Store(k)
-	return k, nil
+	return append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop)
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {
 	k, err := m.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
 	if err != nil {
-		return m.refused(err)
+		return refused(err, &m.problem)
 	}
 	return m.run(r, f, k)
-}
-
-// refused makes the error of a variant that the plan did not need, and that failed its self-check: there is no other kernel
-// to turn to any more.
-func (m *matrixProgram) refused(err error) error {
-	var no *declined
-	if errors.As(err, &no) {
-		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", m.problem, TierMatrix), Reasons: []string{no.why}}
-	}
-	return err
 }
 
 // run records the dispatches with a given pipeline.
@@ -165,51 +132,13 @@ func (m *matrixProgram) run(r *recorder, f *operands, k *pipeline.Kernel) error 
 	return r.dispatch(k, r.access[:5], at, m.grid, m.grid.total, "matrix_forward")
 }
 
-// verify lets a pipeline that was never run on this device and driver prove itself on a small problem, and refuses one that
-// failed.
-func (m *matrixProgram) verify(k *pipeline.Kernel, v variant) error {
-	key, err := m.verdictKey(v)
-	if err != nil {
-		return err
-	}
-	verdict := m.dev.recall(key)
-	if verdict == "" {
-		small := matrixProgram{dev: m.dev, problem: m.shape.trial(&m.problem), shape: m.shape}
-		if small.grid, err = newGrid(small.shape.groups(&small.problem), 0); err != nil {
-			return err
-		}
-		wrong, err := m.dev.selfCheck(&small.problem, v, nil, func(r *recorder, f *operands) error { return small.run(r, f, k) })
-		if err != nil {
-			return fmt.Errorf("self-check of %s: %w", m.module, err)
-		}
-		verdict = passed
-		if wrong != "" {
-			verdict = wrong
-		}
-		m.dev.remember(key, verdict)
-	}
-	if verdict != passed {
-		where := "this process"
-		if path := m.dev.knownPath(); path != "" {
-			where = path
-		}
-		return &declined{fmt.Sprintf("%s %v is on the deny-list of this device and driver (%s), because its self-check failed: %s", m.module, &m.shape, where, verdict)}
-	}
-	return nil
-}
-
-// verdictKey names what a driver compiles: a module and its specialization constants.
-func (m *matrixProgram) verdictKey(v variant) (string, error) {
-	hash, err := m.dev.moduleHash(m.module)
-	if err != nil {
+// try runs a pipeline on a small problem and says what is wrong with the output.
+func (m *matrixProgram) try(k *pipeline.Kernel, v variant) (wrong string, err error) {
+	small := matrixProgram{problem: m.shape.trial(&m.problem), shape: m.shape}
+	if small.grid, err = newGrid(small.shape.groups(&small.problem), 0); err != nil {
 		return "", err
 	}
-	key := fmt.Sprintf("check %s %.16s", m.module, hash)
-	constants, _ := m.constants(v)
-	for _, c := range constants {
-		key += fmt.Sprintf(" %x", c.Value)
-	}
-	return key, nil
+	return m.dev.selfCheck(&small.problem, v, nil, func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and a ragged one,

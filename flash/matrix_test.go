@@ -29,10 +29,10 @@ func matrixDevice(t testing.TB) *Device {
 }
 
 // runMatrix plans a problem with this tuning, runs it and checks the result.
-func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int) *Plan {
+func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int, opts ...PlanOption) *Plan {
 	t.Helper()
 	s := newSample(t, p)
-	plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(tuning))
+	plan := mustPlan(t, d, s.p, append(opts, WithTier(TierMatrix), WithTuning(tuning))...)
 	f := s.tensors(t, d, plainly(t, d))
 	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
 	s.check(t, plan, f)

@@ -6,8 +6,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// matrixTile is the shape of matrix_forward's work; shaders/matrix_forward.comp says what each number means. A workgroup of W
-// subgroups takes BR = W·RM·M queries; the head dimensions are rounded up to whole fragments in the tile only.
+// matrixTile is the shape of the work of matrix_forward or, with KeysOutside, matrix_flash1; shaders/matrix_forward.comp says what
+// each number means. A workgroup of W subgroups takes BR = W·RM·M queries; the head dimensions are rounded up to whole fragments
+// in the tile only.
 type matrixTile struct {
 	fragment      matrixShape
 	Form          int
@@ -21,6 +22,7 @@ type matrixTile struct {
 	HeadsTogether int  // heads whose blocks of one place follow one another
 	Pack          bool // the query heads of a key head share a tile
 	Drop          bool // weights are dropped
+	KeysOutside   bool // matrix_flash1: keys stay while queries pass by
 	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
 }
 
@@ -43,9 +45,10 @@ type matrixShared struct {
 	x, h               int // exchange of forms 2 and 3
 	patch              int // a row of the patch through which Q enters and O leaves
 	drop               int // words: what dropout keeps
+	rows               int // patches beside K and V, with KeysOutside
 }
 
-func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h) + 4*(s.x+s.drop) }
+func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h+s.rows) + 4*(s.x+s.drop) }
 
 // shared lays shared memory out for head dimensions d and dv. Rows have an odd pitch, which spreads them over the banks.
 func (t *matrixTile) shared(d, dv int) matrixShared {
@@ -59,12 +62,18 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 	if t.Prefetch == 3 {
 		tiles = 2
 	}
-	// Rows of the patch hold whole fragments of Q (2 bytes a number) and of O (4), up to 128 bytes where rows are that long.
+	// Rows of the patch hold whole fragments of Q (2 bytes a number) and of O (4), up to 128 bytes where rows are that long and the
+	// patch takes no memory from keys.
 	s.patch = max(f.K/8, f.N/4, 1)
-	for s.patch < max(s.kPitch-1, 2*(s.vPitch-1)) && 2*s.patch <= 8 {
+	for !t.KeysOutside && s.patch < max(s.kPitch-1, 2*(s.vPitch-1)) && 2*s.patch <= 8 {
 		s.patch *= 2
 	}
-	s.kv = max(tiles*t.BC*(s.kPitch+s.vPitch), t.W*f.M*(s.patch|1))
+	s.kv = tiles * t.BC * (s.kPitch + s.vPitch)
+	if patches := t.W * f.M * (s.patch | 1); t.KeysOutside {
+		s.rows = patches
+	} else {
+		s.kv = max(s.kv, patches)
+	}
 	if rest := ceilDiv(d, f.K) - t.QReg; rest > 0 {
 		s.qPitch = f.K/8*rest | 1
 		s.q = t.rows() * s.qPitch
@@ -108,6 +117,8 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 		return fmt.Sprintf("ck = %d must be a multiple of the fragment's N = %d and K = %d", t.CK, f.N, f.K)
 	case t.BC < 1 || t.BC%t.CK != 0:
 		return fmt.Sprintf("bc = %d must be a multiple of ck = %d", t.BC, t.CK)
+	case t.KeysOutside && (t.Prefetch < 0 || t.Prefetch > 1):
+		return fmt.Sprintf("prefetch = %d must be 0 or 1", t.Prefetch)
 	case t.Prefetch < 0 || t.Prefetch > 3:
 		return fmt.Sprintf("prefetch = %d must be from 0 to 3", t.Prefetch)
 	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
@@ -190,14 +201,19 @@ const fewGroups = 128
 
 // chooseMatrixTile takes the first row of the table that fits; overrides from t replace single numbers.
 func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
+	return firstMatrixTile(matrixTiles, c, p, s, t, func(tile matrixTile) matrixTile { return tile.complete(c, p, s, form) })
+}
+
+// firstMatrixTile takes the first row of a table that fits once it is completed and overridden.
+func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixShape, t *tuning, complete func(matrixTile) matrixTile) (matrixTile, error) {
 	why := "the table of tiles is empty"
-	for i := range matrixTiles {
-		row := &matrixTiles[i]
+	for i := range table {
+		row := &table[i]
 		if row.cpu && c.facts.Type != vk.DeviceCPU || row.lanes != 0 && row.lanes != s.Lanes ||
 			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || !row.mask.includes(p.Causal) {
 			continue
 		}
-		tile := row.tile.complete(c, p, s, form)
+		tile := complete(row.tile)
 		tile.override(t)
 		if why = tile.check(p.HeadDim, p.ValueDim, c); why == "" {
 			return tile, nil
@@ -211,13 +227,7 @@ func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *t
 
 // complete fills in what a row of the table leaves open.
 func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form int) matrixTile {
-	t.fragment, t.Form, t.Drop = s, form, p.dropThreshold() > 0
-	whole := max(s.N, s.K) // one divides the other
-	t.CK = ceilDiv(t.CK, whole) * whole
-	t.BC = ceilDiv(t.BC, t.CK) * t.CK
-	if t.QReg == 0 {
-		t.QReg = ceilDiv(p.HeadDim, s.K)
-	}
+	t.cut(p, s, form)
 	// A packed tile reads keys and values once for all query heads of a key head.
 	t.Pack = p.group() > 1 && p.QueryLen < t.rows()
 	if c.facts.Type != vk.DeviceCPU {
@@ -228,6 +238,17 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 		t.HeadsTogether = headsTogether(p)
 	}
 	return t
+}
+
+// cut rounds a row of the table to whole fragments.
+func (t *matrixTile) cut(p *Problem, s matrixShape, form int) {
+	t.fragment, t.Form, t.Drop = s, form, p.dropThreshold() > 0
+	whole := max(s.N, s.K) // one divides the other
+	t.CK = ceilDiv(t.CK, whole) * whole
+	t.BC = ceilDiv(t.BC, t.CK) * t.CK
+	if t.QReg == 0 {
+		t.QReg = ceilDiv(p.HeadDim, s.K)
+	}
 }
 
 // queries is the number of rows that blocks are cut from, and of which heads.
@@ -286,7 +307,10 @@ func (t *matrixTile) override(o *tuning) {
 	t.Pipe = o.get("pipe", t.Pipe)
 	t.MaxFirst = o.get("max_first", t.MaxFirst)
 	t.QReg = o.get("q_reg", t.QReg)
+	t.KeepMasks = o.get("keep_masks", boolInt(t.KeepMasks)) != 0
+	if t.KeysOutside { // a workgroup is a head
+		return
+	}
 	t.HeadsTogether = o.get("heads_together", t.HeadsTogether)
 	t.Pack = o.get("pack", boolInt(t.Pack)) != 0
-	t.KeepMasks = o.get("keep_masks", boolInt(t.KeepMasks)) != 0
 }

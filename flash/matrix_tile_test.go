@@ -58,7 +58,11 @@ func requireMatrixTile(t *rapid.T, c *capabilities, p *Problem, tile *matrixTile
 	tileLen := tile.BC * (sh.kPitch + sh.vPitch)
 	last("KV (K)", (tiles-1)*tileLen+(tile.BC-1)*sh.kPitch+df*f.K/8-1, sh.kv)
 	last("KV (V)", (tiles-1)*tileLen+tile.BC*sh.kPitch+(tile.BC-1)*sh.vPitch+vf*f.N/8-1, sh.kv)
-	last("KV (patches)", (tile.W*f.M-1)*(sh.patch|1)+sh.patch-1, sh.kv)
+	patches := sh.kv
+	if tile.KeysOutside {
+		patches = sh.rows
+	}
+	last("patches", (tile.W*f.M-1)*(sh.patch|1)+sh.patch-1, patches)
 	if sh.patch < 1 || sh.patch%max(1, f.K/8) != 0 || sh.patch%max(1, f.N/4) != 0 {
 		t.Fatalf("%+v: a row of the patch, %d units, does not hold whole fragments", tile, sh.patch)
 	}
@@ -76,7 +80,7 @@ func requireMatrixTile(t *rapid.T, c *capabilities, p *Problem, tile *matrixTile
 	if min(sh.kv, sh.q, sh.x, sh.h, sh.kPitch, sh.vPitch, sh.qPitch) < 1 {
 		t.Fatalf("%+v: an array of no length: %+v", tile, sh)
 	}
-	if n := 16*(sh.kv+sh.q+sh.h) + 4*(sh.x+sh.drop); sh.drop < 1 || n != sh.bytes() || n > int(l.MaxSharedMemory) {
+	if n := 16*(sh.kv+sh.q+sh.h+sh.rows) + 4*(sh.x+sh.drop); sh.drop < 1 || n != sh.bytes() || n > int(l.MaxSharedMemory) {
 		t.Fatalf("%+v: %d bytes of shared memory", tile, n)
 	}
 }

@@ -1,0 +1,121 @@
+package flash
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestMatrixFlash1TileFitsAnyDevice: what is chosen keeps the device's limits, and K, V and the patches lie side by side in shared
+// memory; only where that is too small for the smallest tile is there none, and that is said.
+func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCapabilities(t)
+		c.facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
+		s := drawMatrixShape(t, int(c.facts.Subgroup.Size))
+		p := drawProblem(t)
+		tile, err := chooseMatrixFlash1Tile(c, &p, s, rapid.IntRange(formRegisters, formShared).Draw(t, "form"), newTuning(nil))
+		if err != nil {
+			var no *declined
+			require.ErrorAs(t, err, &no)
+			require.Contains(t, no.why, "shared memory")
+			if dim := max(p.HeadDim, p.ValueDim); c.facts.Limits.MaxSharedMemory >= 32<<10 && s.M*s.N <= 256 && s.K <= 16 && dim <= 128 {
+				t.Fatalf("%v in subgroups of %d, %v: %v", s, s.Lanes, p, err)
+			}
+			return
+		}
+		requireMatrixTile(t, c, &p, &tile)
+		if tile.W > 1 && tile.rows() >= 4*max(p.QueryLen, s.M) {
+			t.Fatalf("%+v for %d queries", tile, p.QueryLen)
+		}
+		sizes := tile.flash1Scratch(&p)
+		heads, blocks := p.Batch*p.Heads, ceilDiv(p.QueryLen, tile.rows())
+		lastFragment := ((heads*blocks*tile.rows()-s.M)/s.M*ceilDiv(p.ValueDim, s.N) + ceilDiv(p.ValueDim, s.N) - 1) * s.M * s.N
+		require.Equal(t, []uint64{uint64(8 * heads * blocks * tile.rows()), uint64(4 * (lastFragment + s.M*s.N))}, sizes)
+	})
+}
+
+// TestMatrixFlash1Tables: on the GPU that the table is written for, tiles leave room for a second workgroup beside them.
+func TestMatrixFlash1Tables(t *testing.T) {
+	c, s := h200(), matrixShape{16, 16, 16, 32}
+	for _, dim := range []int{16, 32, 64, 80, 96, 128, 192, 256} {
+		p, err := Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: dim, DType: F16}.Normalize()
+		require.NoError(t, err)
+		tile, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(nil))
+		require.NoError(t, err)
+		require.LessOrEqual(t, tile.shared(dim, dim).bytes(), 32<<10, "D %d", dim)
+		require.Equal(t, 128, tile.rows(), "D %d", dim)
+	}
+	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
+	require.NoError(t, err)
+	for _, bad := range []map[string]int{{"w": 0}, {"bc": 40}, {"bc": 4096}, {"prefetch": 2}, {"prefetch": 3}, {"q_reg": 0}, {"max_first": 2}} {
+		_, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(bad))
+		require.ErrorIs(t, err, ErrArgument, "%v", bad)
+	}
+}
+
+// TestMatrixFlash1Tiles forces what tiles are made of, one after the other.
+func TestMatrixFlash1Tiles(t *testing.T) {
+	d := matrixDevice(t)
+	f := d.caps.fragments(F16)[0]
+	step := max(f.N, f.K)
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+	whole := Problem{Batch: 1, Heads: 2, QueryLen: 3*f.M + 1, KeyLen: 6 * step, HeadDim: 16, DType: F16}
+	for name, test := range map[string]struct {
+		p      Problem
+		tuning map[string]int
+	}{
+		"growth by sums, Q ahead": {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "prefetch": 1, "max_first": 0}},
+		"two row fragments":       {ragged, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": step, "pipe": 1, "q_reg": 1}},
+		"no masks":                {whole, map[string]int{"w": 2, "rm": 1, "bc": 3 * step, "ck": step, "prefetch": 1}},
+		"one subgroup, form 2":    {whole, map[string]int{"br": f.M, "form": formRows, "max_key_blocks": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if layout, err := d.layout(F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
+				t.Skip(layout.Why)
+			}
+			plan := runMatrix(t, d, test.p, test.tuning, WithImplementation(Flash1))
+			require.Equal(t, Flash1, plan.Implementation())
+			for k, v := range test.tuning {
+				require.Equal(t, v, plan.Tuning()[k], k)
+			}
+			tile := plan.program.(*matrixFlash1Program).shape
+			tiling, ok := plan.Tiling()
+			require.True(t, ok)
+			require.Equal(t, [3]int{tile.rows(), tile.BC, f.N}, [3]int{tiling.Rows, tiling.Keys, tiling.Fragment})
+			parsed, err := ParseTiling(AlgorithmFlash1, plan.Kernel())
+			require.NoError(t, err)
+			require.Equal(t, [3]int{tiling.Rows, tiling.Keys, tiling.Fragment}, [3]int{parsed.Rows, parsed.Keys, parsed.Fragment})
+		})
+	}
+	for _, bad := range []map[string]int{{"form": 4}, {"bc": 1}, {"prefetch": 2}, {"pack": 1}, {"heads_together": 2}} {
+		_, err := d.Plan(ragged, WithImplementation(Flash1), WithTier(TierMatrix), WithTuning(bad))
+		require.ErrorIs(t, err, ErrArgument, "%v", bad)
+	}
+}
+
+// TestMatrixFlash1Checked: like every matrix kernel, this one proves itself before its first use, and one that failed is not used.
+func TestMatrixFlash1Checked(t *testing.T) {
+	d := matrixDevice(t)
+	forgetProcess(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
+	opts := []PlanOption{WithImplementation(Flash1), WithTier(TierMatrix)}
+	m := mustPlan(t, d, p, opts...).program.(*matrixFlash1Program)
+	key, err := m.verdictKey(variant{aligned: true, lse: true})
+	require.NoError(t, err)
+	require.Equal(t, passed, d.recall(key))
+
+	longer := p // other lengths of keys share the pipeline
+	longer.KeyLen = 1000
+	other, err := mustPlan(t, d, longer, opts...).program.(*matrixFlash1Program).verdictKey(variant{aligned: true, lse: true})
+	require.NoError(t, err)
+	require.Equal(t, key, other)
+
+	d.remember(key, "o is wrong")
+	_, err = d.Plan(p, opts...)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "matrix_flash1.f16")
+	require.ErrorContains(t, err, "o is wrong")
+	require.Equal(t, TierScalar, mustPlan(t, d, p, WithImplementation(Flash1)).Tier())
+}
