@@ -1,6 +1,9 @@
 package flash
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // BackwardTiling is how the kernels of a backward pass divide a problem, as far as their traffic depends on it: besides δ, one
 // whose workgroups own keys and make dK and dV, and one whose workgroups own queries and make dQ. Both compute the weights anew.
@@ -50,6 +53,32 @@ func (p *Plan) BackwardTiling() (BackwardTiling, error) {
 		return b, nil
 	}
 	return BackwardTiling{}, &UnsupportedError{What: "the byte model of " + c.kernel.name(), Reasons: []string{"there is none"}}
+}
+
+// ParseBackwardTiling reads a tiling from what BackwardInfo.Kernel and result files say, such as "matrix_backward kv 64x32, q
+// 64x32 16x16x16 form 1". What a name does not tell is taken as usual: nothing is fetched ahead, and one invocation loads lse
+// and δ of a row. The error names the kernel.
+func ParseBackwardTiling(kernel string) (BackwardTiling, error) {
+	var t BackwardTiling
+	words := strings.Fields(kernel)
+	for i, word := range words[:max(0, len(words)-1)] {
+		var tile *BackwardTile
+		switch word {
+		case "kv":
+			tile = &t.Keys
+		case "q":
+			tile = &t.Queries
+		default:
+			continue
+		}
+		if rows, columns, ok := parseTile(strings.TrimSuffix(words[i+1], ",")); ok {
+			*tile = BackwardTile{Rows: rows, Columns: columns, Restaged: strings.HasPrefix(kernel, "scalar_")}
+		}
+	}
+	if t.Keys.Rows == 0 || t.Queries.Rows == 0 {
+		return t, fmt.Errorf("flash: the backward kernel %q names no tiles such as kv 64x32, q 64x32", kernel)
+	}
+	return t, nil
 }
 
 // Names of the steps of a backward pass.

@@ -82,7 +82,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	fl.Lookup("causal").NoOptDefVal = "true"
 	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
-	fl.StringSliceVar(&f.passes, "pass", []string{"fwd"}, "passes to measure: fwd, bwd, both")
+	fl.StringSliceVar(&f.passes, "pass", []string{"both"}, "passes to measure: fwd, bwd, both")
 	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
 	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
 	fl.Float64Var(&nonzero, "nonzero", 0.25, "share of nonzero blocks of the block-sparse model")

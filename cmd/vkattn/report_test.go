@@ -102,9 +102,10 @@ func TestAnalyzeOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	status, stdout, stderr := call("analyze", synthetic, "--batch", "16", "--heads", "32", "--seq", "2k", "--causal", "both", "--impl", "standard,flash", "--out", dir)
 	require.Zero(t, status, stderr)
-	require.Contains(t, stdout, "flash2 float16 B16 H32 N2048 D64 causal")
-	require.Contains(t, stdout, "flash2 float16 B16 H32 N2048 D64 ")
-	require.NotContains(t, stdout, "N1024 D64 ")
+	require.Contains(t, stdout, "Bounds, float16 B16 H32 N2048 D64 causal\n")
+	require.Contains(t, stdout, "Bounds, float16 B16 H32 N2048 D64\n")
+	require.Regexp(t, `(?m)^flash2 +forward +matrix_forward 128x64 +274\.9 +2554 `, stdout)
+	require.NotContains(t, stdout, "N1024 D64")
 	require.NotContains(t, stdout, "cudnn")
 	require.FileExists(t, filepath.Join(dir, "roofline.png"))
 }

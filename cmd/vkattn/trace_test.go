@@ -112,7 +112,7 @@ func TestAnalyzeOnADevice(t *testing.T) {
 	dir := t.TempDir()
 	status, stdout, stderr := call("analyze", "--batch", "1", "--heads", "2", "--seq", "64", "--head-dim", "32", "--causal", "--impl", "standard,flash", "--out", dir)
 	require.Zero(t, status, stderr)
-	for _, text := range []string{"measured peaks:", "ridge at", "Steps, float16 B1 H2 N64 D32 causal", "blocksparse", "Operations of a transformer block"} {
+	for _, text := range []string{"measured peaks:", "ridge: ", "Steps, float16 B1 H2 N64 D32 causal", "blocksparse", "scalar_backward kv", "dK = dSᵀ Q", "flash2 bwd", "Operations of a transformer block"} {
 		require.Contains(t, stdout, text)
 	}
 	require.FileExists(t, filepath.Join(dir, "roofline.svg"))
@@ -122,10 +122,21 @@ func TestAnalyzeOnADevice(t *testing.T) {
 	require.Zero(t, status, stderr)
 	var r struct {
 		Entries []struct {
-			Impl  string
-			Bytes float64
+			Impl, Pass string
+			Bytes      float64
+			Steps      []map[string]any
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
-	require.NotEmpty(t, r.Entries)
+	passes := map[string]int{}
+	for _, e := range r.Entries {
+		passes[e.Impl+" "+e.Pass]++
+		require.Positive(t, e.Bytes, "%s %s", e.Impl, e.Pass)
+		for _, key := range []string{"step", "flops", "read_bytes", "written_bytes"} {
+			require.Contains(t, e.Steps[0], key)
+		}
+	}
+	for _, want := range []string{"standard forward", "flash1 forward", "flash2 forward", "flash2 backward", "blocksparse forward"} {
+		require.Equal(t, 1, passes[want], want)
+	}
 }

@@ -103,9 +103,10 @@ func Forward(m Machine, row bench.Row, tiling *flash.Tiling) (Entry, error) {
 			e.Steps[i].Read, e.Steps[i].Written = 0, 0
 		}
 	} else {
-		e.Bytes = flash.Total(e.Steps).Bytes()
+		e.Bytes = orElse(row.Fwd.Bytes, flash.Total(e.Steps).Bytes())
 		if tiling.Algorithm == flash.AlgorithmBlockSparse {
 			e.FLOPs *= tiling.Nonzero
+			e.Least = min(e.Least, e.Bytes) // of few blocks, less than all of K and V
 			e.Note = fmt.Sprintf("%.0f %% of blocks; model", 100*tiling.Nonzero)
 		}
 	}
@@ -113,8 +114,16 @@ func Forward(m Machine, row bench.Row, tiling *flash.Tiling) (Entry, error) {
 	return e, nil
 }
 
-// Backward analyses the backward pass of a row. Its bytes by tiling are not modelled.
-func Backward(m Machine, row bench.Row) (Entry, error) {
+// orElse is the first that is not 0.
+func orElse(a, b float64) float64 {
+	if a != 0 {
+		return a
+	}
+	return b
+}
+
+// Backward analyses the backward pass of a row, measured or not. tiling is nil where it is not known.
+func Backward(m Machine, row bench.Row, tiling *flash.BackwardTiling) (Entry, error) {
 	p, err := row.Problem()
 	if err != nil {
 		return Entry{}, err
@@ -123,9 +132,14 @@ func Backward(m Machine, row bench.Row) (Entry, error) {
 	if !ok {
 		return Entry{}, fmt.Errorf("there is no model of %q", row.Impl)
 	}
-	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "backward", Library: row.Library, Kernel: row.Kernel,
-		FLOPs: p.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.Error}
-	if e.Steps, err = p.BackwardOperations(); err != nil {
+	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "backward", Library: row.Library, Kernel: row.BwdKernel,
+		FLOPs: p.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdError}
+	if tiling == nil {
+		e.Steps, err = p.BackwardOperations()
+	} else if e.Steps, err = tiling.Backward(p); err == nil {
+		e.Bytes = orElse(row.Bwd.Bytes, flash.Total(e.Steps).Bytes())
+	}
+	if err != nil {
 		return Entry{}, err
 	}
 	if e.Least, err = p.LeastBackwardBytes(algorithm); err != nil {

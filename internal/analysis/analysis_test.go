@@ -58,21 +58,26 @@ func TestForward(t *testing.T) {
 func TestBackward(t *testing.T) {
 	r := row("flash2")
 	r.Bwd = bench.Pass{Ms: 0.03, TFLOPS: 1}
-	e, err := Backward(machine, r)
+	e, err := Backward(machine, r, nil)
 	require.NoError(t, err)
+	require.Zero(t, e.Bytes)
 	require.Equal(t, 2.5*r.ForwardFLOPs(), e.FLOPs)
 	require.Equal(t, 8*131072.0+4096, e.Least)
 	require.InDelta(t, 0.03/e.LeastMs, e.Over, 1e-9)
 }
 
 func TestLectureTables(t *testing.T) {
-	tilings := map[string]flash.Tiling{"flash2": {Algorithm: flash.AlgorithmFlash2, Rows: 64, Keys: 64}, "standard": {Algorithm: flash.AlgorithmStandard, Rows: 64, Keys: 64, ProductRows: 64, ProductKeys: 32}}
+	tilings := []Model{forwardModel("flash2", flash.Tiling{Algorithm: flash.AlgorithmFlash2, Rows: 64, Keys: 64}),
+		forwardModel("standard", flash.Tiling{Algorithm: flash.AlgorithmStandard, Rows: 64, Keys: 64, ProductRows: 64, ProductKeys: 32}),
+		backwardModel("flash2", flash.BackwardTiling{Keys: flash.BackwardTile{Rows: 64, Columns: 64}, Queries: flash.BackwardTile{Rows: 64, Columns: 64}})}
 	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, tilings, []int{256, 4096, 16384})
 	require.NoError(t, err)
 	// K and V are loaded for every 64 queries: 4·64·64 operations on a pair of rows of 2·64·2 bytes, 64 in the limit.
 	require.InDelta(t, 64, rows[2].Intensity["flash2"], 1)
 	require.Less(t, rows[0].Intensity["flash2"], rows[1].Intensity["flash2"])
 	require.Less(t, rows[2].Intensity["standard"], rows[2].Intensity["flash2"])
+	// Backward: rows of four tensors, 128 bytes each, for each of two kernels, and lse and δ for one: 10·64 operations on 2·2·128 + 8 bytes a pair of blocks.
+	require.InDelta(t, 10*64*64/(4*128.0+8), rows[2].Intensity["flash2 backward"], 1)
 
 	// GPT-3's block: embedding 12,288, 2048 tokens. 24·N·e² + 4·N²·e operations.
 	block := BlockTable(12288, false, []int{2048})[0]
@@ -103,11 +108,11 @@ func TestFromFile(t *testing.T) {
 		require.Greater(t, e.Over, 1.0)
 		require.Equal(t, Ours(e) && e.Pass == "forward", e.Bytes > 0, "only the tilings of our own forward kernels are known")
 	}
-	require.Equal(t, []string{"standard", "flash2", "flash1", "blocksparse"}, r.Impls)
+	require.Equal(t, []string{"standard", "flash2", "flash1", "blocksparse"}, r.Models)
 
 	var out bytes.Buffer
 	require.NoError(t, r.Write(&out, "table"))
-	require.Contains(t, out.String(), "ridge at 150.0 operations a byte")
+	require.Contains(t, out.String(), "ridge: 150.0 operations a byte")
 	require.Contains(t, out.String(), "attention's share")
 	out.Reset()
 	require.NoError(t, r.Write(&out, "json"))

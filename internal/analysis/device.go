@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
@@ -11,58 +12,49 @@ import (
 // FromDevice plans jobs on a device, and measures them where measurer is not nil. Tilings are those of the plans.
 func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, jobs []bench.Job, nonzero float64) (*Result, error) {
 	r := &Result{Machine: Machine{Device: dev.Info().Name, Peaks: peaks}}
-	tilings := map[string]flash.Tiling{}
-	var impls []string
-	var last flash.Problem
+	var met models
 	for _, j := range jobs {
-		c := j.Case
-		row, tiling, err := onDevice(ctx, dev, measurer, j)
+		p, err := planned(ctx, dev, measurer, j)
 		if err != nil {
 			return nil, err
 		}
-		if row.Error != "" {
-			r.note(fmt.Sprintf("%s: %s", c, row.Error))
+		for _, why := range []string{p.row.Error, p.row.BwdError, p.backwardNote} {
+			if why != "" {
+				r.note(fmt.Sprintf("%s: %s", j.Case, why))
+			}
 		}
-		if tiling == nil {
-			continue
+		if p.tiling != nil {
+			e, err := Forward(r.Machine, p.row, p.tiling)
+			if err != nil {
+				return nil, err
+			}
+			r.Entries = append(r.Entries, e)
+			met.forward(p.row, p.tiling)
 		}
-		e, err := Forward(r.Machine, row, tiling)
-		if err != nil {
-			return nil, err
+		if p.backward != nil || p.row.Bwd.Ms > 0 {
+			e, err := Backward(r.Machine, p.row, p.backward)
+			if err != nil {
+				return nil, err
+			}
+			r.Entries = append(r.Entries, e)
+			met.backward(p.row, p.backward)
 		}
-		r.Entries = append(r.Entries, e)
-		if e, err = Backward(r.Machine, row); err != nil {
-			return nil, err
-		}
-		if last, err = row.Problem(); err != nil {
-			return nil, err
-		}
-		r.Entries = append(r.Entries, e)
-		if _, ok := tilings[c.Impl]; !ok {
-			impls = append(impls, c.Impl)
-		}
-		tilings[c.Impl] = *tiling
 	}
-	if len(tilings) == 0 {
+	if len(met.list) == 0 {
 		return nil, fmt.Errorf("no case can be planned on %s", r.Device)
 	}
-	planned := len(impls)
-	models(tilings, &impls, nonzero)
-	for _, impl := range impls[planned:] { // the last problem with flash2's tile
+	for _, t := range met.standIns(nonzero) { // the last problem with flash2's tile
 		c := jobs[len(jobs)-1].Case
-		c.Impl = impl
-		t := tilings[impl]
+		c.Impl = string(t.Algorithm)
 		row := bench.Row{Case: c, Tier: r.tierOf("flash2"), Kernel: fmt.Sprintf("model %dx%d", t.Rows, t.Keys)}
 		e, err := Forward(r.Machine, row, &t)
 		if err != nil {
 			return nil, err
 		}
-		if e.Note == "" {
-			e.Note = "model"
-		}
 		r.Entries = append(r.Entries, e)
+		met.add(forwardModel(c.Impl, t))
 	}
-	return r, r.Lecture(last, tilings, impls)
+	return r, r.Lecture(met.last, met.list)
 }
 
 // tierOf is the tier of the entries of an implementation, for models of others.
@@ -75,38 +67,63 @@ func (r *Result) tierOf(impl string) string {
 	return ""
 }
 
-// onDevice plans one job. Its tiling is nil where there is no plan, or no model of its kernel.
-func onDevice(ctx context.Context, dev *flash.Device, measurer *bench.Device, j bench.Job) (bench.Row, *flash.Tiling, error) {
+// plan is a case on a device: what was measured of it, and the tilings of its passes, nil where there is no plan or no model.
+type plan struct {
+	row          bench.Row
+	tiling       *flash.Tiling
+	backward     *flash.BackwardTiling
+	backwardNote string // why there is none
+}
+
+// planned plans one case, and measures it where measurer is not nil.
+func planned(ctx context.Context, dev *flash.Device, measurer *bench.Device, j bench.Job) (p plan, err error) {
 	c := j.Case
-	row := bench.Row{Case: c}
-	p, err := c.Problem()
+	p.row = bench.Row{Case: c}
+	problem, err := c.Problem()
 	if err != nil {
-		return row, nil, err
+		return p, err
 	}
 	impl, err := flash.ParseImplementation(c.Impl)
 	if err != nil {
-		return row, nil, err
+		return p, err
 	}
-	plan, err := dev.Plan(p, flash.WithImplementation(impl))
+	plan, err := dev.Plan(problem, flash.WithImplementation(impl))
 	if err != nil {
-		row.Error = err.Error()
-		return row, nil, ctx.Err()
+		p.row.Error = err.Error()
+		return p, ctx.Err()
 	}
 	defer plan.Close()
-	row.Tier, row.Kernel = string(plan.Tier()), plan.Kernel()
-	tiling, ok := plan.Tiling()
-	if !ok {
-		row.Error = "there is no model of " + plan.Kernel()
-		return row, nil, nil
+	p.row.Tier, p.row.Kernel = string(plan.Tier()), plan.Kernel()
+	if t, ok := plan.Tiling(); ok {
+		p.tiling = &t
+	} else {
+		p.row.Error = "there is no model of " + plan.Kernel()
+	}
+	info, err := plan.BackwardInfo()
+	switch {
+	case err == nil:
+		p.row.BwdKernel = info.Kernel
+		t, err := plan.BackwardTiling()
+		if err != nil && !errors.Is(err, flash.ErrUnsupported) {
+			return p, err
+		}
+		if err == nil {
+			p.backward = &t
+		}
+	case errors.Is(err, flash.ErrUnsupported):
+		p.backwardNote = "it has no backward pass"
+		j.Passes.Bwd = false
+	default:
+		return p, err
 	}
 	if measurer != nil {
 		shape, err := measurer.Shape(ctx, c, j.Passes)
 		if err != nil {
-			row.Error = err.Error()
-			return row, &tiling, ctx.Err()
+			p.row.Error = err.Error()
+			return p, ctx.Err()
 		}
 		defer shape.Close()
-		row = shape.Measure(ctx, j, false)
+		p.row = shape.Measure(ctx, j, false)
 	}
-	return row, &tiling, ctx.Err()
+	return p, ctx.Err()
 }

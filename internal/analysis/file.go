@@ -15,9 +15,7 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 	}
 	h := f.Headers[len(f.Headers)-1]
 	r := &Result{Machine: Machine{Device: h.Device, Peaks: h.Peaks}}
-	tilings := map[string]flash.Tiling{}
-	var impls []string
-	var last flash.Problem
+	var met models
 	seen := map[string]bool{}
 	for _, row := range f.Rows {
 		key := row.Library + " " + row.Case.String()
@@ -30,47 +28,61 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 			r.note(fmt.Sprintf("there is no model of %q", row.Impl))
 			continue
 		}
+		e, err := r.measured(row, algorithm, nonzero, &met)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", f.Path, row.Case, err)
+		}
+		r.Entries = append(r.Entries, e...)
+	}
+	if len(r.Entries) == 0 {
+		return nil, fmt.Errorf("%s: it has no measured row of that kind", f.Path)
+	}
+	if len(met.list) == 0 {
+		return r, nil
+	}
+	for _, t := range met.standIns(nonzero) {
+		met.add(forwardModel(string(t.Algorithm), t))
+	}
+	return r, r.Lecture(met.last, met.list)
+}
+
+// measured analyses the passes that a row has figures of, and adds their tilings to the models.
+func (r *Result) measured(row bench.Row, algorithm flash.Algorithm, nonzero float64, met *models) (out []Entry, err error) {
+	if row.Fwd.Ms > 0 {
 		var tiling *flash.Tiling
 		if row.Kernel != "" {
 			t, err := flash.ParseTiling(algorithm, row.Kernel)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", f.Path, row.Case, err)
+				return nil, err
 			}
 			if algorithm == flash.AlgorithmBlockSparse {
 				t.Nonzero = nonzero
 			}
 			tiling = &t
-			if _, ok := tilings[row.Impl]; !ok {
-				impls = append(impls, row.Impl)
-			}
-			tilings[row.Impl] = t
-			if last, _ = row.Problem(); algorithm == flash.AlgorithmStandard {
+			if algorithm == flash.AlgorithmStandard && row.Fwd.Bytes == 0 {
 				r.note("standard's block of the product is not in the file: taken as its block of scores, 32 keys a step")
 			}
 		}
-		if row.Fwd.Ms > 0 {
-			e, err := Forward(r.Machine, row, tiling)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", f.Path, row.Case, err)
-			}
-			r.Entries = append(r.Entries, e)
+		e, err := Forward(r.Machine, row, tiling)
+		if err != nil {
+			return nil, err
 		}
-		if row.Bwd.Ms > 0 {
-			e, err := Backward(r.Machine, row)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", f.Path, row.Case, err)
-			}
-			r.Entries = append(r.Entries, e)
+		out = append(out, e)
+		met.forward(row, tiling)
+	}
+	if row.Bwd.Ms > 0 {
+		var tiling *flash.BackwardTiling
+		if t, err := flash.ParseBackwardTiling(row.BwdKernel); err == nil { // peers, and kernels that the model does not know, have none
+			tiling = &t
 		}
+		e, err := Backward(r.Machine, row, tiling)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+		met.backward(row, tiling)
 	}
-	if len(r.Entries) == 0 {
-		return nil, fmt.Errorf("%s: it has no measured row of that kind", f.Path)
-	}
-	if len(tilings) == 0 {
-		return r, nil
-	}
-	models(tilings, &impls, nonzero)
-	return r, r.Lecture(last, tilings, impls)
+	return out, nil
 }
 
 func (r *Result) note(text string) {
@@ -80,21 +92,4 @@ func (r *Result) note(text string) {
 		}
 	}
 	r.Notes = append(r.Notes, text)
-}
-
-// models adds the algorithms that were not measured, on flash2's tile, to compare with.
-func models(tilings map[string]flash.Tiling, impls *[]string, nonzero float64) {
-	base, ok := tilings["flash2"]
-	if !ok {
-		return
-	}
-	for _, a := range []flash.Algorithm{flash.AlgorithmFlash1, flash.AlgorithmBlockSparse} {
-		if _, have := tilings[string(a)]; have {
-			continue
-		}
-		t := base
-		t.Algorithm, t.Nonzero, t.Packed = a, nonzero, false
-		tilings[string(a)] = t
-		*impls = append(*impls, string(a))
-	}
 }

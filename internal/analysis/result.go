@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/report"
 	"github.com/vkattn/vkattn/internal/report/figure"
 )
@@ -18,7 +20,7 @@ type Result struct {
 	Machine
 	Entries   []Entry        `json:"entries"`
 	Intensity []IntensityRow `json:"intensity_by_length,omitempty"`
-	Impls     []string       `json:"-"` // columns of Intensity
+	Models    []string       `json:"-"` // columns of Intensity
 	HeadDim   int            `json:"head_dim,omitempty"`
 	Block     []BlockRow     `json:"transformer_block,omitempty"`
 	Embedding int            `json:"embedding,omitempty"`
@@ -27,10 +29,13 @@ type Result struct {
 }
 
 // Lecture adds the lecture's tables for the shape of a problem: its head dimension, embedding and mask.
-func (r *Result) Lecture(p flash.Problem, tilings map[string]flash.Tiling, impls []string) error {
+func (r *Result) Lecture(p flash.Problem, models []Model) error {
 	var err error
-	r.HeadDim, r.Embedding, r.Causal, r.Impls = p.HeadDim, p.Heads*p.HeadDim, p.Causal != flash.CausalNone, impls
-	r.Intensity, err = IntensityTable(p, tilings, Lengths)
+	r.HeadDim, r.Embedding, r.Causal = p.HeadDim, p.Heads*p.HeadDim, p.Causal != flash.CausalNone
+	for _, m := range models {
+		r.Models = append(r.Models, m.Name)
+	}
+	r.Intensity, err = IntensityTable(p, models, Lengths)
 	r.Block = BlockTable(r.Embedding, r.Causal, Lengths)
 	return err
 }
@@ -50,53 +55,50 @@ func (r *Result) Write(w io.Writer, format string) error {
 	return fmt.Errorf("format %q: it must be table or json", format)
 }
 
-// text shows the steps of the last shape one by one, then a line for each entry, then the lecture's tables.
+// text shows the steps of the last shape one by one, then for each shape a line for each entry, then the lecture's tables.
 func (r *Result) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", r.Device)
 	p := r.Peaks
 	if p.CopyGBps > 0 {
-		fmt.Fprintf(&b, "measured peaks: matrix %s TFLOP/s · fp32 %s TFLOP/s · copy %s GB/s", report.Digits(p.MatrixTFLOPS), report.Digits(p.FP32TFLOPS), report.Digits(p.CopyGBps))
-		fmt.Fprintf(&b, " · ridge at %s operations a byte on matrices, %s in fp32\n", number(r.Ridge("float16", "matrix")), number(r.Ridge("float32", "scalar")))
+		fmt.Fprintf(&b, "measured peaks: matrix %s TFLOP/s · fp32 %s TFLOP/s · copy %s GB/s\n", report.Digits(p.MatrixTFLOPS), report.Digits(p.FP32TFLOPS), report.Digits(p.CopyGBps))
+		fmt.Fprintf(&b, "ridge: %s operations a byte on matrices, %s in fp32\n", number(r.Ridge("float16", "matrix")), number(r.Ridge("float32", "scalar")))
 	}
-	if len(r.Entries) > 0 {
-		shape := r.Entries[len(r.Entries)-1].Case.Shape()
-		fmt.Fprintf(&b, "\nSteps, %s\n\n", shape)
-		t := report.NewText([]string{"impl", "pass", "step", "GFLOP", "read MB", "written MB"}, "lllrrr")
-		for _, e := range r.Entries {
-			if e.Case.Shape() != shape || !Ours(e) {
-				continue
-			}
-			for _, s := range e.Steps {
-				t.Row(e.Impl, e.Pass, s.Name, number(s.FLOPs/1e9), number(s.Read/1e6), number(s.Written/1e6))
-			}
-			t.Rule()
+	var shapes []bench.Case
+	for _, e := range r.Entries {
+		if s := e.Case.Shape(); !slices.Contains(shapes, s) {
+			shapes = append(shapes, s)
 		}
-		b.WriteString(t.String() + "\n\n")
-
-		t = report.NewText([]string{"row", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "bound", "least ms", "no cache ms", "ms", "× least"}, "lllrrrrlrrrr")
-		for _, e := range r.Entries {
-			name := e.Name
-			if !Ours(e) {
-				name = e.Library + " " + name
-			}
-			t.Row(name, e.Pass, e.Kernel, number(e.FLOPs/1e9), number(e.Bytes/1e6), number(e.Intensity), number(e.Least/1e6), e.Bound,
-				number(e.LeastMs), number(e.NoCacheMs), number(e.Ms), number(e.Over))
-		}
-		b.WriteString(t.String() + "\n")
-		b.WriteString("GFLOP: of the products, as the papers count · MB: that workgroups ask for by the tiling in use; caches serve part of it · least MB: that must cross memory once, were caches endless · least ms: the larger of operations at the peak and least MB at the bandwidth · no cache ms: with MB instead\n")
+	}
+	if len(shapes) > 0 {
+		last := shapes[len(shapes)-1]
+		fmt.Fprintf(&b, "\nSteps, %s\n\n%s\n", last, r.stepTable(last))
+	}
+	for _, s := range shapes {
+		fmt.Fprintf(&b, "\nBounds, %s\n\n%s\n", s, r.boundTable(s))
+	}
+	if len(shapes) > 0 {
+		b.WriteString(`
+GFLOP     operations of the products, as the papers count them
+MB        bytes asked for: what the kernel's tiling loads and stores, caches or not; FLOP/B is GFLOP over them
+least MB  bytes that must cross memory once, were caches endless; FLOP/B behind it is GFLOP over those
+bound     by memory where that intensity is below the ridge, else by arithmetic
+least ms  the longer of GFLOP at the measured peak and least MB at the measured bandwidth
+asked ms  the same with MB: were there no cache
+× least   measured over least
+`)
 	}
 	if len(r.Intensity) > 0 {
-		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length, operations a byte asked for (head dimension %d, these tilings)\n\n", r.HeadDim)
+		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length: operations for each byte asked for, and MB asked for\n(one head of dimension %d, with the tilings above)\n\n", r.HeadDim)
 		header := []string{"N"}
-		for _, impl := range r.Impls {
-			header = append(header, impl, impl+" MB a head")
+		for _, name := range r.Models {
+			header = append(header, strings.Replace(name, " backward", " bwd", 1), "MB")
 		}
 		t := report.NewText(header, strings.Repeat("r", len(header)))
 		for _, row := range r.Intensity {
 			cells := []string{figure.Number(float64(row.N))}
-			for _, impl := range r.Impls {
-				cells = append(cells, number(row.Intensity[impl]), number(row.Bytes[impl]/1e6))
+			for _, name := range r.Models {
+				cells = append(cells, number(row.Intensity[name]), number(row.Bytes[name]/1e6))
 			}
 			t.Row(cells...)
 		}
@@ -121,6 +123,53 @@ func (r *Result) text() string {
 	return b.String()
 }
 
+// stepTable shows the operations and bytes of each step of what ran, or would run, here. Steps of which nothing is known but
+// their operations are the same for all, and shown once.
+func (r *Result) stepTable(shape bench.Case) string {
+	t := report.NewText([]string{"impl", "pass", "kernel", "step", "GFLOP", "read MB", "written MB", "FLOP/B"}, "llllrrrr")
+	bare := map[string]bool{}
+	first := true
+	for _, e := range r.Entries {
+		if e.Case.Shape() != shape || !Ours(e) || e.Bytes == 0 && bare[e.Pass] {
+			continue
+		}
+		bare[e.Pass] = bare[e.Pass] || e.Bytes == 0
+		if !first {
+			t.Rule()
+		}
+		first = false
+		impl, pass := e.Impl, e.Pass
+		for _, s := range e.Steps {
+			intensity := 0.0
+			if s.Bytes() > 0 {
+				intensity = s.FLOPs / s.Bytes()
+			}
+			t.Row(impl, pass, s.Kernel, s.Name, number(s.FLOPs/1e9), number(s.Read/1e6), number(s.Written/1e6), number(intensity))
+			impl, pass = "", "" // said once
+		}
+	}
+	return t.String()
+}
+
+// boundTable shows what bounds each entry of a shape.
+func (r *Result) boundTable(shape bench.Case) string {
+	t := report.NewText([]string{"impl", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "FLOP/B", "ridge", "bound", "least ms", "asked ms", "ms", "× least"}, "lllrrrrrrlrrrr")
+	for _, e := range r.Entries {
+		if e.Case.Shape() != shape {
+			continue
+		}
+		kernel := e.Kernel
+		if !Ours(e) {
+			kernel = e.Library
+		} else if e.Case.Tuning != "" {
+			kernel += " " + string(e.Case.Tuning)
+		}
+		t.Row(e.Impl, e.Pass, kernel, number(e.FLOPs/1e9), number(e.Bytes/1e6), number(e.Intensity), number(e.Least/1e6), number(e.Ideal), number(e.Ridge), e.Bound,
+			number(e.LeastMs), number(e.NoCacheMs), number(e.Ms), number(e.Over))
+	}
+	return t.String()
+}
+
 // Ours says whether this program's kernels did, or would do, the work.
 func Ours(e Entry) bool { return e.Library == "" || strings.HasPrefix(e.Library, "vkattn") }
 
@@ -141,14 +190,15 @@ func (r *Result) Roofline() *figure.Roofline {
 		if e.TFLOPS <= 0 {
 			continue
 		}
-		name := e.Impl
+		name, source := e.Impl, 0
 		if !Ours(e) {
+			source = 1
 			name += " (" + strings.SplitN(e.Library, "+", 2)[0] + ")"
 		}
 		if e.Pass == "backward" {
 			name += ", backward"
 		}
-		f.Points = append(f.Points, figure.RooflinePoint{Name: name, Impl: e.Impl, Backward: e.Pass == "backward", X: e.Ideal, Y: e.TFLOPS, Asked: e.Intensity})
+		f.Points = append(f.Points, figure.RooflinePoint{Name: name, Impl: e.Impl, Source: source, Backward: e.Pass == "backward", X: e.Ideal, Y: e.TFLOPS, Asked: e.Intensity})
 	}
 	return f
 }

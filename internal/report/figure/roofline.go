@@ -3,6 +3,7 @@ package figure
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -35,6 +36,7 @@ type Ceiling struct {
 type RooflinePoint struct {
 	Name, Impl string
 	Backward   bool
+	Source     int // as Series.Source
 	X, Y       float64
 	Asked      float64 // operations for each byte that workgroups ask for, caches or not; 0: not known. A line leads there.
 }
@@ -68,7 +70,7 @@ func (r *Roofline) legendOf() *Figure {
 	for _, p := range r.Points {
 		if !seen[p.Name] {
 			seen[p.Name] = true
-			f.Series = append(f.Series, Series{Name: p.Name, Impl: p.Impl, Dashed: p.Backward})
+			f.Series = append(f.Series, Series{Name: p.Name, Impl: p.Impl, Source: p.Source, Dashed: p.Backward})
 		}
 	}
 	return f
@@ -123,10 +125,12 @@ func (r *Roofline) draw(c draw.Canvas) error {
 	var labels captions
 	top := 0.0
 	for _, ceiling := range r.Ceilings {
+		top = max(top, ceiling.TFLOPS)
+	}
+	for _, ceiling := range r.Ceilings {
 		if ceiling.TFLOPS <= 0 {
 			continue
 		}
-		top = max(top, ceiling.TFLOPS)
 		from := max(ceiling.TFLOPS*1000/r.CopyGBps, p.X.Min)
 		line, err := plotter.NewLine(plotter.XYs{{X: from, Y: ceiling.TFLOPS}, {X: p.X.Max, Y: ceiling.TFLOPS}})
 		if err != nil {
@@ -134,17 +138,23 @@ func (r *Roofline) draw(c draw.Canvas) error {
 		}
 		line.LineStyle = draw.LineStyle{Color: ink.color(), Width: vg.Points(1.2)}
 		p.Add(line)
-		labels = append(labels, caption{p.X.Max, ceiling.TFLOPS, fmt.Sprintf("%s %s TFLOP/s", ceiling.Name, plain(ceiling.TFLOPS)), true})
+		const near = 1.5 // times as much is far enough above for the lower one's caption
+		labels = append(labels, caption{x: p.X.Max, y: ceiling.TFLOPS, text: fmt.Sprintf("%s %s TFLOP/s", ceiling.Name, plain(ceiling.TFLOPS)),
+			left: true, below: ceiling.TFLOPS < top && ceiling.TFLOPS*near > top})
 	}
+	ridge := top * 1000 / r.CopyGBps
+	labels = append(labels, caption{x: ridge, y: top, text: "ridge " + plain(ridge), left: true})
 	// The roof of memory: rate = intensity × bandwidth.
 	left := max(p.X.Min, p.Y.Min*1000/r.CopyGBps)
-	roof, err := plotter.NewLine(plotter.XYs{{X: left, Y: left * r.CopyGBps / 1000}, {X: top * 1000 / r.CopyGBps, Y: top}})
+	roof, err := plotter.NewLine(plotter.XYs{{X: left, Y: left * r.CopyGBps / 1000}, {X: ridge, Y: top}})
 	if err != nil {
 		return err
 	}
 	roof.LineStyle = draw.LineStyle{Color: ink.color(), Width: vg.Points(1.2)}
 	p.Add(roof)
-	for _, pt := range r.Points {
+	points := slices.Clone(r.Points)
+	slices.SortStableFunc(points, func(a, b RooflinePoint) int { return b.Source - a.Source }) // the first source on top
+	for _, pt := range points {
 		if pt.Asked > 0 {
 			way, err := plotter.NewLine(plotter.XYs{{X: pt.Asked, Y: pt.Y}, {X: pt.X, Y: pt.Y}})
 			if err != nil {
@@ -152,16 +162,27 @@ func (r *Roofline) draw(c draw.Canvas) error {
 			}
 			way.LineStyle = draw.LineStyle{Color: toneOf(pt.Impl).color(), Width: vg.Points(0.8), Dashes: []vg.Length{1.5, 2}}
 			p.Add(way)
+			end, err := plotter.NewScatter(plotter.XYs{{X: pt.Asked, Y: pt.Y}})
+			if err != nil {
+				return fmt.Errorf("roofline, %s: %w", pt.Name, err)
+			}
+			end.GlyphStyle = draw.GlyphStyle{Color: toneOf(pt.Impl).color(), Radius: vg.Points(2.5), Shape: draw.PlusGlyph{}}
+			p.Add(end)
 		}
 		dots, err := plotter.NewScatter(plotter.XYs{{X: pt.X, Y: pt.Y}})
 		if err != nil {
 			return fmt.Errorf("roofline, %s: %w", pt.Name, err)
 		}
-		dots.GlyphStyle = Series{Impl: pt.Impl, Dashed: pt.Backward}.glyph()
-		dots.GlyphStyle.Radius = vg.Points(3.2)
-		p.Add(dots)
+		dots.GlyphStyle = Series{Impl: pt.Impl, Source: pt.Source, Dashed: pt.Backward}.glyph()
+		dots.GlyphStyle.Radius = vg.Points(3)
+		rim, err := plotter.NewScatter(dots.XYs) // keeps points apart that lie over each other
+		if err != nil {
+			return err
+		}
+		rim.GlyphStyle = draw.GlyphStyle{Color: paper.color(), Radius: vg.Points(3.9), Shape: draw.CircleGlyph{}}
+		p.Add(rim, dots)
 	}
-	p.Add(append(labels, caption{left, left * r.CopyGBps / 1000, fmt.Sprintf("copy %s GB/s", plain(r.CopyGBps)), false}))
+	p.Add(append(labels, caption{x: left, y: left * r.CopyGBps / 1000, text: fmt.Sprintf("copy %s GB/s", plain(r.CopyGBps))}))
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = r.axisX.min, r.axisX.max, r.axisY.min, r.axisY.max
 	p.Draw(c)
 	return nil
@@ -171,9 +192,10 @@ func (r *Roofline) draw(c draw.Canvas) error {
 type captions []caption
 
 type caption struct {
-	x, y float64
-	text string
-	left bool // of the point, just above; else to its right
+	x, y  float64
+	text  string
+	left  bool // of the point, just above; else to its right
+	below bool // just below, not above
 }
 
 // Plot implements plot.Plotter.
@@ -186,6 +208,9 @@ func (cs captions) Plot(c draw.Canvas, p *plot.Plot) {
 			sty.XAlign = text.XRight
 		} else {
 			at.X, at.Y = at.X+16, at.Y+1
+		}
+		if s.below {
+			at.Y -= 12
 		}
 		c.FillText(sty, at, s.text)
 	}
