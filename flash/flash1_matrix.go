@@ -131,3 +131,13 @@ func chooseMatrixFlash1Tile(c *capabilities, p *Problem, s matrixShape, form int
 		return tile
 	})
 }
+
+// candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
+func (matrixFlash1) candidates(c *capabilities, _ *Problem) []map[string]int {
+	return matrixCandidates(c, matrixFlash1Tiles, []matrixTile{
+		{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}, {W: 4, RM: 2, BC: 96, CK: 32}, {W: 4, RM: 1, BC: 96, CK: 16, Prefetch: 1},
+		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 2, BC: 64, CK: 16}, {W: 8, RM: 1, BC: 128, CK: 16, Prefetch: 1},
+		{W: 12, RM: 1, BC: 64, CK: 16}, {W: 16, RM: 1, BC: 64, CK: 16}, {W: 4, RM: 2, BC: 32, CK: 16}, {W: 4, RM: 1, BC: 48, CK: 16, Prefetch: 1},
+		{W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 1},
+	})
+}

@@ -49,6 +49,14 @@ func TestMatrixFlash1Tables(t *testing.T) {
 	}
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
+	fit := 0
+	for _, given := range (matrixFlash1{}).candidates(c, &p) {
+		if tile, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(given)); err == nil {
+			require.Equal(t, [2]int{given["bc"], given["w"]}, [2]int{tile.BC, tile.W})
+			fit++
+		}
+	}
+	require.Greater(t, fit, 20, "tiles to choose from")
 	for _, bad := range []map[string]int{{"w": 0}, {"bc": 40}, {"bc": 4096}, {"prefetch": 2}, {"prefetch": 3}, {"q_reg": 0}, {"max_first": 2}} {
 		_, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(bad))
 		require.ErrorIs(t, err, ErrArgument, "%v", bad)

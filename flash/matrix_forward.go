@@ -165,7 +165,18 @@ func (t *matrixTile) trial(p *Problem) Problem {
 }
 
 // candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
-func (matrixForward) candidates(c *capabilities, p *Problem) []map[string]int {
+func (matrixForward) candidates(c *capabilities, _ *Problem) []map[string]int {
+	return matrixCandidates(c, matrixTiles, []matrixTile{
+		{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 16},
+		{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1},
+		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1},
+		{W: 12, RM: 1, BC: 48, CK: 16, Prefetch: 1, Pipe: 1}, {W: 12, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 3},
+		{W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 3, Pipe: 1}, {W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 1}, {W: 4, RM: 1, BC: 32, CK: 16},
+	})
+}
+
+// matrixCandidates are tunings for the rows of a table that suit the device, and for neighbours, with growth noticed either way.
+func matrixCandidates(c *capabilities, table []matrixRow, neighbours []matrixTile) []map[string]int {
 	var out []map[string]int
 	add := func(t matrixTile) {
 		if c.facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
@@ -179,18 +190,12 @@ func (matrixForward) candidates(c *capabilities, p *Problem) []map[string]int {
 			out = append(out, m)
 		}
 	}
-	for _, row := range matrixTiles {
+	for _, row := range table {
 		if (row.lanes == 0 || row.lanes == int(c.facts.Subgroup.Size)) && (!row.cpu || c.facts.Type == vk.DeviceCPU) {
 			add(row.tile)
 		}
 	}
-	for _, t := range []matrixTile{
-		{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 16},
-		{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1},
-		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1},
-		{W: 12, RM: 1, BC: 48, CK: 16, Prefetch: 1, Pipe: 1}, {W: 12, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 3},
-		{W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 3, Pipe: 1}, {W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 1}, {W: 4, RM: 1, BC: 32, CK: 16},
-	} {
+	for _, t := range neighbours {
 		add(t)
 		t.MaxFirst = 1
 		add(t)
