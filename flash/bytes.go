@@ -336,59 +336,79 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 	}
 }
 
-// standardBytes: three kernels with the matrix of scores between them, its rows padded to eight elements.
+// standardBytes: three kernels with the matrix of scores between them.
 func (t Tiling) standardBytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
-	pitch := ceilDiv(p.KeyLen, 8) * 8
-	quad := func(n int) int { return ceilDiv(n, 4) * 4 }
-	unit := max(t.ScoresUnit, 4)
-	slab := t.SlabRows
-	if slab < 1 {
-		slab = p.QueryLen
-	}
-	var qk, scores float64          // elements loaded and stored by the scores kernel
-	var read, written, rows float64 // by the softmax
-	var p1, v, o float64            // by the product
+	loaded, scores := p.scoresTraffic(t.Rows, t.Keys, t.ScoresUnit, t.SlabRows)
+	var read, written float64 // by the softmax
 	zero := t.ProductRows + t.ProductKeys
-	for row0 := 0; row0 < p.QueryLen; row0 += slab {
-		end := min(row0+slab, p.QueryLen)
-		for first := row0; first < end; first += t.Rows {
-			n := min(t.Rows, end-first)
+	for i := range p.QueryLen {
+		pieces := quad(p.visible(i))
+		passes := 1
+		if t.ReadTwice {
+			passes = 2
+		}
+		read += float64(pieces * passes)
+		written += float64(max(pieces, quad(min(p.scoresPitch(), p.visible(i)+min(zero, p.scoresPitch())))))
+	}
+	weights, values := p.productTraffic(t.ProductRows, t.ProductKeys, t.StepsAhead, t.SlabRows)
+	h, rows, d, dv := p.heads(), float64(p.QueryLen), float64(p.HeadDim)*size, float64(p.ValueDim)*size
+	return []Work{
+		{Name: StepScores, Read: h * loaded * d, Written: h * scores * size},
+		{Name: StepSoftmax, Read: h * read * size, Written: h * (written*size + rows*t.lseSize())},
+		{Name: StepValues, Read: h * (weights*size + values*dv), Written: h * rows * dv},
+	}
+}
+
+// scoresPitch is the elements from row to row of standard attention's matrices.
+func (p *Problem) scoresPitch() int { return ceilDiv(p.KeyLen, 8) * 8 }
+
+// quad is the elements of whole pieces of four.
+func quad(n int) int { return ceilDiv(n, 4) * 4 }
+
+// slabsOf calls f for each slab of so many rows (0: all) of a matrix.
+func (p *Problem) slabsOf(slabRows int, f func(row0, end int)) {
+	if slabRows < 1 {
+		slabRows = p.QueryLen
+	}
+	for row0 := 0; row0 < p.QueryLen; row0 += slabRows {
+		f(row0, min(row0+slabRows, p.QueryLen))
+	}
+}
+
+// scoresTraffic: blocks of a product like QKᵀ, those but that no query sees, load their rows and columns (in rows of either
+// input) and store in pieces of unit elements (0: 4), for one head.
+func (p *Problem) scoresTraffic(rows, keys, unit, slabRows int) (loaded, stored float64) {
+	unit = max(unit, 4)
+	p.slabsOf(slabRows, func(row0, end int) {
+		for first := row0; first < end; first += rows {
+			n := min(rows, end-first)
 			seen := p.visible(first + n - 1)
-			for col := 0; col < p.KeyLen; col += t.Keys {
+			for col := 0; col < p.KeyLen; col += keys {
 				if p.Causal != CausalNone && col >= seen {
 					break
 				}
-				cols := min(t.Keys, p.KeyLen-col)
-				qk += float64((n + cols) * p.HeadDim)
-				scores += float64(n * ceilDiv(cols, unit) * unit)
+				cols := min(keys, p.KeyLen-col)
+				loaded += float64(n + cols)
+				stored += float64(n * ceilDiv(cols, unit) * unit)
 			}
 		}
-		for i := row0; i < end; i++ {
-			keys := p.visible(i)
-			pieces := quad(keys)
-			passes := 1
-			if t.ReadTwice {
-				passes = 2
-			}
-			read += float64(pieces * passes)
-			written += float64(max(pieces, quad(min(pitch, keys+min(zero, pitch)))))
-			rows++
+	})
+	return loaded, stored
+}
+
+// productTraffic: blocks of a product like PV walk over the keys that any of their rows sees, and so many steps further. They
+// load elements of P and rows of V, for one head.
+func (p *Problem) productTraffic(rows, keys, ahead, slabRows int) (weights, values float64) {
+	p.slabsOf(slabRows, func(row0, end int) {
+		for first := row0; first < end; first += rows {
+			n := min(rows, end-first)
+			walked := keys * (ceilDiv(max(1, p.visible(first+n-1)), keys) + ahead)
+			weights += float64(n * min(walked, p.scoresPitch()))
+			values += float64(min(walked, p.KeyLen))
 		}
-		for first := row0; first < end; first += t.ProductRows {
-			n := min(t.ProductRows, end-first)
-			steps := ceilDiv(max(1, p.visible(first+n-1)), t.ProductKeys) + t.StepsAhead
-			p1 += float64(n * min(steps*t.ProductKeys, pitch))
-			v += float64(min(steps*t.ProductKeys, p.KeyLen) * p.ValueDim)
-			o += float64(n * p.ValueDim)
-		}
-	}
-	h := p.heads()
-	return []Work{
-		{Name: StepScores, Read: h * qk * size, Written: h * scores * size},
-		{Name: StepSoftmax, Read: h * read * size, Written: h * (written*size + rows*t.lseSize())},
-		{Name: StepValues, Read: h * (p1 + v) * size, Written: h * o * size},
-	}
+	})
+	return weights, values
 }
 
 // LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once;

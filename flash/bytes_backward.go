@@ -11,6 +11,8 @@ type BackwardTiling struct {
 	Keys, Queries BackwardTile
 	Accumulate    bool // gradients are added to what is there, which is read
 	DLSE          bool // the gradient of lse is read
+
+	Standard *StandardBackwardTiling // in place of Keys and Queries: standard attention's
 }
 
 // BackwardTile is how a kernel whose workgroups own keys (or queries) walks over the queries (or keys).
@@ -135,6 +137,9 @@ func (t BackwardTiling) Backward(p Problem) ([]Work, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.Standard != nil {
+		return t.standard(&p)
+	}
 	for i, tile := range []BackwardTile{t.Keys, t.Queries} {
 		if tile.Rows < 1 || tile.Columns < 1 {
 			return nil, badArgument("BackwardTiling."+[]string{"Keys", "Queries"}[i], fmt.Sprintf("%dx%d", tile.Rows, tile.Columns), "must have rows and columns of at least 1")
@@ -145,16 +150,8 @@ func (t BackwardTiling) Backward(p Problem) ([]Work, error) {
 	heads, keyHeads := p.heads(), float64(p.Batch)*float64(p.KeyHeads)
 	queries, keys := heads*float64(p.QueryLen), keyHeads*float64(p.KeyLen)
 
-	const fp32 = 4
-	deltaReads := 2 * queries * dv
-	if t.DLSE {
-		deltaReads += fp32 * queries
-	}
-	add := 0.0
-	if t.Accumulate {
-		add = 1
-	}
-	steps := p.work(kernelDelta, 1, map[string]Work{StepDelta: {Read: deltaReads, Written: fp32 * queries}}, StepDelta)
+	add := float64(boolInt(t.Accumulate))
+	steps := t.delta(&p)
 
 	kv := t.Keys.keyTraffic(&p)
 	again := 1.0 // times that the weights are computed
@@ -176,6 +173,18 @@ func (t BackwardTiling) Backward(p Problem) ([]Work, error) {
 		StepWeightGrads:  {Read: heads * q.weights * dv},
 		StepQueryGrads:   {Read: (heads*q.sums + add*queries) * d, Written: queries * d},
 	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepQueryGrads)...), nil
+}
+
+const fp32 = 4 // bytes of lse and δ
+
+// delta is the first kernel's work.
+func (t BackwardTiling) delta(p *Problem) []Work {
+	queries := p.heads() * float64(p.QueryLen)
+	read := 2 * queries * float64(p.ValueDim*p.DType.Size())
+	if t.DLSE {
+		read += fp32 * queries
+	}
+	return p.work(kernelDelta, 1, map[string]Work{StepDelta: {Read: read, Written: fp32 * queries}}, StepDelta)
 }
 
 // work is the named steps as a kernel does them: with these bytes, and the scores, weights and what is dropped so many times.
