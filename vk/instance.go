@@ -65,6 +65,7 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		return nil, argErr("NewInstance", "MaxAPIVersion", limit, "it must be at least 1.1.0")
 	}
 	version = min(version, limit)
+	keepDrivers(version)
 
 	o.Validation = o.Validation || o.SyncValidation
 	offered, err := instanceExtensions(gipa, "")
