@@ -1,5 +1,7 @@
 package flash
 
+import "github.com/vkattn/vkattn/pipeline"
+
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
 type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
 
@@ -7,7 +9,7 @@ type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
 // loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
 // without):
 //
-//	p_ij  = exp(s_ij − lse_i)                        recomputed: nothing of size Nq×Nk is stored
+//	p_ij  = exp(s_ij − lse_i)                        Flash computes it anew: nothing of size Nq×Nk is stored
 //	δ_i   = Σ_d do_id · o_id − dlse_i
 //	dv_j  = Σ_i z_ij · p_ij · do_i
 //	ds_ij = p_ij · (z_ij · Σ_d do_id · v_jd − δ_i)
@@ -21,10 +23,15 @@ type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
 // in row-major order, DLSE may be nil. Gradients are of the problem's DType and overwritten, or added to where Accumulate is
 // set; they may overlap neither each other nor any other tensor of the pass. Seed and Offset are those of the forward pass,
 // and ignored where Problem.Dropout is 0.
+//
+// Standard attention reads P in place of computing it: Weights are those that the forward pass of these tensors was given, dropout
+// included, and stay as they are. Its backward pass is that of attention unfused (PyTorch's math backend): dP = dO·Vᵀ and then dS are
+// matrices of the size of P, in the type of the tensors, in the workspace. Other implementations take nil.
 type Backward struct {
 	Q, K, V, O, LSE, DO *Tensor
 	DLSE                *Tensor
 	DQ, DK, DV          *Tensor
+	Weights             *Weights
 	Accumulate          bool
 	Seed                uint64
 	Offset              uint32
@@ -37,6 +44,7 @@ type gradients struct {
 	dq, dk, dv                operand
 	hasDLSE, accumulate       bool
 	drop                      draw
+	weights                   []pipeline.Binding // Backward.Weights
 }
 
 // aligned says whether rows of all tensors can be moved 16 bytes at a time.

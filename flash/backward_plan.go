@@ -14,7 +14,8 @@ type backwardKernel interface {
 	implementation() Implementation
 	tier() Tier
 	unsupported(c *capabilities, p *Problem) string
-	plan(d *Device, p *Problem, t *tuning) (backwardProgram, error)
+	// plan fits the kernel to the problem, for a plan whose forward program is this.
+	plan(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error)
 }
 
 // backwardProgram is a backward kernel fitted to one problem, as program is for forward.
@@ -29,6 +30,7 @@ type backwardProgram interface {
 var backwardKernels = []backwardKernel{
 	matrixBackward{},
 	scalarBackward{},
+	scalarStandardBackward{},
 }
 
 // backwardChoice is the kernel that a plan takes for backward passes.
@@ -68,7 +70,7 @@ func (c *backwardChoice) choose(p *Plan) error {
 			}
 		}
 		t := newTuning(c.given)
-		prog, err := k.plan(d, &p.problem, t)
+		prog, err := k.plan(d, &p.problem, p.program, t)
 		var no *declined
 		if errors.As(err, &no) {
 			c.reasons = append(c.reasons, k.name()+": "+no.why)

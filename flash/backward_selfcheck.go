@@ -53,7 +53,7 @@ func (d *Device) backwardTrial(s *matrixBackwardProgram, aligned, accumulate boo
 	if err != nil {
 		return "", err
 	}
-	scalar, err := scalarBackward{}.plan(d, &p, newTuning(nil))
+	scalar, err := scalarBackward{}.plan(d, &p, nil, newTuning(nil))
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -21,11 +22,15 @@ func newBackwardSample(t testing.TB, d *Device, plan *Plan, dtype DType) (*backw
 	s := &backwardSample{sample: newSample(t, p)}
 	s.f = s.tensors(t, d, plainly(t, d))
 	s.f.Seed, s.f.Offset = 0x0123456789abcdef, 5
+	weights, err := plan.NewWeights()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, weights.Close()) })
+	s.f.Weights = weights
 	s.do = randomValues(rand.New(rand.NewPCG(3, 4)), dtype, p.OShape())
 	s.forward(t, plan)
 	mk := plainly(t, d)
 	b := Backward{Q: s.f.Q, K: s.f.K, V: s.f.V, O: s.f.O, LSE: s.f.LSE, DO: mk(dtype, p.OShape()),
-		DQ: mk(dtype, p.QShape()), DK: mk(dtype, p.KShape()), DV: mk(dtype, p.VShape()), Seed: s.f.Seed, Offset: s.f.Offset}
+		DQ: mk(dtype, p.QShape()), DK: mk(dtype, p.KShape()), DV: mk(dtype, p.VShape()), Weights: weights, Seed: s.f.Seed, Offset: s.f.Offset}
 	require.NoError(t, b.DO.Upload(bg, s.do))
 	return s, b
 }
@@ -71,9 +76,7 @@ func TestBackwardFiniteDifferences(t *testing.T) {
 		{Batch: 2, Heads: 1, QueryLen: 12, KeyLen: 7, HeadDim: 5, ValueDim: 3, Causal: CausalBottomRight, Scale: -0.7},
 		{Batch: 1, Heads: 1, QueryLen: 6, KeyLen: 20, HeadDim: 8, Dropout: 0.3},
 	} {
-		t.Run(p.String(), func(t *testing.T) {
-			plan := mustPlan(t, d, p)
-			defer plan.Close()
+		everyBackward(t, d, p, func(t *testing.T, plan *Plan) {
 			s, b := newBackwardSample(t, d, plan, F32)
 			ones := make([]float32, s.f.LSE.Elements())
 			for i := range ones {
@@ -107,6 +110,17 @@ func TestBackwardFiniteDifferences(t *testing.T) {
 	}
 }
 
+// everyBackward runs a test for each implementation that has a backward pass.
+func everyBackward(t *testing.T, d *Device, p Problem, f func(t *testing.T, plan *Plan)) {
+	for _, impl := range []Implementation{Flash, Standard} {
+		t.Run(impl.String()+" "+p.String(), func(t *testing.T) {
+			plan := mustPlan(t, d, p, WithImplementation(impl))
+			f(t, plan)
+			require.NoError(t, plan.Close())
+		})
+	}
+}
+
 // TestBackwardRepeats: fifty runs give the same bits, at several sizes.
 func TestBackwardRepeats(t *testing.T) {
 	d := testDevice(t)
@@ -115,51 +129,64 @@ func TestBackwardRepeats(t *testing.T) {
 		{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 130, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 		{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 300, HeadDim: 16, DType: F16},
 	} {
-		plan := mustPlan(t, d, p)
-		_, b := newBackwardSample(t, d, plan, F16)
-		var first [3][]float32
-		for run := range 50 {
-			require.NoError(t, plan.Backward(bg, b))
-			got := [3][]float32{download(t, b.DQ), download(t, b.DK), download(t, b.DV)}
-			if run == 0 {
-				first = got
+		everyBackward(t, d, p, func(t *testing.T, plan *Plan) {
+			_, b := newBackwardSample(t, d, plan, F16)
+			var first [3][]float32
+			for run := range 50 {
+				require.NoError(t, plan.Backward(bg, b))
+				got := [3][]float32{download(t, b.DQ), download(t, b.DK), download(t, b.DV)}
+				if run == 0 {
+					first = got
+				}
+				require.Equal(t, first, got, "run %d", run)
+				for _, g := range []*Tensor{b.DQ, b.DK, b.DV} { // what was there before must not matter
+					require.NoError(t, g.Upload(bg, randomValues(rand.New(rand.NewPCG(uint64(run), 1)), F16, g.Shape())))
+				}
 			}
-			require.Equal(t, first, got, "%v, run %d", p, run)
-			for _, g := range []*Tensor{b.DQ, b.DK, b.DV} { // what was there before must not matter
-				require.NoError(t, g.Upload(bg, randomValues(rand.New(rand.NewPCG(uint64(run), 1)), F16, g.Shape())))
-			}
-		}
-		require.NoError(t, plan.Close())
+		})
 	}
 }
 
-// TestBackwardSteadyState: recording other tensors, submitting and waiting again leave the garbage collector alone.
+// TestBackwardSteadyState: recording other tensors, submitting and waiting again leave the garbage collector alone, on every tier.
 func TestBackwardSteadyState(t *testing.T) {
 	d := testDevice(t)
-	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16})
-	var sets [2]Backward
-	for i := range sets {
-		_, sets[i] = newBackwardSample(t, d, plan, F16)
+	for i := range 4 {
+		impl, tier := []Implementation{Flash, Standard}[i/2], []Tier{TierScalar, TierMatrix}[i%2]
+		plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}, WithImplementation(impl), WithTier(tier))
+		if tier != TierScalar && errors.Is(err, ErrUnsupported) {
+			t.Log(err)
+			continue
+		}
+		require.NoError(t, err)
+		if _, err := plan.BackwardInfo(); tier != TierScalar && errors.Is(err, ErrUnsupported) {
+			t.Log(err)
+			continue
+		}
+		var sets [2]Backward
+		for i := range sets {
+			_, sets[i] = newBackwardSample(t, d, plan, F16)
+		}
+		r, err := plan.NewRecording(ForBackward())
+		require.NoError(t, err)
+		run := func(i int) {
+			if err := r.Backward(sets[i%2]); err != nil {
+				t.Fatal(err)
+			}
+			pending, err := r.Submit()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := pending.Wait(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(0)
+		run(1)
+		i := 0
+		require.Zero(t, testing.AllocsPerRun(50, func() { i++; run(i) }), "%v, tier %s", impl, tier)
+		require.NoError(t, r.Close())
+		require.NoError(t, plan.Close())
 	}
-	r, err := plan.NewRecording(ForBackward())
-	require.NoError(t, err)
-	run := func(i int) {
-		if err := r.Backward(sets[i%2]); err != nil {
-			t.Fatal(err)
-		}
-		pending, err := r.Submit()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := pending.Wait(bg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(0)
-	run(1)
-	i := 0
-	require.Zero(t, testing.AllocsPerRun(50, func() { i++; run(i) }))
-	require.NoError(t, r.Close())
 }
 
 // TestBackwardPlan: what a plan says of its backward pass, and that memory beyond the tensors is linear.
@@ -186,11 +213,11 @@ func TestBackwardPlan(t *testing.T) {
 		tuning map[string]int
 		says   string
 	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"q_mc": 3}, "q_mc"}, {map[string]int{"kv_br": 1 << 16}, "workgroup"}} {
-		_, err := mustPlan(t, d, p, WithBackwardTuning(c.tuning)).BackwardInfo()
+		_, err := mustPlan(t, d, p, WithTier(TierScalar), WithBackwardTuning(c.tuning)).BackwardInfo()
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, c.says)
 	}
-	_, err = d.Plan(p, WithBackwardTuning(map[string]int{"kv_br": -1}))
+	_, err = d.Plan(p, WithTier(TierScalar), WithBackwardTuning(map[string]int{"kv_br": -1}))
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, plan.Forward(bg, b.Q, b.K, b.V, b.O, nil), "needs a seed")
 	for _, bad := range []float64{-0.1, 1, 0.999, math.NaN(), math.Inf(1)} {

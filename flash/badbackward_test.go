@@ -109,9 +109,8 @@ func TestBadBackward(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, new(Plan).Backward(bg, Backward{}), ErrArgument)
 	require.ErrorIs(t, new(Recording).Backward(Backward{}), ErrArgument)
-	standard := mustPlan(t, d, p, WithImplementation(Standard))
-	if _, err := standard.BackwardInfo(); err != nil {
-		require.ErrorIs(t, err, ErrUnsupported)
-		require.ErrorIs(t, standard.Backward(bg, fresh()), ErrUnsupported)
-	}
+	flash1 := mustPlan(t, d, p, WithImplementation(Flash1))
+	_, err = flash1.BackwardInfo()
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorIs(t, flash1.Backward(bg, fresh()), ErrUnsupported)
 }

@@ -53,6 +53,10 @@ func (p *Plan) BackwardTiling() (BackwardTiling, error) {
 			b.Queries.RowReaders = t.fragment.Lanes * max(1, len(prog.layout.RowOfSlot)) / t.fragment.M
 		}
 		return b, nil
+	case *standardBackwardProgram:
+		if t, ok := prog.tiling(); ok {
+			return BackwardTiling{Standard: &t}, nil
+		}
 	}
 	return BackwardTiling{}, &UnsupportedError{What: "the byte model of " + c.kernel.name(), Reasons: []string{"there is none"}}
 }

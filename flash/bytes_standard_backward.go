@@ -7,10 +7,11 @@ import "fmt"
 type StandardBackwardTiling struct {
 	Weights, Values, Queries, Keys StandardBlock // of dP, dV, dQ and dK
 
-	ScoresUnit int // dP: elements in which rows are stored; 0: 4
-	RowReaders int // dS: invocations that load δ of one row; 0: 1
-	SlabHeads  int // heads of a buffer of P, where it holds all of their rows; 0: all
-	SlabRows   int // else rows of one head; 0: all
+	ScoresUnit int  // dP: elements in which rows are stored; 0: 4
+	ReadTwice  bool // dS: a row is too long for registers, and P and dP are read twice
+	RowReaders int  // dS: invocations that load dlse of one row; 0: 1
+	SlabHeads  int  // heads of a buffer of P, where it holds all of their rows; 0: all
+	SlabRows   int  // else rows of one head; 0: all
 }
 
 // StandardBlock is the block of a product that a workgroup makes. Rows are queries (dP, dQ) or keys (dV, dK).
@@ -19,7 +20,24 @@ type StandardBlock struct {
 	StepsAhead    int // steps of that loop fetched beyond the last
 }
 
-// Kernels of standard attention's backward pass (Work.Kernel), besides that of δ.
+// tiling is false for a shape that the model does not know.
+func (s *standardBackwardProgram) tiling() (t StandardBackwardTiling, ok bool) {
+	for _, b := range s.forward.slabs {
+		t.SlabHeads, t.SlabRows = max(t.SlabHeads, b.heads), max(t.SlabRows, b.rows)
+	}
+	switch shape := s.shape.(type) {
+	case *standardBackwardTile:
+		t.Weights.Rows, t.Weights.Columns = shape.weights.scoresBlock()
+		t.Values.Rows, t.Values.Columns = shape.values.productBlock()
+		t.Queries.Rows, t.Queries.Columns = shape.queries.productBlock()
+		t.Keys.Rows, t.Keys.Columns = shape.keys.productBlock()
+		t.RowReaders, t.ReadTwice = shape.weights.rowThreads, backwardKeeps(shape.weights.rowKeep) == 0
+		return t, true
+	}
+	return t, false
+}
+
+// Kernels of standard attention's backward pass (Work.Kernel).
 const (
 	kernelWeightGrads = "dp"
 	kernelScoreGrads  = "ds"
@@ -50,13 +68,20 @@ func (t BackwardTiling) standard(p *Problem) ([]Work, error) {
 	scores, keys := p.productTraffic(s.Queries.Rows, s.Queries.Columns, s.Queries.StepsAhead, s.SlabRows)
 	values, keySums := s.sumTraffic(p, s.Values, t.Accumulate), s.sumTraffic(p, s.Keys, t.Accumulate)
 
-	work := t.delta(p)
+	passes, readers := 1.0, 0.0
+	if s.ReadTwice {
+		passes = 2
+	}
+	if t.DLSE {
+		readers = float64(max(s.RowReaders, 1))
+	}
+	var work []Work
 	for _, k := range []struct {
 		kernel, step string
 		bytes        Work
 	}{
 		{kernelWeightGrads, StepWeightGrads, Work{Read: heads * loaded * dv, Written: heads * grads * size}},
-		{kernelScoreGrads, StepScoreGrads, Work{Read: 2*heads*seen*size + queries*fp32*float64(max(s.RowReaders, 1)), Written: heads * written * size}},
+		{kernelScoreGrads, StepScoreGrads, Work{Read: 2*passes*heads*seen*size + queries*fp32*readers, Written: heads * written * size}},
 		{kernelValueGrads, StepValueGrads, Work{Read: values.matrix*size + (values.rows+values.added)*dv, Written: values.written * dv}},
 		{kernelQueryGrads, StepQueryGrads, Work{Read: heads*(scores*size+keys*d) + add*queries*d, Written: queries * d}},
 		{kernelKeyGrads, StepKeyGrads, Work{Read: keySums.matrix*size + (keySums.rows+keySums.added)*d, Written: keySums.written * d}},

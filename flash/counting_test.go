@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,7 +120,7 @@ var countedProblems = map[string]Problem{
 	"grouped":     {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"one query":   {Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 1, KeyLen: 100, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"unseen":      {Batch: 1, Heads: 1, QueryLen: 90, KeyLen: 20, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
-	"unseen keys": {Batch: 1, Heads: 1, QueryLen: 20, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalTopLeft},
+	"unseen keys": {Batch: 1, Heads: 1, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalTopLeft},
 	"whole":       {Batch: 1, Heads: 1, QueryLen: 128, KeyLen: 128, HeadDim: 16, ValueDim: 24, DType: F16},
 	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
@@ -127,6 +128,7 @@ var countedProblems = map[string]Problem{
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
 func TestForwardMovesWhatTheModelSays(t *testing.T) {
+	t.Parallel() // with each other: compiling takes nearly all of the time
 	d, c := countingDevice(t)
 	run := func(t *testing.T, p Problem, opts ...PlanOption) {
 		plan, err := d.Plan(p, opts...)
@@ -166,7 +168,9 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 	for name, p := range countedProblems {
 		t.Run(name, func(t *testing.T) {
 			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
-				slowToCompile(t, d, p, opts...)
+				if slowCompiler(d) && name != "ragged" && strings.HasSuffix(t.Name(), "-matrix") {
+					t.Skip("it takes a CPU too long to compile")
+				}
 				run(t, p, opts...)
 			})
 		})
@@ -184,7 +188,7 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"slabs of rows", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"max_slab": 10000}},
 		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"keys ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
-		{"two tiles ahead", []string{"whole", "grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
+		{"two tiles ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
 		{"direct", []string{"whole"}, Standard, TierMatrix, map[string]int{"direct": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -197,8 +201,32 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 	}
 }
 
+// countBackward runs the plan's backward pass, after a forward pass, and gives what each label's dispatches move.
+func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool) map[string]map[string]moved {
+	p := plan.Problem()
+	make := plainly(t, c.dev)
+	f := newSample(t, p).tensors(t, c.dev, make)
+	weights, err := plan.NewWeights()
+	require.NoError(t, err)
+	f.Weights = weights
+	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Weights: weights, Accumulate: accumulate}
+	b.DO, b.DQ, b.DK, b.DV = make(p.DType, p.OShape()), make(p.DType, p.QShape()), make(p.DType, p.KShape()), make(p.DType, p.VShape())
+	if accumulate {
+		b.DLSE = make(F32, p.LSEShape())
+	}
+	defer func() {
+		closeAll(t, f.Q, f.K, f.V, f.O, f.LSE, b.DO, b.DQ, b.DK, b.DV, b.DLSE)
+		require.NoError(t, weights.Close())
+	}()
+	pending, err := plan.SubmitForward(f)
+	require.NoError(t, err)
+	require.NoError(t, pending.Wait(bg))
+	return c.during(func() { require.NoError(t, plan.Backward(bg, b)) })
+}
+
 // TestBackwardMovesWhatTheModelSays is the same of the backward pass.
 func TestBackwardMovesWhatTheModelSays(t *testing.T) {
+	t.Parallel() // with each other: compiling takes nearly all of the time
 	d, c := countingDevice(t)
 	run := func(t *testing.T, p Problem, accumulate bool, opts ...PlanOption) {
 		plan, err := d.Plan(p, opts...)
@@ -212,20 +240,19 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		tiling.Accumulate, tiling.DLSE = accumulate, accumulate
 		steps, err := tiling.Backward(p)
 		require.NoError(t, err)
-		s := newSample(t, p)
-		f := s.tensors(t, d, plainly(t, d))
-		b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Accumulate: accumulate}
-		b.DO, b.DQ, b.DK, b.DV = plainly(t, d)(p.DType, s.p.OShape()), plainly(t, d)(p.DType, s.p.QShape()), plainly(t, d)(p.DType, s.p.KShape()), plainly(t, d)(p.DType, s.p.VShape())
-		if accumulate {
-			b.DLSE = plainly(t, d)(F32, s.p.LSEShape())
-		}
-		defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE, b.DO, b.DQ, b.DK, b.DV, b.DLSE)
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-		counted := c.during(func() { require.NoError(t, plan.Backward(bg, b)) })
+		counted := countBackward(t, c, plan, accumulate)
 		info, err := plan.BackwardInfo()
 		require.NoError(t, err)
-		require.Len(t, counted, 3)
 		equalBytes(t, modelled(steps, kernelDelta, StepDelta), total(counted["backward_delta"], countedTensors...), "δ")
+		if tiling.Standard != nil {
+			require.Len(t, counted, 5)
+			for kernel, step := range map[string]string{kernelWeightGrads: StepWeightGrads, kernelScoreGrads: StepScoreGrads,
+				kernelValueGrads: StepValueGrads, kernelQueryGrads: StepQueryGrads, kernelKeyGrads: StepKeyGrads} {
+				equalBytes(t, modelled(steps, kernel, step), total(counted["standard_"+kernel], countedTensors...), kernel)
+			}
+			return
+		}
+		require.Len(t, counted, 3)
 		prefix := map[Tier]string{TierScalar: "scalar_backward_", TierMatrix: "matrix_backward_"}[info.Tier]
 		for _, kernel := range []string{kernelKeys, kernelQueries} {
 			by := counted[prefix+kernel]
@@ -236,16 +263,25 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		}
 	}
 	for name, p := range countedProblems {
-		for _, tier := range []Tier{TierScalar, TierMatrix} {
-			if tier == TierMatrix && p.DType == F32 {
-				continue
+		for _, impl := range []Implementation{Flash, Standard} {
+			for _, tier := range []Tier{TierScalar, TierMatrix} {
+				if tier == TierMatrix && (p.DType == F32 || slowCompiler(d) && name != "ragged") {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%v/%s", name, impl, tier), func(t *testing.T) {
+					run(t, p, false, WithImplementation(impl), WithTier(tier))
+				})
 			}
-			t.Run(fmt.Sprintf("%s/%s", name, tier), func(t *testing.T) {
-				slowToCompile(t, d, p, WithTier(tier))
-				run(t, p, false, WithTier(tier))
-			})
 		}
 	}
+	for _, slab := range []int{5000, 30000} { // rows of a head; three heads, where a key head has two
+		t.Run(fmt.Sprintf("slabs of %d", slab), func(t *testing.T) {
+			run(t, countedProblems["grouped"], false, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": slab}))
+		})
+	}
+	t.Run("added/standard", func(t *testing.T) {
+		run(t, countedProblems["grouped"], true, WithImplementation(Standard), WithTier(TierScalar))
+	})
 	for _, v := range []struct {
 		name       string
 		tier       Tier
@@ -253,14 +289,13 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		tune       map[string]int
 	}{
 		{"added", TierScalar, true, nil},
-		{"added", TierMatrix, true, nil},
 		{"pieces", TierScalar, false, map[string]int{"kv_dk": 8, "kv_vc": 4, "q_dk": 8, "q_vc": 4}},
-		{"ahead", TierMatrix, false, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
+		{"added, ahead", TierMatrix, true, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
 	} {
 		for _, name := range []string{"grouped", "unaligned"} {
-			if v.tier == TierMatrix && name != "grouped" && d.caps.facts.Type == vk.DeviceCPU {
-				continue // see slowToCompile
+			if name != "grouped" && slowCompiler(d) {
+				continue
 			}
 			t.Run(fmt.Sprintf("%s/%s/%s", v.name, name, v.tier), func(t *testing.T) {
 				opts := []PlanOption{WithTier(v.tier)}
@@ -273,16 +308,8 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 	}
 }
 
-// slowToCompile skips what takes a CPU's driver more than some seconds to compile: on matrices, all but two problems.
-func slowToCompile(t *testing.T, d *Device, p Problem, opts ...PlanOption) {
-	var o planOptions
-	for _, opt := range opts {
-		require.NoError(t, opt(&o))
-	}
-	if d.caps.facts.Type == vk.DeviceCPU && o.tier == TierMatrix && p != countedProblems["ragged"] && p != countedProblems["grouped"] {
-		t.Skip("on a CPU this takes too long to compile")
-	}
-}
+// slowCompiler says whether the driver runs, and takes seconds to compile, on a CPU: there one problem is enough on matrices.
+func slowCompiler(d *Device) bool { return d.caps.facts.Type == vk.DeviceCPU }
 
 func closeAll(t testing.TB, tensors ...*Tensor) {
 	for _, x := range tensors {

@@ -18,9 +18,11 @@ type ForwardUses struct{ Q, K, V, O, LSE TensorUse }
 // Forward names the tensors of one forward pass; their shapes are those of Problem's QShape, KShape, VShape, OShape and
 // LSEShape. LSE is fp32 in row-major order, and may be nil: then it is not written. O and LSE are overwritten and may
 // overlap neither each other nor the inputs; inputs may overlap. Seed and Offset say which weights dropout drops, and are
-// ignored where Problem.Dropout is 0; a training step takes a new offset, or a new seed.
+// ignored where Problem.Dropout is 0; a training step takes a new offset, or a new seed. Weights, from NewWeights, is for standard
+// attention whose backward pass is to follow; nil: the workspace holds them, and they are lost.
 type Forward struct {
 	Q, K, V, O, LSE *Tensor
+	Weights         *Weights
 	Seed            uint64
 	Offset          uint32
 	Uses            ForwardUses

@@ -83,6 +83,7 @@ type operands struct {
 	q, k, v, o, lse operand
 	hasLSE          bool
 	drop            draw
+	weights         []pipeline.Binding // Forward.Weights; nil: the workspace holds them
 }
 
 // alignedInputs says whether rows of q, k and v can be read 16 bytes at a time.

@@ -28,7 +28,7 @@ func (matrixBackward) unsupported(c *capabilities, p *Problem) string {
 
 func (matrixBackward) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
 
-func (k matrixBackward) plan(d *Device, p *Problem, t *tuning) (backwardProgram, error) {
+func (k matrixBackward) plan(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
 	fragment, layout, form, err := d.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
@@ -137,12 +137,11 @@ func (s *matrixBackwardProgram) build(aligned, accumulate bool) error {
 }
 
 func (s *matrixBackwardProgram) record(r *recorder, g *gradients) error {
-	err := s.build(g.aligned(), g.accumulate)
-	var no *declined
-	if errors.As(err, &no) { // there is no other kernel to turn to any more
-		return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}}
-	}
-	if err != nil {
+	if err := s.build(g.aligned(), g.accumulate); err != nil {
+		var no *declined
+		if errors.As(err, &no) { // there is no other kernel to turn to any more
+			return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}}
+		}
 		return err
 	}
 	return s.run(r, g)

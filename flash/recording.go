@@ -54,7 +54,9 @@ type Recording struct {
 	forward  Forward   // what rec holds
 	backward Backward  // the same of a backward pass
 	tensors  [10]heldTensor
-	ready    bool // rec holds the commands of forward or backward
+	weights  *Weights // of either
+	sizes    []uint64 // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
+	ready    bool     // rec holds the commands of forward or backward
 	inFlight *pipeline.Pending
 	submits  uint64 // submissions so far: what a Pending remembers
 	err      error  // of the latest finished one
@@ -75,10 +77,6 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 		}
 		needs = choice.program
 	}
-	sizes := needs.scratch()
-	if err := d.roomFor(sizes); err != nil {
-		return nil, err
-	}
 	n := needs.dispatches()
 	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{
 		MaxDispatches: n, MaxBindings: n * len(recorder{}.access), Timestamps: opts.timestamps,
@@ -88,13 +86,11 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	}
 	r := &Recording{plan: p, pass: opts.pass, rec: rec}
 	r.writer.rec, r.writer.count = rec, d.counting
-	for _, size := range sizes {
-		b, err := d.ctx.Alloc("workspace", size, vk.DeviceLocal)
-		if err != nil {
-			return nil, errors.Join(d.fail(err), rec.Close())
+	r.sizes = needs.scratch()
+	if _, keeps := needs.(keeper); !keeps {
+		if err := r.workspace(); err != nil {
+			return nil, errors.Join(err, rec.Close())
 		}
-		rec.Own(b)
-		r.writer.scratch = append(r.writer.scratch, b.All())
 	}
 	if err := d.adopt(r); err != nil {
 		return nil, errors.Join(err, rec.Close())
@@ -102,8 +98,30 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	return r, nil
 }
 
-// roomFor refuses a workspace that the device has no room for as a whole, before any part of it is allocated.
-func (d *Device) roomFor(sizes []uint64) error {
+// workspace allocates it, once.
+func (r *Recording) workspace() error {
+	if r.sizes == nil {
+		return nil
+	}
+	d := r.plan.dev
+	if err := d.roomFor("workspace", r.sizes); err != nil {
+		return err
+	}
+	for i, size := range r.sizes {
+		b, err := d.ctx.Alloc("workspace", size, vk.DeviceLocal)
+		if err != nil {
+			r.sizes = r.sizes[i:]
+			return d.fail(err)
+		}
+		r.rec.Own(b)
+		r.writer.scratch = append(r.writer.scratch, b.All())
+	}
+	r.sizes = nil
+	return nil
+}
+
+// roomFor refuses buffers that the device has no room for as a whole, before any of them is allocated.
+func (d *Device) roomFor(label string, sizes []uint64) error {
 	var total uint64
 	for _, s := range sizes {
 		total += s
@@ -125,7 +143,7 @@ func (d *Device) roomFor(sizes []uint64) error {
 		limit = h.Budget
 	}
 	if free := limit - min(limit, max(h.Usage, d.ctx.Usage().Current)); total > free {
-		return fmt.Errorf("flash: %w", &MemoryError{Label: "workspace", Needed: total, Available: free, Rule: "free in the device's memory"})
+		return fmt.Errorf("flash: %w", &MemoryError{Label: label, Needed: total, Available: free, Rule: "free in the device's memory"})
 	}
 	return nil
 }
@@ -152,10 +170,19 @@ func (r *Recording) Forward(f Forward) error {
 	if err := f.check(r.plan.dev, &r.plan.problem, &r.ops); err != nil {
 		return err
 	}
+	if err := f.Weights.fits("Forward.Weights", r.plan, false); err != nil {
+		return err
+	}
 	if r.ready && f == r.forward {
 		return nil
 	}
+	if f.Weights == nil {
+		if err := r.workspace(); err != nil {
+			return err
+		}
+	}
 	r.ready, r.tensors = false, [10]heldTensor{}
+	r.weights, r.ops.weights = f.Weights, f.Weights.all()
 	held := f.tensors()
 	copy(r.tensors[:], held[:])
 	err := r.begin()
@@ -179,10 +206,14 @@ func (r *Recording) Backward(b Backward) error {
 	if err := b.check(r.plan.dev, &r.plan.problem, &r.grads); err != nil {
 		return err
 	}
+	if err := b.Weights.fits("Backward.Weights", r.plan, true); err != nil {
+		return err
+	}
 	if r.ready && b == r.backward {
 		return nil
 	}
 	r.ready, r.tensors = false, b.tensors()
+	r.weights, r.grads.weights = b.Weights, b.Weights.all()
 	choice, err := r.plan.backward()
 	if err == nil {
 		err = r.begin()
@@ -271,7 +302,7 @@ func (r *Recording) prepared() error {
 			}
 		}
 	}
-	return nil
+	return r.weights.usable("Weights")
 }
 
 // Submit runs the commands on the device's queue and returns without waiting.
@@ -301,6 +332,7 @@ func (r *Recording) mark(n int32) {
 			t.tensor.mem.busy.Add(n)
 		}
 	}
+	r.weights.mark(n)
 }
 
 // wait waits for the submission in flight; r.mu is held.
@@ -379,7 +411,7 @@ func (r *Recording) release() error {
 	if r.inFlight != nil {
 		err = r.wait()
 	}
-	r.closed, r.ready, r.forward, r.backward, r.tensors = true, false, Forward{}, Backward{}, [10]heldTensor{}
+	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [10]heldTensor{}, nil
 	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
 }
 

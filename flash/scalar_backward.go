@@ -24,7 +24,7 @@ func (scalarBackward) unsupported(c *capabilities, p *Problem) string {
 	return c.lacksScalar(p.DType)
 }
 
-func (k scalarBackward) plan(d *Device, p *Problem, t *tuning) (backwardProgram, error) {
+func (k scalarBackward) plan(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
 	s := &scalarBackwardProgram{dev: d, problem: *p}
 	s.kv.module, s.q.module = "scalar_backward_kv."+p.DType.suffix(), "scalar_backward_q."+p.DType.suffix()
 	var err error

@@ -67,6 +67,7 @@ func newStandardProgram(d *Device, p *Problem, shape standardShape, t *tuning) (
 
 func (s *standardProgram) tile() string      { return s.shape.String() }
 func (s *standardProgram) scratch() []uint64 { return s.sizes }
+func (s *standardProgram) kept() []uint64    { return s.sizes }
 func (s *standardProgram) dispatches() int   { return s.runs }
 
 // dense is the variant of dense tensors with lse.
@@ -152,8 +153,8 @@ func (s *standardProgram) buildFirst(v standardVariant) (standardKernels, error)
 		return built
 	}
 	k.scores = get(&s.scoresKernels[boolInt(v.qk)], func() standardKernel { return s.shape.scores(&s.problem, v.qk) }, 3, 20)
-	k.softmax = get(&s.softmaxKernels[boolInt(v.lse)], func() standardKernel { return s.shape.softmax(&s.problem, v.lse) }, 2, 10)
-	k.product = get(&s.productKernels[boolInt(v.vo)], func() standardKernel { return s.shape.product(&s.problem, v.vo) }, 3, 19)
+	k.softmax = get(&s.softmaxKernels[boolInt(v.lse)], func() standardKernel { return s.shape.softmax(&s.problem, v.lse) }, 2, 14)
+	k.product = get(&s.productKernels[boolInt(v.vo)], func() standardKernel { return s.shape.product(&s.problem, v.vo) }, 3, productPush)
 	if err == nil && s.check != nil {
 		err = s.check(s, v, &k)
 	}
@@ -181,64 +182,86 @@ func (s *standardProgram) run(r *recorder, f *operands, k *standardKernels) erro
 
 func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standardKernels) error {
 	p, b, g, w := &s.problem, &s.slabs[i], &s.grids[i], &r.push
-	matrix := r.scratch[i]
-	shape := func() {
-		w.int(b.head0)
-		w.int(b.row0)
-		w.int(b.rows)
-		w.int(s.pitch)
+	matrix := r.scratch
+	if f.weights != nil {
+		matrix = f.weights
 	}
 
-	w.reset()
-	w.int(p.QueryLen)
-	w.int(p.KeyLen)
-	w.int(p.Heads)
-	w.int(p.group())
-	w.u32(f.q.offset)
-	w.u32(f.k.offset)
-	w.strides(&f.q)
-	w.strides(&f.k)
-	shape()
-	w.f32(p.Scale)
-	w.i32(p.causalShift())
-	at := w.grid()
+	at := w.scores(s, b, &f.q, &f.k, p.Scale)
 	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: matrix, Mode: pipeline.Write}
+	r.access[2] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Write}
 	if err := r.dispatch(k.scores, r.access[:3], at, g.scores, g.scores.total, "scores"); err != nil {
 		return err
 	}
 
-	w.reset()
-	w.int(p.QueryLen)
-	w.int(p.KeyLen)
-	w.int(b.rows)
-	w.int(s.pitch)
-	w.int(b.head0)
-	w.int(b.row0)
-	w.i32(p.causalShift())
-	w.u32(f.lse.offset)
-	at = w.grid()
-	r.access[0] = pipeline.Access{Binding: matrix, Mode: pipeline.ReadWrite}
+	at = w.rows(s, b, &f.lse)
+	w.dropout(p, &f.drop)
+	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.access[1] = f.lseAccess()
 	if err := r.dispatch(k.softmax, r.access[:2], at, g.softmax, uint32(b.heads*b.rows), "softmax"); err != nil {
 		return err
 	}
 
+	at = w.product(s, b, &f.v, &f.o)
+	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Read}
+	r.access[1] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
+	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
+	return r.dispatch(k.product, r.access[:3], at, g.product, g.product.total, "product")
+}
+
+// The arguments of the kernels, in the order of shaders/standard_*.comp.
+
+// scores are those of a product of rows: of x by y, q by k in forward.
+func (w *pushes) scores(s *standardProgram, b *slab, x, y *operand, scale float64) (baseAt int) {
+	w.pair(&s.problem, x, y)
+	w.slab(s, b)
+	w.f32(scale)
+	w.i32(s.problem.causalShift())
+	return w.grid()
+}
+
+// rows are those of a kernel that goes over a slab row by row, with a number for each, lse or δ.
+func (w *pushes) rows(s *standardProgram, b *slab, numbers *operand) (baseAt int) {
+	w.reset()
+	w.int(s.problem.QueryLen)
+	w.int(s.problem.KeyLen)
+	w.int(b.rows)
+	w.int(s.pitch)
+	w.int(b.head0)
+	w.int(b.row0)
+	w.i32(s.problem.causalShift())
+	w.u32(numbers.offset)
+	return w.grid()
+}
+
+const productPush = 20 // constants of product
+
+// product are those of a product of the matrix by x, of P by v in forward, which gives y.
+func (w *pushes) product(s *standardProgram, b *slab, x, y *operand) (baseAt int) {
+	w.pair(&s.problem, x, y)
+	w.slab(s, b)
+	baseAt = w.grid()
+	w.i32(s.problem.causalShift())
+	w.f32(s.problem.keepScale())
+	return baseAt
+}
+
+func (w *pushes) pair(p *Problem, x, y *operand) {
 	w.reset()
 	w.int(p.QueryLen)
 	w.int(p.KeyLen)
 	w.int(p.Heads)
 	w.int(p.group())
-	w.u32(f.v.offset)
-	w.u32(f.o.offset)
-	w.strides(&f.v)
-	w.strides(&f.o)
-	shape()
-	at = w.grid()
-	w.i32(p.causalShift())
-	r.access[0] = pipeline.Access{Binding: matrix, Mode: pipeline.Read}
-	r.access[1] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
-	return r.dispatch(k.product, r.access[:3], at, g.product, g.product.total, "product")
+	w.u32(x.offset)
+	w.u32(y.offset)
+	w.strides(x)
+	w.strides(y)
+}
+
+func (w *pushes) slab(s *standardProgram, b *slab) {
+	w.int(b.head0)
+	w.int(b.row0)
+	w.int(b.rows)
+	w.int(s.pitch)
 }

@@ -14,6 +14,7 @@ type scalarStandard struct{}
 func (scalarStandard) name() string                   { return "standard_scalar" }
 func (scalarStandard) implementation() Implementation { return Standard }
 func (scalarStandard) tier() Tier                     { return TierScalar }
+func (scalarStandard) drops()                         {}
 
 func (scalarStandard) unsupported(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
@@ -145,11 +146,17 @@ func (t *standardTile) scores(p *Problem, aligned bool) standardKernel {
 
 func (t *standardTile) softmax(p *Problem, lse bool) standardKernel {
 	return standardKernel{"standard_softmax." + p.DType.suffix(),
-		spec(softmaxThreads, t.rowThreads, t.rowKeep, boolInt(p.Causal != CausalNone), boolInt(lse), t.productBR+t.productBC), pipeline.KernelInfo{}}
+		spec(softmaxThreads, t.rowThreads, t.rowKeep, boolInt(p.Causal != CausalNone), boolInt(lse), t.productBR+t.productBC, 0, boolInt(p.dropThreshold() > 0)), pipeline.KernelInfo{}}
 }
 
 func (t *standardTile) product(p *Problem, aligned bool) standardKernel {
-	return standardKernel{"standard_product." + p.DType.suffix(),
-		spec(t.productThreads(), t.productBR, t.productBC, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(aligned),
-			t.productMR, t.productShared(p.ValueDim)), pipeline.KernelInfo{}}
+	return t.sums("standard_product", p, p.ValueDim, aligned, false, true)
+}
+
+// sums is a product of the matrix, or of it turned over, by a tensor of dim columns; weights says that the matrix is P, of which
+// some may be dropped.
+func (t *standardTile) sums(name string, p *Problem, dim int, aligned, accumulate, weights bool) standardKernel {
+	return standardKernel{name + "." + p.DType.suffix(),
+		spec(t.productThreads(), t.productBR, t.productBC, dim, boolInt(p.Causal != CausalNone), boolInt(aligned),
+			t.productMR, t.productShared(dim), boolInt(accumulate), boolInt(weights && p.dropThreshold() > 0)), pipeline.KernelInfo{}}
 }

@@ -22,6 +22,7 @@
 //   6 MR  keys of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: Y is added to what is there
+//   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and Y is multiplied by keep_scale
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -39,6 +40,7 @@ layout(constant_id = 5) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
 layout(constant_id = 7) const uint SHARED_V4 = 1664;
 layout(constant_id = 8) const bool ACCUMULATE = false;
+layout(constant_id = 9) const bool DROPOUT = false;
 
 layout(push_constant) uniform Args {
   uint nq, nk, heads, group;
@@ -46,6 +48,7 @@ layout(push_constant) uniform Args {
   uint bh0, count, row0, rows, pitch;
   uint base, total;
   int causal_shift;
+  float keep_scale;
 };
 
 const uint TY = BR / MR;
@@ -91,7 +94,7 @@ void stage_w(uint matrix, uint r0, uint key0) {
     decode16(LOADED_IF(scores, 16, t * WG + lid < N && r < rows && col < pitch,
       w16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]), x);
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
-      tile[(i % W * UNIT + e) * P_PITCH + i / W / 4][i / W % 4] = r < rows && int(col + e) <= last ? x[e / 4][e % 4] : 0;
+      tile[(i % W * UNIT + e) * P_PITCH + i / W / 4][i / W % 4] = r < rows && int(col + e) <= last && !(DROPOUT && x[e / 4][e % 4] < 0) ? x[e / 4][e % 4] : 0;
   }
 }
 
@@ -127,6 +130,7 @@ void main() {
   // A flat loop of few instructions, which every compiler unrolls: an acc indexed by a variable would live in memory.
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4), to = at + row * y_sn + col;
+    if (DROPOUT) acc[i] *= keep_scale;
     if (ALIGNED) {
       if (key0 + ty + row < nk && 4 * tx + col < D) {
         if (add) acc[i] += decode4(LOADED(y, 4 * BYTES, y4[to / 4]));

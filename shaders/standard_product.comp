@@ -16,6 +16,7 @@
 //   6 MR  rows of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(DV/4)/TX)
 //   8 ACCUMULATE  1: O is added to what is there (the backward pass's dQ = dS K)
+//   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and O is multiplied by keep_scale
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -33,6 +34,7 @@ layout(constant_id = 5) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
 layout(constant_id = 7) const uint SHARED_V4 = 1664;
 layout(constant_id = 8) const bool ACCUMULATE = false;
+layout(constant_id = 9) const bool DROPOUT = false;
 
 layout(push_constant) uniform Args {
   uint nq, nk, heads, group;
@@ -40,6 +42,7 @@ layout(push_constant) uniform Args {
   uint bh0, row0, rows, pitch;
   uint base, total;
   int causal_shift;
+  float keep_scale;
 };
 
 const uint TY = BR / MR;
@@ -93,6 +96,7 @@ void stage_p(uint matrix, uint r0, uint key0) {
       if (N % (WG * BATCH) == 0 || i < N) {
         vec4 x[UNIT4];
         decode16(u[b], x);
+        if (DROPOUT) [[unroll]] for (uint e = 0; e < UNIT4; ++e) x[e] = mix(x[e], vec4(0), lessThan(x[e], vec4(0)));
         [[unroll]] for (uint e = 0; e < UNIT4; ++e) tile[i / W * P_PITCH + i % W * UNIT4 + e] = x[e];
       }
     }
@@ -130,6 +134,7 @@ void main() {
   // Flat loops of few instructions, which every compiler unrolls: an acc indexed by a variable would live in memory.
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4);
+    if (DROPOUT) acc[i] *= keep_scale;
     if (ALIGNED) {
       if (r0 + ty + row < rows && 4 * tx + col < DV) {
         if (ACCUMULATE) acc[i] += decode4(LOADED(o, 4 * BYTES, o4[(at + row * o_sn + col) / 4]));

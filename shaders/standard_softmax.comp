@@ -9,6 +9,9 @@
 // The mask is applied here: what lies beyond the row's last key is not looked at. Arithmetic is fp32 whatever S is stored as.
 // A row that may see nothing becomes zeros, lse = -inf (m starts from the lowest finite number, as in scalar_forward.comp).
 //
+// With DROPOUT a weight that is dropped is stored with its sign bit set: P is never negative, so the one matrix holds the weights and the
+// mask, and the kernels that read it need no draws. They take what is negative for 0 and multiply their sums by 256/(256 - k).
+//
 // Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
@@ -20,6 +23,7 @@
 //   5 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
+//   7 DROPOUT
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -41,6 +45,7 @@ layout(constant_id = 5) const uint ZERO = 256;
 #ifdef SUBGROUP
 layout(constant_id = 6) const uint SG = 32;
 #endif
+layout(constant_id = 7) const bool DROPOUT = false;
 
 layout(push_constant) uniform Args {
   uint nq, nk, rows, pitch;
@@ -48,61 +53,15 @@ layout(push_constant) uniform Args {
   int causal_shift;
   uint lse_off;
   uint base, total;
+  uint seed_lo, seed_hi;
+  uint drop_offset, drop_k;
 };
+#include "dropout.glsl"
 
 layout(set = 0, binding = 0, std430) buffer Scores { QUAD s4[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 
-shared float meet[WG];
-
-uint lane, first;  // place among the invocations of the row; the first of them
-
-#ifdef SUBGROUP
-const uint SIDE = TPR < SG ? TPR : SG;  // invocations of a row that meet by shuffles
-
-float max_over_row(float x) {
-  [[unroll]] for (uint step = 1; step < SIDE; step <<= 1) x = max(x, subgroupShuffleXor(x, step));
-  if (TPR > SIDE) {
-    barrier();
-    if (lane % SIDE == 0) meet[(first + lane) / SIDE] = x;
-    barrier();
-    [[unroll]] for (uint i = 0; i < TPR / SIDE; ++i) x = max(x, meet[first / SIDE + i]);
-  }
-  return x;
-}
-float sum_over_row(float x) {
-  [[unroll]] for (uint step = 1; step < SIDE; step <<= 1) x += subgroupShuffleXor(x, step);
-  if (TPR > SIDE) {
-    barrier();
-    if (lane % SIDE == 0) meet[(first + lane) / SIDE] = x;
-    barrier();
-    x = 0;
-    [[unroll]] for (uint i = 0; i < TPR / SIDE; ++i) x += meet[first / SIDE + i];
-  }
-  return x;
-}
-#else
-float max_over_row(float x) {
-  barrier();
-  meet[first + lane] = x;
-  for (uint step = TPR / 2; step > 0; step >>= 1) {
-    barrier();
-    if (lane < step) meet[first + lane] = max(meet[first + lane], meet[first + lane + step]);
-  }
-  barrier();
-  return meet[first];
-}
-float sum_over_row(float x) {
-  barrier();
-  meet[first + lane] = x;
-  for (uint step = TPR / 2; step > 0; step >>= 1) {
-    barrier();
-    if (lane < step) meet[first + lane] += meet[first + lane + step];
-  }
-  barrier();
-  return meet[first];
-}
-#endif
+#include "standard_rows.glsl"
 
 COUNTING(bool is_real;)  // the row exists
 
@@ -111,39 +70,42 @@ vec4 scores(uint at, uint piece, uint keys) {
   const vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece])) * LOG2E;
   return mix(vec4(NEG_INFINITY), s, lessThan(4 * piece + uvec4(0, 1, 2, 3), uvec4(keys)));
 }
+// Four weights of a row as they are stored: with their signs set where dropout drops them.
+vec4 marked(vec4 p, uint piece, uint row, uint bh) {
+  if (!DROPOUT) return p;
+  const uint j = 4 * piece;
+  const uvec4 low = draw(draw_group(j), row, bh), high = draw(draw_group(j + 2), row, bh);
+  const bvec4 keep = bvec4(kept(low, j), kept(low, j + 1), kept(high, j + 2), kept(high, j + 3));
+  const uvec4 bits = floatBitsToUint(p) & 0x7fffffffu;  // a NaN's sign as well
+  return uintBitsToFloat(mix(bits | 0x80000000u, bits, keep));
+}
 float top(vec4 s) { return max(max(s.x, s.y), max(s.z, s.w)); }
 float sum(vec4 s) { return (s.x + s.y) + (s.z + s.w); }
 
 void main() {
   const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (id * (WG / TPR) >= total) return;
-#ifdef SUBGROUP
-  const uint lid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
-#else
-  const uint lid = gl_LocalInvocationIndex;
-#endif
-  lane = lid % TPR;
-  first = lid - lane;
-  const bool real = id * (WG / TPR) + first / TPR < total;  // the last workgroup may have rows to spare
+  const uint own = begin_rows();
+  const bool real = id * (WG / TPR) + own < total;  // the last workgroup may have rows to spare
   COUNTING(is_real = real;)
-  const uint r = min(id * (WG / TPR) + first / TPR, total - 1);
+  const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
   const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
   const uint pieces = (keys + 3) / 4;
 
   float m = LOWEST, l = 0;
-  vec4 kept[KEEP > 0 ? KEEP : 1];
+  vec4 own4[KEEP > 0 ? KEEP : 1];
   if (KEEP > 0) {
     [[unroll]] for (uint t = 0; t < KEEP; ++t) {
-      kept[t] = vec4(NEG_INFINITY);
-      if (lane + t * TPR < pieces) kept[t] = scores(at, lane + t * TPR, keys);
-      m = max(m, top(kept[t]));
+      own4[t] = vec4(NEG_INFINITY);
+      if (lane + t * TPR < pieces) own4[t] = scores(at, lane + t * TPR, keys);
+      m = max(m, top(own4[t]));
     }
     m = max_over_row(m);
     [[unroll]] for (uint t = 0; t < KEEP; ++t) {
-      kept[t] = exp2(kept[t] - m);
-      l += sum(kept[t]);
+      own4[t] = exp2(own4[t] - m);
+      l += sum(own4[t]);
     }
   } else {
     for (uint c = lane; c < pieces; c += TPR) {
@@ -152,22 +114,23 @@ void main() {
       l = l * exp2(m - higher) + sum(exp2(s - higher));
       m = higher;
     }
-    const float own = m;
+    const float seen = m;
     m = max_over_row(m);
-    l *= exp2(own - m);
+    l *= exp2(seen - m);
   }
   l = sum_over_row(l);
   const float inv = l == 0 ? 0 : 1 / l;
 
+  const uint bh = bh0 + r / rows;
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
-        if (lane + t * TPR < pieces) STORED(scores, 4 * BYTES, s4[at + lane + t * TPR] = encode4(kept[t] * inv));
+        if (lane + t * TPR < pieces) STORED(scores, 4 * BYTES, s4[at + lane + t * TPR] = encode4(marked(own4[t] * inv, lane + t * TPR, row, bh)));
     } else {
-      for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(exp2(scores(at, c, keys) - m) * inv));
+      for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, keys) - m) * inv, c, row, bh)));
     }
     const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
-    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off + (bh0 + r / rows) * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
   }
 }

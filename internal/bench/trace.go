@@ -139,7 +139,14 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if err != nil {
 		return err
 	}
-	timings, err := timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Forward(s.forward(0, lse)) })
+	forward := s.forward(0, lse)
+	if passes.Bwd {
+		if forward.Weights, err = plan.NewWeights(); err != nil {
+			return err
+		}
+		defer forward.Weights.Close()
+	}
+	timings, err := timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Forward(forward) })
 	if err != nil {
 		return err
 	}
@@ -152,7 +159,7 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if steps, err = backwardSteps(plan); err != nil {
 		return err
 	}
-	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0)) }, flash.ForBackward()); err != nil {
+	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights)) }, flash.ForBackward()); err != nil {
 		return err
 	}
 	t.add(row, true, timings, steps)

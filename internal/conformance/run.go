@@ -166,6 +166,14 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	if c.NoLSE {
 		lseTensor = nil
 	}
+	differentiate := c.grads != nil && !(t.light && c.Name != lightGradients)
+	var weights *flash.Weights // of the last run, and its backward pass
+	if differentiate {
+		if weights, err = plan.NewWeights(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, weights.Close()) }()
+	}
 	var firstO, firstLSE []byte
 	times := runs
 	if c.once {
@@ -175,7 +183,11 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
 			return err
 		}
-		pending, err := plan.SubmitForward(flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Seed: c.Seed, Offset: c.Offset})
+		f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Seed: c.Seed, Offset: c.Offset}
+		if run == times-1 {
+			f.Weights = weights
+		}
+		pending, err := plan.SubmitForward(f)
 		if err != nil {
 			return err
 		}
@@ -205,8 +217,8 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 			return fmt.Errorf("run %d differs from the first in bits", run+1)
 		}
 	}
-	if c.grads == nil || t.light && c.Name != lightGradients {
+	if !differentiate {
 		return nil
 	}
-	return c.backward(ctx, dev, plan, &arenas, r)
+	return c.backward(ctx, dev, plan, &arenas, weights, r)
 }
