@@ -128,7 +128,6 @@ var countedProblems = map[string]Problem{
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
 func TestForwardMovesWhatTheModelSays(t *testing.T) {
-	t.Parallel() // with each other: compiling takes nearly all of the time
 	d, c := countingDevice(t)
 	run := func(t *testing.T, p Problem, opts ...PlanOption) {
 		plan, err := d.Plan(p, opts...)
@@ -226,7 +225,6 @@ func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool) map[str
 
 // TestBackwardMovesWhatTheModelSays is the same of the backward pass.
 func TestBackwardMovesWhatTheModelSays(t *testing.T) {
-	t.Parallel() // with each other: compiling takes nearly all of the time
 	d, c := countingDevice(t)
 	run := func(t *testing.T, p Problem, accumulate bool, opts ...PlanOption) {
 		plan, err := d.Plan(p, opts...)
