@@ -53,18 +53,18 @@ func (t *matrixBackwardTile) masks(p *Problem) bool {
 	return p.Causal != CausalNone || !t.keys && p.KeyLen%t.BC != 0
 }
 
-// matrixBackwardShared is the lengths of the shader's shared arrays: tile, rows and h in units of 16 bytes, the others in 4.
+// matrixBackwardShared is the lengths of the shader's shared arrays: tile, rows and h in units of 16 bytes, stats in 8, the others in 4.
 type matrixBackwardShared struct {
 	aPitch, bPitch, tile, rows, h, patch int
 	stats, x, drop                       int
 }
 
-func (s matrixBackwardShared) bytes() int { return 16*(s.tile+s.rows+s.h) + 4*(s.stats+s.x+s.drop) }
+func (s matrixBackwardShared) bytes() int { return 16*(s.tile+s.rows+s.h) + 8*s.stats + 4*(s.x+s.drop) }
 
 func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 	f := &t.fragment
 	width := func(d int) int { return max(ceilDiv(d, f.K)*f.K, ceilDiv(d, f.N)*f.N) / 8 }
-	s := matrixBackwardShared{aPitch: width(p.HeadDim) | 1, bPitch: width(p.ValueDim) | 1, h: 1, x: 1, stats: 1, drop: 1}
+	s := matrixBackwardShared{aPitch: width(p.HeadDim) | 1, bPitch: width(p.ValueDim) | 1, h: 1, x: 1, stats: 1, drop: leastDrop}
 	s.patch = max(f.K/8, f.N/4, 1)
 	for s.patch < max(s.aPitch, s.bPitch)-1 && 2*s.patch <= 8 {
 		s.patch *= 2
@@ -82,16 +82,16 @@ func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 	}
 	switch {
 	case t.keys:
-		s.stats = 2 * t.BC
+		s.stats = t.BC
 	case t.Form != formRegisters:
-		s.stats = 2 * t.rows()
+		s.stats = t.rows()
 	}
 	if p.dropThreshold() > 0 {
 		keys, queries := t.BC, t.rows()
 		if t.keys {
 			keys, queries = queries, keys
 		}
-		s.drop = 4 * drawGroups(keys) * queries
+		s.drop = max(leastDrop, 4*drawGroups(keys)*queries)
 	}
 	return s
 }
@@ -123,34 +123,96 @@ func (t *matrixBackwardTile) check(prefix string, p *Problem, c *capabilities) s
 	return ""
 }
 
-// matrixBackwardTiles are the tiles tried, best first, by the larger of D and Dv. Starting points from experiments, not
-// measured. AReg and BReg of 0 keep all slices in registers.
-var matrixBackwardTiles = []struct {
-	cpu    bool
-	maxDim int
+// matrixBackwardRow is a row of the table of tiles. Zeros say any.
+type matrixBackwardRow struct {
+	cpu    bool     // for a CPU driver
+	lanes  int      // subgroup size
+	kernel string   // "kv_" or "q_"
+	maxDim int      // the larger of D and Dv
+	walked int      // rows that the kernel walks over (kv_: queries; q_: keys), at least
+	mask   maskKind // see matrixRow
 	tile   matrixBackwardTile
-}{
-	{true, 256, matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 8}},
-	{false, 64, matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
-	{false, 128, matrixBackwardTile{W: 4, RM: 1, BC: 32, CK: 16}},
-	{false, 256, matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 16, AReg: 8, BReg: 8}},
-	{false, 256, matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 16}},
-	{false, 256, matrixBackwardTile{W: 1, RM: 1, BC: 8, CK: 8}},
+}
+
+// matrixBackwardTiles are the tiles tried, best first; the first that the device's limits allow is taken. AReg and BReg of 0 keep
+// all slices in registers.
+var matrixBackwardTiles = []matrixBackwardRow{
+	{cpu: true, tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 8}},
+
+	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
+	{lanes: 32, kernel: "kv_", maxDim: 32, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 32, Prefetch: 1}},
+	{lanes: 32, kernel: "kv_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}},
+	{lanes: 32, kernel: "kv_", maxDim: 64, walked: 4096, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16}},
+	{lanes: 32, kernel: "kv_", maxDim: 64, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
+	{lanes: 32, kernel: "kv_", maxDim: 96, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "kv_", maxDim: 128, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16}},
+	{lanes: 32, kernel: "kv_", maxDim: 256, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 16}},
+	{lanes: 32, kernel: "q_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "q_", maxDim: 64, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "q_", maxDim: 64, walked: 4096, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "q_", maxDim: 64, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "q_", maxDim: 80, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
+	{lanes: 32, kernel: "q_", maxDim: 96, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16}},
+	{lanes: 32, kernel: "q_", maxDim: 128, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1}},
+	{lanes: 32, kernel: "q_", maxDim: 128, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1}},
+	{lanes: 32, kernel: "q_", maxDim: 192, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 16}},
+	{lanes: 32, kernel: "q_", maxDim: 256, tile: matrixBackwardTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1}},
+
+	// Starting points for other devices, not measured.
+	{maxDim: 64, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
+	{maxDim: 128, tile: matrixBackwardTile{W: 4, RM: 1, BC: 32, CK: 16}},
+	{tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 16, AReg: 8, BReg: 8}},
+	{tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 16}},
+	{tile: matrixBackwardTile{W: 1, RM: 1, BC: 8, CK: 8}},
+}
+
+func (r *matrixBackwardRow) fits(c *capabilities, p *Problem, f matrixShape, kernel string) bool {
+	walked := p.KeyLen
+	if kernel == "kv_" {
+		walked = p.QueryLen
+	}
+	return (!r.cpu || c.facts.Type == vk.DeviceCPU) && (r.lanes == 0 || r.lanes == f.Lanes) && (r.kernel == "" || r.kernel == kernel) &&
+		(r.maxDim == 0 || max(p.HeadDim, p.ValueDim) <= r.maxDim) && walked >= r.walked && r.mask.includes(p.Causal)
+}
+
+// shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
+func (t *matrixBackwardTile) shrink(p *Problem) {
+	const leastSubgroups = 4 // fewer hide no latency
+	rows := p.QueryLen
+	if t.keys {
+		rows = p.KeyLen
+	}
+	for t.groups(p) < fewGroups || rows <= t.rows()/2 {
+		switch {
+		case t.RM > 1:
+			t.RM = ceilDiv(t.RM, 2)
+		case t.W > leastSubgroups:
+			t.W = max(leastSubgroups, ceilDiv(t.W, 2))
+		default:
+			return
+		}
+		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile
+		for t.Prefetch > 0 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.W*t.fragment.Lanes) > mostPieces {
+			t.BC -= t.CK
+		}
+	}
 }
 
 // chooseMatrixBackwardTile takes the first tile that fits; overrides from t, whose names begin with prefix, replace numbers.
 func chooseMatrixBackwardTile(c *capabilities, p *Problem, f matrixShape, form int, prefix string, t *tuning) (matrixBackwardTile, error) {
 	why := "no tile fits"
-	dim := max(p.HeadDim, p.ValueDim)
 	for _, row := range matrixBackwardTiles {
-		if row.cpu && c.facts.Type != vk.DeviceCPU || dim > row.maxDim {
+		if !row.fits(c, p, f, prefix) {
 			continue
 		}
 		tile := row.tile
-		tile.fragment, tile.Form, tile.keys, tile.split = f, form, prefix == "kv_", dim > wideHead
+		tile.fragment, tile.Form, tile.keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = ceilDiv(tile.CK, whole) * whole
 		tile.BC = ceilDiv(tile.BC, tile.CK) * tile.CK
+		if !row.cpu {
+			tile.shrink(p)
+		}
 		tile.HeadsTogether = 1
 		if p.Causal != CausalNone {
 			tile.HeadsTogether = headsTogether(p)

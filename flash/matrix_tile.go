@@ -48,15 +48,20 @@ type matrixShared struct {
 	rows               int // patches beside K and V, with KeysOutside
 }
 
+// leastDrop is the least length of the array that holds what dropout keeps, in words, though without dropout nothing is there: NVIDIA's
+// compiler (580) takes an array of one element for a promise that indices into it are 0, in code that is left out too, and computes
+// the places of subgroups in other arrays from that; forms 2 and 3 were wrong.
+const leastDrop = 64
+
 func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h+s.rows) + 4*(s.x+s.drop) }
 
 // shared lays shared memory out for head dimensions d and dv. Rows have an odd pitch, which spreads them over the banks.
 func (t *matrixTile) shared(d, dv int) matrixShared {
 	f := &t.fragment
 	s := matrixShared{kPitch: ceilDiv(d, f.K)*f.K/8 | 1, vPitch: ceilDiv(dv, f.N)*f.N/8 | 1, qPitch: 1, q: 1, x: 1, h: 1}
-	s.drop = 1
+	s.drop = leastDrop
 	if t.Drop {
-		s.drop = 4 * t.rows() * drawGroups(t.BC)
+		s.drop = max(leastDrop, 4*t.rows()*drawGroups(t.BC))
 	}
 	tiles := 1
 	if t.Prefetch == 3 {
@@ -145,6 +150,7 @@ type matrixRow struct {
 	maxDim int  // the larger of D and Dv
 	keys   int  // keys that the problem has at least
 	mask   maskKind
+	dtype  DType // F32, which matrices do not take: any
 	tile   matrixTile
 }
 
@@ -174,6 +180,7 @@ var matrixTiles = []matrixRow{
 	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 96, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 128, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
+	{lanes: 32, maxDim: 128, dtype: BF16, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1}},
 	{lanes: 32, maxDim: 128, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
 	{lanes: 32, maxDim: 192, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1, MaxFirst: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, KeepMasks: true}},
@@ -210,7 +217,7 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 	for i := range table {
 		row := &table[i]
 		if row.cpu && c.facts.Type != vk.DeviceCPU || row.lanes != 0 && row.lanes != s.Lanes ||
-			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || !row.mask.includes(p.Causal) {
+			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || row.dtype != F32 && row.dtype != p.DType || !row.mask.includes(p.Causal) {
 			continue
 		}
 		tile := complete(row.tile)

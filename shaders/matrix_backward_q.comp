@@ -49,8 +49,7 @@ void main() {
   } else {
     for (uint x = tid; x < BR; x += WG) {
       const uint row = i * BR + x, s = bh * nq + min(row, nq - 1);
-      stats[x] = row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();
-      stats[BR + x] = LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]);
+      stats[x] = vec2(row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity(), LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]));
     }
   }
   barrier();
@@ -78,5 +77,5 @@ void main() {
   }
 
   barrier();
-  WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nq, D, sum_a, DN, scale)
+  WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nq, D, sum_a, DN, scale * P_UNIT)
 }

@@ -90,7 +90,7 @@ uint blocks_seen(uint i) {
       float before[SLOTS];                                                                                                         \
       [[unroll]] for (uint s = 0; s < SLOTS; ++s) {                                                                                \
         const vec2 y = LOADED(statistics, 8, statistics[bh * span + row0 + r * FM + row_lane + TABLE(ROW_OF_SLOT, s)]);            \
-        m[r * SLOTS + s] = y.x; l[r * SLOTS + s] = col_lane == 0 ? y.y : 0.0; before[s] = y.y;                                              \
+        m[r * SLOTS + s] = y.x; l[r * SLOTS + s] = col_lane == 0 ? y.y : 0.0; before[s] = y.y / P_UNIT;                                     \
       }                                                                                                                            \
       [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= before[SLOT_OF(e)];\
     }                                                                                                                              \

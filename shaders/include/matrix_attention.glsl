@@ -42,12 +42,13 @@ layout(constant_id = 22) const uint KV_LEN = 96;
 layout(constant_id = 23) const uint Q_REG = 1;
 layout(constant_id = 24) const uint Q_PITCH = 1;
 layout(constant_id = 25) const uint Q_LEN = 1;
+// DROP_LEN of 1 makes forms 2 and 3 go wrong on NVIDIA's driver (580), though nothing uses the array then: 64 or more.
 layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 2;
 layout(constant_id = 42) const bool MASKS = true;
 layout(constant_id = 43) const bool DROPOUT = false;
-layout(constant_id = 44) const uint DROP_LEN = 1;
+layout(constant_id = 44) const uint DROP_LEN = 64;
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row
@@ -60,11 +61,13 @@ const uint O_PASSES = (VF * FN / 4 + PATCH - 1) / PATCH;
 const uint KEY_GROUPS = (BC % 64) * (64 % BC) == 0 ? (BC + 63) / 64 : BC / 64 + 2;
 const uint DRAWS = RM * FM * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + SG - 1) / SG;   // of a subgroup and tile; of a lane
 const float NONE = -1.0e30;         // reference of a row that has seen nothing
-const float BIAS = 4.0;             // reference = maximum - BIAS, in log 2: 4 more bits for small weights, P = 16 at the maximum
 const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes reference + GROWTH, P <= 2^15
 const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk passes this (it bounds every P in it)
 
 #include "matrix_types.glsl"
+#define P_UNIT (FORM == 1 ? CUT : 1.0)            // how much smaller operands are than the weights that l sums, on average
+// Reference = maximum - BIAS, in log 2: 4 more bits for small weights. P = 16 at the maximum, once it is an operand.
+#define BIAS (FORM == 1 ? 4.0 + (CUT - 1.0) * 1.4427 : 4.0)
 #include "count.glsl"
 
 layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
@@ -269,7 +272,7 @@ int last_key(uint row) {
   } else {                                                                                                                         \
     [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                     \
       float inverse[SLOTS];                                                                                                        \
-      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] == 0.0 ? 0.0 : 1.0 / l[x]; if (dropped) inverse[s] *= drop_scale(); }\
+      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] == 0.0 ? 0.0 : P_UNIT / l[x]; if (dropped) inverse[s] *= drop_scale(); }\
       [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= inverse[SLOT_OF(e)];\
     }                                                                                                                              \
     if (wanted && col_lane == 0) {                                                                                                 \

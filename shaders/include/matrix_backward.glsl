@@ -32,12 +32,12 @@
 //  22 TILE_LEN    >= BC (A_PITCH + B_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 MASKS       0: no tile needs the loop with masks, which is left out. kv: 0 allowed if not causal. q: 0 allowed if not causal and
 //                 nk is a multiple of BC
-//  24 STATS_LEN   floats: kv 2 BC; q: form 1: 1, else 2 BR
+//  24 STATS_LEN   pairs of floats: kv BC; q: form 1: 1, else BR
 //  25 ROWS_LEN    16 bytes: W RM FM (pitch(DF - A_REG) + pitch(EF - B_REG)), pitch(n) = n > 0 ? odd(n FK/8) : 0; at least 1
 //  26 X_LEN       floats of exchange: form 1: 1; else W 2 FM CK
 //  40 H_LEN       16 bytes of exchange: form 1: 1; else W 2 FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which rows enter and gradients leave: a multiple of FK/8 and FN/4
-//  42 DROP_LEN    words: without DROPOUT 1; else 4 KEY_GROUPS times the queries of a tile (kv: BC; q: BR), where KEY_GROUPS counts the
+//  42 DROP_LEN    words: without DROPOUT 64, as include/matrix_attention.glsl says; else 4 KEY_GROUPS times the queries of a tile (kv: BC; q: BR), where KEY_GROUPS counts the
 //                 groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may touch: n/64 where 64 divides n, 1 where n divides 64, else
 //                 floor(n/64) + 2
 //  43 PARTS       kv: 3 dK and dV; 1 only dK, 2 only dV: two dispatches with half the accumulators each, for wide heads, whose sums do not
@@ -77,12 +77,12 @@ layout(constant_id = 20) const uint A_PITCH = 3;
 layout(constant_id = 21) const uint B_PITCH = 3;
 layout(constant_id = 22) const uint TILE_LEN = 96;
 layout(constant_id = 23) const bool MASKS = true;
-layout(constant_id = 24) const uint STATS_LEN = 32;
+layout(constant_id = 24) const uint STATS_LEN = 1;
 layout(constant_id = 25) const uint ROWS_LEN = 1;
 layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 4;
-layout(constant_id = 42) const uint DROP_LEN = 1;
+layout(constant_id = 42) const uint DROP_LEN = 64;
 #ifdef KV
 layout(constant_id = 43) const uint PARTS = 3;
 const uint SUMS_A = (PARTS & 1u) != 0u ? RM * ((D + FN - 1) / FN) : 1, SUMS_B = (PARTS & 2u) != 0u ? RM * ((DV + FN - 1) / FN) : 1;
@@ -112,6 +112,7 @@ const uint DRAW_KEYS = BC, DRAW_QUERIES = BR;
 const uint KEY_GROUPS = (DRAW_KEYS % 64) * (64 % DRAW_KEYS) == 0 ? (DRAW_KEYS + 63) / 64 : DRAW_KEYS / 64 + 2;
 
 #include "matrix_types.glsl"
+#define P_UNIT (FORM == 1 ? CUT : 1.0)   // how much smaller operands P and dS are than what they stand for, on average
 #include "count.glsl"
 
 layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
@@ -137,7 +138,7 @@ layout(binding = 7) buffer Y16_ { uint16_t y16[]; };
 
 shared uvec4 T[TILE_LEN];        // staged tile: C, then C' at B_AT; before and after the loops, one fragment's patch per subgroup
 shared uvec4 R_[ROWS_LEN];       // slices of R and R' that are not in registers
-shared float stats[STATS_LEN];   // lse in units of log 2, then delta
+shared vec2 stats[STATS_LEN];    // lse in units of log 2, delta
 shared float E[X_LEN];           // exchange of forms 2 and 3: S, then X, of a row fragment and chunk
 shared uvec4 H[H_LEN];           // P, then dS
 shared uint drop_bits[DROP_LEN]; // [query of the tile][group of 64 keys][4 draws]
@@ -192,7 +193,7 @@ const uint STAT_EACH = (BC + WG - 1) / WG;
     lr[u] = query < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();                                              \
     dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);                                                               \
   }
-#define STORE_STATS EACH(BC, STAT_EACH, u, x) { stats[x] = lr[u]; stats[BC + x] = dr[u]; }
+#define STORE_STATS EACH(BC, STAT_EACH, u, x) stats[x] = vec2(lr[u], dr[u]);
 #else
 #define FETCH_STATS(member, j)
 #define STORE_STATS
@@ -218,8 +219,8 @@ const uint DRAWS = DRAW_QUERIES * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) /
   if (DROPOUT) EACH(DRAWS, DRAW_EACH, u, x)                                                                                        \
     drop_bits[x] = kept_bits(draw(4 * (first_key / 64 + x / 4 % KEY_GROUPS) + x % 4, (query0) + x / (4 * KEY_GROUPS), head));
 
-// s and x: a score and an element of X; then P (as dV is summed, without dropout's scale) and dS.
-void weigh(inout float s, inout float x, float l, float dl, uint query, uint key, bool masked) {
+// The weight of a score; with dropout, negative if it is dropped.
+float weight(float s, float l, uint query, uint key, bool masked) {
   float p = exp2(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
     if (CAUSAL && int(key) > int(query) + causal_shift) p = 0;
@@ -227,20 +228,19 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
     if (key >= nk) p = 0;
 #endif
   }
-  s = p;
   if (DROPOUT) {
     const uint from = first_key % 64 + (key - first_key);  // in the groups of 64 keys of the tile
     const uint at = ((query - first_query) * KEY_GROUPS + from / 64) * 4 + from / 2 % 4;
-    const bool keeps = (drop_bits[at] >> kept_bit(from) & 1u) != 0;
-    s = keeps ? p : 0;
-    x = keeps ? x * keep_scale : 0;
+    if ((drop_bits[at] >> kept_bit(from) & 1u) == 0) p = -p;
   }
-  x = p * (x - dl);
+  return p;
 }
+// Of such a weight p: what dV is summed with (without dropout's scale; a NaN stays one), and dS, given an element x of X.
+float kept_part(float p) { return DROPOUT && p < 0 ? 0 : p; }
+float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p > 0 ? x * keep_scale : 0) - dl) : p * (x - dl); }
 
-// S and X of chunk c
+// S or X of chunk c, on top of what is there
 #define PRODUCTS(ACC_, ROWS_, REG, KEPT, PITCH, AT, SLICES, TILE_AT, TILE_PITCH, c)                                                \
-  [[unroll]] for (uint x = 0; x < RM * NS; ++x) ACC_[x] = ACC(0.0);                                                                \
   [[unroll]] for (uint d = 0; d < SLICES; ++d) {                                                                                   \
     FRAG_A a[RM];                                                                                                                  \
     [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                     \
@@ -261,27 +261,33 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
 
 #define EACH_SCORE [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n_ = 0; n_ < NS; ++n_) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
 #ifdef KV
-#define STAT_L(row, col, r, e) stats[col]
-#define STAT_D(row, col, r, e) stats[BC + (col)]
+#define STAT_L(row, col, r, e) stats[col].x
+#define STAT_D(row, col, r, e) stats[col].y
 #define QUERY_OF(row, col) (col0 + (col))
 #define KEY_OF(row, col) (key0 + (row))
 #else
-#define STAT_L(row, col, r, e) (FORM == 1 ? l[(r) * SLOTS + SLOT_OF(e)] : stats[row])
-#define STAT_D(row, col, r, e) (FORM == 1 ? dl[(r) * SLOTS + SLOT_OF(e)] : stats[BR + (row)])
+#define STAT_L(row, col, r, e) (FORM == 1 ? l[(r) * SLOTS + SLOT_OF(e)] : stats[row].x)
+#define STAT_D(row, col, r, e) (FORM == 1 ? dl[(r) * SLOTS + SLOT_OF(e)] : stats[row].y)
 #define QUERY_OF(row, col) (first_query + (row))
 #define KEY_OF(row, col) (col0 + (col))
 #endif
-// Form 1: S and X become P and dS in place, then operands
-#define WEIGHTS(c, masked) {                                                                                                       \
-  EACH_SCORE {                                                                                                                     \
-    const uint row = sub0 + r * FM + row_lane + ROW_OF(e), col = (c) * CK + n_ * FN + col_lane + COL_OF(e);                        \
-    float s = S[r * NS + n_][e], x = X[r * NS + n_][e];                                                                            \
-    weigh(s, x, STAT_L(row, col, r, e), STAT_D(row, col, r, e), QUERY_OF(row, col), KEY_OF(row, col), masked);                     \
-    S[r * NS + n_][e] = s; X[r * NS + n_][e] = x;                                                                                  \
-  } }
-#define TO_OPERAND(F, W_)                                                                                                          \
+// Form 1, element e of fragment n_ of row fragment r: its row in the workgroup and its column in the tile
+#define PLACE const uint row = sub0 + r * FM + row_lane + ROW_OF(e), col = c * CK + n_ * FN + col_lane + COL_OF(e);
+// S becomes weights; X starts from -delta, and from X comes dS
+#define WEIGHTS(masked)                                                                                                            \
+  EACH_SCORE { PLACE S[r * NS + n_][e] = weight(S[r * NS + n_][e], STAT_L(row, col, r, e), QUERY_OF(row, col), KEY_OF(row, col), masked); }
+#define START_X                                                                                                                    \
+  if (DROPOUT) { ALL_ZERO(X) } else EACH_SCORE { PLACE X[r * NS + n_][e] = -STAT_D(row, col, r, e); }
+#define SCORE_GRADIENTS                                                                                                            \
+  EACH_SCORE { PLACE                                                                                                               \
+    const float p = S[r * NS + n_][e], x = X[r * NS + n_][e];                                                                      \
+    X[r * NS + n_][e] = DROPOUT ? score_gradient(p, x, STAT_D(row, col, r, e)) : p * x;                                            \
+  }
+#define ALL_ZERO(F) [[unroll]] for (uint x = 0; x < RM * NS; ++x) F[x] = ACC(0.0);
+#define SAME(x) x
+#define TO_OPERAND(F, W_, PART_OF)                                                                                                 \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n_ = 0; n_ < NS; ++n_) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) \
-    HALVES_OR_NAN(F[r * NS + n_][e], F[r * NS + n_][e + 1],                                                                               \
+    HALVES(PART_OF(F[r * NS + n_][e]), PART_OF(F[r * NS + n_][e + 1]),                                                             \
       W_[r * NP + n_ * FN / FK][A_OF(n_ % (FK / FN), e)], W_[r * NP + n_ * FN / FK][A_OF(n_ % (FK / FN), e + 1)])
 // Forms 2 and 3: a lane takes 8 columns of a row
 #define WEIGHTS_IN_SHARED(c, masked) {                                                                                             \
@@ -296,8 +302,9 @@ void weigh(inout float s, inout float x, float l, float dl, uint query, uint key
       float p[8], ds[8];                                                                                                           \
       [[unroll]] for (uint e = 0; e < 8; ++e) {                                                                                    \
         const uint col = (c) * CK + piece * 8 % CK + e;                                                                            \
-        p[e] = E[e_at + piece * 8 + e]; ds[e] = E[e_at + FM * CK + piece * 8 + e];                                                 \
-        weigh(p[e], ds[e], STAT_L(row, col, 0, 0), STAT_D(row, col, 0, 0), QUERY_OF(row, col), KEY_OF(row, col), masked);          \
+        const float w = weight(E[e_at + piece * 8 + e], STAT_L(row, col, 0, 0), QUERY_OF(row, col), KEY_OF(row, col), masked);     \
+        ds[e] = score_gradient(w, E[e_at + FM * CK + piece * 8 + e], STAT_D(row, col, 0, 0));                                      \
+        p[e] = kept_part(w);                                                                                                       \
       }                                                                                                                            \
       H[h_at + piece] = uvec4(PAIR(p[0], p[1]), PAIR(p[2], p[3]), PAIR(p[4], p[5]), PAIR(p[6], p[7]));                             \
       H[h_at + FM * CK / 8 + piece] = uvec4(PAIR(ds[0], ds[1]), PAIR(ds[2], ds[3]), PAIR(ds[4], ds[5]), PAIR(ds[6], ds[7]));       \

@@ -17,19 +17,29 @@
 #endif
       barrier();
       if (PREFETCH != 0) { FETCH(min(t + 1, tiles - 1)) }
-      [[unroll]] for (uint c = 0; c < CHUNKS; ++c) {
+      // Not unrolled: what chunks have in common (operands in shared memory, addresses) would be kept in registers across them.
+      [[dont_unroll]] for (uint c = 0; c < CHUNKS; ++c) {
         ACC S[RM * NS], X[RM * NS]; FRAG_A dS[RM * NP];
         KV_ONLY(FRAG_A P[RM * NP];)
+        ALL_ZERO(S)
         PRODUCTS(S, Ra, A_REG, AR, RA_PITCH, ra_at, DF, 0, A_PITCH, c)
-        [[unroll]] for (uint x = 0; x < RM * NS; ++x) X[x] = ACC(0.0);
-        WANTED(DK_PART) { PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, B_AT, B_PITCH, c) }
-        if (FORM == 1) {
-          WEIGHTS(c, MASKED == 1)
-          KV_ONLY(WANTED(DV_PART) { TO_OPERAND(S, P) })
-          WANTED(DK_PART) { TO_OPERAND(X, dS) }
-        } else WEIGHTS_IN_SHARED(c, MASKED == 1)
-        KV_ONLY(WANTED(DV_PART) { ADD_SUM(sum_b, P, EN, B_AT, B_PITCH, c) })
-        WANTED(DK_PART) { ADD_SUM(sum_a, dS, DN, 0, A_PITCH, c) }
+        if (FORM == 1) { // P is done with its sum before X begins: S and X are never both whole
+          WEIGHTS(MASKED == 1)
+          KV_ONLY(WANTED(DV_PART) { TO_OPERAND(S, P, kept_part) ADD_SUM(sum_b, P, EN, B_AT, B_PITCH, c) })
+          WANTED(DK_PART) {
+            START_X
+            PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, B_AT, B_PITCH, c)
+            SCORE_GRADIENTS
+            TO_OPERAND(X, dS, SAME)
+            ADD_SUM(sum_a, dS, DN, 0, A_PITCH, c)
+          }
+        } else {
+          ALL_ZERO(X)
+          WANTED(DK_PART) { PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, B_AT, B_PITCH, c) }
+          WEIGHTS_IN_SHARED(c, MASKED == 1)
+          KV_ONLY(WANTED(DV_PART) { ADD_SUM(sum_b, P, EN, B_AT, B_PITCH, c) })
+          WANTED(DK_PART) { ADD_SUM(sum_a, dS, DN, 0, A_PITCH, c) }
+        }
       }
     }
   }
