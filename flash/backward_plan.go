@@ -30,6 +30,7 @@ type backwardProgram interface {
 var backwardKernels = []backwardKernel{
 	matrixBackward{},
 	scalarBackward{},
+	matrixStandardBackward{},
 	scalarStandardBackward{},
 }
 

@@ -57,10 +57,16 @@ func (d *Device) backwardTrial(s *matrixBackwardProgram, aligned, accumulate boo
 	if err != nil {
 		return "", err
 	}
+	return d.compareBackward(&p, gradientVariant{aligned: aligned, accumulate: accumulate}, fwd, scalar, mine.run)
+}
+
+// compareBackward runs a backward program and another one's dispatches, tried, on the same random inputs and what a forward program
+// made of them, and says where gradients differ by more than rounding can explain; "" for nowhere. Both have the same workspace.
+func (d *Device) compareBackward(p *Problem, v gradientVariant, fwd program, scalar backwardProgram, tried func(*recorder, *gradients) error) (wrong string, err error) {
 	t := &trialTensors{dev: d}
 	defer t.close()
 	rng := rand.New(rand.NewPCG(2, uint64(p.HeadDim)))
-	g := gradients{accumulate: accumulate, drop: draw{seed: 0x1234567890, offset: 3}}
+	g := gradients{accumulate: v.accumulate, hasDLSE: v.dlse, drop: draw{seed: 0x1234567890, offset: 3}}
 	for _, x := range []struct {
 		to    *operand
 		shape [4]int
@@ -69,39 +75,52 @@ func (d *Device) backwardTrial(s *matrixBackwardProgram, aligned, accumulate boo
 		for j := range values {
 			values[j] = float32(rng.NormFloat64())
 		}
-		if *x.to, err = t.add(p.DType, x.shape, aligned, values); err != nil {
+		if *x.to, err = t.add(p.DType, x.shape, v.aligned, values); err != nil {
 			return "", err
 		}
 	}
-	if g.o, err = t.add(p.DType, p.OShape(), aligned, nil); err != nil {
+	if g.o, err = t.add(p.DType, p.OShape(), v.aligned, nil); err != nil {
 		return "", err
 	}
 	if g.lse, err = t.add(F32, p.LSEShape(), true, nil); err != nil {
 		return "", err
 	}
-	workspace, err := t.alloc(max(4*uint64(product(p.LSEShape())), 16))
-	if err != nil {
+	if v.dlse {
+		values := make([]float32, product(p.LSEShape()))
+		for j := range values {
+			values[j] = float32(rng.NormFloat64())
+		}
+		if g.dlse, err = t.add(F32, p.LSEShape(), true, values); err != nil {
+			return "", err
+		}
+	}
+	if k, ok := fwd.(keeper); ok {
+		if g.weights, err = t.allocAll(k.kept()); err != nil {
+			return "", err
+		}
+	}
+	r := &recorder{count: d.counting}
+	if r.scratch, err = t.allocAll(scalar.scratch()); err != nil {
 		return "", err
 	}
-	r := &recorder{scratch: []pipeline.Binding{workspace.All()}, count: d.counting}
 	const dispatches = 64 // more than a small problem has
-	f := operands{q: g.q, k: g.k, v: g.v, o: g.o, lse: g.lse, hasLSE: true, drop: g.drop}
+	f := operands{q: g.q, k: g.k, v: g.v, o: g.o, lse: g.lse, hasLSE: true, drop: g.drop, weights: g.weights}
 	if err := d.once(func(rec *pipeline.Recording) error { r.rec = rec; return fwd.record(r, &f) }, dispatches); err != nil {
 		return "", err
 	}
 	var got [2][3][]float32
-	for i, record := range []func(*recorder, *gradients) error{scalar.record, mine.run} {
+	for i, record := range []func(*recorder, *gradients) error{scalar.record, tried} {
 		outputs := [3]*operand{&g.dq, &g.dk, &g.dv}
 		shapes := [3][4]int{p.QShape(), p.KShape(), p.VShape()}
 		for n, to := range outputs {
 			var start []float32
-			if accumulate {
+			if v.accumulate {
 				start = make([]float32, product(shapes[n]))
 				for j := range start {
 					start[j] = float32(j%7) - 3
 				}
 			}
-			if *to, err = t.add(p.DType, shapes[n], aligned, start); err != nil {
+			if *to, err = t.add(p.DType, shapes[n], v.aligned, start); err != nil {
 				return "", err
 			}
 		}

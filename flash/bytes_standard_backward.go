@@ -33,6 +33,17 @@ func (s *standardBackwardProgram) tiling() (t StandardBackwardTiling, ok bool) {
 		t.Keys.Rows, t.Keys.Columns = shape.keys.productBlock()
 		t.RowReaders, t.ReadTwice = shape.weights.rowThreads, backwardKeeps(shape.weights.rowKeep) == 0
 		return t, true
+	case *standardMatrixGradients:
+		t.Weights.Rows, t.Weights.Columns = shape.weights.scoresBlock()
+		for _, x := range []struct {
+			to    *StandardBlock
+			block func() (rows, cols int)
+		}{{&t.Values, shape.values.productBlock}, {&t.Queries, shape.queries.productBlock}, {&t.Keys, shape.keys.productBlock}} {
+			x.to.Rows, x.to.Columns = x.block()
+			x.to.StepsAhead = 1
+		}
+		t.ScoresUnit, t.RowReaders, t.ReadTwice = 8, shape.weights.rowThreads, backwardKeeps(shape.weights.rowKeep) == 0
+		return t, true
 	}
 	return t, false
 }
@@ -118,7 +129,8 @@ func (s *StandardBackwardTiling) sumTraffic(p *Problem, b StandardBlock, accumul
 					if p.Causal != CausalNone {
 						start = min(max(key0-p.causalShift()-row0, 0), end-row0-1) / b.Columns * b.Columns
 					}
-					rows := members * float64(end-row0-start)
+					ahead := min(b.StepsAhead*b.Columns, end-row0-start) // beyond the last, a head's first step again
+					rows := members*float64(end-row0-start) + float64(ahead)
 					sum.matrix += rows * float64(min(b.Rows, p.scoresPitch()-key0))
 					sum.rows += rows
 					sum.written += float64(n)

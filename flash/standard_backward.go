@@ -1,6 +1,8 @@
 package flash
 
 import (
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -140,10 +142,14 @@ func (s *standardBackwardProgram) build(v gradientVariant) error {
 }
 
 func (s *standardBackwardProgram) record(r *recorder, g *gradients) error {
-	if err := s.build(g.variant()); err != nil {
-		return err
+	err := s.build(g.variant())
+	if err == nil {
+		return s.run(r, g)
 	}
-	return s.run(r, g)
+	if no := new(declined); errors.As(err, &no) { // there is no other kernel to turn to any more
+		return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}}
+	}
+	return err
 }
 
 // run records the dispatches with the pipelines that are there.

@@ -16,6 +16,7 @@ type matrixStandard struct{}
 func (matrixStandard) name() string                   { return "standard_matrix" }
 func (matrixStandard) implementation() Implementation { return Standard }
 func (matrixStandard) tier() Tier                     { return TierMatrix }
+func (matrixStandard) drops()                         {}
 
 func (matrixStandard) unsupported(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
@@ -188,13 +189,8 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	}
 	for tile.productTile.check("", tile.productShared(), &f, c) != "" && tile.productTile.smaller(&f, false) {
 	}
-	override := func(name string, b *matrixBlock) {
-		b.WR, b.WC = t.get(name+"wr", b.WR), t.get(name+"wc", b.WC)
-		b.FR, b.FC = t.get(name+"fr", b.FR), t.get(name+"fc", b.FC)
-		b.stage = t.get(name+"stage", b.stage)
-	}
-	override("", &tile.scoresTile)
-	override("product_", &tile.productTile)
+	t.blockOverride("", &tile.scoresTile)
+	t.blockOverride("product_", &tile.productTile)
 
 	const keep = 16 // pieces of four in registers, at most
 	wanted := 4     // the fewer, the more of a row is read at once
@@ -279,15 +275,17 @@ func (t *standardMatrixTile) productBlock() (rows, keys int) {
 }
 func (t *standardMatrixTile) pace() pace { return pace{discrete: 10e12, other: 300e9} }
 
-// kernel is one of the products: its block, its dimension and its shared memory.
-func (t *standardMatrixTile) kernel(name string, b *matrixBlock, dim, shared int, p *Problem, aligned bool) standardKernel {
+// kernel is one of the products: its block, its dimension and its shared memory; accumulate says that the result is added to what is
+// there, weights that the matrix is P, of which some may be dropped.
+func (t *standardMatrixTile) kernel(name string, b *matrixBlock, dim, shared int, p *Problem, aligned, accumulate, weights bool) standardKernel {
 	f := &t.fragment
 	module := name + "." + p.DType.suffix()
 	if p.DType == F16 && !t.half {
 		module += "_wide"
 	}
 	return standardKernel{module, spec(b.subgroups()*f.Lanes, f.M, f.N, f.K, b.WR, b.WC, b.FR, b.FC, dim, b.stage,
-		boolInt(p.Causal != CausalNone), boolInt(aligned), boolInt(t.direct), shared), t.subgroups()}
+		boolInt(p.Causal != CausalNone), boolInt(aligned), boolInt(t.direct), shared,
+		boolInt(accumulate), boolInt(weights && p.dropThreshold() > 0)), t.subgroups()}
 }
 
 func (t *standardMatrixTile) subgroups() pipeline.KernelInfo {
@@ -295,17 +293,17 @@ func (t *standardMatrixTile) subgroups() pipeline.KernelInfo {
 }
 
 func (t *standardMatrixTile) scores(p *Problem, aligned bool) standardKernel {
-	return t.kernel("standard_scores_matrix", &t.scoresTile, p.HeadDim, t.scoresShared(), p, aligned)
+	return t.kernel("standard_scores_matrix", &t.scoresTile, p.HeadDim, t.scoresShared(), p, aligned, false, false)
 }
 
 func (t *standardMatrixTile) product(p *Problem, aligned bool) standardKernel {
-	return t.kernel("standard_product_matrix", &t.productTile, p.ValueDim, t.productShared(), p, aligned)
+	return t.kernel("standard_product_matrix", &t.productTile, p.ValueDim, t.productShared(), p, aligned, false, true)
 }
 
 func (t *standardMatrixTile) softmax(p *Problem, lse bool) standardKernel {
 	rows, keys := t.productBlock()
 	return standardKernel{"standard_softmax_subgroup." + p.DType.suffix(), spec(softmaxThreads, t.rowThreads, t.rowKeep,
-		boolInt(p.Causal != CausalNone), boolInt(lse), rows+keys, t.fragment.Lanes), t.subgroups()}
+		boolInt(p.Causal != CausalNone), boolInt(lse), rows+keys, t.fragment.Lanes, boolInt(p.dropThreshold() > 0)), t.subgroups()}
 }
 
 // verify lets pipelines that were never run on this device and driver prove themselves on a small problem, as
@@ -361,6 +359,7 @@ func (t *standardMatrixTile) trial(p *Problem) Problem {
 		small.Causal = CausalBottomRight
 	}
 	small.Batch, small.KeyHeads, small.Heads = 1, 2, 2
+	small.Dropout = 0 // what is compiled with dropout keeps every weight then, as the reference does
 	rows, cols := t.scoresBlock()
 	productRows, keys := t.productBlock()
 	small.QueryLen = max(rows, productRows) + t.fragment.M/2 + 1

@@ -9,6 +9,8 @@
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
 // Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first. BR = WR FR M, and WC FC N is at least DV.
 //
+// The backward pass computes dQ = dS K by it.
+//
 // Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
 //   8 DV  1..256     9 BK  keys staged at a time, a multiple of K
@@ -27,13 +29,14 @@ layout(push_constant) uniform Args {
   uint bh0, row0, rows, pitch;
   uint base, total;
   int causal_shift;
+  float keep_scale;
 };
 
 layout(set = 0, binding = 0, std430) readonly buffer PUnits { uvec4 p8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer VUnits { uvec4 v8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer VElements { uint16_t v1[]; };
-layout(set = 0, binding = 2, std430) writeonly buffer OUnits { uvec4 o8[]; };
-layout(set = 0, binding = 2, std430) writeonly buffer OElements { uint16_t o1[]; };
+layout(set = 0, binding = 2, std430) buffer OUnits { uvec4 o8[]; };
+layout(set = 0, binding = 2, std430) buffer OElements { uint16_t o1[]; };
 #ifndef WIDE
 layout(set = 0, binding = 2, std430) writeonly buffer OHalves { float16_t oh[]; };
 #endif
@@ -47,7 +50,7 @@ const uint V_TURNS = (BK * VU + WG - 1) / WG;
 // A unit of a row of P; zeros beyond pitch. Rows beyond the slab repeat its last one, and their O is not written.
 uvec4 load_p(uint matrix, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch, p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
-  return key < pitch ? x : uvec4(0);
+  return key < pitch ? kept8(x) : uvec4(0);
 }
 // A unit of a row of V; zeros beyond nk and from column DV on.
 uvec4 load_v(uint origin, uint key, uint c) {
@@ -70,8 +73,11 @@ void put(uint row, uint col, uvec4 x) {
   if (row >= rows_left) return;
   const uint at = o_origin + row * o_sn + col;
   if (ALIGNED) {
-    if (col < DV) STORED(o, 16, o8[at / UNIT] = x);
+    if (col >= DV) return;
+    if (ACCUMULATE) x = add8(x, LOADED(o, 16, o8[at / UNIT]));
+    STORED(o, 16, o8[at / UNIT] = x);
   } else {
+    if (ACCUMULATE) x = add8(x, GATHER(o, o_origin + row * o_sn, col, DV, true));
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
       if (col + e < DV) STORED(o, 2, o1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2)));
   }
@@ -115,10 +121,11 @@ void main() {
     }
   } while (key0 < keys);
 
+  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= keep_scale;
   o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
   rows_left = rows - r0;
 #ifndef WIDE
-  if (DIRECT && ALIGNED && DV == BC && BR <= rows_left) {
+  if (DIRECT && !ACCUMULATE && ALIGNED && DV == BC && BR <= rows_left) {
     [[unroll]] for (uint f = 0; f < FR * FC; ++f)
       STORED(o, gl_SubgroupInvocationID == 0 ? 2 * M * N : 0,
         coopMatStore(TO_STRIP(acc[f]), oh, o_origin + (my_row + f / FC * M) * o_sn + my_col + f % FC * N, o_sn, ROW_MAJOR));

@@ -166,7 +166,7 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	if c.NoLSE {
 		lseTensor = nil
 	}
-	differentiate := c.grads != nil && !(t.light && c.Name != lightGradients)
+	differentiate := c.grads != nil && !t.skipsGradients(c)
 	var weights *flash.Weights // of the last run, and its backward pass
 	if differentiate {
 		if weights, err = plan.NewWeights(); err != nil {

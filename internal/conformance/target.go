@@ -97,9 +97,14 @@ func (t Target) options(tuning map[string]int) []flash.PlanOption {
 const (
 	lightDim  = 32
 	lightLast = "core/d64"
-	// The one case whose backward pass such a target runs: three kernels of fragments more.
+	// The one case whose backward pass such a target runs: three kernels of fragments more. Those of standard attention are small ones,
+	// and run in all of its cases.
 	lightGradients = "core/gqa/f16"
 )
+
+func (t Target) skipsGradients(c *Case) bool {
+	return t.light && t.Implementation != flash.Standard && c.Name != lightGradients
+}
 
 // skip says why a case does not run on this target, "" when it does.
 func (t Target) skip(c *Case) string {

@@ -1,5 +1,5 @@
-// What the two matrix products of standard attention on cooperative matrices share: standard_scores_matrix.comp and
-// standard_product_matrix.comp. Each is a plain tiled product C = A B with fp32 accumulators. Of fragments only what the extension
+// What the matrix products of standard attention on cooperative matrices share: standard_scores_matrix.comp,
+// standard_product_matrix.comp and standard_backward_product_matrix.comp. Each is a plain tiled product C = A B with fp32 accumulators. Of fragments only what the extension
 // promises is used (load, store, multiply-add, conversion), so any shape works and nothing needs to be known of their layout.
 //
 // A workgroup has WR x WC subgroups, each of which owns FR x FC fragments of C, M x N elements each. A slice of A and of B is staged
@@ -10,11 +10,14 @@
 //
 // Needs DTYPE (1 fp16, 2 bf16), and WIDE defined or not. Specialization constants:
 //
-//   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; N and K multiples of 8
+//   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; multiples of 8
 //   4 WR, 5 WC  subgroups down and across          6 FR (1 to 4), 7 FC  fragments of a subgroup down and across
 //   10 CAUSAL     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
 //   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
 //   13 SHARED  length of shared memory in units
+//   14 ACCUMULATE  the result is added to what is there
+//   15 DROPOUT  the matrix is P, of which weights with their sign bits set are dropped (standard_softmax.comp)
+// The last two are not for scores.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -35,9 +38,11 @@
 // Rounded to nearest, ties to even, by hand: a driver's conversion may cut off (NVIDIA's does). A NaN stays one.
 uint bf16_bits(float x) { const uint u = floatBitsToUint(x); return isnan(x) ? 0x7fc0u : u + 0x7fffu + (u >> 16 & 1u) >> 16; }
 uint pack2(vec2 x) { return bf16_bits(x.x) | bf16_bits(x.y) << 16; }
+vec2 unpack2(uint u) { return uintBitsToFloat(uvec2(u << 16, u & 0xffff0000u)); }
 #else
 #define ELEM float16_t
 uint pack2(vec2 x) { return packFloat2x16(f16vec2(x)); }
+vec2 unpack2(uint u) { return unpackHalf2x16(u); }
 #endif
 
 layout(local_size_x_id = 0) in;
@@ -53,6 +58,8 @@ layout(constant_id = 10) const bool CAUSAL = false;
 layout(constant_id = 11) const bool ALIGNED = false;
 layout(constant_id = 12) const bool DIRECT = false;
 layout(constant_id = 13) const uint SHARED = 1024;
+layout(constant_id = 14) const bool ACCUMULATE = false;
+layout(constant_id = 15) const bool DROPOUT = false;
 
 shared uvec4 tile[SHARED];
 
@@ -85,6 +92,13 @@ uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
 #define PAIR(T, b, c, width, real) pair(AT(T, b, c, width, real), AT(T, b, (c) + 1, width, real))
 #define GATHER(T, b, c, width, real) \
   uvec4(PAIR(T, b, c, width, real), PAIR(T, b, (c) + 2, width, real), PAIR(T, b, (c) + 4, width, real), PAIR(T, b, (c) + 6, width, real))
+
+// Eight elements and eight more, element by element.
+uvec4 add8(uvec4 a, uvec4 b) {
+  return uvec4(pack2(unpack2(a.x) + unpack2(b.x)), pack2(unpack2(a.y) + unpack2(b.y)), pack2(unpack2(a.z) + unpack2(b.z)), pack2(unpack2(a.w) + unpack2(b.w)));
+}
+// Eight weights without those that are dropped.
+uvec4 kept8(uvec4 x) { return DROPOUT ? x & ~((x >> 15 & 0x10001u) * 0xffffu) : x; }
 
 #ifdef WIDE
 uvec4 from_strip(uint at) {

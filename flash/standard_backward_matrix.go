@@ -1,0 +1,231 @@
+package flash
+
+import (
+	"fmt"
+	"math"
+)
+
+// matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
+// forward for dP and dQ, and shaders/standard_backward_product_matrix.comp for dV and dK.
+type matrixStandardBackward struct{}
+
+func (matrixStandardBackward) name() string                   { return "standard_backward_matrix" }
+func (matrixStandardBackward) implementation() Implementation { return Standard }
+func (matrixStandardBackward) tier() Tier                     { return TierMatrix }
+func (matrixStandardBackward) drops()                         {}
+
+func (matrixStandardBackward) unsupported(c *capabilities, p *Problem) string {
+	return c.lacksMatrix(p.DType)
+}
+
+func (matrixStandardBackward) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
+
+func (matrixStandardBackward) plan(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
+	fragment, err := d.caps.chooseFragment(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	if fragment.M%8 != 0 {
+		return nil, &declined{fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
+	}
+	shape, err := chooseStandardMatrixGradients(&d.caps, p, fragment, t)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newStandardBackward(d, p, forward.(*standardProgram), shape, t)
+	if err != nil {
+		return nil, err
+	}
+	s.check = shape.verify
+	// On a device of the caller's, whose queue recording must leave alone, the other variants are looked at now too.
+	variants := []gradientVariant{s.dense()}
+	if d.info.Attached {
+		for i := range 8 {
+			v := gradientVariant{aligned: i&1 != 0, accumulate: i&2 != 0, dlse: i&4 != 0}
+			if v != variants[0] && (variants[0].aligned || !v.aligned) {
+				variants = append(variants, v)
+			}
+		}
+	}
+	for _, v := range variants {
+		if err := s.build(v); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// standardMatrixGradients is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its
+// product.
+type standardMatrixGradients struct {
+	weights standardMatrixTile // dP, and the rows of dS
+	queries standardMatrixTile // dQ
+	values  standardMatrixTile // dV: rows are keys
+	keys    standardMatrixTile // dK, the same
+}
+
+// chooseStandardMatrixGradients takes the tiles aimed at, made smaller until they fit; overrides from t replace single numbers.
+func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t *tuning) (*standardMatrixGradients, error) {
+	s := new(standardMatrixGradients)
+	turned := *p // sums over queries
+	turned.QueryLen, turned.KeyLen = p.KeyLen, p.QueryLen
+	why := ""
+	for _, x := range []struct {
+		name string
+		to   *standardMatrixTile
+		p    Problem
+		dim  int
+		turn bool
+	}{{"dp_", &s.weights, *p, p.ValueDim, false}, {"dq_", &s.queries, *p, p.HeadDim, false}, {"dv_", &s.values, turned, p.ValueDim, true}, {"dk_", &s.keys, turned, p.HeadDim, true}} {
+		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
+		var err error
+		if *x.to, err = chooseStandardMatrixTile(c, &x.p, f, newTuning(nil)); err != nil {
+			return nil, err
+		}
+		block, shared := &x.to.productTile, x.to.productShared
+		switch {
+		case x.to == &s.weights:
+			block, shared = &x.to.scoresTile, x.to.scoresShared
+		case x.turn:
+			shared = x.to.turnedShared
+			for block.check("", shared(), &f, c) != "" && block.smaller(&f, false) {
+			}
+		}
+		t.blockOverride(x.name, block)
+		if rule := block.check(x.name, shared(), &f, c); rule != "" && why == "" {
+			why = rule
+		}
+		if cols := block.cols(&f); x.to != &s.weights && cols < x.dim && why == "" {
+			why = fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", x.name, x.name, cols, x.dim)
+		}
+	}
+	switch {
+	case why == "":
+		return s, nil
+	case len(t.given) > 0:
+		return nil, badArgument("WithBackwardTuning", fmt.Sprint(t.given), "%s", why)
+	}
+	return nil, &declined{why}
+}
+
+// blockOverride replaces the numbers of a block by those that the caller gave under the names with this prefix.
+func (t *tuning) blockOverride(name string, b *matrixBlock) {
+	b.WR, b.WC = t.get(name+"wr", b.WR), t.get(name+"wc", b.WC)
+	b.FR, b.FC = t.get(name+"fr", b.FR), t.get(name+"fc", b.FC)
+	b.stage = t.get(name+"stage", b.stage)
+}
+
+// turnedShared is the length of shared memory of a sum over queries, in units of 16 bytes: of the matrix, whose rows are queries and
+// whose columns are the block's rows, and of what it multiplies; later the strips of the result.
+func (t *standardMatrixTile) turnedShared() int {
+	b := &t.productTile
+	return max(b.stage*(b.rows(&t.fragment)/8|1)+b.stage*(b.cols(&t.fragment)/8|1), b.strips(&t.fragment, t.wide()))
+}
+
+func (s *standardMatrixGradients) String() string {
+	rows, cols := s.weights.scoresBlock()
+	keys, _ := s.keys.productBlock()
+	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", rows, cols, keys, s.keys.productTile.stage, s.keys.fragment)
+}
+
+func (s *standardMatrixGradients) pace() pace { return s.weights.pace() }
+
+func (s *standardMatrixGradients) block(part standardGradient) (rows, cols int) {
+	switch part {
+	case gradWeights:
+		return s.weights.scoresBlock()
+	case gradScores:
+		return s.weights.softmaxRows(), 0
+	case gradValues:
+		rows, _ = s.values.productBlock()
+	case gradQueries:
+		rows, _ = s.queries.productBlock()
+	case gradKeys:
+		rows, _ = s.keys.productBlock()
+	}
+	return rows, 0
+}
+
+func (s *standardMatrixGradients) kernel(part standardGradient, p *Problem, v gradientVariant) standardKernel {
+	switch part {
+	case gradWeights:
+		return s.weights.kernel("standard_scores_matrix", &s.weights.scoresTile, p.ValueDim, s.weights.scoresShared(), p, v.aligned, false, false)
+	case gradScores:
+		rows, keys := s.queries.productBlock()
+		return standardKernel{"standard_backward_softmax_subgroup." + p.DType.suffix(),
+			backwardSoftmaxSpec(p, v, s.weights.rowThreads, s.weights.rowKeep, rows+keys, s.weights.fragment.Lanes), s.weights.subgroups()}
+	case gradValues:
+		return s.values.kernel("standard_backward_product_matrix", &s.values.productTile, p.ValueDim, s.values.turnedShared(), p, v.aligned, v.accumulate, true)
+	case gradQueries:
+		return s.queries.kernel("standard_product_matrix", &s.queries.productTile, p.HeadDim, s.queries.productShared(), p, v.aligned, v.accumulate, false)
+	}
+	return s.keys.kernel("standard_backward_product_matrix", &s.keys.productTile, p.HeadDim, s.keys.turnedShared(), p, v.aligned, v.accumulate, false)
+}
+
+// verify lets pipelines that were never run on this device and driver prove themselves on a small problem against the scalar tier's.
+func (t *standardMatrixGradients) verify(s *standardBackwardProgram, v gradientVariant) error {
+	key := "check standard backward"
+	for part := range standardGradients {
+		w := t.kernel(part, &s.problem, v)
+		hash, err := s.dev.moduleHash(w.module)
+		if err != nil {
+			return err
+		}
+		key += fmt.Sprintf(" %s %.16s", w.module, hash)
+		for _, c := range w.spec {
+			key += fmt.Sprintf(" %x", c.Value)
+		}
+	}
+	verdict := s.dev.recall(key)
+	if verdict == "" {
+		wrong, err := t.try(s, v)
+		if err != nil {
+			return fmt.Errorf("self-check of standard attention's backward pass: %w", err)
+		}
+		verdict = passed
+		if wrong != "" {
+			verdict = wrong
+		}
+		s.dev.remember(key, verdict)
+	}
+	if verdict != passed {
+		return &declined{fmt.Sprintf("standard_backward_matrix %v is on the deny-list of this device and driver, because its self-check failed: %s", t, verdict)}
+	}
+	return nil
+}
+
+// try runs the pipelines of a variant and the scalar tier's on a small problem, with ragged edges and the diagonal across its tiles
+// when causal, on weights that the scalar tier kept, dropout included. A row must not be longer than the kernel of dS keeps.
+func (t *standardMatrixGradients) try(s *standardBackwardProgram, v gradientVariant) (wrong string, err error) {
+	d, p := s.dev, s.problem
+	p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
+	if p.Causal != CausalNone {
+		p.Causal = CausalBottomRight
+	}
+	p.Batch, p.KeyHeads, p.Heads = 1, 1, 2
+	rows, cols := t.weights.scoresBlock()
+	queries, keys := t.queries.productBlock()
+	values, valueStage := t.values.productBlock()
+	keyRows, keyStage := t.keys.productBlock()
+	p.QueryLen = max(rows, queries, valueStage, keyStage) + t.weights.fragment.M/2 + 1
+	p.KeyLen = max(cols, 2*keys, values, keyRows) + 3
+	if keep := backwardKeeps(t.weights.rowKeep); keep > 0 {
+		p.KeyLen = min(p.KeyLen, 4*t.weights.rowThreads*keep)
+	}
+	forward, err := scalarStandard{}.plan(d, &p, newTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	scalar, err := scalarStandardBackward{}.plan(d, &p, forward, newTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	mine, err := newStandardBackward(d, &p, forward.(*standardProgram), t, newTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
+		mine.kernels[part][v.index()].Store(s.kernels[part][v.index()].Load())
+	}
+	return d.compareBackward(&p, v, forward, scalar, mine.run)
+}

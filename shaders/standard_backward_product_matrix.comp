@@ -1,0 +1,132 @@
+#version 460
+// Standard attention's backward pass on cooperative matrices, sums over queries:  dV = P^T dO  and  dK = dS^T Q, for a slab of rows of P
+// or dS.
+//
+// What standard_backward_product.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how the
+// product is tiled, and standard_product_matrix.comp is its sister. A workgroup makes BR keys and all D columns. The matrix is staged as it
+// lies in memory, queries by keys, and turned over by the fragments' loads: column by column. What lies beyond a row's last key is
+// replaced by 0 on the way into shared memory.
+//
+// Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK).
+// Workgroups: those of standard_backward_product.comp. BR = WR FR M, and WC FC N is at least D.
+//
+// Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
+//
+//   8 D  columns of G and Y, 1..256     9 BK  queries staged at a time, a multiple of K
+//   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
+//   13 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
+
+#extension GL_GOOGLE_include_directive : require
+#include "standard_matrix.glsl"
+
+layout(constant_id = 8) const uint D = 64;
+layout(constant_id = 9) const uint BK = 64;
+
+layout(push_constant) uniform Args {
+  uint nq, nk, heads, group;
+  uint g_off, y_off, g_sb, g_sh, g_sn, y_sb, y_sh, y_sn;
+  uint bh0, count, row0, rows, pitch;
+  uint base, total;
+  int causal_shift;
+  float keep_scale;
+};
+
+layout(set = 0, binding = 0, std430) readonly buffer WUnits { uvec4 w8[]; };
+layout(set = 0, binding = 1, std430) readonly buffer GUnits { uvec4 g8[]; };
+layout(set = 0, binding = 1, std430) readonly buffer GElements { uint16_t g1[]; };
+layout(set = 0, binding = 2, std430) buffer YUnits { uvec4 y8[]; };
+layout(set = 0, binding = 2, std430) buffer YElements { uint16_t y1[]; };
+
+const uint WU = BR / UNIT, GU = BC / UNIT;  // units in a row
+const uint W_PITCH = WU | 1, G_PITCH = GU | 1;
+const uint G_AT = BK * W_PITCH;
+const uint W_TURNS = (BK * WU + WG - 1) / WG;
+const uint G_TURNS = (BK * GU + WG - 1) / WG;
+
+// A unit of row r of the slab, zeros beyond the row's last key and beyond the slab.
+uvec4 load_w(uint matrix, uint r, uint key) {
+  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch, w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
+  const int end = r < rows ? min(CAUSAL ? int(row0 + r) + causal_shift + 1 : int(nk), int(nk)) : 0;
+  const ivec4 n = ivec4(end - int(key));  // elements that are there
+  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), greaterThan(n, ivec4(0, 2, 4, 6))) | mix(uvec4(0), uvec4(0xffff0000u), greaterThan(n, ivec4(1, 3, 5, 7))));
+}
+// A unit of a row of G; zeros beyond the slab and from column D on.
+uvec4 load_g(uint origin, uint r, uint c) {
+  const uint at = origin + min(r, rows - 1) * g_sn;
+  uvec4 x;
+  if (ALIGNED) x = LOADED_IF(g, 16, r < rows && c < D, g8[(at + (D == BC ? c : min(c, D - UNIT))) / UNIT]);
+  else x = GATHER(g, at, c, D, r < rows);
+  return r < rows && (D == BC || c < D) ? x : uvec4(0);
+}
+
+#define EACH(TURNS, UNITS, u, x) \
+  [[unroll]] for (uint u = 0, x = tid; u < TURNS; ++u, x += WG) if ((UNITS) % WG == 0 || x < (UNITS))
+#define FETCH(head, r0) { \
+  const uint g_origin = g_off + (head) / heads * g_sb + (head) % heads * g_sh + row0 * g_sn; \
+  EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w((head) - bh0, (r0) + x / WU, key0 + x % WU * UNIT); \
+  EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, (r0) + x / GU, x % GU * UNIT); }
+
+uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on
+bool add;
+
+void put(uint key, uint col, uvec4 x) {
+  if (key >= keys_left) return;
+  const uint at = y_origin + key * y_sn + col;
+  if (ALIGNED) {
+    if (col >= D) return;
+    if (add) x = add8(x, LOADED(y, 16, y8[at / UNIT]));
+    STORED(y, 16, y8[at / UNIT] = x);
+  } else {
+    if (add) x = add8(x, GATHER(y, y_origin + key * y_sn, col, D, true));
+    [[unroll]] for (uint e = 0; e < UNIT; ++e)
+      if (col + e < D) STORED(y, 2, y1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2)));
+  }
+}
+
+void main() {
+  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (id >= total) return;
+  const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
+  const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;
+  const uint key_head = bh0 / group + (CAUSAL ? id % matrices : id / blocks);  // batch included
+  const uint key0 = (CAUSAL ? id / matrices : id % blocks) * BR;
+  const uint first = max(key_head * group, bh0), end = min((key_head + 1) * group, bh0 + count);  // its heads in the slab
+  const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;          // in the tile
+  const uint start = CAUSAL ? min(uint(max(int(key0) - causal_shift - int(row0), 0)), rows - 1) / BK * BK : 0;
+
+  uvec4 w_next[W_TURNS], g_next[G_TURNS];
+  ACCUMULATOR acc[FR * FC];
+  [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
+  uint head = first, r0 = start;
+  FETCH(head, r0)
+  [[dont_unroll]] do {
+    barrier();
+    EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] = w_next[u];
+    EACH(G_TURNS, BK * GU, u, x) tile[G_AT + x / GU * G_PITCH + x % GU] = g_next[u];
+    barrier();
+    r0 += BK;
+    if (r0 >= rows) {
+      r0 = start;
+      ++head;
+    }
+    FETCH(min(head, end - 1), r0)  // past the end: a tile again, and nobody uses it
+    [[unroll]] for (uint k = 0; k < BK / K; ++k) {
+      LEFT w[FR];
+      [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(w[r], tile, k * K * W_PITCH + (my_row + r * M) / UNIT, W_PITCH, COLUMN_MAJOR);
+      [[unroll]] for (uint c = 0; c < FC; ++c) {
+        RIGHT g;
+        coopMatLoad(g, tile, G_AT + k * K * G_PITCH + (my_col + c * N) / UNIT, G_PITCH, ROW_MAJOR);
+        [[unroll]] for (uint r = 0; r < FR; ++r) acc[r * FC + c] = coopMatMulAdd(w[r], g, acc[r * FC + c]);
+      }
+    }
+  } while (head < end);
+
+  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= keep_scale;
+  const uint key_heads = heads / group;
+  y_origin = y_off + key_head / key_heads * y_sb + key_head % key_heads * y_sh + key0 * y_sn;
+  keys_left = nk - key0;
+  add = ACCUMULATE || row0 > 0 || first > key_head * group;
+  barrier();  // the strips lie where the slices lay
+  const uint strip = gl_SubgroupID * M * STRIP_PITCH;
+  OUT_BY_STRIPS
+}
