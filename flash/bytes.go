@@ -70,8 +70,16 @@ const (
 )
 
 // Tiling is how the plan's kernel divides the problem; false where the byte model does not know the kernel. lse counts as
-// written.
+// written, and of a block mask, which the plan does not know, every block: Nonzero is 1.
 func (p *Plan) Tiling() (Tiling, bool) {
+	t, ok := p.programTiling()
+	if ok && !p.problem.Blocks.none() {
+		t.Algorithm, t.Nonzero = AlgorithmBlockSparse, 1
+	}
+	return t, ok
+}
+
+func (p *Plan) programTiling() (Tiling, bool) {
 	switch prog := p.program.(type) {
 	case *scalarProgram:
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true

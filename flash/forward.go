@@ -19,10 +19,12 @@ type ForwardUses struct{ Q, K, V, O, LSE TensorUse }
 // LSEShape. LSE is fp32 in row-major order, and may be nil: then it is not written. O and LSE are overwritten and may
 // overlap neither each other nor the inputs; inputs may overlap. Seed and Offset say which weights dropout drops, and are
 // ignored where Problem.Dropout is 0; a training step takes a new offset, or a new seed. Weights, from NewWeights, is for standard
-// attention whose backward pass is to follow; nil: the workspace holds them, and they are lost.
+// attention whose backward pass is to follow; nil: the workspace holds them, and they are lost. Blocks, from NewBlockMask, is the mask of
+// Problem.Blocks, nil where that is zero.
 type Forward struct {
 	Q, K, V, O, LSE *Tensor
 	Weights         *Weights
+	Blocks          *BlockMask
 	Seed            uint64
 	Offset          uint32
 	Uses            ForwardUses
@@ -53,6 +55,12 @@ func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
 	}
 	if err := f.O.writable("Forward.O", "O", places[:]); err != nil {
 		return err
+	}
+	if err := f.Blocks.fits(d, p); err != nil {
+		return err
+	}
+	if ops.blocks = (pipeline.Binding{}); f.Blocks != nil {
+		ops.blocks = f.Blocks.words.bound.binding
 	}
 	ops.q, ops.k, ops.v, ops.o = f.Q.bound, f.K.bound, f.V.bound, f.O.bound
 	ops.lse, ops.hasLSE = operand{}, f.LSE != nil
@@ -117,7 +125,11 @@ type heldTensor struct {
 	use    TensorUse
 }
 
-// tensors lists the tensors with their uses.
-func (f *Forward) tensors() [5]heldTensor {
-	return [5]heldTensor{{f.Q, f.Uses.Q}, {f.K, f.Uses.K}, {f.V, f.Uses.V}, {f.O, f.Uses.O}, {f.LSE, f.Uses.LSE}}
+// tensors lists the tensors with their uses, the block mask's among them.
+func (f *Forward) tensors() [6]heldTensor {
+	held := [6]heldTensor{{f.Q, f.Uses.Q}, {f.K, f.Uses.K}, {f.V, f.Uses.V}, {f.O, f.Uses.O}, {f.LSE, f.Uses.LSE}}
+	if f.Blocks != nil {
+		held[5].tensor = f.Blocks.words
+	}
+	return held
 }

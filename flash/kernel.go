@@ -44,6 +44,8 @@ var kernels = []kernel{
 	scalarStandard{},
 	matrixFlash1{},
 	scalarFlash1{},
+	matrixBlockSparse{},
+	scalarBlockSparse{},
 }
 
 // dropping is a kernel that can drop weights.
@@ -55,6 +57,11 @@ func cannot(k interface {
 }, c *capabilities, p *Problem) string {
 	if _, ok := k.(dropping); !ok && p.dropThreshold() > 0 {
 		return "it has no dropout"
+	}
+	if _, ok := k.(blockMasking); ok && p.Blocks.none() {
+		return "the problem has no block mask (Problem.Blocks)"
+	} else if !ok && !p.Blocks.none() {
+		return "it has no block mask"
 	}
 	return k.unsupported(c, p)
 }
@@ -84,6 +91,7 @@ type operands struct {
 	hasLSE          bool
 	drop            draw
 	weights         []pipeline.Binding // Forward.Weights; nil: the workspace holds them
+	blocks          pipeline.Binding   // the block mask, where the problem has one
 }
 
 // alignedInputs says whether rows of q, k and v can be read 16 bytes at a time.

@@ -40,11 +40,17 @@ func (p *Problem) paddedFLOPs() float64 {
 }
 
 func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
+	return fitMatrixForward(k.name(), d, p, t, chooseMatrixTile)
+}
+
+// fitMatrixForward plans with the shader as it is built for a kernel of this name, and a tile that choose takes.
+func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
+	choose func(*capabilities, *Problem, matrixShape, int, *tuning) (matrixTile, error)) (program, error) {
 	fragment, layout, form, err := d.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	tile, err := chooseMatrixTile(&d.caps, p, fragment, form, t)
+	tile, err := choose(&d.caps, p, fragment, form, t)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +58,8 @@ func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
 	if err != nil {
 		return nil, err
 	}
-	prog := &matrixProgram{problem: *p, shape: tile, layout: layout, grid: g}
-	prog.checkedKernels = checkedKernels{dev: d, module: k.name() + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
+	prog := &matrixProgram{problem: *p, name: name, shape: tile, layout: layout, grid: g}
+	prog.checkedKernels = checkedKernels{dev: d, module: name + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
 	return prog, prog.usual(p)
 }
 
@@ -86,6 +92,7 @@ func agrees(t *tuning, name string, v int) bool {
 type matrixProgram struct {
 	checkedKernels
 	problem Problem
+	name    string // of the kernel
 	shape   matrixTile
 	layout  matrixLayout
 	grid    grid
@@ -96,8 +103,8 @@ func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() }
 
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixProgram) describe(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
-	return spec(m.shape.constants(&m.problem, &m.layout, v)...),
-		pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes, SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
+	return m.problem.withBlocks(spec(m.shape.constants(&m.problem, &m.layout, v)...)),
+		pipeline.KernelInfo{Bindings: m.problem.forwardBindings(), PushBytes: forwardPushBytes, SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common, in the order of their numbers.
@@ -124,17 +131,12 @@ func (m *matrixProgram) record(r *recorder, f *operands) error {
 // run records the dispatches with a given pipeline.
 func (m *matrixProgram) run(r *recorder, f *operands, k *pipeline.Kernel) error {
 	at := r.push.forward(&m.problem, f)
-	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
-	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
-	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
-	r.access[4] = f.lseAccess()
-	return r.dispatch(k, r.access[:5], at, m.grid, m.grid.total, "matrix_forward")
+	return r.dispatch(k, r.forwardAccess(&m.problem, f), at, m.grid, m.grid.total, m.name)
 }
 
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *matrixProgram) try(k *pipeline.Kernel, v variant) (wrong string, err error) {
-	small := matrixProgram{problem: m.shape.trial(&m.problem), shape: m.shape}
+	small := matrixProgram{problem: m.shape.trial(&m.problem), name: m.name, shape: m.shape}
 	if small.grid, err = newGrid(small.shape.groups(&small.problem), 0); err != nil {
 		return "", err
 	}
@@ -161,6 +163,7 @@ func (t *matrixTile) trial(p *Problem) Problem {
 	if !t.masks(p) {
 		small.KeyLen = 3 * t.BC
 	}
+	small.growForBlocks(t.masks(p))
 	return small
 }
 

@@ -16,6 +16,9 @@ const (
 	// Flash1 is the first FlashAttention: keys outside, queries inside, so that the output of every query passes through device
 	// memory once for each block of keys. Forward only; it is there to be measured beside Flash.
 	Flash1
+	// BlockSparse is Flash with a block mask: Problem.Blocks says of what blocks, Forward.Blocks which of them are attended to. Those that
+	// are not cost nothing. Forward only.
+	BlockSparse
 
 	implementations
 )
@@ -29,11 +32,13 @@ func (i Implementation) String() string {
 		return "standard"
 	case Flash1:
 		return "flash1"
+	case BlockSparse:
+		return "blocksparse"
 	}
 	return "unknown implementation"
 }
 
-// ParseImplementation reads flash, flash2, flash1, standard.
+// ParseImplementation reads flash, flash2, flash1, standard, blocksparse.
 func ParseImplementation(s string) (Implementation, error) {
 	switch s {
 	case "flash", "flash2":
@@ -42,8 +47,10 @@ func ParseImplementation(s string) (Implementation, error) {
 		return Standard, nil
 	case "flash1":
 		return Flash1, nil
+	case "blocksparse":
+		return BlockSparse, nil
 	}
-	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2), flash1 or standard")
+	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2), flash1, standard or blocksparse")
 }
 
 // Tier is a class of kernels by the hardware they need.
@@ -69,7 +76,7 @@ type planOptions struct {
 func WithImplementation(i Implementation) PlanOption {
 	return func(o *planOptions) error {
 		if i >= implementations {
-			return badArgument("WithImplementation", uint8(i), "must be Flash, Flash1 or Standard")
+			return badArgument("WithImplementation", uint8(i), "must be Flash, Flash1, Standard or BlockSparse")
 		}
 		o.implementation = i
 		return nil

@@ -105,7 +105,7 @@ func (p *Plan) Device() *Device { return p.dev }
 // made says whether the plan came from Device.Plan; a zero Plan describes itself as nothing.
 func (p *Plan) made() bool { return p != nil && p.kernel != nil && p.program != nil }
 
-// Implementation is the algorithm that runs: Flash or Standard.
+// Implementation is the algorithm that runs.
 func (p *Plan) Implementation() Implementation {
 	if !p.made() {
 		return 0
@@ -136,7 +136,7 @@ func (p *Plan) Tuning() map[string]int { return maps.Clone(p.tuning) }
 func (p *Plan) Tuned() bool { return p.tuned != nil }
 
 // WorkspaceBytes is the device memory that each recording of the plan takes beyond inputs and outputs. Nothing is allocated
-// before the first recording.
+// before the first recording; a forward pass that is given Weights takes none.
 func (p *Plan) WorkspaceBytes() uint64 {
 	var n uint64
 	if !p.made() {
@@ -171,13 +171,16 @@ func (p *Plan) String() string {
 }
 
 // Forward runs the plan and waits. lse may be nil. Recordings, with their workspace, are kept for the next call until Close.
-// Dropout needs a seed, which this has not: such a plan takes SubmitForward.
+// Dropout needs a seed, and Problem.Blocks a mask, which this has not: such a plan takes SubmitForward.
 func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
 	}
 	if p != nil && p.problem.dropThreshold() > 0 {
 		return badArgument("Problem.Dropout", p.problem.Dropout, "needs a seed: use SubmitForward(Forward{…, Seed: …})")
+	}
+	if p != nil && !p.problem.Blocks.none() {
+		return badArgument("Problem.Blocks", p.problem.Blocks, "needs a block mask: use SubmitForward(Forward{…, Blocks: …})")
 	}
 	pending, err := p.SubmitForward(Forward{Q: q, K: k, V: v, O: o, LSE: lse})
 	if err != nil {

@@ -11,7 +11,7 @@ const MaxHeadDim = 256
 
 // Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
 //
-//	s_ij = Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]      −∞ where Causal forbids (i, j)
+//	s_ij = Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]      −∞ where Causal or a block mask forbids (i, j)
 //	lse_i = log Σ_j exp(s_ij)
 //	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
 //
@@ -34,6 +34,7 @@ type Problem struct {
 	Causal   Causal  // the mask
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
+	Blocks   Blocks  // of a block mask, for the implementation BlockSparse; zero: none
 }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -83,6 +84,11 @@ func (p Problem) Normalize() (Problem, error) {
 	}
 	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.dropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
+	}
+	if !p.Blocks.none() {
+		if err := p.Blocks.check(); err != nil {
+			return p, err
+		}
 	}
 	for _, t := range []struct {
 		name  string
@@ -166,11 +172,15 @@ func (p Problem) String() string {
 	if p.Dropout != 0 {
 		text += fmt.Sprintf(" dropout %g", p.Dropout)
 	}
+	if !p.Blocks.none() {
+		text += fmt.Sprintf(" blocks %v", p.Blocks)
+	}
 	return text
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
-// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk counts its allowed pairs.
+// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk counts its allowed pairs. A block mask
+// is not looked at.
 func (p Problem) ForwardFLOPs() float64 {
 	nk, dv := orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
 	return 2 * float64(p.Batch) * float64(p.Heads) * p.pairs(float64(nk)) * float64(p.HeadDim+dv)

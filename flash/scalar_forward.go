@@ -33,6 +33,11 @@ func (c *capabilities) lacksScalar(t DType) string {
 }
 
 func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
+	return fitScalarForward(k.name(), d, p, t)
+}
+
+// fitScalarForward plans with the shader as it is built for a kernel of this name.
+func fitScalarForward(name string, d *Device, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseScalarTile(&d.caps, p, t)
 	if err != nil {
 		return nil, err
@@ -42,11 +47,11 @@ func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := k.name()
+	module := name
 	if tile.Subgroup {
-		name += "_subgroup"
+		module += "_subgroup"
 	}
-	prog := &scalarProgram{dev: d, problem: *p, shape: tile, grid: g, module: name + "." + p.DType.suffix()}
+	prog := &scalarProgram{dev: d, problem: *p, name: name, shape: tile, grid: g, module: module + "." + p.DType.suffix()}
 	// The usual case is dense tensors with lse.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	_, err = prog.kernel(variant{aligned: aligned, lse: true})
@@ -57,6 +62,7 @@ func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
 type scalarProgram struct {
 	dev     *Device
 	problem Problem
+	name    string // of the kernel
 	shape   scalarTile
 	grid    grid
 	module  string
@@ -72,12 +78,13 @@ func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
 	return s.dev.variant(&s.kernels[v.index()], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
 		p, t := &s.problem, &s.shape
 		sh := t.shared(p.HeadDim, p.ValueDim)
-		info := pipeline.KernelInfo{Bindings: 5, PushBytes: forwardPushBytes}
+		info := pipeline.KernelInfo{Bindings: p.forwardBindings(), PushBytes: forwardPushBytes}
 		if t.Subgroup {
 			info.SubgroupSize, info.FullSubgroups = s.dev.caps.facts.Subgroup.Size, true
 		}
-		return spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0)), info
+		constants := spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
+			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0))
+		return p.withBlocks(constants), info
 	})
 }
 
@@ -87,12 +94,29 @@ func (s *scalarProgram) record(r *recorder, f *operands) error {
 		return err
 	}
 	at := r.push.forward(&s.problem, f)
+	return r.dispatch(k, r.forwardAccess(&s.problem, f), at, s.grid, s.grid.total, s.name)
+}
+
+// forwardBindings is the number of tensors of a fused forward kernel: q, k, v, o, lse and, if the problem has one, the block mask.
+func (p *Problem) forwardBindings() int { return 5 + boolInt(!p.Blocks.none()) }
+
+// forwardAccess binds them.
+func (r *recorder) forwardAccess(p *Problem, f *operands) []pipeline.Access {
 	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
 	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
 	r.access[4] = f.lseAccess()
-	return r.dispatch(k, r.access[:5], at, s.grid, s.grid.total, "scalar_forward")
+	r.access[5] = pipeline.Access{Binding: f.blocks, Mode: pipeline.Read}
+	return r.access[:p.forwardBindings()]
+}
+
+// withBlocks appends the constants of the block mask, if the problem has one.
+func (p *Problem) withBlocks(constants []vk.SpecConstant) []vk.SpecConstant {
+	if p.Blocks.none() {
+		return constants
+	}
+	return append(constants, p.Blocks.constants()...)
 }
 
 // lseAccess binds lse, or o in its place, untouched, when there is none.

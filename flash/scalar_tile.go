@@ -171,7 +171,18 @@ func (c *capabilities) subgroupRows(tx, threads int) bool {
 
 // chooseScalarTile takes the first shape that fits, with the staging that needs the fewest passes; overrides from t replace
 // single numbers.
+// With a block mask, a shape that lies in one block goes before those that do not.
 func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error) {
+	if !p.Blocks.none() {
+		if tile, err := firstScalarTile(c, p, t, func(s *scalarTile) bool { return p.Blocks.ofTiles(s.BR, s.BC) }); err == nil {
+			return tile, nil
+		}
+	}
+	return firstScalarTile(c, p, t, func(*scalarTile) bool { return true })
+}
+
+// firstScalarTile takes the first shape that suits and fits.
+func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarTile) bool) (scalarTile, error) {
 	dim, why := max(p.HeadDim, p.ValueDim), ""
 	for _, s := range scalarShapes {
 		if p.QueryLen > s.maxQueries || dim > s.maxDim || !c.is(s.on) {
@@ -180,6 +191,9 @@ func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error
 		tile := s.tile
 		tile.BR, tile.BC = t.get("br", tile.BR), t.get("bc", tile.BC)
 		tile.MR, tile.MC = t.get("mr", tile.MR), t.get("mc", tile.MC)
+		if !suits(&tile) {
+			continue
+		}
 		if why = tile.fit(c, p, t); why == "" {
 			return tile, nil
 		}

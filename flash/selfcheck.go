@@ -49,6 +49,9 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if k.unsupported(&d.caps, &p) != "" {
 				continue
 			}
+			if _, ok := k.(blockMasking); ok {
+				p.Blocks = Blocks{Queries: 32, Keys: 32, PerHead: true}
+			}
 			v := Verdict{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name(), DType: dtype}
 			if v.Why, err = d.check(k, &p, &v); err != nil {
 				return out, d.fail(fmt.Errorf("self-check of %s: %w", k.name(), err))
@@ -100,6 +103,17 @@ func (d *Device) selfCheck(p *Problem, v variant, scratch []uint64, record func(
 	if f.o, err = t.add(p.DType, p.OShape(), v.aligned, nil); err != nil {
 		return "", err
 	}
+	if !p.Blocks.none() {
+		mask := p.trialMask()
+		b, err := t.alloc(uint64(len(mask)))
+		if err == nil {
+			f.blocks = b.All()
+			err = d.ctx.Upload(context.Background(), pipeline.Binding{Buffer: f.blocks.Buffer, Offset: f.blocks.Offset, Size: uint64(len(mask))}, mask)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
 	if v.lse {
 		f.hasLSE = true
 		if f.lse, err = t.add(F32, p.LSEShape(), true, nil); err != nil {
@@ -148,6 +162,10 @@ func compareAttention(p *Problem, q, k, v, o, lse []float32) string {
 				}
 				top, sum := math.Inf(-1), 0.0
 				for j := range keys {
+					if !p.attendsInTrial(h, i, j) {
+						scores[j] = math.Inf(-1)
+						continue
+					}
 					s := 0.0
 					for c := range p.HeadDim {
 						s += float64(q[row*p.HeadDim+c]) * float64(k[(kv*p.KeyLen+j)*p.HeadDim+c])
@@ -157,6 +175,9 @@ func compareAttention(p *Problem, q, k, v, o, lse []float32) string {
 				}
 				clear(want)
 				for j := range keys {
+					if math.IsInf(scores[j], -1) {
+						continue
+					}
 					w := math.Exp(scores[j] - top)
 					sum += w
 					for c := range want {

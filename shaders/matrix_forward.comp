@@ -31,7 +31,7 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK.
-// Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl), and PACK is 0. Full subgroups of SG required.
 //
 // Specialization constants (odd(x) = x | 1):
 //   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 CAUSAL
@@ -60,6 +60,20 @@
 #define ROW_DONE(row, m, l)                                                                                                        \
   STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = LSE_OF(m, l))
 #include "matrix_attention.glsl"
+#ifdef BLOCK_MASK
+#include "block_mask.glsl"
+#define FIRST first
+#define SECOND j1
+#define FIRST_MASKED (BLOCKS_OF_TILES ? full : 0)   // tiles from here on need a look at single scores
+#define NEXT(n) (n == 1 ? j1 : j2)
+#define ADVANCE (j = j1, j1 = PREFETCH == 3 ? j2 : next_tile(j + 1, end), j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end)
+#else
+#define FIRST 0
+#define SECOND 1
+#define FIRST_MASKED full
+#define NEXT(n) (j + n)
+#define ADVANCE ++j
+#endif
 
 void main() {
   const uint tid = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID;
@@ -92,10 +106,15 @@ void main() {
   const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
   uvec4 kr[K_EACH], vr[V_EACH];
   last_tile = end - 1;
-  uint at = 0, j = 0;
-  if (end > 0) {
-    if (PREFETCH != 0) { FETCH_K(0) }
-    if (PREFETCH == 1 || PREFETCH == 3) { FETCH_V(0) }
+#ifdef BLOCK_MASK
+  take_blocks(q_head, i * BR);
+  const uint first = next_tile(0, end);
+  uint j1 = next_tile(first + 1, end), j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end;
+#endif
+  uint at = 0, j = FIRST;
+  if (end > FIRST) {
+    if (PREFETCH != 0) { FETCH_K(FIRST) }
+    if (PREFETCH == 1 || PREFETCH == 3) { FETCH_V(FIRST) }
   }
 
   // Q: all of it is on its way before the first piece is waited for
@@ -114,15 +133,15 @@ void main() {
   if (PREFETCH == 3) {
     barrier();
     STORE_K STORE_V
-    if (end > 0) { FETCH_K(1) FETCH_V(1) }
+    if (end > FIRST) { FETCH_K(SECOND) FETCH_V(SECOND) }
     barrier();
   }
-  [[dont_unroll]] for (; j < full; ++j) {
+  [[dont_unroll]] for (; j < FIRST_MASKED; ADVANCE) {
 #define MASKED 0
 #include "matrix_tile.glsl"
 #undef MASKED
   }
-  if (MASKS) [[dont_unroll]] for (; j < end; ++j) {
+  if (MASKS) [[dont_unroll]] for (; j < end; ADVANCE) {
 #define MASKED 1
 #include "matrix_tile.glsl"
 #undef MASKED

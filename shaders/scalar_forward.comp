@@ -27,7 +27,7 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
-// Variants: DTYPE (include/dtype.glsl); SUBGROUP: rows are reduced by shuffles (needs subgroup basic and shuffle in compute, a
+// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl); SUBGROUP: rows are reduced by shuffles (needs subgroup basic and shuffle in compute, a
 // power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through shared memory.
 //
 // Specialization constants. v4 stands for vec4s (16 bytes), odd(x) for x | 1, DK4 = DK/4 and so on, DC = ceil(D/DK).
@@ -166,6 +166,10 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 
 #include "micro_softmax.glsl"
 
+#ifdef BLOCK_MASK
+#include "block_mask.glsl"
+#endif
+
 // P is read by the invocations that wrote it and its row's others. With SUBGROUP those are of one subgroup, and when V is there
 // already no other invocation needs to be waited for.
 void barrier_for_p() {
@@ -189,6 +193,13 @@ void key_tile(uint key0, bool edge) {
   }
 
   if (edge) mask_scores(key0);
+#ifdef BLOCK_MASK
+  if (!BLOCKS_OF_TILES) {
+    [[unroll]] for (uint i = 0; i < MR; ++i)
+      [[unroll]] for (uint j = 0; j < MC; ++j)
+        if (!block_allows(q0 + ty + TY * i, key0 + 4 * (tx + TX * (j / 4)) + j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
+  }
+#endif
 
   float top[MR];
   row_maximum(m, top);
@@ -249,9 +260,14 @@ void main() {
     whole = min(whole, uint(first_sees) / BC);
     end = min(end, (uint(last_sees) + BC - 1) / BC);
   }
+#ifdef BLOCK_MASK
+  take_blocks(h, q0);
+  for (uint t = next_tile(0, end); t < end; t = next_tile(t + 1, end)) key_tile(t * BC, t >= whole);
+#else
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
   uint t = 0;
   do key_tile(t * BC, t >= whole); while (++t < end);
+#endif
 
   sum_over_row(l);
   const uint o_origin = o_off + b * o_sb + h * o_sh;

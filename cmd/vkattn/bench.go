@@ -61,7 +61,7 @@ Suites:
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringVar(&f.suite, "suite", "", "named sweep (see above)")
-	fl.StringSliceVar(&f.impls, "impl", nil, "implementations: standard, flash1, flash (flash2)")
+	fl.StringSliceVar(&f.impls, "impl", nil, "implementations: standard, flash1, flash (flash2), blocksparse")
 	fl.StringSliceVar(&f.batch, "batch", nil, "batch sizes")
 	fl.StringSliceVar(&f.heads, "heads", nil, "query heads")
 	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")

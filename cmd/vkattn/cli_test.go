@@ -49,7 +49,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --tokens 1k,2k", "--tokens: it must be one number"},
 		{"bench --tokens 1000 --seq 512", "seq is 512: it must divide tokens, which is 1000"},
 		{"bench --dtype int8", `dtype "int8": it must be float16`},
-		{"bench --impl flash9", `impl "flash9": it must be standard, flash1 or flash`},
+		{"bench --impl flash9", `impl "flash9": it must be standard, flash1, flash (flash2) or blocksparse`},
 		{"bench --causal=perhaps", `causal "perhaps": it must be true, false or both`},
 		{"bench --suite all", `suite "all": it must be one of quick`},
 		{"bench --format xml", `--format "xml": it must be one of table`},
@@ -69,7 +69,7 @@ func TestUsageErrors(t *testing.T) {
 		{"tune --list --reset", "--list and --reset are both given"},
 		{"tune --head-dim 300", "head-dim is 300"},
 		{"verify --tier x", `--tier "x": it must be scalar or matrix`},
-		{"verify --impl x", `--impl "x": it must be standard, flash1 or flash`},
+		{"verify --impl x", `--impl "x": it must be standard, flash1, flash (flash2) or blocksparse`},
 		{"verify --run [", `--run "[": it must be a regular expression`},
 	} {
 		t.Run(test.args, func(t *testing.T) {

@@ -47,7 +47,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 			for _, s := range impls {
 				impl, err := flash.ParseImplementation(s)
 				if err != nil {
-					return usage(cmd, fmt.Errorf("--impl %q: it must be standard, flash1 or flash (flash2)", s))
+					return usage(cmd, fmt.Errorf("--impl %q: it must be standard, flash1, flash (flash2) or blocksparse", s))
 				}
 				o.Implementations = append(o.Implementations, impl)
 			}
@@ -103,7 +103,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	deviceFlag(cmd, &device)
-	fl.StringSliceVar(&impls, "impl", nil, "implementations: standard, flash1, flash (default: all)")
+	fl.StringSliceVar(&impls, "impl", nil, "implementations: standard, flash1, flash, blocksparse (default: all)")
 	fl.StringSliceVar(&tiers, "tier", nil, "kernel tiers: scalar, matrix (default: all the device has)")
 	fl.StringToIntVar(&tuning, "tuning", nil, "force parameters of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")

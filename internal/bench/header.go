@@ -63,7 +63,7 @@ func Implementations() []string {
 func ParseImpl(s string) (string, error) {
 	impl, err := flash.ParseImplementation(s)
 	if err != nil {
-		return "", fmt.Errorf("impl %q: it must be standard, flash1 or flash (flash2)", s)
+		return "", fmt.Errorf("impl %q: it must be standard, flash1, flash (flash2) or blocksparse", s)
 	}
 	return impl.String(), nil
 }

@@ -23,12 +23,14 @@ type Case struct {
 	Gradients bool
 	Seed      uint64         // of dropout
 	Offset    uint32         // the same
+	Share     float64        // of the block mask's blocks that are attended to, where Problem.Blocks is set
 	Sample    int            // compare only so many rows, chosen at random; 0 means all
 	Tuning    map[string]int // forced besides the target's
 	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
 	Only []flash.Implementation
 
 	fill    func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
+	bits    func(head, row, column int) bool       // the block mask, in place of Share
 	do      float64                                // standard deviation of the gradient of o; 0 means 1
 	seed    uint64
 	vector  *ref.Vector                 // inputs from a golden file, and o and lse
@@ -77,6 +79,9 @@ func (c *Case) compute() error {
 		}
 		if p.Dropout > 0 {
 			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}
+		}
+		if p.Blocks != (flash.Blocks{}) {
+			c.inputs.Blocks = c.drawBlocks(p, random)
 		}
 		fill := c.fill
 		if fill == nil {

@@ -35,6 +35,7 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	}
 	random(s, n, small)
 	dropouts(s)
+	blockMasks(s)
 	differentiated(s)
 	var out []*Case
 	for _, c := range s.cases {

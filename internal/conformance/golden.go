@@ -61,12 +61,15 @@ func problemOf(v *ref.Vector) (p flash.Problem, refuse string) {
 	p.DType = map[ref.DType]flash.DType{ref.F32: flash.F32, ref.F16: flash.F16, ref.BF16: flash.BF16}[v.DType]
 	p.Causal = map[ref.Causal]flash.Causal{
 		ref.NotCausal: flash.CausalNone, ref.BottomRight: flash.CausalBottomRight, ref.TopLeft: flash.CausalTopLeft}[in.Causal]
+	if b := in.Blocks; b != nil {
+		p.Blocks = flash.Blocks{Queries: b.BQ, Keys: b.BK, PerHead: b.H > 1}
+	}
 	for _, option := range []struct {
 		name string
 		used bool
 	}{
 		{"softcap", in.Softcap != 0}, {"window", in.Window != nil}, {"ALiBi", in.Slopes != nil}, {"bias", in.Bias != nil},
-		{"mask", in.Mask != nil}, {"block mask", in.Blocks != nil}, {"sinks", in.Sinks != nil}, {"dropout", in.Dropout != nil},
+		{"mask", in.Mask != nil}, {"sinks", in.Sinks != nil}, {"dropout", in.Dropout != nil},
 	} {
 		if option.used {
 			return p, "the library does not have this option yet: " + option.name

@@ -174,6 +174,13 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 		defer func() { err = errors.Join(err, weights.Close()) }()
 	}
+	var mask *flash.BlockMask
+	if c.inputs.Blocks != nil {
+		if mask, err = dev.NewBlockMask(ctx, p, c.inputs.Blocks.Data); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, mask.Close()) }()
+	}
 	var firstO, firstLSE []byte
 	times := runs
 	if c.once {
@@ -183,7 +190,7 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
 			return err
 		}
-		f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Seed: c.Seed, Offset: c.Offset}
+		f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Blocks: mask, Seed: c.Seed, Offset: c.Offset}
 		if run == times-1 {
 			f.Weights = weights
 		}

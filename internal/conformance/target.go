@@ -66,7 +66,11 @@ func Targets(dev *flash.Device, o Options) []Target {
 
 // hasTuning asks a plan whether its kernel has a tuning parameter.
 func hasTuning(dev *flash.Device, t Target, parameter string) bool {
-	plan, err := dev.Plan(flash.Problem{Batch: 1, Heads: 1, QueryLen: 16, HeadDim: 16, DType: t.info.DTypes[0]}, t.options(nil)...)
+	p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 16, HeadDim: 16, DType: t.info.DTypes[0]}
+	if t.Implementation == flash.BlockSparse {
+		p.Blocks = flash.Blocks{Queries: 64, Keys: 64}
+	}
+	plan, err := dev.Plan(p, t.options(nil)...)
 	if err != nil {
 		return false
 	}
@@ -118,6 +122,11 @@ func (t Target) skip(c *Case) string {
 	}
 	if c.Only != nil && !slices.Contains(c.Only, t.Implementation) {
 		return fmt.Sprintf("for %v only", c.Only)
+	}
+	if masked := c.Problem.Blocks != (flash.Blocks{}); masked && t.Implementation != flash.BlockSparse {
+		return fmt.Sprintf("for %v only", flash.BlockSparse)
+	} else if !masked && t.Implementation == flash.BlockSparse {
+		return "it has no block mask"
 	}
 	if t.light && c.Name != lightLast {
 		if !c.Core {

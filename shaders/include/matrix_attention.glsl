@@ -94,6 +94,14 @@ shared uint drop_bits[DROP_LEN];   // what dropout keeps: [row of the subgroup][
 // Query and head (within the packed group) of a row.
 uint query_of(uint row) { return PACK ? row / group : row; }
 uint member_of(uint row) { return PACK ? row % group : 0u; }
+// Whether a row attends to a key, given the row's last key; and whether it does not.
+#ifdef BLOCK_MASK
+#define SEEN(row, key, last) all(bvec2(int(key) <= last, BLOCKS_OF_TILES || block_allows(query_of(row), key)))
+#define HIDDEN(row, key, last) (!SEEN(row, key, last))
+#else
+#define SEEN(row, key, last) (int(key) <= last)
+#define HIDDEN(row, key, last) (int(key) > last)
+#endif
 int last_key(uint row) {
   int last = int(nk) - 1;
   return CAUSAL ? min(last, int(query_of(row)) + causal_shift) : last;
@@ -179,12 +187,12 @@ int last_key(uint row) {
       const bool mine = u * SG + lane < FM;                                                                                        \
       const int last = masked ? last_key(row0 + r * FM + i) : int(nk) - 1;                                                         \
       float top = -infinity(), total_ = 0.0;                                                                                       \
-      for (uint k = 0; k < CK; ++k) if (int(j * BC + (c) * CK + k) <= last) top = max(top, X[x0 + k]);                             \
+      for (uint k = 0; k < CK; ++k) if (SEEN(row0 + r * FM + i, j * BC + (c) * CK + k, last)) top = max(top, X[x0 + k]);         \
       const float before = X[s], now = max(before, top * scale - BIAS);                                                            \
       subgroupBarrier();                                                                                                           \
       if (mine) {                                                                                                                  \
         for (uint k = 0; k < CK; ++k) {                                                                                            \
-          const float w = int(j * BC + (c) * CK + k) <= last ? exp2(fma(X[x0 + k], scale, -now)) : 0.0;                            \
+          const float w = SEEN(row0 + r * FM + i, j * BC + (c) * CK + k, last) ? exp2(fma(X[x0 + k], scale, -now)) : 0.0;          \
           X[x0 + k] = w; total_ += w;                                                                                              \
           if (DROPOUT) { if (!KEPT(r * FM + i, (c) * CK + k)) X[x0 + k] = 0.0; }                                                   \
         }                                                                                                                          \

@@ -8,7 +8,7 @@
     [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {                                 \
       const int last = last_key(row0 + r * FM + row_lane + ROW_OF(e));                                                             \
       [[unroll]] for (uint n = 0; n < NS; ++n)                                                                                     \
-        S[r * NS + n][e] = int(j * BC + (c) * CK + n * FN + col_lane + COL_OF(e)) > last ? -infinity() : S[r * NS + n][e];         \
+        S[r * NS + n][e] = HIDDEN(row0 + r * FM + row_lane + ROW_OF(e), j * BC + (c) * CK + n * FN + col_lane + COL_OF(e), last) ? -infinity() : S[r * NS + n][e];\
     }                                                                                                                              \
   }
 #else

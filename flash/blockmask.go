@@ -1,0 +1,196 @@
+package flash
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Blocks says that attention has a block mask, and of what blocks: block (r, c) is the scores of queries r·Queries to
+// (r+1)·Queries−1 with keys c·Keys to (c+1)·Keys−1, the last row and column of blocks as long as there are queries and keys. A BlockMask
+// holds a bit for each block; where it is 0, nothing in the block is attended to. The zero Blocks is no mask.
+//
+// Any size from 1 on will do. What makes it fast is that whole tiles of the kernel lie in a block and are skipped: sizes of 64 and 128,
+// or other multiples of 16 from 32 on. Smaller and odd ones skip tiles without any bit and look at each score of the others.
+type Blocks struct {
+	Queries, Keys int
+	PerHead       bool // each query head has a mask of its own; else they share one
+}
+
+func (b Blocks) none() bool { return b == Blocks{} }
+
+// ofTiles says whether every tile of so many queries and keys lies in one block.
+func (b Blocks) ofTiles(queries, keys int) bool {
+	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
+}
+
+// check gives the error of sizes that cannot be.
+func (b Blocks) check() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Queries", b.Queries}, {"Keys", b.Keys}} {
+		if f.value < 1 || f.value > math.MaxInt32/2 {
+			return badArgument("Problem.Blocks."+f.name, f.value, "must be from 1 to %d, or Blocks zero", math.MaxInt32/2)
+		}
+	}
+	return nil
+}
+
+// MaskShape is the shape of the problem's block mask: masks (1, or Heads with Blocks.PerHead), rows and columns of blocks. It is zero
+// without a mask.
+func (p Problem) MaskShape() [3]int {
+	if p.Blocks.none() {
+		return [3]int{}
+	}
+	heads := 1
+	if p.Blocks.PerHead {
+		heads = p.Heads
+	}
+	return [3]int{heads, ceilDiv(p.QueryLen, p.Blocks.Queries), ceilDiv(orElse(p.KeyLen, p.QueryLen), p.Blocks.Keys)}
+}
+
+// BlockMask is a block mask in device memory: which blocks of a problem's scores are attended to. It may be used by any number of plans
+// and recordings at once.
+type BlockMask struct {
+	blocks  Blocks
+	shape   [3]int
+	nonzero int
+	words   *Tensor
+}
+
+// NewBlockMask puts the block mask of a problem into device memory: bits in row-major order, of shape MaskShape, true where the
+// block is attended to. All batch entries share it. The error is an *ArgumentError where Problem.Blocks is zero or the number of bits is wrong.
+func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (*BlockMask, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	if p.Blocks.none() {
+		return nil, badArgument("Problem.Blocks", p.Blocks, "must be the sizes of the mask's blocks")
+	}
+	shape := p.MaskShape()
+	if n := uint64(shape[0]) * uint64(shape[1]) * uint64(shape[2]); uint64(len(bits)) != n {
+		return nil, badArgument("len(bits)", len(bits), "must be %d, for %d masks of %d × %d blocks", n, shape[0], shape[1], shape[2])
+	}
+	m := &BlockMask{blocks: p.Blocks, shape: shape}
+	if m.words, err = d.allocate("block mask", F32, [4]int{1, shape[0], shape[1], maskWords(shape)}, contiguous); err != nil {
+		return nil, err
+	}
+	for _, bit := range bits {
+		m.nonzero += boolInt(bit)
+	}
+	if err := m.words.UploadBytes(ctx, packMask(shape, bits)); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// maskWords is the number of words that a row of blocks takes.
+func maskWords(shape [3]int) int { return ceilDiv(shape[2], 32) }
+
+// packMask lays bits out as shaders/include/block_mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
+func packMask(shape [3]int, bits []bool) []byte {
+	words := maskWords(shape)
+	out := make([]byte, 4*shape[0]*shape[1]*words)
+	for i, bit := range bits {
+		if bit {
+			row, c := i/shape[2], i%shape[2]
+			at := out[4*(row*words+c/32):]
+			binary.NativeEndian.PutUint32(at, binary.NativeEndian.Uint32(at)|1<<(c%32))
+		}
+	}
+	return out
+}
+
+// Nonzero counts the blocks that are attended to, and all.
+func (m *BlockMask) Nonzero() (blocks, of int) {
+	if m == nil {
+		return 0, 0
+	}
+	return m.nonzero, m.shape[0] * m.shape[1] * m.shape[2]
+}
+
+// String describes the mask.
+func (m *BlockMask) String() string {
+	if m == nil {
+		return "no block mask"
+	}
+	n, of := m.Nonzero()
+	return fmt.Sprintf("%d of %v blocks (%d) of %d × %d", n, m.shape, of, m.blocks.Queries, m.blocks.Keys)
+}
+
+// Close frees the mask after waiting for work of this library that uses it. Closing again, or nil, does nothing.
+func (m *BlockMask) Close() error {
+	if m == nil {
+		return nil
+	}
+	return m.words.Close()
+}
+
+// fits checks what Forward was given against the problem.
+func (m *BlockMask) fits(d *Device, p *Problem) error {
+	const name = "Forward.Blocks"
+	switch {
+	case m == nil && p.Blocks.none():
+		return nil
+	case m == nil || m.words == nil:
+		return badArgument(name, nil, "must be the mask of the problem's blocks, from NewBlockMask")
+	case p.Blocks.none():
+		return badArgument(name, m, "must be nil: Problem.Blocks is zero")
+	case m.blocks != p.Blocks || m.shape != p.MaskShape():
+		return badArgument(name, m, "must be of %v blocks of %d × %d", p.MaskShape(), p.Blocks.Queries, p.Blocks.Keys)
+	}
+	if err := m.words.usable(name); err != nil {
+		return err
+	}
+	if m.words.dev != d {
+		return badArgument(name, m, "must be a mask of the plan's device")
+	}
+	return nil
+}
+
+// constants are the specialization constants of shaders/include/block_mask.glsl.
+func (b Blocks) constants() []vk.SpecConstant {
+	return []vk.SpecConstant{{ID: 60, Value: uint32(b.Queries)}, {ID: 61, Value: uint32(b.Keys)}, {ID: 62, Value: uint32(boolInt(b.PerHead))}}
+}
+
+// trialBlock is the mask of a self-check: two blocks of three, the first not among them.
+func trialBlock(head, row, column int) bool { return (head+2*row+column)%3 != 0 }
+
+// trialMask is the mask of a self-check, packed.
+func (p *Problem) trialMask() []byte {
+	shape := p.MaskShape()
+	var bits []bool
+	for h := range shape[0] {
+		for r := range shape[1] {
+			for c := range shape[2] {
+				bits = append(bits, trialBlock(h, r, c))
+			}
+		}
+	}
+	return packMask(shape, bits)
+}
+
+// attendsInTrial says whether query i of a head attends to key j in a self-check, as far as the block mask goes.
+func (p *Problem) attendsInTrial(head, i, j int) bool {
+	return p.Blocks.none() || trialBlock(head*boolInt(p.Blocks.PerHead), i/p.Blocks.Queries, j/p.Blocks.Keys)
+}
+
+// growForBlocks makes the problem of a self-check long enough for some blocks, unless they are very large. Without masks keys stay a
+// multiple of a block, which is one of the tile.
+func (p *Problem) growForBlocks(masks bool) {
+	const largest = 512
+	if b := p.Blocks; !b.none() && b.Queries <= largest && b.Keys <= largest {
+		p.QueryLen = max(p.QueryLen, b.Queries+5)
+		if masks {
+			p.KeyLen = max(p.KeyLen, 2*b.Keys+b.Keys/2+3)
+		} else {
+			p.KeyLen = 3 * b.Keys
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package flash
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBlockSparseSkips: what lies in blocks that no query attends to is not read: NaNs there leave no trace, and a row of blocks without
+// any gives o = 0 and lse = −∞.
+func TestBlockSparseSkips(t *testing.T) {
+	d := testDevice(t)
+	for _, tier := range []Tier{TierScalar, TierMatrix} {
+		for _, dtype := range []DType{F32, F16} {
+			p, err := Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: dtype, Blocks: Blocks{Queries: 64, Keys: 64}}.Normalize()
+			require.NoError(t, err)
+			plan, err := d.Plan(p, WithImplementation(BlockSparse), WithTier(tier))
+			if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
+				t.Log(err)
+				continue
+			}
+			require.NoError(t, err)
+			t.Log(plan)
+			require.Equal(t, [3]int{1, 3, 5}, p.MaskShape())
+			mask, err := d.NewBlockMask(bg, p, []bool{
+				false, true, false, false, true,
+				false, false, false, false, false,
+				false, true, false, false, false,
+			})
+			require.NoError(t, err)
+			n, of := mask.Nonzero()
+			require.Equal(t, [2]int{3, 15}, [2]int{n, of})
+			s := newSample(t, p)
+			for h := range p.Heads {
+				for j := range p.KeyLen {
+					if c := j / 64; c == 0 || c == 2 || c == 3 {
+						for x := range p.HeadDim {
+							s.k[(h*p.KeyLen+j)*p.HeadDim+x] = float32(math.NaN())
+							s.v[(h*p.KeyLen+j)*p.HeadDim+x] = float32(math.NaN())
+						}
+					}
+				}
+			}
+			f := s.tensors(t, d, plainly(t, d))
+			f.Blocks = mask
+			pending, err := plan.SubmitForward(f)
+			require.NoError(t, err)
+			require.NoError(t, pending.Wait(bg))
+			o, lse := download(t, f.O), download(t, f.LSE)
+			for i, x := range o {
+				row := i / p.HeadDim % p.QueryLen
+				require.False(t, math.IsNaN(float64(x)), "row %d", row)
+				require.Equal(t, row/64 == 1, x == 0, "row %d", row)
+			}
+			for i, x := range lse {
+				require.Equal(t, i%p.QueryLen/64 == 1, math.IsInf(float64(x), -1), "row %d: %v", i%p.QueryLen, x)
+			}
+			require.NoError(t, mask.Close())
+			_, err = plan.SubmitForward(f)
+			require.ErrorIs(t, err, ErrClosed)
+			require.NoError(t, plan.Close())
+		}
+	}
+}
+
+// TestBlockSparseTile: tiles are cut to lie within blocks of the usual sizes, and stay as they are where that is no use.
+func TestBlockSparseTile(t *testing.T) {
+	for _, c := range []struct {
+		blocks Blocks
+		tile   string // rows, keys, subgroups, row fragments
+	}{
+		{Blocks{Queries: 128, Keys: 128}, "128x64 4 2"},
+		{Blocks{Queries: 64, Keys: 64}, "64x64 4 1"},
+		{Blocks{Queries: 256, Keys: 32}, "256x32 8 2"},
+		{Blocks{Queries: 48, Keys: 48}, "48x48 3 1"},
+		{Blocks{Queries: 96, Keys: 80}, "96x80 6 1"},
+		{Blocks{Queries: 16, Keys: 64}, "256x128 8 2"}, // too few rows
+		{Blocks{Queries: 64, Keys: 24}, "256x128 8 2"}, // no whole fragments
+	} {
+		p := Problem{Batch: 1, Heads: 16, QueryLen: 8192, HeadDim: 64, ValueDim: 64, DType: F16, Blocks: c.blocks}
+		tile := matrixTile{fragment: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}.within(&p)
+		require.Equal(t, c.tile, fmt.Sprintf("%dx%d %d %d", tile.rows(), tile.BC, tile.W, tile.RM), "%v", c.blocks)
+	}
+}
+
+// TestPackMask: bits stand where the shader looks for them.
+func TestPackMask(t *testing.T) {
+	shape := [3]int{2, 3, 70}
+	bits := make([]bool, 2*3*70)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range bits {
+		bits[i] = random.IntN(2) == 0
+	}
+	words := make([]uint32, 2*3*3)
+	raw := packMask(shape, bits)
+	require.Len(t, raw, 4*len(words))
+	for i := range words {
+		words[i] = binary.NativeEndian.Uint32(raw[4*i:])
+	}
+	for i, bit := range bits {
+		h, r, c := i/210, i/70%3, i%70
+		require.Equal(t, bit, words[(h*3+r)*3+c/32]>>(c%32)&1 == 1, "bit %d", i)
+	}
+	for row := range 6 {
+		require.Zero(t, words[row*3+2]>>6, "beyond the last column")
+	}
+}
+
+// TestBadBlockMasks: what does not fit gives an error that names the argument.
+func TestBadBlockMasks(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Blocks: Blocks{Queries: 4, Keys: 4}}
+	_, err := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Blocks: Blocks{Keys: 4}}.Normalize()
+	require.ErrorContains(t, err, "Problem.Blocks.Queries is 0")
+	_, err = d.Plan(p)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "it has no block mask")
+	dense := p
+	dense.Blocks = Blocks{}
+	require.Zero(t, dense.MaskShape())
+	_, err = d.Plan(dense, WithImplementation(BlockSparse))
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "the problem has no block mask")
+
+	plan := mustPlan(t, d, p, WithImplementation(BlockSparse))
+	_, err = plan.BackwardInfo()
+	require.ErrorIs(t, err, ErrUnsupported)
+	f := newSample(t, p).tensors(t, d, plainly(t, d))
+	require.ErrorContains(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, nil), "needs a block mask")
+	_, err = d.NewBlockMask(bg, p, make([]bool, 3))
+	require.ErrorContains(t, err, "len(bits) is 3: must be 4")
+	_, err = d.NewBlockMask(bg, dense, nil)
+	require.ErrorContains(t, err, "Problem.Blocks")
+
+	heads := p
+	heads.Blocks.PerHead = true
+	perHead, err := d.NewBlockMask(bg, heads, make([]bool, 8))
+	require.NoError(t, err)
+	other := testDevice(t)
+	foreign, err := other.NewBlockMask(bg, p, make([]bool, 4))
+	require.NoError(t, err)
+	good, err := d.NewBlockMask(bg, p, make([]bool, 4))
+	require.NoError(t, err)
+	for _, m := range []*BlockMask{nil, {}, perHead, foreign} {
+		f.Blocks = m
+		_, err = plan.SubmitForward(f)
+		require.ErrorIs(t, err, ErrArgument)
+		require.ErrorContains(t, err, "Forward.Blocks")
+	}
+	f.Blocks = good
+	_, err = mustPlan(t, d, dense).SubmitForward(f)
+	require.ErrorContains(t, err, "Forward.Blocks")
+	pending, err := plan.SubmitForward(f)
+	require.NoError(t, err)
+	require.NoError(t, pending.Wait(bg))
+	require.NoError(t, good.Close())
+	require.NoError(t, good.Close())
+	require.NoError(t, (*BlockMask)(nil).Close())
+	require.NotEmpty(t, (*BlockMask)(nil).String())
+
+	_, err = d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, DType: F16, Blocks: Blocks{Queries: 4, Keys: 4}},
+		WithImplementation(BlockSparse), WithTier(TierMatrix), WithTuning(map[string]int{"pack": 1}))
+	if !errors.Is(err, ErrUnsupported) { // a device without matrices
+		require.ErrorIs(t, err, ErrArgument)
+		require.ErrorContains(t, err, "WithTuning[pack]")
+	}
+}

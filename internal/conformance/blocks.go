@@ -1,0 +1,76 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// blockMasks sweeps block masks: blocks of whole tiles and of parts of them, shares of nonzero blocks from all to none, rows of blocks
+// without any, masks of more than one word a row.
+func blockMasks(s *suite) {
+	for i, b := range []struct {
+		rows, keys, nq, nk int
+		share              float64
+		perHead, core      bool
+	}{
+		{64, 64, 200, 260, 0.5, false, false},
+		{32, 16, 77, 93, 0.3, true, true},
+		{5, 7, 40, 50, 0.5, true, true},
+		{16, 16, 50, 1100, 0.05, false, true}, // 69 columns of blocks: three words
+		{128, 128, 300, 500, 0.05, true, false},
+		{128, 64, 260, 200, 1, false, false},
+		{64, 32, 130, 70, 0, true, false}, // nothing at all
+		{64, 64, 130, 333, 0.25, true, false},
+		{48, 24, 100, 100, 0.4, false, false},
+		{1, 1, 20, 37, 0.5, true, false},
+		{1, 128, 70, 300, 0.3, false, false},
+		{100, 3, 150, 60, 0.2, true, false},
+		{1000, 1000, 70, 90, 1, false, false},
+		{64, 64, 1, 500, 0.5, true, false},
+		{33, 65, 300, 120, 0.6, false, false},
+	} {
+		for j, dtype := range dtypes {
+			if i > 1 && i%len(dtypes) != j {
+				continue
+			}
+			size := flash.Blocks{Queries: b.rows, Keys: b.keys, PerHead: b.perHead}
+			p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: b.nq, KeyLen: b.nk, HeadDim: 16, DType: dtype, Causal: causals[i%3], Blocks: size}
+			c := &Case{Name: name(dtype, "blocks/%v-share%g-%dx%d", size, b.share, b.nq, b.nk), Core: b.core, Problem: p, Share: b.share}
+			switch i % 5 {
+			case 2:
+				c.Layouts = all(Odd)
+			case 3:
+				c.Problem.HeadDim, c.Problem.ValueDim, c.Problem.Batch = 32, 16, 1
+			case 4:
+				c.Problem.Dropout, c.Seed = 0.25, 0x0123456789abcdef
+			}
+			s.add(c)
+		}
+	}
+	// Each column of a mask in turn is the only one, whatever tiles make of it.
+	for c := range 3 {
+		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: 16, DType: flash.F16, Blocks: flash.Blocks{Queries: 32, Keys: 32}}
+		s.add(&Case{Name: fmt.Sprintf("blocks/column-%d", c), Problem: p, bits: func(_, _, column int) bool { return column == c }})
+	}
+}
+
+// drawBlocks makes the block mask of a case: of each block with probability Share, or as bits says.
+func (c *Case) drawBlocks(p flash.Problem, r *rand.Rand) *ref.BlockMask {
+	shape := p.MaskShape()
+	m := &ref.BlockMask{H: shape[0], Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys}
+	for h := range m.H {
+		for row := range m.Rows {
+			for column := range m.Cols {
+				bit := r.Float64() < c.Share
+				if c.bits != nil {
+					bit = c.bits(h, row, column)
+				}
+				m.Data = append(m.Data, bit)
+			}
+		}
+	}
+	return m
+}
