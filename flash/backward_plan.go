@@ -100,7 +100,7 @@ func (c *backwardChoice) choose(p *Plan) error {
 type BackwardInfo struct {
 	Tier           Tier
 	Kernel         string         // with its tile
-	WorkspaceBytes uint64         // of each recording, beyond tensors
+	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
 	Tuning         map[string]int // parameters in effect by name
 	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
 }

@@ -69,6 +69,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 	s := new(standardMatrixGradients)
 	turned := *p // sums over queries
 	turned.QueryLen, turned.KeyLen = p.KeyLen, p.QueryLen
+	half := t.get("half", boolInt(c.halfAccumulators(p.DType, &f)))
 	why := ""
 	for _, x := range []struct {
 		name string
@@ -79,7 +80,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 	}{{"dp_", &s.weights, *p, p.ValueDim, false}, {"dq_", &s.queries, *p, p.HeadDim, false}, {"dv_", &s.values, turned, p.ValueDim, true}, {"dk_", &s.keys, turned, p.HeadDim, true}} {
 		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
 		var err error
-		if *x.to, err = chooseStandardMatrixTile(c, &x.p, f, newTuning(nil)); err != nil {
+		if *x.to, err = chooseStandardMatrixTile(c, &x.p, f, newTuning(map[string]int{"half": half})); err != nil {
 			return nil, err
 		}
 		block, shared := &x.to.productTile, x.to.productShared

@@ -1,0 +1,48 @@
+package flash
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// TestStandardBackwardTiles: tiles and ways out of the matrix tier other than those chosen prove themselves against the scalar tier (the
+// check of every first use), and bad ones are refused with the parameter's name.
+func TestStandardBackwardTiles(t *testing.T) {
+	d := testDevice(t)
+	for _, p := range []Problem{
+		{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft, Dropout: 0.3},
+		{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 12, ValueDim: 20, DType: F16},
+	} {
+		for _, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 8, "dv_stage": 24}, {"dk_fr": 2, "dp_wc": 2, "dq_stage": 32}} {
+			plan, err := d.Plan(p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(tuning))
+			if errors.Is(err, ErrUnsupported) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			info, err := plan.BackwardInfo()
+			if d.caps.facts.Type == vk.DeviceCPU || err == nil { // another device's fragments may not go with these numbers
+				require.NoError(t, err, tuning)
+				require.Equal(t, TierMatrix, info.Tier)
+				for name, v := range tuning {
+					require.Equal(t, v, info.Tuning[name])
+				}
+			}
+			require.NoError(t, plan.Close())
+		}
+	}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}
+	for _, bad := range []struct {
+		tuning map[string]int
+		says   string
+	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 5}, "dp_fr"}, {map[string]int{"dq_fc": 1}, "dq_fc"}, {map[string]int{"zz": 1}, "zz"}} {
+		plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(bad.tuning))
+		_, err := plan.BackwardInfo()
+		require.ErrorIs(t, err, ErrArgument)
+		require.ErrorContains(t, err, bad.says)
+		require.NoError(t, plan.Close())
+	}
+}
