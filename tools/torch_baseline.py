@@ -488,6 +488,7 @@ SUITES = {
     "map": [dict(B=(1, 2, 4, 8, 16), causal=(True,))],
     "block-size": [dict(GPT2, causal=(False,))],
     "dropout": [dict(GPT2, dropout=(0.0, 0.1), passes=BOTH)],
+    "block-sparsity": [dict(B=(1,), H=(16,), N=(4096, 8192, 16384, 32768, 65536), causal=(False,))],  # dense: PyTorch skips no blocks
     "papers": [dict(tokens=16384, E=(2048,), D=(64, 128, 256), N=(512, 1024, 2048, 4096, 8192, 16384))],
     "long": [dict(B=(1,), H=(16,), N=(16384, 65536), passes=BOTH)],
     "decode": [dict(B=(1,), H=(32,), Hkv=8, D=(128,), Nq=1, N=(4096, 16384, 65536), causal=(False,))],
@@ -499,7 +500,7 @@ SUITES = {
         dict(B=(4,), H=(32,), Hkv=8, D=(128,), N=(4096,), causal=(True,)),
     ],
 }
-REPORTS = ("seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout")
+REPORTS = ("seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout", "block-sparsity")
 SUITES["reports"] = [part for name in REPORTS for part in SUITES[name]]
 
 

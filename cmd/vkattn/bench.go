@@ -26,7 +26,7 @@ type benchFlags struct {
 	peerImpls                                                       []string
 	rounds                                                          int
 	limit, peerTimeout                                              time.Duration
-	tunings, passes, dropouts                                       []string
+	tunings, passes, dropouts, densities                            []string
 }
 
 func newBench() *cobra.Command {
@@ -55,6 +55,7 @@ Suites:
   vkattn bench --suite papers --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2,cudnn --rounds 3
   vkattn bench --suite papers --head-dim 64 --pass both --compare torch.jsonl
   vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
+  vkattn bench --suite block-sparsity --density 100%,25%,5%
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
 	}
@@ -75,6 +76,7 @@ Suites:
 	fl.Lookup("causal").NoOptDefVal = "true"
 	fl.StringSliceVar(&f.passes, "pass", nil, "passes to time: fwd, bwd, both (default fwd)")
 	fl.StringSliceVar(&f.dropouts, "dropout", nil, "probabilities of dropping a weight, each taken to the nearest 1/256 (default 0)")
+	fl.StringSliceVar(&f.densities, "density", nil, "shares of nonzero blocks of blocksparse's mask, of 128 × 128, such as 0.25 or 5% (default 1)")
 	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel tier: scalar or matrix (default: the fastest that can)")
@@ -156,6 +158,9 @@ func (f *benchFlags) grid() (bench.Grid, error) {
 		g.Tunings = append(g.Tunings, t)
 	}
 	if g.Dropout, err = bench.ParseDropouts(f.dropouts); err != nil {
+		return g, fmt.Errorf("--%w", err)
+	}
+	if g.Density, err = bench.ParseDensities(f.densities); err != nil {
 		return g, fmt.Errorf("--%w", err)
 	}
 	if g.Passes, err = bench.ParsePasses(f.passes); err != nil {

@@ -56,7 +56,7 @@ func (r *Result) measured(row bench.Row, algorithm flash.Algorithm, nonzero floa
 				return nil, err
 			}
 			if algorithm == flash.AlgorithmBlockSparse {
-				t.Nonzero = nonzero
+				t.Nonzero = orElse(row.Density, nonzero)
 			}
 			tiling = &t
 			if algorithm == flash.AlgorithmStandard && row.Fwd.Bytes == 0 {

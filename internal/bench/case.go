@@ -23,13 +23,17 @@ type Case struct {
 
 	Dropout float64 // probability
 
+	// Density is the share of blocks that a block mask leaves, and like Impl no part of the shape: the same tensors are attended to
+	// with and without. 0: there is no block mask.
+	Density float64
+
 	Tuning Tuning // of the kernel, like Impl no part of the problem; "": as the library chooses
 }
 
-// Shape is the case without its implementation and tuning: rows of equal shape
-// are compared with one another.
+// Shape is the case without its implementation, block mask and tuning: rows of
+// equal shape are compared with one another.
 func (c Case) Shape() Case {
-	c.Impl, c.Tuning = "", ""
+	c.Impl, c.Density, c.Tuning = "", 0, ""
 	return c
 }
 
@@ -43,7 +47,7 @@ func (c Case) Problem() (flash.Problem, error) {
 		return flash.Problem{}, err
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
-		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout}
+		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks()}
 	if c.Causal {
 		p.Causal = flash.CausalBottomRight
 	}
@@ -51,11 +55,15 @@ func (c Case) Problem() (flash.Problem, error) {
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention
-// papers do (flash.Problem.ForwardFLOPs); 0 for an impossible case.
+// papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone; 0 for
+// an impossible case.
 func (c Case) ForwardFLOPs() float64 {
 	p, err := c.Problem()
 	if err != nil {
 		return 0
+	}
+	if c.Density > 0 {
+		return p.ForwardFLOPs() * c.Density
 	}
 	return p.ForwardFLOPs()
 }
@@ -94,6 +102,9 @@ func (c Case) String() string {
 	if c.Dropout > 0 {
 		fmt.Fprintf(&s, " dropout %g", c.Dropout)
 	}
+	if c.Density > 0 {
+		fmt.Fprintf(&s, " density %g", c.Density)
+	}
 	if c.Tuning != "" {
 		s.WriteString(" " + string(c.Tuning))
 	}
@@ -123,6 +134,9 @@ func (c Case) validate() error {
 	}
 	if !(c.Dropout >= 0 && c.Dropout < 511.0/512) {
 		return fmt.Errorf("dropout is %v: it must be at least 0 and below 511/512", c.Dropout)
+	}
+	if !(c.Density >= 0 && c.Density <= 1) {
+		return fmt.Errorf("density is %v: it must be from 0 (no block mask) to 1", c.Density)
 	}
 	return nil
 }

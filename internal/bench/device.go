@@ -224,7 +224,11 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	if err != nil {
 		return err
 	}
-	plan, err := s.d.dev.Plan(s.problem, slices.Concat(own, opts)...)
+	problem, err := j.Case.Problem()
+	if err != nil {
+		return err
+	}
+	plan, err := s.d.dev.Plan(problem, slices.Concat(own, opts)...)
 	if err != nil {
 		if j.Case.Tuning != "" && errors.Is(err, flash.ErrArgument) { // a tile that does not fit this device or problem
 			row.Error, row.Reason = err.Error(), ReasonUnsupported
@@ -233,6 +237,11 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 		return err
 	}
 	defer plan.Close()
+	mask, err := s.d.mask(ctx, j.Case)
+	if err != nil {
+		return err
+	}
+	defer mask.Close()
 	// Outputs of an earlier measurement must not pass for this one's.
 	for _, set := range s.sets {
 		if verify {
@@ -252,7 +261,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 		backward -= forward
 	}
 	if passes.Fwd {
-		if err := s.measureForward(ctx, row, plan, before, forward, verify); err != nil {
+		if err := s.measureForward(ctx, row, plan, mask, before, forward, verify); err != nil {
 			return err
 		}
 	}
@@ -282,7 +291,7 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 
 // measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
 // before is what was in use when there was no plan.
-func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, before flash.Usage, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask *flash.BlockMask, before flash.Usage, limit time.Duration, verify bool) error {
 	lse, err := s.d.dev.NewLSE(s.problem.Batch, s.problem.Heads, s.problem.QueryLen)
 	if err != nil {
 		return err
@@ -298,7 +307,7 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 		r, err := plan.NewRecording()
 		if err == nil {
 			runs = append(runs, r)
-			err = r.Forward(s.forward(i, lse))
+			err = r.Forward(s.forward(i, lse, mask))
 		}
 		if err != nil {
 			if i > 0 && outOfMemory(err) { // fewer sets must do
@@ -321,12 +330,12 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 			row.Fwd.TotalMiB = peak + float64(s.sets[0].bytes())/mib
 		}
 	}
-	steps, err := forwardSteps(plan)
+	steps, err := forwardSteps(plan, row.Case)
 	if err != nil {
 		return err
 	}
 	row.Fwd.Bytes = flash.Total(steps).Bytes()
-	last, samples, err := s.time(ctx, row, &row.Fwd, s.problem.ForwardFLOPs(), limit, runs, func() error { return runs[0].Forward(s.forward(0, lse)) })
+	last, samples, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs, func() error { return runs[0].Forward(s.forward(0, lse, mask)) })
 	if err != nil {
 		return err
 	}
@@ -354,9 +363,9 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 	return nil
 }
 
-func (s *deviceShape) forward(set int, lse *flash.Tensor) flash.Forward {
+func (s *deviceShape) forward(set int, lse *flash.Tensor, mask *flash.BlockMask) flash.Forward {
 	t := s.sets[set]
-	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Seed: dropoutSeed, Offset: uint32(set)}
+	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Blocks: mask, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 const dropoutSeed = 0x76_6b_61_74_74_6e

@@ -134,7 +134,7 @@ func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, 
 			}
 		}
 	}
-	f := s.forward(set, g.lse)
+	f := s.forward(set, g.lse, nil) // no kernel has a block mask backward
 	f.Weights = weights
 	pending, err := plan.SubmitForward(f)
 	if err != nil {

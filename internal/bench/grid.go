@@ -27,7 +27,8 @@ type Grid struct {
 	EmbDim   []int
 	Causal   []bool
 	Dropout  []float64
-	Tunings  []Tuning // of flash2, the implementation whose tile this is about; "" is the library's choice
+	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1
+	Tunings  []Tuning  // of flash2 and blocksparse, the implementations whose tile this is about; "" is the library's choice
 
 	Passes Passes // the zero value: forward
 }
@@ -56,6 +57,7 @@ func (g Grid) Override(o Grid) Grid {
 	set(&g.EmbDim, o.EmbDim)
 	set(&g.Causal, o.Causal)
 	set(&g.Dropout, o.Dropout)
+	set(&g.Density, o.Density)
 	set(&g.Tunings, o.Tunings)
 	if o.Passes != (Passes{}) {
 		g.Passes = o.Passes
@@ -119,8 +121,13 @@ func (g Grid) Expand() ([]Case, error) {
 		}
 	}
 	cases = vary(cases, g.Impls, func(c *Case, v string) { c.Impl = v })
+	cases = vary(cases, g.Density, func(c *Case, v float64) {
+		if c.Impl == flash.BlockSparse.String() {
+			c.Density = v
+		}
+	})
 	cases = vary(cases, g.Tunings, func(c *Case, v Tuning) {
-		if c.Impl == flash.Flash.String() {
+		if hasTiles(c.Impl) {
 			c.Tuning = v
 		}
 	})
@@ -164,6 +171,9 @@ func (g Grid) withDefaults() Grid {
 	}
 	if len(out.Dropout) == 0 {
 		out.Dropout = []float64{0}
+	}
+	if len(out.Density) == 0 {
+		out.Density = []float64{1}
 	}
 	if len(out.Tunings) == 0 {
 		out.Tunings = []Tuning{""}

@@ -115,6 +115,7 @@ func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []re
 	if c.Causal {
 		p.Causal = ref.BottomRight
 	}
+	p.Blocks = c.blockMask()
 	if c.Dropout > 0 {
 		p.Dropout = &ref.Dropout{P: c.Dropout, Seed: dropoutSeed, Offset: offset, Head: b*c.H + h}
 	}

@@ -113,6 +113,7 @@ type rowJSON struct {
 	Causal  bool   `json:"causal"`
 
 	Dropout float64 `json:"dropout,omitempty"`
+	Density float64 `json:"density,omitempty"` // share of nonzero blocks
 	Tuning  Tuning  `json:"tuning,omitempty"`
 
 	Tier   string `json:"tier,omitempty"`
@@ -167,7 +168,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	f, b := r.Fwd.rounded(), r.Bwd.rounded()
 	j := rowJSON{
 		Library: r.Library, Impl: r.Impl, DType: r.DType,
-		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout, Tuning: r.Tuning,
+		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout, Density: r.Density, Tuning: r.Tuning,
 		BwdKernel: r.BwdKernel, BwdMaxErr: finite(r.BwdMaxErr), BwdErrMax: finite(r.BwdErrMax), BwdErrRows: r.BwdErrRows,
 		BwdError: r.BwdError, BwdReason: r.BwdReason, FwdBytes: f.Bytes, BwdBytes: b.Bytes,
 		Tier: r.Tier, Kernel: r.Kernel, Device: r.Device, Driver: r.Driver,
@@ -209,7 +210,7 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 	*r = Row{
 		Library: j.Library,
 		Case: Case{Impl: j.Impl, DType: dtype, B: j.B, H: j.H, Hkv: j.Hkv, Nq: j.Nq, N: j.N,
-			D: j.D, Dv: j.Dv, Causal: j.Causal, Dropout: j.Dropout},
+			D: j.D, Dv: j.Dv, Causal: j.Causal, Dropout: j.Dropout, Density: j.Density},
 		BwdKernel: j.BwdKernel, BwdMaxErr: j.BwdMaxErr, BwdErrMax: j.BwdErrMax, BwdErrRows: j.BwdErrRows,
 		BwdError: j.BwdError, BwdReason: j.BwdReason,
 		Tier: j.Tier, Kernel: j.Kernel, Device: j.Device, Driver: j.Driver,

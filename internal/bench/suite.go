@@ -43,6 +43,7 @@ func tiles(rows, keys []int) []Tuning {
 var (
 	blockSizes = Grid{Impls: []string{"flash2"}, Causal: no, Tunings: tiles([]int{32, 64, 128, 256}, []int{32, 64, 128})}
 	blocksCPU  = Grid{Impls: []string{"flash2"}, Causal: no, Tunings: tiles([]int{16, 32, 64}, []int{16, 32, 64})}
+	sparse     = Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Causal: no, Density: []float64{1, 0.75, 0.5, 0.25, 0.1, 0.05}}
 	dropouts   = Grid{Dropout: []float64{0, 0.1}, Passes: both}
 )
 
@@ -101,6 +102,11 @@ var suites = []Suite{
 		Grids: []Grid{gpt2.Override(dropouts)}, CPU: []Grid{gpt2CPU.Override(dropouts)},
 	},
 	{
+		Name: "block-sparsity", About: "reports: time against the share of nonzero blocks of 128 × 128, beside flash without a mask",
+		Grids: []Grid{sparse.Override(Grid{Heads: []int{16}, Seq: []int{4096, 8192, 16384, 32768, 65536}})},
+		CPU:   []Grid{sparse.Override(Grid{Heads: []int{2}, Seq: []int{512, 1024}, Density: []float64{1, 0.5, 0.25}})},
+	},
+	{
 		Name: "papers", About: "the papers' grid: 16k tokens, embedding 2048, head dimensions 64, 128, 256",
 		Grids: []Grid{{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128, 256}, Seq: []int{512, 1024, 2048, 4096, 8192, 16384}}},
 	},
@@ -126,7 +132,7 @@ var suites = []Suite{
 }
 
 // reportsParts are the suites that "reports" runs one after the other.
-var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout"}
+var reportsParts = []string{"seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout", "block-sparsity"}
 
 // reportsLimit is what a row of "reports" may take, which one slow row of a hundred does not need more of.
 const reportsLimit = 5 * time.Second

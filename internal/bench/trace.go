@@ -135,11 +135,16 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	}
 	defer plan.Close()
 	s := &deviceShape{d: d, c: row.Case, passes: passes, problem: problem, sets: []tensorSet{set}}
-	steps, err := forwardSteps(plan)
+	steps, err := forwardSteps(plan, row.Case)
 	if err != nil {
 		return err
 	}
-	forward := s.forward(0, lse)
+	mask, err := d.mask(ctx, row.Case)
+	if err != nil {
+		return err
+	}
+	defer mask.Close()
+	forward := s.forward(0, lse, mask)
 	if passes.Bwd {
 		if forward.Weights, err = plan.NewWeights(); err != nil {
 			return err
@@ -194,11 +199,12 @@ func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Re
 }
 
 // forwardSteps are the steps of a plan's forward pass by the model of its tiling; nil where there is none.
-func forwardSteps(plan *flash.Plan) ([]flash.Work, error) {
+func forwardSteps(plan *flash.Plan, c Case) ([]flash.Work, error) {
 	tiling, ok := plan.Tiling()
 	if !ok {
 		return nil, nil
 	}
+	tiling.Nonzero = c.Density
 	return tiling.Forward(plan.Problem())
 }
 

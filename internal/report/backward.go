@@ -87,11 +87,11 @@ func backwardColumns(r *Results, x *index) []column {
 }
 
 // csvBackwardHeader and csvBackward are the columns of the backward pass in CSV.
-var csvBackwardHeader = []string{"dropout", "tuning", "fwd_bytes", "bwd_bytes", "bwd_kernel", "bwd_ms", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_tflops", "bwd_peak_MiB", "bwd_block_MiB",
+var csvBackwardHeader = []string{"dropout", "density", "tuning", "fwd_bytes", "bwd_bytes", "bwd_kernel", "bwd_ms", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_tflops", "bwd_peak_MiB", "bwd_block_MiB",
 	"bwd_total_MiB", "bwd_n", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error"}
 
 func csvBackward(row *bench.Row) []string {
 	p := &row.Bwd
-	return []string{number(row.Dropout), string(row.Tuning), number(row.Fwd.Bytes), number(row.Bwd.Bytes), row.BwdKernel, number(p.Ms), number(p.P20), number(p.P80), number(p.WallMs), number(p.TFLOPS), optional(p.PeakMiB), number(p.BlockMiB),
+	return []string{number(row.Dropout), number(row.Density), string(row.Tuning), number(row.Fwd.Bytes), number(row.Bwd.Bytes), row.BwdKernel, number(p.Ms), number(p.P20), number(p.P80), number(p.WallMs), number(p.TFLOPS), optional(p.PeakMiB), number(p.BlockMiB),
 		number(p.TotalMiB), number(float64(p.N)), optional(row.BwdMaxErr), optional(row.BwdErrMax), number(float64(row.BwdErrRows)), row.BwdError}
 }

@@ -99,6 +99,7 @@ func figureColumns(r *Results, x *index) []column {
 	cols := []column{
 		{name: "impl", left: true, value: func(r *bench.Row, _ *ratios) string { return r.Impl }},
 		{name: "kernel", left: true, value: func(r *bench.Row, _ *ratios) string { return kernel(r) }},
+		{name: "density", value: func(r *bench.Row, _ *ratios) string { return number(r.Density) }},
 		{name: "tuning", left: true, value: func(r *bench.Row, _ *ratios) string { return string(r.Tuning) }},
 		{name: "ms", value: func(r *bench.Row, _ *ratios) string {
 			if r.Error != "" && r.Fwd.Ms == 0 && r.Bwd.Ms == 0 {

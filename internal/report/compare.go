@@ -147,7 +147,7 @@ func summaries(r *Results) []Summary {
 	}
 	for _, row := range r.Rows {
 		q := x.of(row)
-		if row.Tuning != "" { // tiles that are compared with one another
+		if row.Tuning != "" || row.Density > 0 { // tiles, or masks, that are compared with one another
 			continue
 		}
 		if row.Impl != standard {

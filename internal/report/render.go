@@ -313,6 +313,9 @@ func gobenchRows(b *strings.Builder, pass string, r *Results) {
 		if row.Dropout > 0 {
 			name += fmt.Sprintf("/dropout=%g", row.Dropout)
 		}
+		if row.Density > 0 {
+			name += fmt.Sprintf("/density=%g", row.Density)
+		}
 		if row.Tuning != "" {
 			name += "/tuning=" + string(row.Tuning)
 		}

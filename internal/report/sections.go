@@ -20,7 +20,7 @@ const onA100 = "On an A100, GPT-2 medium, forward and backward, the FlashAttenti
 // sections are the tables that the rows of a run can make.
 func (r *Run) sections() []Section {
 	var out []Section
-	for _, s := range []Section{r.blockSizes(), r.dropouts()} {
+	for _, s := range []Section{r.blockSizes(), r.dropouts(), r.sparsity()} {
 		if len(s.Table.Rows) > 0 {
 			out = append(out, s)
 		}
@@ -126,6 +126,35 @@ func (r *Run) dropouts() Section {
 		line("forward", rows[i].Fwd, row.Fwd, failed)
 		line("backward", rows[i].Bwd, row.Bwd, failedBackward)
 	}
+	return s
+}
+
+// sparsity sets attention with block masks beside that of flash without, which the other implementations of the shape are.
+func (r *Run) sparsity() Section {
+	s := Section{ID: "block-sparsity", Title: "Block sparsity: time against the share of nonzero blocks",
+		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", "20th to 80th percentile", "TFLOP/s", "time / flash2's", "time / flash2's / share"}},
+		Fixed: "TFLOP/s: of the operations in nonzero blocks alone. The last column is what a nonzero block costs, against one of flash2."}
+	rows := r.Results.Rows
+	for _, row := range rows {
+		if row.Density == 0 || row.Tuning != "" {
+			continue
+		}
+		line := []string{row.Shape().String(), fmt.Sprintf("%.4g %%", 100*row.Density), row.Kernel, "", "", "", "", ""}
+		if row.Error != "" {
+			line[3] = outcome(&row)
+		}
+		if row.Fwd.Ms > 0 {
+			line[3], line[4], line[5] = exact(row.Fwd.Ms), between(row.Fwd), exact(row.Fwd.TFLOPS)
+			dense := row.Shape()
+			dense.Impl = "flash2"
+			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 && rows[i].Fwd.Ms > 0 {
+				ratio := row.Fwd.Ms / rows[i].Fwd.Ms
+				line[6], line[7] = fmt.Sprintf("%.3f", ratio), fmt.Sprintf("%.3f", ratio/row.Density)
+			}
+		}
+		s.Table.Rows = append(s.Table.Rows, line)
+	}
+	s.Table.trim()
 	return s
 }
 

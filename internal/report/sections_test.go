@@ -166,3 +166,21 @@ func TestRowsOfSeveralRunsCompleteOneAnother(t *testing.T) {
 		require.Empty(t, got[0].Error)
 	}
 }
+
+// TestSparsitySection: every number is one of the rows, or a ratio of two; a row without figures says why.
+func TestSparsitySection(t *testing.T) {
+	c := bench.Case{Impl: "flash2", DType: "float16", B: 1, H: 16, Hkv: 16, Nq: 4096, N: 4096, D: 64, Dv: 64}
+	rows := []bench.Row{{Library: "vkattn 1", Case: c, Fwd: bench.Pass{Ms: 8, TFLOPS: 100}}}
+	quarter := bench.Row{Library: "vkattn 1", Case: c, Kernel: "matrix_forward_blocks 128x64", Fwd: bench.Pass{Ms: 2.5, P20: 2.4, P80: 2.6, TFLOPS: 80}}
+	quarter.Impl, quarter.Density = "blocksparse", 0.25
+	rows = append(rows, quarter)
+	failed := bench.Row{Library: "vkattn 1", Case: c, Error: "no", Reason: bench.ReasonUnsupported}
+	failed.Impl, failed.Density = "blocksparse", 0.05
+	s := sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: append(rows, failed)})["block-sparsity"]
+	shape := c.Shape().String()
+	require.Equal(t, [][]string{
+		{shape, "25 %", "matrix_forward_blocks 128x64", "2.5", "2.4 to 2.6", "80", "0.312", "1.250"},
+		{shape, "5 %", "", reasonWord(bench.ReasonUnsupported), "", "", "", ""},
+	}, s.Table.Rows)
+	require.Empty(t, sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: rows[:1]}))
+}

@@ -183,6 +183,9 @@ func newSet(sources []Source) *set {
 	for i := range sources {
 		for j := range sources[i].Rows {
 			row := &sources[i].Rows[j]
+			if row.Density > 0 { // another amount of work than the rest of its sweep
+				continue
+			}
 			it := item{row: row, source: i, peer: !isOurs(row)}
 			it.series = row.Impl
 			switch {

@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// TestBlockMaskHasItsShare: the share of nonzero blocks is the density but for less than one block, and of a causal problem none is
+// chosen that nothing could be attended to in.
+func TestBlockMaskHasItsShare(t *testing.T) {
+	for _, c := range []Case{
+		{Nq: 4096, N: 4096, Density: 1}, {Nq: 4096, N: 4096, Density: 0.05}, {Nq: 1000, N: 3000, Density: 0.3}, {Nq: 4096, N: 4096, Density: 0.25, Causal: true},
+		{Nq: 1000, N: 500, Density: 1, Causal: true}, {Nq: 1, N: 5000, Density: 0.5, Causal: true},
+	} {
+		m := c.blockMask()
+		require.Len(t, m.Data, m.Rows*m.Cols)
+		could, are := 0, 0
+		for r := range m.Rows {
+			for col := range m.Cols {
+				last := min((r+1)*maskBlock, c.Nq) - 1 + c.N - c.Nq
+				possible := !c.Causal || col*maskBlock <= last
+				if possible {
+					could++
+				}
+				if m.Data[r*m.Cols+col] {
+					are++
+					require.True(t, possible, "%v: block %d, %d", c, r, col)
+				}
+			}
+		}
+		require.InDelta(t, c.Density*float64(could), float64(are), 1, "%v", c)
+		require.Equal(t, m.Data, c.blockMask().Data, "the same again")
+	}
+	require.Nil(t, Case{Nq: 100, N: 100}.blockMask())
+}
+
+// TestDensityIsAnAxisOfBlockSparse: each share is a case of blocksparse, and the others have one each.
+func TestDensityIsAnAxisOfBlockSparse(t *testing.T) {
+	cases, err := Grid{Impls: []string{"flash2", "blocksparse"}, Batch: []int{1}, Seq: []int{1024}, Causal: no, Density: []float64{1, 0.25}}.Expand()
+	require.NoError(t, err)
+	require.Len(t, cases, 3)
+	require.Zero(t, cases[0].Density)
+	require.Equal(t, []float64{1, 0.25}, []float64{cases[1].Density, cases[2].Density})
+	for _, c := range cases {
+		require.Equal(t, cases[0].Shape(), c.Shape(), "they are compared with one another")
+		data, err := json.Marshal(Row{Library: "vkattn", Case: c})
+		require.NoError(t, err)
+		var back Row
+		require.NoError(t, json.Unmarshal(data, &back))
+		require.Equal(t, c, back.Case)
+	}
+	require.InEpsilon(t, cases[0].ForwardFLOPs()/4, cases[2].ForwardFLOPs(), 1e-12)
+
+	got, err := ParseDensities([]string{"5%", "0.25", " 100% "})
+	require.NoError(t, err)
+	require.InDeltaSlice(t, []float64{0.05, 0.25, 1}, got, 1e-12)
+	for _, bad := range []string{"0", "-1", "101%", "x", "", "NaN"} {
+		_, err := ParseDensities([]string{bad})
+		require.ErrorContains(t, err, "density")
+	}
+}
+
+// TestMeasureBlockSparse: rows with a block mask are checked against attention with that mask, and count its operations and bytes.
+func TestMeasureBlockSparse(t *testing.T) {
+	dev := testDevice(t)
+	d := NewDevice(dev, "test", Peaks{})
+	c := Case{DType: "float32", B: 1, H: 2, Hkv: 2, Nq: 300, N: 300, D: 16, Dv: 16}
+	shape, err := d.Shape(context.Background(), c, Passes{})
+	require.NoError(t, err)
+	defer shape.Close()
+	measure := func(impl string, density float64) Row {
+		j := Job{Case: c}
+		j.Case.Impl, j.Case.Density = impl, density
+		row := shape.Measure(context.Background(), j, true)
+		require.Empty(t, row.Error)
+		require.Equal(t, 2*300, row.ErrRows)
+		require.InEpsilon(t, j.Case.ForwardFLOPs()/row.Fwd.Ms/1e9, row.Fwd.TFLOPS, 1e-9)
+		return row
+	}
+	dense, whole, third := measure("flash2", 0), measure("blocksparse", 1), measure("blocksparse", 0.34)
+	require.Contains(t, third.Kernel, "blocks")
+	require.Positive(t, third.Fwd.Bytes)
+	require.Less(t, third.Fwd.Bytes, whole.Fwd.Bytes)
+	require.Positive(t, dense.Fwd.Bytes)
+
+	// The check tells a mask from none: with the output of one and the mask of the other it fails.
+	s := shape.(*deviceShape)
+	masked := third.Case
+	lse, err := dev.NewLSE(1, 2, 300)
+	require.NoError(t, err)
+	defer lse.Close()
+	problem, err := masked.Problem()
+	require.NoError(t, err)
+	plan, err := dev.Plan(problem, flash.WithImplementation(flash.BlockSparse))
+	require.NoError(t, err)
+	defer plan.Close()
+	mask, err := d.mask(context.Background(), masked)
+	require.NoError(t, err)
+	defer mask.Close()
+	pending, err := plan.SubmitForward(s.forward(0, lse, mask))
+	require.NoError(t, err)
+	require.NoError(t, pending.Wait(context.Background()))
+	for density, wrong := range map[float64]bool{0.34: false, 0: true} {
+		other := masked
+		other.Density = density
+		res, err := check(context.Background(), other, s.sets[0].in, s.sets[0].o, lse, sampleRows(c, 1), 0)
+		require.NoError(t, err)
+		require.Equal(t, wrong, res.err != nil, "density %g: %v", density, res.err)
+	}
+
+	both := Job{Case: masked, Passes: both}
+	shapes, err := d.Shape(context.Background(), c, both.Passes)
+	require.NoError(t, err)
+	defer shapes.Close()
+	row := shapes.Measure(context.Background(), both, true)
+	require.Empty(t, row.Error)
+	require.Equal(t, ReasonUnsupported, row.BwdReason)
+}
