@@ -170,3 +170,68 @@ func TestBadBlockMasks(t *testing.T) {
 		require.ErrorContains(t, err, "WithTuning[pack]")
 	}
 }
+
+// TestBlockSparseTunings: whatever is fetched ahead, with blocks of whole tiles and of others, causal or not, masks with empty tiles at
+// the start, in the middle and at the end give what attention in float64 gives.
+func TestBlockSparseTunings(t *testing.T) {
+	d := testDevice(t)
+	problem := func(keys int, causal Causal, b Blocks) Problem {
+		return Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 75, KeyLen: keys, HeadDim: 16, DType: F16, Causal: causal, Blocks: b}
+	}
+	tiles, odd := Blocks{Queries: 16, Keys: 32, PerHead: true}, Blocks{Queries: 20, Keys: 12, PerHead: true}
+	for name, c := range map[string]struct {
+		p      Problem
+		tuning map[string]int
+	}{
+		"nothing ahead":        {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 0}},
+		"a tile ahead":         {problem(230, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 1, "pipe": 1}},
+		"a tile ahead, whole":  {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 1}},
+		"keys ahead":           {problem(230, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 2, "max_first": 1}},
+		"two tiles ahead":      {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 3}},
+		"two ahead, diagonal":  {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 3}},
+		"two ahead, odd":       {problem(230, CausalBottomRight, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 3, "form": 2}},
+		"a tile ahead, odd":    {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 1, "form": 3}},
+		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "keep_masks": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := c.p.Normalize()
+			require.NoError(t, err)
+			plan, err := d.Plan(p, WithImplementation(BlockSparse), WithTier(TierMatrix), WithTuning(c.tuning))
+			if errors.Is(err, ErrUnsupported) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			shape := p.MaskShape()
+			for mask, bit := range map[string]func(h, r, c int) bool{
+				"thirds":  trialBlock,
+				"nothing": func(_, _, _ int) bool { return false },
+			} {
+				var bits []bool
+				for i := range shape[0] * shape[1] * shape[2] {
+					bits = append(bits, bit(i/shape[2]/shape[1], i/shape[2]%shape[1], i%shape[2]))
+				}
+				m, err := d.NewBlockMask(bg, p, bits)
+				require.NoError(t, err)
+				s := newSample(t, p)
+				f := s.tensors(t, d, plainly(t, d))
+				f.Blocks = m
+				pending, err := plan.SubmitForward(f)
+				require.NoError(t, err)
+				require.NoError(t, pending.Wait(bg))
+				o, lse := download(t, f.O), download(t, f.LSE)
+				if mask == "thirds" {
+					require.Empty(t, compareAttention(&p, s.q, s.k, s.v, o, lse))
+				} else {
+					for _, x := range o {
+						require.Zero(t, x)
+					}
+					for _, x := range lse {
+						require.True(t, math.IsInf(float64(x), -1))
+					}
+				}
+				require.NoError(t, m.Close())
+			}
+			require.NoError(t, plan.Close())
+		})
+	}
+}

@@ -33,6 +33,7 @@ verify() { # every target at once: compiling takes longer than running
   done <<EOF
 scalar --impl flash --tier scalar
 standard --impl standard
+blocksparse --impl blocksparse
 form1 --impl flash --tier matrix --tuning form=1
 form2 --impl flash --tier matrix --tuning form=2
 form3 --impl flash --tier matrix --tuning form=3
