@@ -262,7 +262,10 @@ void main() {
   }
 #ifdef BLOCK_MASK
   take_blocks(h, q0);
-  for (uint t = next_tile(0, end); t < end; t = next_tile(t + 1, end)) key_tile(t * BC, t >= whole);
+  // One tile at least here too: for queries without any it lies beyond the last key, where all is zero and masked.
+  uint t = next_tile(0, end);
+  if (t >= end) t = (nk + BC - 1) / BC;
+  do { key_tile(t * BC, t >= whole); t = next_tile(t + 1, end); } while (t < end);
 #else
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
   uint t = 0;

@@ -26,18 +26,18 @@ void take_blocks(uint head, uint query0) {
   block_rows = BLOCKS_OF_TILES ? 1 : (min(query0 + BR, nq) - 1) / BLOCK_ROWS - block_row0 + 1;
 }
 
-// The first tile from t on, below end, that holds a key of a block that one of the queries attends to; end if there is none.
+// The first tile from t on, below end, that holds a key of a block that one of the queries attends to; end if there is none, whatever t is.
+// The loop is entered at least once: see shaders/NOTES.md on loops that no invocation enters.
 uint next_tile(uint t, uint end) {
-  uint found = end, word = t * BC / BLOCK_KEYS / 32;
+  uint found = end, word = min(t * BC / BLOCK_KEYS / 32, block_words - 1);
   uint from = ~0u << (t * BC / BLOCK_KEYS % 32);
-  while (t < end && word < block_words) {
+  do {
     uint bits = 0;
     for (uint r = 0; r < block_rows; ++r) bits |= block_bits[block_head + (block_row0 + r) * block_words + word];
     bits &= from;
     from = ~0u;
     if (bits != 0) { found = min(end, max(t, (word * 32 + findLSB(bits)) * BLOCK_KEYS / BC)); break; }
-    ++word;
-  }
+  } while (++word < block_words);
   return found;
 }
 
