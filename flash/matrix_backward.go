@@ -103,10 +103,13 @@ func (s *matrixBackwardProgram) constants(part *matrixBackwardPart, parts int, a
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	values = append(values, sh.h, sh.patch, sh.drop)
+	byLane := p.dropThreshold() > 0
 	if part.keys {
-		values = append(values, parts)
+		byLane = byLane && l.rowsOfDraws(t.Form) && sharesDraws(t.rows())
+	} else {
+		byLane = byLane && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)
 	}
+	values = append(values, sh.h, sh.patch, sh.drop, parts, boolInt(byLane)) // the kernel of queries has no number 43
 	return spec(values...)
 }
 

@@ -91,7 +91,7 @@ func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 		if t.keys {
 			keys, queries = queries, keys
 		}
-		s.drop = max(leastDrop, 4*drawGroups(keys)*queries)
+		s.drop = max(leastDrop, 16*drawGroups(keys)*(queries+8))
 	}
 	return s
 }
@@ -131,6 +131,7 @@ type matrixBackwardRow struct {
 	maxDim int      // the larger of D and Dv
 	walked int      // rows that the kernel walks over (kv_: queries; q_: keys), at least
 	mask   maskKind // see matrixRow
+	drop   bool     // for dropout, whose draws take shared memory and registers
 	tile   matrixBackwardTile
 }
 
@@ -140,6 +141,8 @@ var matrixBackwardTiles = []matrixBackwardRow{
 	{cpu: true, tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
 	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
+	{lanes: 32, kernel: "kv_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 32, CK: 16}},
+	{lanes: 32, kernel: "q_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 32, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 32, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 64, walked: 4096, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16}},
@@ -172,7 +175,7 @@ func (r *matrixBackwardRow) fits(c *capabilities, p *Problem, f matrixShape, ker
 		walked = p.QueryLen
 	}
 	return (!r.cpu || c.facts.Type == vk.DeviceCPU) && (r.lanes == 0 || r.lanes == f.Lanes) && (r.kernel == "" || r.kernel == kernel) &&
-		(r.maxDim == 0 || max(p.HeadDim, p.ValueDim) <= r.maxDim) && walked >= r.walked && r.mask.includes(p.Causal)
+		(r.maxDim == 0 || max(p.HeadDim, p.ValueDim) <= r.maxDim) && walked >= r.walked && (!r.drop || p.dropThreshold() > 0) && r.mask.includes(p.Causal)
 }
 
 // shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.

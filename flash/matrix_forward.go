@@ -117,7 +117,7 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) []int {
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	return append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop)
+	return append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop, boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)))
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {

@@ -48,9 +48,9 @@ type matrixShared struct {
 	rows               int // patches beside K and V, with KeysOutside
 }
 
-// leastDrop is the least length of the array that holds what dropout keeps, in words, though without dropout nothing is there: NVIDIA's
-// compiler (580) takes an array of one element for a promise that indices into it are 0, in code that is left out too, and computes
-// the places of subgroups in other arrays from that; forms 2 and 3 were wrong.
+// leastDrop is the least length of the array of dropout's draws, in words, though without dropout nothing is there:
+// NVIDIA's compiler (580) takes an array of one element for a promise that indices into it are 0, in code that is left out too, and
+// computes the places of subgroups in other arrays from that; forms 2 and 3 were wrong.
 const leastDrop = 64
 
 func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h+s.rows) + 4*(s.x+s.drop) }
@@ -61,7 +61,7 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 	s := matrixShared{kPitch: ceilDiv(d, f.K)*f.K/8 | 1, vPitch: ceilDiv(dv, f.N)*f.N/8 | 1, qPitch: 1, q: 1, x: 1, h: 1}
 	s.drop = leastDrop
 	if t.Drop {
-		s.drop = max(leastDrop, 4*t.rows()*drawGroups(t.BC))
+		s.drop = max(leastDrop, 16*t.rows()*drawGroups(t.BC))
 	}
 	tiles := 1
 	if t.Prefetch == 3 {
@@ -151,6 +151,7 @@ type matrixRow struct {
 	keys   int  // keys that the problem has at least
 	mask   maskKind
 	dtype  DType // F32, which matrices do not take: any
+	drop   bool  // for dropout, whose draws take shared memory and registers
 	tile   matrixTile
 }
 
@@ -172,6 +173,7 @@ var matrixTiles = []matrixRow{
 	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
 	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
+	{lanes: 32, maxDim: 64, drop: true, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 64, mask: unmasked, keys: 1024, tile: matrixTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 64, mask: unmasked, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
@@ -180,6 +182,7 @@ var matrixTiles = []matrixRow{
 	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 96, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 96, tile: matrixTile{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 128, drop: true, tile: matrixTile{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 128, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
 	{lanes: 32, maxDim: 128, dtype: BF16, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1}},
 	{lanes: 32, maxDim: 128, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
@@ -218,7 +221,7 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 	for i := range table {
 		row := &table[i]
 		if row.cpu && c.facts.Type != vk.DeviceCPU || row.lanes != 0 && row.lanes != s.Lanes ||
-			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || row.dtype != F32 && row.dtype != p.DType || !row.mask.includes(p.Causal) {
+			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || row.dtype != F32 && row.dtype != p.DType || row.drop && p.dropThreshold() == 0 || !row.mask.includes(p.Causal) {
 			continue
 		}
 		tile := complete(row.tile)

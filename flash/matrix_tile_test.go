@@ -161,14 +161,17 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		return tile
 	}
 	for i, row := range matrixTiles {
-		if row.lanes != 32 || i > 0 && row.maxDim == matrixTiles[i-1].maxDim && row.mask == matrixTiles[i-1].mask && row.keys == matrixTiles[i-1].keys && row.dtype == matrixTiles[i-1].dtype {
+		if row.lanes != 32 || i > 0 && row.maxDim == matrixTiles[i-1].maxDim && row.mask == matrixTiles[i-1].mask && row.keys == matrixTiles[i-1].keys && row.dtype == matrixTiles[i-1].dtype && row.drop == matrixTiles[i-1].drop {
 			continue // the last of two alike is for devices with less shared memory
 		}
 		p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.keys, 512), HeadDim: row.maxDim, DType: F16}
 		if row.dtype != F32 {
 			p.DType = row.dtype
 		}
-		if row.mask == causal || row.mask == anyMask && i > 0 && matrixTiles[i-1].maxDim == row.maxDim { // rows before it are for the others
+		if row.drop {
+			p.Dropout = 0.1
+		}
+		if row.mask == causal || row.mask == anyMask && i > 0 && matrixTiles[i-1].maxDim == row.maxDim && !matrixTiles[i-1].drop { // rows before it are for the others
 			p.Causal = CausalTopLeft
 		}
 		tile := choose(p)

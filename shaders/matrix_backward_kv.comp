@@ -66,6 +66,6 @@ void main() {
   }
 
   barrier();
-  WANTED(DK_PART) { WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nk, D, sum_a, DN, scale * P_UNIT) }
+  WANTED(DK_PART) { WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nk, D, sum_a, DN, scale * keep_scale * P_UNIT) }
   WANTED(DV_PART) { WRITE_GRADIENT(y, y_off() + b * y_sb + h * y_sh, y_sn, nk, DV, sum_b, EN, keep_scale * P_UNIT) }
 }

@@ -44,12 +44,12 @@ void main() {
     [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
       const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS), s = bh * nq + min(row, nq - 1);
       l[x] = row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();
-      dl[x] = LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]);
+      dl[x] = WITHOUT_SCALE(LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]));
     }
   } else {
     for (uint x = tid; x < BR; x += WG) {
       const uint row = i * BR + x, s = bh * nq + min(row, nq - 1);
-      stats[x] = vec2(row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity(), LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]));
+      stats[x] = vec2(row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity(), WITHOUT_SCALE(LOADED_IF(delta, 4, row < nq, delta[delta_off() + s])));
     }
   }
   barrier();
@@ -77,5 +77,5 @@ void main() {
   }
 
   barrier();
-  WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nq, D, sum_a, DN, scale * P_UNIT)
+  WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nq, D, sum_a, DN, scale * keep_scale * P_UNIT)
 }

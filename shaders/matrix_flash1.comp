@@ -32,8 +32,8 @@
 //  18 PACK        0, 19 HEADS_TOGETHER 1: a workgroup is a head, and there is no other order
 //  22 KV_LEN      >= BC (K_PITCH + V_PITCH), in 16 bytes
 // and
-//  45 KEY_BLOCKS  blocks of keys of a part
-//  46 ROWS_LEN    patches for rows of Q and O: W FM odd(PATCH), in 16 bytes
+//  46 KEY_BLOCKS  blocks of keys of a part
+//  47 ROWS_LEN    patches for rows of Q and O: W FM odd(PATCH), in 16 bytes
 
 #extension GL_GOOGLE_include_directive : require
 
@@ -43,8 +43,8 @@
     else if (WRITE_LSE && row < nq) STORED(lse, 4, lse[lse_off + bh * nq + row] = LSE_OF(m, l)); }
 #include "matrix_attention.glsl"
 
-layout(constant_id = 45) const uint KEY_BLOCKS = 1;
-layout(constant_id = 46) const uint ROWS_LEN = 80;
+layout(constant_id = 46) const uint KEY_BLOCKS = 1;
+layout(constant_id = 47) const uint ROWS_LEN = 80;
 
 layout(binding = 5) workgroupcoherent buffer Statistics { vec2 statistics[]; };   // m, l
 layout(binding = 6) buffer Sums4 { vec4 sums4[]; };                               // forms 1 and 2: read by the lane that wrote it

@@ -50,8 +50,9 @@
 //  41 PATCH       16-byte units a row of the patch through which Q enters and O leaves: a multiple of FK/8 and FN/4
 //  42 MASKS       0: not causal and nk is a multiple of BC, so the loop with masks is left out (fewer registers)
 //  43 DROPOUT     1: weights are dropped (include/dropout.glsl) after their sum is taken; each subgroup draws for its own rows, once a tile
-//  44 DROP_LEN    words, at least 64; with DROPOUT 4 W RM FM KEY_GROUPS, the groups of 64 keys that BC keys may touch: BC/64 where 64 divides
-//                 BC, 1 where BC divides 64, else floor(BC/64) + 2
+//  44 DROP_LEN    words: at least 64; with DROPOUT 16 W RM FM KEY_GROUPS, the groups of 64 keys that BC keys may touch: BC/64 where 64
+//                 divides BC, 1 where BC divides 64, else floor(BC/64) + 2
+//  45 BY_LANE     1: form 1, lanes hold columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of every 16, q < 4; BC divides 64 or 64 divides BC
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_GOOGLE_include_directive : require

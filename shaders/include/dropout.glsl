@@ -33,10 +33,6 @@ bool kept(uvec4 drawn, uint j) {
 
 float drop_scale() { return 256.0 / float(256 - drop_k); }
 
-// All 16 decisions of a draw: bit kept_bit(j) is column j's.
-uint kept_bits(uvec4 drawn) {
-  uint bits = 0;
-  [[unroll]] for (uint t = 0; t < 16; ++t) bits |= (drawn[t / 4] >> (8 * (t % 4)) & 255u) >= drop_k ? 1u << t : 0u;
-  return bits;
-}
-uint kept_bit(uint j) { return (j & 1u) + 2 * (j / 8 % 8); }
+// The same, given the word of the draw that has column j, drawn[j / 16 % 4], and the place of j's byte in it.
+bool kept(uint word, uint byte) { return word << 24 - 8 * byte >= drop_k << 24; }
+uint byte_of(uint j) { return j % 2 + 2 * (j / 8 % 2); }

@@ -49,6 +49,7 @@ layout(constant_id = 41) const uint PATCH = 2;
 layout(constant_id = 42) const bool MASKS = true;
 layout(constant_id = 43) const bool DROPOUT = false;
 layout(constant_id = 44) const uint DROP_LEN = 64;
+layout(constant_id = 45) const bool BY_LANE = false;
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row
@@ -86,7 +87,7 @@ shared uvec4 KV[KV_LEN];   // staged tiles: K, then V at V_AT; before and after 
 shared uvec4 Qs[Q_LEN];
 shared float X[X_LEN];     // exchange of forms 2 and 3
 shared uvec4 H[H_LEN];
-shared uint drop_bits[DROP_LEN];   // what dropout keeps: [row of the subgroup][group of 64 keys][4 draws]
+shared uint drawn[DROP_LEN];   // dropout's draws: [group of 64 keys][row of the lane][4 words][lane of the workgroup], or [row][group][4 draws][4 words]
 
 #include "matrix_layout.glsl"
 #include "matrix_staging.glsl"
@@ -149,18 +150,38 @@ int last_key(uint row) {
     }                                                                                                                              \
     [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)]; \
   } }
-// What dropout keeps of tile j, 16 keys a draw, and whether key x of the tile is kept in row i of the subgroup
+// Dropout's draws of 16 keys each for tile j. BY_LANE: what a draw serves lies in one lane (which holds columns 2 q, 2 q + 1, 2 q + 8 and
+// 2 q + 9 of every 16), so that a lane draws for itself, and the draws of its rows wait in shared memory that is its own: no barrier, no draw
+// twice, also over the tiles of one group of 64 keys. Else each subgroup draws for its rows, and looks up its scores one by one.
+const uint LANE_GROUPS = BC > 64 ? BC / 64 : 1;
 #define DRAW_TILE {                                                                                                                \
-  MEET                                                                                                                             \
-  [[unroll]] for (uint u = 0; u < DRAW_EACH; ++u) {                                                                                \
-    const uint x = min(u * SG + lane, DRAWS - 1), row = row0 + x / (4 * KEY_GROUPS);                                               \
-    drop_bits[drop_at + x] = kept_bits(draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, query_of(row), b * heads + q_head + member_of(row))); \
-  }                                                                                                                                \
-  MEET }
-#define KEPT(i, x) ((drop_bits[drop_at + ((i) * KEY_GROUPS + (j * BC % 64 + (x)) / 64) * 4 + (j * BC % 64 + (x)) / 2 % 4]            \
-  >> kept_bit(j * BC % 64 + (x)) & 1u) != 0u)
-#define DROP(c) EACH_SCORE                                                                                                         \
-  S[r * NS + n][e] = KEPT(r * FM + row_lane + ROW_OF(e), (c) * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : 0.0;
+  if (BY_LANE) {                                                                                                                   \
+    if (BC % 64 == 0 || drawn_for != uvec2(row0, j * BC / 64)) {                                                                   \
+      drawn_for = uvec2(row0, j * BC / 64);                                                                                        \
+      [[unroll]] for (uint g = 0; g < LANE_GROUPS; ++g) [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {                         \
+        const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS);                                         \
+        const uvec4 y = draw(4 * (j * BC / 64 + g) + col_lane / 2 % 4, query_of(row), b * heads + q_head + member_of(row));        \
+        [[unroll]] for (uint t = 0; t < 4; ++t) drawn[((g * RM * SLOTS + x) * 4 + t) * WG + gl_LocalInvocationID.x] = y[t];        \
+      }                                                                                                                            \
+    }                                                                                                                              \
+  } else {                                                                                                                         \
+    MEET                                                                                                                           \
+    [[unroll]] for (uint u = 0; u < DRAW_EACH; ++u) {                                                                              \
+      const uint x = min(u * SG + lane, DRAWS - 1), row = row0 + x / (4 * KEY_GROUPS);                                             \
+      const uvec4 y = draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, query_of(row), b * heads + q_head + member_of(row));    \
+      [[unroll]] for (uint t = 0; t < 4; ++t) drawn[4 * (drop_at + x) + t] = y[t];                                                 \
+    }                                                                                                                              \
+    MEET                                                                                                                           \
+  } }
+// Whether key x of the tile is kept in row i of the subgroup
+#define KEPT(i, x) kept(drawn[4 * (drop_at + ((i) * KEY_GROUPS + (j * BC % 64 + (x)) / 64) * 4 + (j * BC % 64 + (x)) / 2 % 4) + (j * BC % 64 + (x)) / 16 % 4], byte_of(j * BC % 64 + (x)))
+// The same of element e of fragment n of chunk c, BY_LANE: all elements of a row and 16 keys are in one word
+#define KEPT_BY_LANE(c, r, n, e)                                                                                                   \
+  kept(drawn[(((j * BC % 64 + (c) * CK + n * FN) / 64 * RM * SLOTS + r * SLOTS + SLOT_OF(e)) * 4 + (j * BC % 64 + (c) * CK + n * FN) / 16 % 4) * WG + gl_LocalInvocationID.x], \
+    byte_of(n * FN + COL_OF(e)))
+#define DROP(c) EACH_SCORE {                                                                                                       \
+  if (BY_LANE) S[r * NS + n][e] = KEPT_BY_LANE(c, r, n, e) ? S[r * NS + n][e] : 0.0;                                               \
+  else S[r * NS + n][e] = KEPT(r * FM + row_lane + ROW_OF(e), (c) * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : 0.0; }
 // Form 1: accumulator components to operand components
 #define TO_OPERAND {                                                                                                               \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) \
@@ -221,6 +242,7 @@ int last_key(uint row) {
   const uint patch_at = gl_SubgroupID * FM * PATCH_PITCH, q_at = gl_SubgroupID * RM * FM * Q_PITCH;                                \
   const uint x_at = gl_SubgroupID * (FORM == 3 ? FM * CK + FM * FN + 3 * RM * FM : FM * CK), h_at = gl_SubgroupID * FM * CK / 8;   \
   const uint drop_at = gl_SubgroupID * DRAWS;                                                                                      \
+  uvec2 drawn_for = uvec2(~0u);                                                                                                    \
   const uint spread_at = x_at + FM * CK, stats_at = spread_at + FM * FN;
 // Q, rows from first_row on, of rows in all: asked for, all of it before the first piece is waited for; and, from there, operands
 #define ASK_Q(first_row, rows) {                                                                                                   \

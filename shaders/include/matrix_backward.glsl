@@ -37,11 +37,13 @@
 //  26 X_LEN       floats of exchange: form 1: 1; else W 2 FM CK
 //  40 H_LEN       16 bytes of exchange: form 1: 1; else W 2 FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which rows enter and gradients leave: a multiple of FK/8 and FN/4
-//  42 DROP_LEN    words: without DROPOUT 64, as include/matrix_attention.glsl says; else 4 KEY_GROUPS times the queries of a tile (kv: BC; q: BR), where KEY_GROUPS counts the
-//                 groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may touch: n/64 where 64 divides n, 1 where n divides 64, else
-//                 floor(n/64) + 2
+//  42 DROP_LEN    words: at least 64, as include/matrix_attention.glsl says; with DROPOUT 16 KEY_GROUPS times 8 more than the queries of
+//                 a tile (kv: BC; q: BR), where KEY_GROUPS counts the groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may touch:
+//                 n/64 where 64 divides n, 1 where n divides 64, else floor(n/64) + 2
 //  43 PARTS       kv: 3 dK and dV; 1 only dK, 2 only dV: two dispatches with half the accumulators each, for wide heads, whose sums do not
 //                 fit into registers together (5 products instead of 4). q: ignored
+//  44 BY_LANE     1: form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8; q: columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9, q < 4; keys of a
+//                 tile divide 64, or 64 divides them
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -83,6 +85,7 @@ layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 4;
 layout(constant_id = 42) const uint DROP_LEN = 64;
+layout(constant_id = 44) const bool BY_LANE = false;
 #ifdef KV
 layout(constant_id = 43) const uint PARTS = 3;
 const uint SUMS_A = (PARTS & 1u) != 0u ? RM * ((D + FN - 1) / FN) : 1, SUMS_B = (PARTS & 2u) != 0u ? RM * ((DV + FN - 1) / FN) : 1;
@@ -141,7 +144,7 @@ shared uvec4 R_[ROWS_LEN];       // slices of R and R' that are not in registers
 shared vec2 stats[STATS_LEN];    // lse in units of log 2, delta
 shared float E[X_LEN];           // exchange of forms 2 and 3: S, then X, of a row fragment and chunk
 shared uvec4 H[H_LEN];           // P, then dS
-shared uint drop_bits[DROP_LEN]; // [query of the tile][group of 64 keys][4 draws]
+shared uint drawn[DROP_LEN];     // dropout's draws: [group of 64 keys][4 words][4 draws][query of the tile, and 8]: a subgroup BY_LANE meets every bank once
 
 // The names of rows and columns. Tensor, row stride, last row of columns.
 #ifdef KV
@@ -167,7 +170,8 @@ shared uint drop_bits[DROP_LEN]; // [query of the tile][group of 64 keys][4 draw
 
 uint bh, key0, first_key, first_query; // head of queries; keys of the workgroup or tile, see weigh
 uint member0_a, member0_b, member_a, member_b; // where C and C' of the first head begin; from head to head of the group
-float keep_scale;
+#define WITHOUT_SCALE(x) (DROPOUT ? (x) / keep_scale : (x))
+float keep_scale;   // of dropout, 1/(1-p): sums take X and delta without it, and gradients are multiplied in the end
 
 float log2_units(float l) { return l == -infinity() ? infinity() : l * 1.4426950408889634; }
 
@@ -193,7 +197,7 @@ const uint STAT_EACH = (BC + WG - 1) / WG;
     lr[u] = query < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();                                              \
     dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);                                                               \
   }
-#define STORE_STATS EACH(BC, STAT_EACH, u, x) stats[x] = vec2(lr[u], dr[u]);
+#define STORE_STATS EACH(BC, STAT_EACH, u, x) stats[x] = vec2(lr[u], WITHOUT_SCALE(dr[u]));
 #else
 #define FETCH_STATS(member, j)
 #define STORE_STATS
@@ -214,12 +218,20 @@ const uint STAT_EACH = (BC + WG - 1) / WG;
 #define KV_OR(q, kv) (q)
 #endif
 // What dropout keeps of the tile, drawn by the workgroup: DRAW_QUERIES queries from query0, groups of keys from key0 on
-const uint DRAWS = DRAW_QUERIES * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
+const uint DRAWN_PITCH = DRAW_QUERIES + 8, DRAWS = DRAW_QUERIES * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
 #define DRAW_TILE(query0, head)                                                                                                    \
-  if (DROPOUT) EACH(DRAWS, DRAW_EACH, u, x)                                                                                        \
-    drop_bits[x] = kept_bits(draw(4 * (first_key / 64 + x / 4 % KEY_GROUPS) + x % 4, (query0) + x / (4 * KEY_GROUPS), head));
+  if (DROPOUT) EACH(DRAWS, DRAW_EACH, u, x) {                                                                                      \
+    const uint of_query = x % DRAW_QUERIES, group_ = x / DRAW_QUERIES / 4, q_ = x / DRAW_QUERIES % 4;                              \
+    const uvec4 y = draw(4 * (first_key / 64 + group_) + q_, (query0) + of_query, head);                                           \
+    [[unroll]] for (uint t_ = 0; t_ < 4; ++t_) drawn[((group_ * 4 + t_) * 4 + q_) * DRAWN_PITCH + of_query] = y[t_];               \
+  }
 
-// The weight of a score; with dropout, negative if it is dropped.
+// The word that draw q of a query has for the 16 keys of `key`.
+uint drawn_word(uint query, uint key, uint q) {
+  const uint from = first_key % 64 + (key - first_key);  // in the groups of 64 keys of the tile
+  return drawn[((from / 64 * 4 + from / 16 % 4) * 4 + q) * DRAWN_PITCH + (query - first_query)];
+}
+// The weight of a score
 float weight(float s, float l, uint query, uint key, bool masked) {
   float p = exp2(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
@@ -228,16 +240,12 @@ float weight(float s, float l, uint query, uint key, bool masked) {
     if (key >= nk) p = 0;
 #endif
   }
-  if (DROPOUT) {
-    const uint from = first_key % 64 + (key - first_key);  // in the groups of 64 keys of the tile
-    const uint at = ((query - first_query) * KEY_GROUPS + from / 64) * 4 + from / 2 % 4;
-    if ((drop_bits[at] >> kept_bit(from) & 1u) == 0) p = -p;
-  }
   return p;
 }
+// With dropout, a weight that is dropped is kept as its negative.
 // Of such a weight p: what dV is summed with (without dropout's scale; a NaN stays one), and dS, given an element x of X.
 float kept_part(float p) { return DROPOUT && p < 0 ? 0 : p; }
-float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p > 0 ? x * keep_scale : 0) - dl) : p * (x - dl); }
+float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p > 0 ? x : 0) - dl) : p * (x - dl); }
 
 // S or X of chunk c, on top of what is there
 #define PRODUCTS(ACC_, ROWS_, REG, KEPT, PITCH, AT, SLICES, TILE_AT, TILE_PITCH, c)                                                \
@@ -261,11 +269,16 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
 
 #define EACH_SCORE [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n_ = 0; n_ < NS; ++n_) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
 #ifdef KV
+// BY_LANE: what a draw serves of a query and 16 keys lies in one lane, so that one look at a word does for all of them.
+#define WORD_BY_LANE(query, r, n_) drawn_word(query, key0 + sub0 + (r) * FM, row_lane / 2 % 4)
+#define BYTE_BY_LANE(n_, e) (row_lane % 2 + 2 * (ROW_OF(e) / 8))
 #define STAT_L(row, col, r, e) stats[col].x
 #define STAT_D(row, col, r, e) stats[col].y
 #define QUERY_OF(row, col) (col0 + (col))
 #define KEY_OF(row, col) (key0 + (row))
 #else
+#define WORD_BY_LANE(query, r, n_) drawn_word(query, col0 + c * CK + (n_) * FN, col_lane / 2 % 4)
+#define BYTE_BY_LANE(n_, e) byte_of((n_) * FN + COL_OF(e))
 #define STAT_L(row, col, r, e) (FORM == 1 ? l[(r) * SLOTS + SLOT_OF(e)] : stats[row].x)
 #define STAT_D(row, col, r, e) (FORM == 1 ? dl[(r) * SLOTS + SLOT_OF(e)] : stats[row].y)
 #define QUERY_OF(row, col) (first_query + (row))
@@ -275,13 +288,18 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
 #define PLACE const uint row = sub0 + r * FM + row_lane + ROW_OF(e), col = c * CK + n_ * FN + col_lane + COL_OF(e);
 // S becomes weights; X starts from -delta, and from X comes dS
 #define WEIGHTS(masked)                                                                                                            \
-  EACH_SCORE { PLACE S[r * NS + n_][e] = weight(S[r * NS + n_][e], STAT_L(row, col, r, e), QUERY_OF(row, col), KEY_OF(row, col), masked); }
+  EACH_SCORE { PLACE S[r * NS + n_][e] = weight(S[r * NS + n_][e], STAT_L(row, col, r, e), QUERY_OF(row, col), KEY_OF(row, col), masked); } \
+  if (DROPOUT) EACH_SCORE { PLACE                                                                                                  \
+    const uint query = QUERY_OF(row, col), key = KEY_OF(row, col);                                                                 \
+    if (BY_LANE) S[r * NS + n_][e] = kept(WORD_BY_LANE(query, r, n_), BYTE_BY_LANE(n_, e)) ? S[r * NS + n_][e] : -S[r * NS + n_][e]; \
+    else S[r * NS + n_][e] = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? S[r * NS + n_][e] : -S[r * NS + n_][e];     \
+  }
 #define START_X                                                                                                                    \
-  if (DROPOUT) { ALL_ZERO(X) } else EACH_SCORE { PLACE X[r * NS + n_][e] = -STAT_D(row, col, r, e); }
+  EACH_SCORE { PLACE X[r * NS + n_][e] = -STAT_D(row, col, r, e); }
 #define SCORE_GRADIENTS                                                                                                            \
   EACH_SCORE { PLACE                                                                                                               \
     const float p = S[r * NS + n_][e], x = X[r * NS + n_][e];                                                                      \
-    X[r * NS + n_][e] = DROPOUT ? score_gradient(p, x, STAT_D(row, col, r, e)) : p * x;                                            \
+    X[r * NS + n_][e] = DROPOUT ? abs(p) * (p > 0 ? x : -STAT_D(row, col, r, e)) : p * x;                                          \
   }
 #define ALL_ZERO(F) [[unroll]] for (uint x = 0; x < RM * NS; ++x) F[x] = ACC(0.0);
 #define SAME(x) x
@@ -302,7 +320,9 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
       float p[8], ds[8];                                                                                                           \
       [[unroll]] for (uint e = 0; e < 8; ++e) {                                                                                    \
         const uint col = (c) * CK + piece * 8 % CK + e;                                                                            \
-        const float w = weight(E[e_at + piece * 8 + e], STAT_L(row, col, 0, 0), QUERY_OF(row, col), KEY_OF(row, col), masked);     \
+        const uint query = QUERY_OF(row, col), key = KEY_OF(row, col);                                                             \
+        float w = weight(E[e_at + piece * 8 + e], STAT_L(row, col, 0, 0), query, key, masked);                                     \
+        if (DROPOUT) w = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? w : -w;                                         \
         ds[e] = score_gradient(w, E[e_at + FM * CK + piece * 8 + e], STAT_D(row, col, 0, 0));                                      \
         p[e] = kept_part(w);                                                                                                       \
       }                                                                                                                            \
