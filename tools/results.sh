@@ -24,7 +24,7 @@ bench() { # file, flags...
 }
 beside=(); [ -z "$peer" ] || beside=(--peer "$peer" --rounds 3)
 
-verify() { # every target at once: compiling takes longer than running
+verify() { # every target at once: compiling takes longer than running; the rarer forms and fragments with fewer cases
   local pids=() target
   while read -r target flags; do
     # shellcheck disable=SC2086 # flags are words
@@ -34,11 +34,12 @@ verify() { # every target at once: compiling takes longer than running
 scalar --impl flash --tier scalar
 standard --impl standard
 blocksparse --impl blocksparse
+flash1 --impl flash1 --quick
 form1 --impl flash --tier matrix --tuning form=1
-form2 --impl flash --tier matrix --tuning form=2
-form3 --impl flash --tier matrix --tuning form=3
-16x8x16 --impl flash --tier matrix --tuning fm=16,fn=8,fk=16
-16x8x8 --impl flash --tier matrix --tuning fm=16,fn=8,fk=8
+form2 --impl flash --tier matrix --tuning form=2 --random 20
+form3 --impl flash --tier matrix --tuning form=3 --random 20
+16x8x16 --impl flash --tier matrix --tuning fm=16,fn=8,fk=16 --quick
+16x8x8 --impl flash --tier matrix --tuning fm=16,fn=8,fk=8 --quick
 EOF
   local failed=0 pid
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
