@@ -101,7 +101,7 @@ func (m *matrixFlash1Program) try(k *pipeline.Kernel, v variant) (wrong string, 
 
 // matrixFlash1Tiles are the tiles tried, best first; the first that the device's limits allow is taken. As many keys in a block as
 // some 28 KiB hold K_j and V_j of, for every further block reads and writes O once more; many subgroups, for a head has one
-// workgroup. Not measured. On a CPU the shader's unrolled code, here in two loops, takes seconds to compile, so all is small.
+// workgroup. Not searched: these ran. On a CPU the shader's unrolled code, here in two loops, takes seconds to compile, so all is small.
 var matrixFlash1Tiles = []matrixRow{
 	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 8, CK: 8, MaxFirst: 1}},
 
