@@ -56,7 +56,7 @@ type Tiling struct {
 	RowReaders             int  // flash1: invocations that read m and l of one row; 0: 1
 	Fragment               int  // flash1: columns of a fragment; O, m and l pass from block to block for whole fragments and blocks of queries
 	ScoresUnit             int  // standard: scores in which rows are stored; 0: 4
-	StepsAhead             int  // standard: steps of the product's loop fetched beyond the last
+	ScoresRun              int  // standard: blocks of scores that share one load of their queries; 0: 1
 }
 
 // Algorithm is the order of loops that the byte model knows.
@@ -108,7 +108,8 @@ func (p *Plan) programTiling() (Tiling, bool) {
 		case *standardTile:
 			t.ReadTwice = shape.rowKeep == 0
 		case *standardMatrixTile:
-			t.ReadTwice, t.ScoresUnit, t.StepsAhead = shape.rowKeep == 0, 8, 1
+			t.Keys, t.ScoresRun = shape.scoresTile.tile(&shape.fragment), shape.scoresTile.run
+			t.ReadTwice, t.ScoresUnit = shape.rowKeep == 0, 8
 		}
 		for _, s := range prog.slabs {
 			t.SlabRows = max(t.SlabRows, s.rows)
@@ -347,7 +348,7 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 // standardBytes: three kernels with the matrix of scores between them.
 func (t Tiling) standardBytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
-	loaded, scores := p.scoresTraffic(t.Rows, t.Keys, t.ScoresUnit, t.SlabRows)
+	loaded, scores := p.scoresTraffic(t.Rows, t.Keys, t.ScoresRun, t.ScoresUnit, t.SlabRows)
 	var read, written float64 // by the softmax
 	zero := t.ProductRows + t.ProductKeys
 	for i := range p.QueryLen {
@@ -359,7 +360,7 @@ func (t Tiling) standardBytes(p *Problem) []Work {
 		read += float64(pieces * passes)
 		written += float64(max(pieces, quad(min(p.scoresPitch(), p.visible(i)+min(zero, p.scoresPitch())))))
 	}
-	weights, values := p.productTraffic(t.ProductRows, t.ProductKeys, t.StepsAhead, t.SlabRows)
+	weights, values := p.productTraffic(t.ProductRows, t.ProductKeys, t.SlabRows)
 	h, rows, d, dv := p.heads(), float64(p.QueryLen), float64(p.HeadDim)*size, float64(p.ValueDim)*size
 	return []Work{
 		{Name: StepScores, Read: h * loaded * d, Written: h * scores * size},
@@ -384,19 +385,19 @@ func (p *Problem) slabsOf(slabRows int, f func(row0, end int)) {
 	}
 }
 
-// scoresTraffic: blocks of a product like QKᵀ, those but that no query sees, load their rows and columns (in rows of either
-// input) and store in pieces of unit elements (0: 4), for one head.
-func (p *Problem) scoresTraffic(rows, keys, unit, slabRows int) (loaded, stored float64) {
-	unit = max(unit, 4)
+// scoresTraffic: runs of blocks of a product like QKᵀ, those but that no query sees, load their rows once and their columns (in rows
+// of either input) and store in pieces of unit elements (0: 4), for one head.
+func (p *Problem) scoresTraffic(rows, keys, run, unit, slabRows int) (loaded, stored float64) {
+	unit, run = max(unit, 4), max(run, 1)*keys
 	p.slabsOf(slabRows, func(row0, end int) {
 		for first := row0; first < end; first += rows {
 			n := min(rows, end-first)
-			seen := p.visible(first + n - 1)
-			for col := 0; col < p.KeyLen; col += keys {
-				if p.Causal != CausalNone && col >= seen {
-					break
-				}
-				cols := min(keys, p.KeyLen-col)
+			seen := p.KeyLen
+			if p.Causal != CausalNone {
+				seen = min(seen, p.visible(first+n-1))
+			}
+			for col := 0; col < seen; col += run {
+				cols := min(ceilDiv(min(run, seen-col), keys)*keys, p.KeyLen-col)
 				loaded += float64(n + cols)
 				stored += float64(n * ceilDiv(cols, unit) * unit)
 			}
@@ -405,13 +406,13 @@ func (p *Problem) scoresTraffic(rows, keys, unit, slabRows int) (loaded, stored 
 	return loaded, stored
 }
 
-// productTraffic: blocks of a product like PV walk over the keys that any of their rows sees, and so many steps further. They
-// load elements of P and rows of V, for one head.
-func (p *Problem) productTraffic(rows, keys, ahead, slabRows int) (weights, values float64) {
+// productTraffic: blocks of a product like PV walk over the keys that any of their rows sees. They load elements of P and rows of V,
+// for one head.
+func (p *Problem) productTraffic(rows, keys, slabRows int) (weights, values float64) {
 	p.slabsOf(slabRows, func(row0, end int) {
 		for first := row0; first < end; first += rows {
 			n := min(rows, end-first)
-			walked := keys * (ceilDiv(max(1, p.visible(first+n-1)), keys) + ahead)
+			walked := keys * ceilDiv(max(1, p.visible(first+n-1)), keys)
 			weights += float64(n * min(walked, p.scoresPitch()))
 			values += float64(min(walked, p.KeyLen))
 		}

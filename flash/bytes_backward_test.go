@@ -140,10 +140,15 @@ func TestTilesFetchedAheadByHand(t *testing.T) {
 	w = bytesOf(t, Tiling{Algorithm: AlgorithmFlash2, Rows: 2, Keys: 2, KeysAhead: 1, ValuesAhead: 1, NoneUnseen: true}, p)
 	require.Equal(t, (4+2)*rowD, w[StepScores].Read)
 
-	// Standard attention on matrices: scores in units of eight, and a step of the product ahead.
-	s := Tiling{Algorithm: AlgorithmStandard, Rows: 2, Keys: 8, ProductRows: 2, ProductKeys: 2, ScoresUnit: 8, StepsAhead: 1}
+	// Standard attention on matrices: scores in units of eight.
+	s := Tiling{Algorithm: AlgorithmStandard, Rows: 2, Keys: 8, ProductRows: 2, ProductKeys: 2, ScoresUnit: 8}
 	p = Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 4, ValueDim: 6, DType: F16, Causal: CausalBottomRight}
 	w = bytesOf(t, s, p)
 	require.Equal(t, 4*8*2.0, w[StepScores].Written)
-	require.Equal(t, (2*4+2*6)*2+(4+4)*rowDv, w[StepValues].Read, "two blocks use 2 and 4 keys of P, padded to 8, and of V, which has 4")
+	require.Equal(t, (2*2+2*4)*2+(2+4)*rowDv, w[StepValues].Read, "two blocks use 2 and 4 keys")
+	// Two blocks of keys share a load of queries; the last is ragged.
+	s.ScoresRun, p.KeyLen, p.Causal = 2, 20, CausalNone
+	w = bytesOf(t, s, p)
+	require.Equal(t, 2*((2+16)+(2+4))*rowD, w[StepScores].Read)
+	require.Equal(t, 4*24*2.0, w[StepScores].Written)
 }

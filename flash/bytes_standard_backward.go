@@ -17,7 +17,7 @@ type StandardBackwardTiling struct {
 // StandardBlock is the block of a product that a workgroup makes. Rows are queries (dP, dQ) or keys (dV, dK).
 type StandardBlock struct {
 	Rows, Columns int // Columns: of dP, keys of the block; else queries or keys of a step of its loop
-	StepsAhead    int // steps of that loop fetched beyond the last
+	Run           int // dP: blocks that share one load of their rows; 0: 1
 }
 
 // tiling is false for a shape that the model does not know.
@@ -34,14 +34,11 @@ func (s *standardBackwardProgram) tiling() (t StandardBackwardTiling, ok bool) {
 		t.RowReaders, t.ReadTwice = shape.weights.rowThreads, backwardKeeps(shape.weights.rowKeep) == 0
 		return t, true
 	case *standardMatrixGradients:
-		t.Weights.Rows, t.Weights.Columns = shape.weights.scoresBlock()
-		for _, x := range []struct {
-			to    *StandardBlock
-			block func() (rows, cols int)
-		}{{&t.Values, shape.values.productBlock}, {&t.Queries, shape.queries.productBlock}, {&t.Keys, shape.keys.productBlock}} {
-			x.to.Rows, x.to.Columns = x.block()
-			x.to.StepsAhead = 1
-		}
+		f, scores := &shape.weights.fragment, &shape.weights.scoresTile
+		t.Weights = StandardBlock{Rows: scores.rows(f), Columns: scores.tile(f), Run: scores.run}
+		t.Values.Rows, t.Values.Columns = shape.values.productBlock()
+		t.Queries.Rows, t.Queries.Columns = shape.queries.productBlock()
+		t.Keys.Rows, t.Keys.Columns = shape.keys.productBlock()
 		t.ScoresUnit, t.RowReaders, t.ReadTwice = 8, shape.weights.rowThreads, backwardKeeps(shape.weights.rowKeep) == 0
 		return t, true
 	}
@@ -70,13 +67,13 @@ func (t BackwardTiling) standard(p *Problem) ([]Work, error) {
 	heads, queries := p.heads(), p.heads()*float64(p.QueryLen)
 	add := float64(boolInt(t.Accumulate))
 
-	loaded, grads := p.scoresTraffic(s.Weights.Rows, s.Weights.Columns, s.ScoresUnit, s.SlabRows)
+	loaded, grads := p.scoresTraffic(s.Weights.Rows, s.Weights.Columns, s.Weights.Run, s.ScoresUnit, s.SlabRows)
 	var seen, written float64 // by the kernel of dS
 	for i := range p.QueryLen {
 		seen += float64(quad(p.visible(i)))
 		written += float64(min(quad(p.visible(i)+s.Queries.Rows+s.Queries.Columns), p.scoresPitch()))
 	}
-	scores, keys := p.productTraffic(s.Queries.Rows, s.Queries.Columns, s.Queries.StepsAhead, s.SlabRows)
+	scores, keys := p.productTraffic(s.Queries.Rows, s.Queries.Columns, s.SlabRows)
 	values, keySums := s.sumTraffic(p, s.Values, t.Accumulate), s.sumTraffic(p, s.Keys, t.Accumulate)
 
 	passes, readers := 1.0, 0.0
@@ -129,8 +126,7 @@ func (s *StandardBackwardTiling) sumTraffic(p *Problem, b StandardBlock, accumul
 					if p.Causal != CausalNone {
 						start = min(max(key0-p.causalShift()-row0, 0), end-row0-1) / b.Columns * b.Columns
 					}
-					ahead := min(b.StepsAhead*b.Columns, end-row0-start) // beyond the last, a head's first step again
-					rows := members*float64(end-row0-start) + float64(ahead)
+					rows := members * float64(end-row0-start)
 					sum.matrix += rows * float64(min(b.Rows, p.scoresPitch()-key0))
 					sum.rows += rows
 					sum.written += float64(n)

@@ -188,7 +188,7 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"keys ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
 		{"two tiles ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
-		{"direct", []string{"whole"}, Standard, TierMatrix, map[string]int{"direct": 1}},
+		{"runs", []string{"whole", "ragged", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			for _, name := range v.problems {

@@ -83,20 +83,22 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 		if *x.to, err = chooseStandardMatrixTile(c, &x.p, f, newTuning(map[string]int{"half": half})); err != nil {
 			return nil, err
 		}
+		if x.to == &s.weights {
+			t.scoresOverride(x.name, &x.to.scoresTile)
+			why = x.to.scoresTile.check(x.name, x.to.scoresShared(), &f, c)
+			continue
+		}
 		block, shared := &x.to.productTile, x.to.productShared
-		switch {
-		case x.to == &s.weights:
-			block, shared = &x.to.scoresTile, x.to.scoresShared
-		case x.turn:
+		if x.turn {
 			shared = x.to.turnedShared
-			for block.check("", shared(), &f, c) != "" && block.smaller(&f, false) {
+			for block.check("", shared(), &f, c) != "" && block.smaller(&f) {
 			}
 		}
 		t.blockOverride(x.name, block)
 		if rule := block.check(x.name, shared(), &f, c); rule != "" && why == "" {
 			why = rule
 		}
-		if cols := block.cols(&f); x.to != &s.weights && cols < x.dim && why == "" {
+		if cols := block.cols(&f); cols < x.dim && why == "" {
 			why = fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", x.name, x.name, cols, x.dim)
 		}
 	}
@@ -116,6 +118,10 @@ func (t *tuning) blockOverride(name string, b *matrixBlock) {
 	b.stage = t.get(name+"stage", b.stage)
 }
 
+func (t *tuning) scoresOverride(name string, b *scoresBlock) {
+	b.WR, b.FR, b.FC, b.run = t.get(name+"wr", b.WR), t.get(name+"fr", b.FR), t.get(name+"fc", b.FC), t.get(name+"run", b.run)
+}
+
 // turnedShared is the length of shared memory of a sum over queries, in units of 16 bytes: of the matrix, whose rows are queries and
 // whose columns are the block's rows, and of what it multiplies; later the strips of the result.
 func (t *standardMatrixTile) turnedShared() int {
@@ -124,9 +130,9 @@ func (t *standardMatrixTile) turnedShared() int {
 }
 
 func (s *standardMatrixGradients) String() string {
-	rows, cols := s.weights.scoresBlock()
+	f := &s.weights.fragment
 	keys, _ := s.keys.productBlock()
-	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", rows, cols, keys, s.keys.productTile.stage, s.keys.fragment)
+	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", s.weights.scoresTile.rows(f), s.weights.scoresTile.tile(f), keys, s.keys.productTile.stage, s.keys.fragment)
 }
 
 func (s *standardMatrixGradients) pace() pace { return s.weights.pace() }
@@ -150,7 +156,7 @@ func (s *standardMatrixGradients) block(part standardGradient) (rows, cols int) 
 func (s *standardMatrixGradients) kernel(part standardGradient, p *Problem, v gradientVariant) standardKernel {
 	switch part {
 	case gradWeights:
-		return s.weights.kernel("standard_scores_matrix", &s.weights.scoresTile, p.ValueDim, s.weights.scoresShared(), p, v.aligned, false, false)
+		return s.weights.scores(p, v.aligned)
 	case gradScores:
 		rows, keys := s.queries.productBlock()
 		return standardKernel{"standard_backward_softmax_subgroup." + p.DType.suffix(),

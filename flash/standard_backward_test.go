@@ -17,7 +17,7 @@ func TestStandardBackwardTiles(t *testing.T) {
 		{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft, Dropout: 0.3},
 		{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 12, ValueDim: 20, DType: F16},
 	} {
-		for _, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 8, "dv_stage": 24}, {"dk_fr": 2, "dp_wc": 2, "dq_stage": 32}} {
+		for _, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 8, "dv_stage": 24}, {"dk_fr": 2, "dp_run": 1, "dq_stage": 32}} {
 			plan, err := d.Plan(p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(tuning))
 			if errors.Is(err, ErrUnsupported) {
 				t.Skip(err)

@@ -22,6 +22,25 @@ func (matrixStandard) unsupported(c *capabilities, p *Problem) string { return c
 
 func (matrixStandard) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
 
+// scoresBlock is what a workgroup makes of the scores: a run of tiles, shaders/standard_scores_matrix.comp.
+type scoresBlock struct {
+	WR     int // subgroups, one below the other
+	FR, FC int // fragments of a subgroup down and across
+	run    int // tiles across, one after the other
+}
+
+func (b *scoresBlock) rows(f *matrixShape) int { return b.WR * b.FR * f.M }
+func (b *scoresBlock) tile(f *matrixShape) int { return b.FC * f.N } // columns
+func (b *scoresBlock) cols(f *matrixShape) int { return b.run * b.tile(f) }
+
+// shared is the length of shared memory in units of 16 bytes: a tile of keys of dim columns, and a strip of each subgroup, through
+// which go rows of queries and then of scores, wide times the storage type's size.
+func (b *scoresBlock) shared(f *matrixShape, dim, wide int) int {
+	keys := b.tile(f) * (ceilDiv(dim, f.K)*f.K/8 | 1)
+	queries := max(1, b.tile(f)/f.K) * f.K / 8
+	return keys + b.WR*f.M*max(b.tile(f)*wide/8|1, queries|1)
+}
+
 // matrixBlock is the tile of a workgroup in one of the products: include/standard_matrix.glsl says what each number means.
 type matrixBlock struct {
 	WR, WC int // subgroups down and across
@@ -39,27 +58,26 @@ func (b *matrixBlock) strips(f *matrixShape, wide int) int {
 // standardMatrixTile is a standardShape on cooperative matrices.
 type standardMatrixTile struct {
 	fragment    matrixShape
-	scoresTile  matrixBlock
+	scoresTile  scoresBlock
 	productTile matrixBlock
+	dim         int  // of Q and K
 	rowThreads  int  // softmax: invocations of a row
 	rowKeep     int  // pieces of four that each keeps, 0 where a row is too long
 	half        bool // fp16 accumulators, for the way out
-	direct      bool // whole tiles from fragments straight to memory
 }
 
 func (t *standardMatrixTile) String() string {
-	return fmt.Sprintf("%dx%d %v", t.scoresTile.rows(&t.fragment), t.scoresTile.cols(&t.fragment), t.fragment)
+	return fmt.Sprintf("%dx%d %v", t.scoresTile.rows(&t.fragment), t.scoresTile.tile(&t.fragment), t.fragment)
 }
 
 // wide is the size of an element on its way out, over that of the storage type.
 func (t *standardMatrixTile) wide() int { return 2 - boolInt(t.half) }
 
-// The lengths of shared memory, in units of 16 bytes: a slice of both operands, later the strips of the result.
 func (t *standardMatrixTile) scoresShared() int {
-	b := &t.scoresTile
-	return max((b.rows(&t.fragment)+b.cols(&t.fragment))*(b.stage/8|1), b.strips(&t.fragment, t.wide()))
+	return t.scoresTile.shared(&t.fragment, t.dim, t.wide())
 }
 
+// productShared is the length of shared memory in units of 16 bytes: a slice of both operands, later the strips of the result.
 func (t *standardMatrixTile) productShared() int {
 	b := &t.productTile
 	return max(b.rows(&t.fragment)*(b.stage/8|1)+b.stage*(b.cols(&t.fragment)/8|1), b.strips(&t.fragment, t.wide()))
@@ -83,24 +101,36 @@ func (t *standardMatrixTile) check(p *Problem, c *capabilities) string {
 }
 
 func (b *matrixBlock) check(name string, shared int, f *matrixShape, c *capabilities) string {
-	l, s := &c.facts.Limits, &c.facts.Subgroup
-	threads := b.subgroups() * f.Lanes
-	const most = 1 << 10 // keeps products of them small
-	if b.FR > 4 {
-		return fmt.Sprintf("%sfr = %d must be at most 4", name, b.FR)
-	}
-	for _, n := range []int{b.WR, b.WC, b.FR, b.FC, b.stage} {
-		if n < 1 || n > most {
-			return fmt.Sprintf("%swr, wc, fr, fc and stage must be from 1 to %d", name, most)
-		}
-	}
 	switch {
+	case min(b.WR, b.WC, b.FR, b.FC, b.stage) < 1 || max(b.WR, b.WC, b.FC, b.stage) > mostOfBlock || b.FR > mostStrips:
+		return fmt.Sprintf("%swr, wc, fc and stage must be from 1 to %d, %[1]sfr from 1 to %[3]d", name, mostOfBlock, mostStrips)
 	case b.stage%f.K != 0:
 		return fmt.Sprintf("%sstage = %d must be a multiple of the fragment's K = %d", name, b.stage, f.K)
+	}
+	return checkWorkgroup(b.subgroups(), shared, f, c)
+}
+
+func (b *scoresBlock) check(name string, shared int, f *matrixShape, c *capabilities) string {
+	if min(b.WR, b.FR, b.FC, b.run) < 1 || max(b.WR, b.FC, b.run) > mostOfBlock || b.FR > mostStrips {
+		return fmt.Sprintf("%swr, fc and run must be from 1 to %d, %[1]sfr from 1 to %[3]d", name, mostOfBlock, mostStrips)
+	}
+	return checkWorkgroup(b.WR, shared, f, c)
+}
+
+const (
+	mostOfBlock = 1 << 10 // keeps products of such numbers small
+	mostStrips  = 4       // of a subgroup, include/standard_matrix.glsl
+)
+
+// checkWorkgroup gives the device's limit that so many subgroups, or so many units of 16 bytes of shared memory, pass.
+func checkWorkgroup(subgroups, shared int, f *matrixShape, c *capabilities) string {
+	l, s := &c.facts.Limits, &c.facts.Subgroup
+	threads := subgroups * f.Lanes
+	switch {
 	case threads > int(min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0])):
 		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", threads, min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
-	case s.MaxWorkgroupSubgroups > 0 && b.subgroups() > int(s.MaxWorkgroupSubgroups):
-		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", b.subgroups(), s.MaxWorkgroupSubgroups)
+	case s.MaxWorkgroupSubgroups > 0 && subgroups > int(s.MaxWorkgroupSubgroups):
+		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, s.MaxWorkgroupSubgroups)
 	case 16*shared > int(l.MaxSharedMemory):
 		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", 16*shared, l.MaxSharedMemory)
 	}
@@ -118,43 +148,81 @@ func (c *capabilities) halfAccumulators(t DType, f *matrixShape) bool {
 	return false
 }
 
-// The tiles aimed at, in elements of a subgroup's piece, and how far they may grow smaller on a device of tighter limits.
-// Measured on an H200, see shaders/NOTES.md. A CPU compiles what is unrolled for seconds: all is small there.
+// aim takes the tiles that were fastest on an H200 (shaders/NOTES.md), in elements of a subgroup's piece. A CPU compiles what is
+// unrolled for seconds: all is small there.
 func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	f := &t.fragment
 	fragments := func(elements, size int) int { return ceilDiv(elements, size) }
 	stage := func(elements, most int) int { return ceilDiv(min(elements, most), f.K) * f.K }
-	across := 1 // subgroups beside each other in the product: each has up to 64 columns
-	if p.ValueDim > 32 && c.facts.Type != vk.DeviceCPU {
-		across = 2
+	product := func(wr, wc, rows, keys int) matrixBlock {
+		return matrixBlock{wr, wc, fragments(rows, f.M), ceilDiv(ceilDiv(p.ValueDim, f.N), wc), stage(p.KeyLen, keys)}
 	}
-	for across < 4 && 64*across < p.ValueDim {
-		across *= 2
+	scores := func(wr, rows, columns, run int) scoresBlock {
+		b := scoresBlock{wr, fragments(rows, f.M), fragments(columns, f.N), 0}
+		b.run = ceilDiv(min(run, p.KeyLen), b.tile(f))
+		return b
 	}
-	columns := ceilDiv(ceilDiv(p.ValueDim, f.N), across)
 	if c.facts.Type == vk.DeviceCPU {
-		t.scoresTile = matrixBlock{2, 1, 1, fragments(16, f.N), stage(p.HeadDim, 16)}
-		t.productTile = matrixBlock{2, across, 1, columns, stage(p.KeyLen, 16)}
+		t.scoresTile = scores(2, 1, 16, 32)
+		t.productTile = product(2, 1, 1, 16)
 		return
 	}
-	t.scoresTile = matrixBlock{4, 2, fragments(32, f.M), fragments(64, f.N), stage(p.HeadDim, 64)}
-	t.productTile = matrixBlock{8 / max(2, across), across, fragments(32, f.M), columns, stage(p.KeyLen, 64)}
-	if p.ValueDim <= 64 {
-		t.productTile.FR = fragments(16, f.M)
+	switch {
+	case p.HeadDim <= 64:
+		t.scoresTile = scores(6, 32, 64, 512)
+	case p.HeadDim <= 128:
+		t.scoresTile = scores(6, 32, 32, 512)
+	case c.facts.VendorID == vendorNVIDIA:
+		t.scoresTile = scores(4, 32, 32, 512)
+	default: // a subgroup's rows of Q must fit its registers
+		t.scoresTile = scores(8, 16, 32, 512)
 	}
-	for _, b := range []*matrixBlock{&t.scoresTile, &t.productTile} { // few queries: no more rows than there are
-		for b.rows(f)/2 >= p.QueryLen && (b.FR > 1 || b.WR > 1) {
-			if b.FR > 1 {
-				b.FR = ceilDiv(b.FR, 2)
-			} else {
-				b.WR /= 2
-			}
+	switch {
+	case p.ValueDim <= 64:
+		t.productTile = product(8, 1, 32, 64)
+	case p.ValueDim <= 128:
+		t.productTile = product(4, 2, 32, 64)
+	default:
+		t.productTile = product(2, 4, 32, 64)
+	}
+	// Few queries: no more rows than there are. Few workgroups: shorter runs.
+	for s := &t.scoresTile; s.rows(f)/2 >= p.QueryLen && (s.FR > 1 || s.WR > 1); {
+		halve(&s.FR, &s.WR)
+	}
+	for b := &t.productTile; b.rows(f)/2 >= p.QueryLen && (b.FR > 1 || b.WR > 1); {
+		halve(&b.FR, &b.WR)
+	}
+	for s := &t.scoresTile; s.run > 1 && p.Batch*p.Heads*ceilDiv(p.QueryLen, s.rows(f))*ceilDiv(p.KeyLen, s.cols(f)) < fewGroups; {
+		s.run = ceilDiv(s.run, 2)
+	}
+}
+
+// halve halves the first that is more than 1.
+func halve(numbers ...*int) {
+	for _, n := range numbers {
+		if *n > 1 {
+			*n = ceilDiv(*n, 2)
+			return
 		}
 	}
 }
 
-// smaller halves what costs a block least, false when it cannot get any smaller. columns says whether it may have fewer.
-func (b *matrixBlock) smaller(f *matrixShape, columns bool) bool {
+// smaller halves what costs a block least, false when it cannot get any smaller.
+func (b *scoresBlock) smaller() bool {
+	switch {
+	case b.WR > 4:
+		b.WR = 4
+	default:
+		if b.FC == 1 && b.WR == 1 {
+			return false
+		}
+		halve(&b.FC, &b.WR)
+	}
+	return true
+}
+
+// smaller halves what costs a block least, as many columns as before, false when it cannot get any smaller.
+func (b *matrixBlock) smaller(f *matrixShape) bool {
 	switch {
 	case b.stage >= 2*f.K && b.stage > 32:
 		b.stage = ceilDiv(b.stage/2, f.K) * f.K
@@ -162,12 +230,8 @@ func (b *matrixBlock) smaller(f *matrixShape, columns bool) bool {
 		b.WR /= 2
 	case b.FR > 1:
 		b.FR = ceilDiv(b.FR, 2)
-	case columns && b.WC > 1:
-		b.WC /= 2
 	case b.WC > 1:
 		b.WC, b.FC = b.WC/2, 2*b.FC
-	case columns && b.FC > 1:
-		b.FC = ceilDiv(b.FC, 2)
 	case b.stage >= 2*f.K:
 		b.stage = ceilDiv(b.stage/2, f.K) * f.K
 	default:
@@ -178,18 +242,17 @@ func (b *matrixBlock) smaller(f *matrixShape, columns bool) bool {
 
 // chooseStandardMatrixTile takes the tile aimed at, made smaller until it fits; overrides from t replace single numbers.
 func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tuning) (standardMatrixTile, error) {
-	tile := standardMatrixTile{fragment: f}
+	tile := standardMatrixTile{fragment: f, dim: p.HeadDim}
 	tile.half = t.get("half", boolInt(c.halfAccumulators(p.DType, &f))) != 0
 	if tile.half && !c.halfAccumulators(p.DType, &f) {
 		return tile, t.bad("half", "needs %v accumulators of %v in %v, which the device lacks", f, F16, p.DType)
 	}
-	tile.direct = t.get("direct", 0) != 0 && tile.half
 	tile.aim(c, p)
-	for tile.scoresTile.check("", tile.scoresShared(), &f, c) != "" && tile.scoresTile.smaller(&f, true) {
+	for tile.scoresTile.check("", tile.scoresShared(), &f, c) != "" && tile.scoresTile.smaller() {
 	}
-	for tile.productTile.check("", tile.productShared(), &f, c) != "" && tile.productTile.smaller(&f, false) {
+	for tile.productTile.check("", tile.productShared(), &f, c) != "" && tile.productTile.smaller(&f) {
 	}
-	t.blockOverride("", &tile.scoresTile)
+	t.scoresOverride("", &tile.scoresTile)
 	t.blockOverride("product_", &tile.productTile)
 
 	const keep = 16 // pieces of four in registers, at most
@@ -278,14 +341,22 @@ func (t *standardMatrixTile) pace() pace { return pace{discrete: 10e12, other: 3
 // kernel is one of the products: its block, its dimension and its shared memory; accumulate says that the result is added to what is
 // there, weights that the matrix is P, of which some may be dropped.
 func (t *standardMatrixTile) kernel(name string, b *matrixBlock, dim, shared int, p *Problem, aligned, accumulate, weights bool) standardKernel {
-	f := &t.fragment
-	module := name + "." + p.DType.suffix()
+	return standardKernel{t.module(name, p), t.spec(p, b, dim, b.stage, shared, aligned, accumulate, weights && p.dropThreshold() > 0), t.subgroups()}
+}
+
+func (t *standardMatrixTile) module(name string, p *Problem) string {
+	name += "." + p.DType.suffix()
 	if p.DType == F16 && !t.half {
-		module += "_wide"
+		name += "_wide"
 	}
-	return standardKernel{module, spec(b.subgroups()*f.Lanes, f.M, f.N, f.K, b.WR, b.WC, b.FR, b.FC, dim, b.stage,
-		boolInt(p.Causal != CausalNone), boolInt(aligned), boolInt(t.direct), shared,
-		boolInt(accumulate), boolInt(weights && p.dropThreshold() > 0)), t.subgroups()}
+	return name
+}
+
+// spec are the specialization constants of include/standard_matrix.glsl; step is constant 9 of the kernel in question.
+func (t *standardMatrixTile) spec(p *Problem, b *matrixBlock, dim, step, shared int, aligned, accumulate, dropout bool) []vk.SpecConstant {
+	f := &t.fragment
+	return spec(b.subgroups()*f.Lanes, f.M, f.N, f.K, b.WR, b.WC, b.FR, b.FC, dim, step,
+		boolInt(p.Causal != CausalNone), boolInt(aligned), shared, boolInt(accumulate), boolInt(dropout))
 }
 
 func (t *standardMatrixTile) subgroups() pipeline.KernelInfo {
@@ -293,7 +364,9 @@ func (t *standardMatrixTile) subgroups() pipeline.KernelInfo {
 }
 
 func (t *standardMatrixTile) scores(p *Problem, aligned bool) standardKernel {
-	return t.kernel("standard_scores_matrix", &t.scoresTile, p.HeadDim, t.scoresShared(), p, aligned, false, false)
+	s := &t.scoresTile
+	b := &matrixBlock{WR: s.WR, WC: 1, FR: s.FR, FC: s.FC}
+	return standardKernel{t.module("standard_scores_matrix", p), t.spec(p, b, t.dim, s.run, t.scoresShared(), aligned, false, false), t.subgroups()}
 }
 
 func (t *standardMatrixTile) product(p *Problem, aligned bool) standardKernel {

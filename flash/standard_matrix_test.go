@@ -24,9 +24,9 @@ func TestStandardMatrix(t *testing.T) {
 		{"odd dimensions", Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 37, HeadDim: 13, ValueDim: 7}, nil},
 		{"slabs of rows", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16, Causal: CausalTopLeft}, map[string]int{"max_slab": 13 * 48 * 2}},
 		{"dispatches of one group", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16}, map[string]int{"max_groups": 1}},
-		{"several slices", Problem{Batch: 1, Heads: 1, QueryLen: 24, KeyLen: 40, HeadDim: 32}, map[string]int{"stage": 16, "product_stage": 16, "wc": 2}},
+		{"several slices, runs of one tile", Problem{Batch: 1, Heads: 1, QueryLen: 24, KeyLen: 40, HeadDim: 32}, map[string]int{"run": 1, "fc": 1, "product_stage": 16}},
+		{"a run longer than the keys, causal", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 60, HeadDim: 32, Causal: CausalTopLeft}, map[string]int{"run": 9, "fr": 2}},
 		{"fp32 on the way out", Problem{Batch: 1, Heads: 1, QueryLen: 35, KeyLen: 40, HeadDim: 16}, map[string]int{"half": 0}},
-		{"straight to memory", Problem{Batch: 1, Heads: 1, QueryLen: 32, KeyLen: 64, HeadDim: 16}, map[string]int{"direct": 1}},
 		{"long rows", Problem{Batch: 1, Heads: 1, QueryLen: 8, KeyLen: 700, HeadDim: 8}, map[string]int{"row_threads": 8}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestStandardMatrixTuningErrors(t *testing.T) {
 	d := matrixDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}
 	for _, tuning := range []map[string]int{
-		{"wr": 0}, {"wr": 1 << 20}, {"stage": 12}, {"product_wc": 1, "product_fc": 1}, {"row_threads": 3}, {"product_stage": 1 << 10}, {"nonsense": 1}, {"fr": -1},
+		{"wr": 0}, {"wr": 1 << 20}, {"run": 0}, {"product_stage": 12}, {"product_wc": 1, "product_fc": 1}, {"row_threads": 3}, {"product_stage": 1 << 10}, {"nonsense": 1}, {"fr": -1},
 	} {
 		_, err := d.Plan(p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(tuning))
 		require.ErrorIs(t, err, ErrArgument, "%v", tuning)

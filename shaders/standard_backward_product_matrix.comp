@@ -14,7 +14,7 @@
 //
 //   8 D  columns of G and Y, 1..256     9 BK  queries staged at a time, a multiple of K
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
-//   13 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
+//   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -59,12 +59,18 @@ uvec4 load_g(uint origin, uint r, uint c) {
   return r < rows && (D == BC || c < D) ? x : uvec4(0);
 }
 
-#define EACH(TURNS, UNITS, u, x) \
-  [[unroll]] for (uint u = 0, x = tid; u < TURNS; ++u, x += WG) if ((UNITS) % WG == 0 || x < (UNITS))
+// Places of the first slice are worked out once; inside, every query of the slice sees all keys of the block.
 #define FETCH(head, r0) { \
   const uint g_origin = g_off + (head) / heads * g_sb + (head) % heads * g_sh + row0 * g_sn; \
-  EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w((head) - bh0, (r0) + x / WU, key0 + x % WU * UNIT); \
-  EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, (r0) + x / GU, x % GU * UNIT); }
+  const int seen = CAUSAL ? int(row0 + (r0)) + causal_shift + 1 : int(nk); \
+  if (ALIGNED && D == BC && (r0) + BK <= rows && int(key0 + BR) <= min(seen, int(nk))) { \
+    const uint w_step = (((head) - bh0) * rows + (r0)) * (pitch / UNIT), g_step = (g_origin + (r0) * g_sn) / UNIT; \
+    EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step])); \
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED(g, 16, g8[g_at[u] + g_step]); \
+  } else { \
+    EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w((head) - bh0, (r0) + x / WU, key0 + x % WU * UNIT); \
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, (r0) + x / GU, x % GU * UNIT); \
+  } }
 
 uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on
 bool add;
@@ -95,6 +101,9 @@ void main() {
   const uint start = CAUSAL ? min(uint(max(int(key0) - causal_shift - int(row0), 0)), rows - 1) / BK * BK : 0;
 
   uvec4 w_next[W_TURNS], g_next[G_TURNS];
+  uint w_at[W_TURNS], g_at[G_TURNS];
+  EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
+  EACH(G_TURNS, BK * GU, u, x) g_at[u] = x / GU * g_sn / UNIT + x % GU;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   uint head = first, r0 = start;
@@ -109,7 +118,7 @@ void main() {
       r0 = start;
       ++head;
     }
-    FETCH(min(head, end - 1), r0)  // past the end: a tile again, and nobody uses it
+    if (head < end) FETCH(head, r0)
     [[unroll]] for (uint k = 0; k < BK / K; ++k) {
       LEFT w[FR];
       [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(w[r], tile, k * K * W_PITCH + (my_row + r * M) / UNIT, W_PITCH, COLUMN_MAJOR);

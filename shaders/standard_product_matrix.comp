@@ -15,7 +15,7 @@
 //
 //   8 DV  1..256     9 BK  keys staged at a time, a multiple of K
 //   11 ALIGNED  every row of v and o begins 16-byte aligned and DV is a multiple of 8
-//   13 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
+//   12 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -37,9 +37,6 @@ layout(set = 0, binding = 1, std430) readonly buffer VUnits { uvec4 v8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer VElements { uint16_t v1[]; };
 layout(set = 0, binding = 2, std430) buffer OUnits { uvec4 o8[]; };
 layout(set = 0, binding = 2, std430) buffer OElements { uint16_t o1[]; };
-#ifndef WIDE
-layout(set = 0, binding = 2, std430) writeonly buffer OHalves { float16_t oh[]; };
-#endif
 
 const uint PU = BK / UNIT, VU = BC / UNIT;  // units in a row
 const uint P_PITCH = PU | 1, V_PITCH = VU | 1;
@@ -61,11 +58,14 @@ uvec4 load_v(uint origin, uint key, uint c) {
   return key < nk && (DV == BC || c < DV) ? x : uvec4(0);
 }
 
-#define EACH(TURNS, UNITS, u, x) \
-  [[unroll]] for (uint u = 0, x = tid; u < TURNS; ++u, x += WG) if ((UNITS) % WG == 0 || x < (UNITS))
 #define FETCH(key0) { \
-  EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
-  EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); }
+  if (ALIGNED && DV == BC && (key0) + BK <= nk) { \
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + (key0) / UNIT])); \
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED(v, 16, v8[v_at[u] + (key0) * v_sn / UNIT]); \
+  } else { \
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); \
+  } }
 
 uint o_origin, rows_left;  // of the block: its first element in O, rows of the slab from there on
 
@@ -99,6 +99,9 @@ void main() {
   if (CAUSAL) keys = uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)));
 
   uvec4 p_next[P_TURNS], v_next[V_TURNS];
+  uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
+  EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, rows - 1)) * pitch / UNIT + x % PU;
+  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn) / UNIT + x % VU;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   FETCH(0)
@@ -109,7 +112,7 @@ void main() {
     EACH(V_TURNS, BK * VU, u, x) tile[V_AT + x / VU * V_PITCH + x % VU] = v_next[u];
     barrier();
     key0 += BK;
-    FETCH(key0)  // past the end: loads are clamped, and nobody uses them
+    if (key0 < keys) FETCH(key0)
     [[unroll]] for (uint k = 0; k < BK / K; ++k) {
       LEFT p[FR];
       [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(p[r], tile, (my_row + r * M) * P_PITCH + k * (K / UNIT), P_PITCH, ROW_MAJOR);
@@ -124,14 +127,6 @@ void main() {
   if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= keep_scale;
   o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
   rows_left = rows - r0;
-#ifndef WIDE
-  if (DIRECT && !ACCUMULATE && ALIGNED && DV == BC && BR <= rows_left) {
-    [[unroll]] for (uint f = 0; f < FR * FC; ++f)
-      STORED(o, gl_SubgroupInvocationID == 0 ? 2 * M * N : 0,
-        coopMatStore(TO_STRIP(acc[f]), oh, o_origin + (my_row + f / FC * M) * o_sn + my_col + f % FC * N, o_sn, ROW_MAJOR));
-    return;
-  }
-#endif
   barrier();  // the strips lie where the slices lay
   const uint strip = gl_SubgroupID * M * STRIP_PITCH;
   OUT_BY_STRIPS

@@ -2,22 +2,23 @@
 // standard_product_matrix.comp and standard_backward_product_matrix.comp. Each is a plain tiled product C = A B with fp32 accumulators. Of fragments only what the extension
 // promises is used (load, store, multiply-add, conversion), so any shape works and nothing needs to be known of their layout.
 //
-// A workgroup has WR x WC subgroups, each of which owns FR x FC fragments of C, M x N elements each. A slice of A and of B is staged
-// in shared memory, in units of 16 bytes, rows at an odd pitch so that the rows of a fragment lie in different banks; the next slice is
-// fetched into registers meanwhile. C leaves through shared memory, a strip of M rows of each subgroup at a time, so that memory is
-// written in units of 16 bytes, rows in one piece; as 16-bit elements where the device has such accumulators, else (WIDE) as fp32,
-// converted on the way out. bf16 is always WIDE: accumulators of that type need not exist.
+// A workgroup has WR x WC subgroups, each of which owns FR x FC fragments of C, M x N elements each. What is staged in shared memory
+// lies there in units of 16 bytes, rows at an odd pitch so that the rows of a fragment lie in different banks; what comes next is
+// fetched into registers meanwhile. Where all of it lies within the tensors, it is read from places that are worked out once; only
+// else are places clamped and what is beyond the edge replaced, which takes as many instructions as the products themselves. C leaves
+// through shared memory, a strip of M rows of each subgroup at a time, so that memory is written in units of 16 bytes, rows in one
+// piece; as 16-bit elements where the device has such accumulators, else (WIDE) as fp32, converted on the way out. bf16 is always
+// WIDE: accumulators of that type need not exist.
 //
 // Needs DTYPE (1 fp16, 2 bf16), and WIDE defined or not. Specialization constants:
 //
 //   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; multiples of 8
 //   4 WR, 5 WC  subgroups down and across          6 FR (1 to 4), 7 FC  fragments of a subgroup down and across
 //   10 CAUSAL     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
-//   12 DIRECT  whole tiles go from fragments straight to memory (never where WIDE)
-//   13 SHARED  length of shared memory in units
-//   14 ACCUMULATE  the result is added to what is there
-//   15 DROPOUT  the matrix is P, of which weights with their sign bits set are dropped (standard_softmax.comp)
-// The last two are not for scores.
+//   12 SHARED  length of shared memory in units
+//   13 ACCUMULATE  the result is added to what is there
+//   14 DROPOUT  the matrix is P, of which weights with their sign bits set are dropped (standard_softmax.comp)
+// The last two are not for scores, whose WC is 1.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -56,10 +57,9 @@ layout(constant_id = 6) const uint FR = 1;
 layout(constant_id = 7) const uint FC = 1;
 layout(constant_id = 10) const bool CAUSAL = false;
 layout(constant_id = 11) const bool ALIGNED = false;
-layout(constant_id = 12) const bool DIRECT = false;
-layout(constant_id = 13) const uint SHARED = 1024;
-layout(constant_id = 14) const bool ACCUMULATE = false;
-layout(constant_id = 15) const bool DROPOUT = false;
+layout(constant_id = 12) const uint SHARED = 1024;
+layout(constant_id = 13) const bool ACCUMULATE = false;
+layout(constant_id = 14) const bool DROPOUT = false;
 
 shared uvec4 tile[SHARED];
 
@@ -109,6 +109,10 @@ uvec4 from_strip(uint at) {
 #else
 #define FROM_STRIP(x) tile[strip + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH]
 #endif
+
+// Turn u of this invocation takes unit x of UNITS; what lies past their end is nobody's.
+#define EACH(TURNS, UNITS, u, x) \
+  [[unroll]] for (uint u = 0, x = tid; u < TURNS; ++u, x += WG) if ((UNITS) % WG == 0 || x < (UNITS))
 
 #define MEET { subgroupMemoryBarrierShared(); subgroupBarrier(); }
 
