@@ -10,10 +10,7 @@ import (
 
 // backwardKernel is one way to compute a backward pass, as kernel is for forward.
 type backwardKernel interface {
-	name() string
-	implementation() Implementation
-	tier() Tier
-	unsupported(c *capabilities, p *Problem) string
+	anyKernel
 	// plan fits the kernel to the problem, for a plan whose forward program is this.
 	plan(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error)
 }
@@ -54,46 +51,13 @@ func (p *Plan) backward() (*backwardChoice, error) {
 	return c, c.err
 }
 
-func (c *backwardChoice) choose(p *Plan) error {
-	d := p.dev
-	for _, k := range backwardKernels {
-		if k.implementation() != p.Implementation() || (c.tier != "" && k.tier() != c.tier) {
-			continue
-		}
-		if why := cannot(k, &d.caps, &p.problem); why != "" {
-			c.reasons = append(c.reasons, k.name()+": "+why)
-			continue
-		}
-		if r, ok := k.(reserved); ok && c.tier == "" {
-			if why := r.reserved(&d.caps); why != "" {
-				c.reasons = append(c.reasons, k.name()+": "+why)
-				continue
-			}
-		}
-		t := newTuning(c.given)
-		prog, err := k.plan(d, &p.problem, p.program, t)
-		var no *declined
-		if errors.As(err, &no) {
-			c.reasons = append(c.reasons, k.name()+": "+no.why)
-			continue
-		}
-		if err != nil {
-			return d.fail(err)
-		}
-		if err := t.unknown(k.name()); err != nil {
-			return err
-		}
-		c.kernel, c.program, c.tuning = k, prog, t.effect
-		return nil
-	}
-	what := fmt.Sprintf("backward of %v (%v", p.problem, p.Implementation())
-	if c.tier != "" {
-		what += ", tier " + string(c.tier)
-	}
-	if len(c.reasons) == 0 {
-		c.reasons = []string{"there is no such kernel"}
-	}
-	return &UnsupportedError{What: what + ")", Reasons: c.reasons}
+func (c *backwardChoice) choose(p *Plan) (err error) {
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.problem, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k backwardKernel) (t *tuning, note string, err error) {
+		t = newBackwardTuning(c.given)
+		c.program, err = k.plan(p.dev, &p.problem, p.program, t)
+		return t, "", err
+	})
+	return err
 }
 
 // BackwardInfo is how a plan runs backward passes.

@@ -6,27 +6,57 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBadTensors: every tensor that does not fit its place gives an error that names the place and the rule.
-func TestBadTensors(t *testing.T) {
-	d := testDevice(t)
-	other := testDevice(t)
+// misfits is what tests of bad tensors are made from: a small plan, a second device, and tensors that fit the plan or nearly do.
+type misfits struct {
+	dev, other *Device
+	problem    Problem // q, k, v and o are all fp16 [1, 2, 8, 16]
+	plan       *Plan
+	big        *Tensor // room to lay overlapping tensors over
+	closed     *Tensor
+	tensor     func(dev *Device, dt DType, shape ...int) *Tensor
+	view       func(x *Tensor, offset uint64, dt DType, shape, strides [4]int) *Tensor
+}
+
+func newMisfits(t *testing.T) misfits {
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, DType: F16}.Normalize()
 	require.NoError(t, err)
-	plan := mustPlan(t, d, p)
-	mk := func(dev *Device, dt DType, shape ...int) *Tensor {
+	m := misfits{dev: testDevice(t), other: testDevice(t), problem: p}
+	m.plan = mustPlan(t, m.dev, p)
+	m.tensor = func(dev *Device, dt DType, shape ...int) *Tensor {
 		x, err := dev.NewTensor(dt, shape[0], shape[1], shape[2], shape[3])
 		require.NoError(t, err)
 		return x
 	}
-	view := func(x *Tensor, offset uint64, dt DType, shape, strides [4]int) *Tensor {
+	m.view = func(x *Tensor, offset uint64, dt DType, shape, strides [4]int) *Tensor {
 		v, err := x.View(offset, dt, shape, strides)
 		require.NoError(t, err)
 		return v
 	}
+	m.big, m.closed = m.tensor(m.dev, F16, 1, 2, 64, 16), m.tensor(m.dev, F16, 1, 2, 8, 16)
+	require.NoError(t, m.closed.Close())
+	return m
+}
+
+// requireRefused: the error names that argument with its value and the rule, or, for "", says that something is closed.
+func requireRefused(t *testing.T, argument string, err error) {
+	t.Helper()
+	if argument == "" {
+		require.ErrorIs(t, err, ErrClosed)
+		return
+	}
+	var arg *ArgumentError
+	require.ErrorAs(t, err, &arg)
+	require.Equal(t, argument, arg.Argument)
+	require.NotEmpty(t, arg.Value)
+	require.NotEmpty(t, arg.Rule)
+}
+
+// TestBadTensors: every tensor that does not fit its place gives an error that names the place and the rule.
+func TestBadTensors(t *testing.T) {
+	misfits := newMisfits(t)
+	d, other, p, plan, mk, view := misfits.dev, misfits.other, misfits.problem, misfits.plan, misfits.tensor, misfits.view
 	shape := p.QShape()
-	big := mk(d, F16, 1, 2, 64, 16)
-	closed := mk(d, F16, 1, 2, 8, 16)
-	require.NoError(t, closed.Close())
+	big, closed := misfits.big, misfits.closed
 	for _, c := range []struct {
 		name     string
 		change   func(f *Forward)
@@ -64,15 +94,7 @@ func TestBadTensors(t *testing.T) {
 			good := f
 			c.change(&f)
 			_, err := plan.SubmitForward(f)
-			if c.argument == "" {
-				require.ErrorIs(t, err, ErrClosed)
-			} else {
-				var arg *ArgumentError
-				require.ErrorAs(t, err, &arg)
-				require.Equal(t, c.argument, arg.Argument)
-				require.NotEmpty(t, arg.Value)
-				require.NotEmpty(t, arg.Rule)
-			}
+			requireRefused(t, c.argument, err)
 			require.NoError(t, plan.Forward(bg, good.Q, good.K, good.V, good.O, good.LSE), "a refused call must leave the plan usable")
 		})
 	}

@@ -183,29 +183,14 @@ func (t *flash1Tile) shared(d, dv int) scalarShared {
 }
 
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
-func (t *flash1Tile) check(d, dv int, elem int, l *vk.Limits) string {
-	unit := 4
-	if elem == 2 {
-		unit = 8
+func (t *flash1Tile) check(d, dv, elem int, l *vk.Limits) string {
+	if why := checkPieces("", t.BR, t.BC, t.MR, t.MC, t.DK, elem); why != "" {
+		return why
 	}
-	switch {
-	case t.MR < 1 || t.MC < 4 || t.MC%4 != 0:
-		return "mr must be at least 1 and mc a multiple of 4"
-	case t.BR < 1 || t.BR%t.MR != 0:
-		return fmt.Sprintf("br = %d must be a multiple of mr = %d", t.BR, t.MR)
-	case t.BC < 1 || t.BC%t.MC != 0 || t.tx()%2 != 0:
-		return fmt.Sprintf("bc = %d must be an even multiple of mc = %d", t.BC, t.MC)
-	case t.DK < unit || t.DK%unit != 0:
-		return fmt.Sprintf("dk = %d must be a multiple of %d", t.DK, unit)
-	case t.VC < 4 || t.VC%4 != 0 || t.BC%t.VC != 0:
+	if t.VC < 4 || t.VC%4 != 0 || t.BC%t.VC != 0 {
 		return fmt.Sprintf("vc = %d must be a multiple of 4 that divides bc = %d", t.VC, t.BC)
-	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
 	}
-	if s := t.shared(d, dv); s.bytes() > int(l.MaxSharedMemory) {
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", s.bytes(), l.MaxSharedMemory)
-	}
-	return ""
+	return checkLimits(t.threads(), t.shared(d, dv).bytes(), l)
 }
 
 // flash1Shapes are the shapes tried, best first, for at most so many queries and columns: as many keys in a block as shared

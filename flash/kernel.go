@@ -1,6 +1,8 @@
 package flash
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,15 +11,20 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// kernel is one way to compute a forward pass. A new one is a new file with a type that implements this and a line in
-// kernels; nothing else needs to know it.
-type kernel interface {
+// anyKernel is what a kernel of either pass says of itself.
+type anyKernel interface {
 	name() string
 	implementation() Implementation
 	tier() Tier
 	// unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
 	// also describes devices that are not open.
 	unsupported(c *capabilities, p *Problem) string
+}
+
+// kernel is one way to compute a forward pass. A new one is a new file with a type that implements this and a line in
+// kernels; nothing else needs to know it.
+type kernel interface {
+	anyKernel
 	// plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
 	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
 	plan(d *Device, p *Problem, t *tuning) (program, error)
@@ -52,9 +59,7 @@ var kernels = []kernel{
 type dropping interface{ drops() }
 
 // cannot says why a kernel of either pass cannot run a problem, "" when it can.
-func cannot(k interface {
-	unsupported(c *capabilities, p *Problem) string
-}, c *capabilities, p *Problem) string {
+func cannot(k anyKernel, c *capabilities, p *Problem) string {
 	if _, ok := k.(dropping); !ok && p.dropThreshold() > 0 {
 		return "it has no dropout"
 	}
@@ -76,6 +81,50 @@ type reserved interface {
 type declined struct{ why string }
 
 func (d *declined) Error() string { return d.why }
+
+// pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
+// for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
+// taken, and what fit noted. pass stands before the problem in the error.
+func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implementation, insisted Tier,
+	fit func(K) (t *tuning, note string, err error)) (k K, effect map[string]int, reasons []string, err error) {
+	for _, k := range list {
+		if k.implementation() != of || (insisted != "" && k.tier() != insisted) {
+			continue
+		}
+		not := func(why string) { reasons = append(reasons, k.name()+": "+why) }
+		if why := cannot(k, &d.caps, p); why != "" {
+			not(why)
+			continue
+		}
+		if r, ok := any(k).(reserved); ok && insisted == "" {
+			if why := r.reserved(&d.caps); why != "" {
+				not(why)
+				continue
+			}
+		}
+		t, note, err := fit(k)
+		if note != "" {
+			not(note)
+		}
+		var no *declined
+		if errors.As(err, &no) {
+			not(no.why)
+			continue
+		}
+		if err != nil {
+			return k, nil, reasons, d.fail(err)
+		}
+		return k, t.effect, reasons, t.unknown(k.name())
+	}
+	what := fmt.Sprintf("%s%v (%v", pass, p, of)
+	if insisted != "" {
+		what += ", tier " + string(insisted)
+	}
+	if len(reasons) == 0 {
+		reasons = []string{"there is no such kernel"}
+	}
+	return k, nil, reasons, &UnsupportedError{What: what + ")", Reasons: reasons}
+}
 
 // operand is a tensor as a kernel sees it.
 type operand struct {
@@ -122,12 +171,17 @@ func (r *recorder) dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt
 
 // tuning is the overrides a caller gave, and the values in effect as kernels take them.
 type tuning struct {
+	option string // that gave them, for errors
 	given  map[string]int
 	effect map[string]int
 }
 
 func newTuning(given map[string]int) *tuning {
-	return &tuning{given: given, effect: map[string]int{}}
+	return &tuning{option: "WithTuning", given: given, effect: map[string]int{}}
+}
+
+func newBackwardTuning(given map[string]int) *tuning {
+	return &tuning{option: "WithBackwardTuning", given: given, effect: map[string]int{}}
 }
 
 // get takes a parameter: the caller's value, else the kernel's.
@@ -145,7 +199,7 @@ func (t *tuning) unknown(kernel string) error {
 	for name, v := range t.given {
 		if _, ok := t.effect[name]; !ok {
 			known := slices.Sorted(maps.Keys(t.effect))
-			return badArgument("WithTuning["+name+"]", v, "%s has no such parameter; it has %s", kernel, strings.Join(known, ", "))
+			return badArgument(t.option+"["+name+"]", v, "%s has no such parameter; it has %s", kernel, strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -153,7 +207,7 @@ func (t *tuning) unknown(kernel string) error {
 
 // bad is the error of a parameter's value that breaks a rule.
 func (t *tuning) bad(name string, rule string, a ...any) error {
-	return badArgument("WithTuning["+name+"]", t.effect[name], rule, a...)
+	return badArgument(t.option+"["+name+"]", t.effect[name], rule, a...)
 }
 
 // secondsPerDispatch bounds a dispatch: watchdogs reset a GPU that does not answer for about two.

@@ -102,32 +102,25 @@ func WithTile(rows, cols int) PlanOption {
 // WithTuning overrides named tuning parameters of the kernel. Plan.Tuning gives the names and values in effect; Plan fails on
 // a name the chosen kernel does not have and on values that break the device's limits.
 func WithTuning(values map[string]int) PlanOption {
-	return func(o *planOptions) error {
-		for name, v := range values {
-			if v < 0 {
-				return badArgument("WithTuning["+name+"]", v, "must not be negative")
-			}
-		}
-		if o.tuning == nil {
-			o.tuning = map[string]int{}
-		}
-		maps.Copy(o.tuning, values)
-		return nil
-	}
+	return func(o *planOptions) error { return override(&o.tuning, "WithTuning", values) }
 }
 
-// WithBackwardTuning is WithTuning for the kernels of the backward pass; BackwardInfo.Tuning gives names and values.
+// WithBackwardTuning is WithTuning for the kernels of the backward pass; BackwardInfo.Tuning gives names and values. They are
+// chosen late: it is Plan.BackwardInfo, or the first backward pass, that fails on names and values which do not fit.
 func WithBackwardTuning(values map[string]int) PlanOption {
-	return func(o *planOptions) error {
-		for name, v := range values {
-			if v < 0 {
-				return badArgument("WithBackwardTuning["+name+"]", v, "must not be negative")
-			}
+	return func(o *planOptions) error { return override(&o.backwardTuning, "WithBackwardTuning", values) }
+}
+
+// override adds an option's values to those of options before it.
+func override(given *map[string]int, option string, values map[string]int) error {
+	for name, v := range values {
+		if v < 0 {
+			return badArgument(option+"["+name+"]", v, "must not be negative")
 		}
-		if o.backwardTuning == nil {
-			o.backwardTuning = map[string]int{}
-		}
-		maps.Copy(o.backwardTuning, values)
-		return nil
 	}
+	if *given == nil {
+		*given = map[string]int{}
+	}
+	maps.Copy(*given, values)
+	return nil
 }

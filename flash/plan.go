@@ -51,49 +51,17 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 	}
 	plan := &Plan{dev: d, problem: p, all: map[*Recording]struct{}{}}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
-	for _, k := range kernels {
-		if k.implementation() != o.implementation || (o.tier != "" && k.tier() != o.tier) {
-			continue
-		}
-		if why := cannot(k, &d.caps, &p); why != "" {
-			plan.reasons = append(plan.reasons, k.name()+": "+why)
-			continue
-		}
-		if r, ok := k.(reserved); ok && o.tier == "" {
-			if why := r.reserved(&d.caps); why != "" {
-				plan.reasons = append(plan.reasons, k.name()+": "+why)
-				continue
-			}
-		}
-		prog, t, entry, note, err := d.fit(k, &p, &o)
-		if note != "" {
-			plan.reasons = append(plan.reasons, k.name()+": "+note)
-		}
-		var no *declined
-		if errors.As(err, &no) {
-			plan.reasons = append(plan.reasons, k.name()+": "+no.why)
-			continue
-		}
-		if err != nil {
-			return nil, d.fail(err)
-		}
-		if err := t.unknown(k.name()); err != nil {
-			return nil, err
-		}
-		plan.kernel, plan.program, plan.tuning, plan.tuned = k, prog, t.effect, entry
-		if err := d.adopt(plan); err != nil {
-			return nil, err
-		}
-		return plan, nil
+	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &p, kernels, "", o.implementation, o.tier, func(k kernel) (t *tuning, note string, err error) {
+		plan.program, t, plan.tuned, note, err = d.fit(k, &p, &o)
+		return t, note, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	what := fmt.Sprintf("%v (%v", p, o.implementation)
-	if o.tier != "" {
-		what += ", tier " + string(o.tier)
+	if err := d.adopt(plan); err != nil {
+		return nil, err
 	}
-	if len(plan.reasons) == 0 {
-		plan.reasons = []string{"there is no such kernel"}
-	}
-	return nil, &UnsupportedError{What: what + ")", Reasons: plan.reasons}
+	return plan, nil
 }
 
 // Problem is the plan's problem with all defaults filled in.

@@ -32,33 +32,17 @@ func (t *backwardTile) shared(wide int) backwardShared {
 }
 
 // check gives the rule that a tile breaks on a device, "" when it breaks none. prefix is that of the parameters' names.
-func (t *backwardTile) check(prefix string, wide int, elem int, l *vk.Limits) string {
-	unit := 4
-	if elem == 2 {
-		unit = 8
+func (t *backwardTile) check(prefix string, wide, elem int, l *vk.Limits) string {
+	if why := checkPieces(prefix, t.BR, t.BC, t.MR, t.MC, t.DK, elem); why != "" {
+		return why
 	}
 	switch {
-	case t.MR < 1 || t.MC < 4 || t.MC%4 != 0:
-		return fmt.Sprintf("%smr must be at least 1 and %smc a multiple of 4", prefix, prefix)
-	case t.BR < 1 || t.BR%t.MR != 0:
-		return fmt.Sprintf("%sbr = %d must be a multiple of %smr = %d", prefix, t.BR, prefix, t.MR)
-	case t.BC < 1 || t.BC%t.MC != 0:
-		return fmt.Sprintf("%sbc = %d must be a multiple of %smc = %d", prefix, t.BC, prefix, t.MC)
-	case t.tx()%2 != 0:
-		return fmt.Sprintf("%sbc/%smc = %d must be even", prefix, prefix, t.tx())
-	case t.DK < unit || t.DK%unit != 0:
-		return fmt.Sprintf("%sdk = %d must be a multiple of %d", prefix, t.DK, unit)
 	case t.PC < 1 || t.PC%(4*t.tx()) != 0 || t.BC%t.PC != 0:
-		return fmt.Sprintf("%spc = %d must be a multiple of 4·bc/mc = %d that divides bc = %d", prefix, t.PC, 4*t.tx(), t.BC)
+		return fmt.Sprintf("%[1]spc = %[2]d must be a multiple of 4·%[1]sbc/%[1]smc = %[3]d that divides %[1]sbc = %[4]d", prefix, t.PC, 4*t.tx(), t.BC)
 	case t.VC < 4 || t.VC%4 != 0 || t.PC%t.VC != 0:
-		return fmt.Sprintf("%svc = %d must be a multiple of 4 that divides pc = %d", prefix, t.VC, t.PC)
-	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
+		return fmt.Sprintf("%[1]svc = %[2]d must be a multiple of 4 that divides %[1]spc = %[3]d", prefix, t.VC, t.PC)
 	}
-	if n := 16 * t.shared(wide).length; n > int(l.MaxSharedMemory) {
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", n, l.MaxSharedMemory)
-	}
-	return ""
+	return checkLimits(t.threads(), 16*t.shared(wide).length, l)
 }
 
 // backwardShapes are the shapes tried, best first, by the kind of device, the number of rows there are and the larger of D and

@@ -72,33 +72,51 @@ func (t *scalarTile) shared(d, dv int) scalarShared {
 }
 
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
-func (t *scalarTile) check(d, dv int, elem uint64, l *vk.Limits) string {
-	unit := 4
-	if elem == 2 {
-		unit = 8
+func (t *scalarTile) check(d, dv, elem int, l *vk.Limits) string {
+	if why := checkPieces("", t.BR, t.BC, t.MR, t.MC, t.DK, elem); why != "" {
+		return why
 	}
 	switch {
-	case t.MR < 1 || t.MC < 4 || t.MC%4 != 0:
-		return "mr must be at least 1 and mc a multiple of 4"
-	case t.BR < 1 || t.BR%t.MR != 0:
-		return fmt.Sprintf("br = %d must be a multiple of mr = %d", t.BR, t.MR)
-	case t.BC < 1 || t.BC%t.MC != 0:
-		return fmt.Sprintf("bc = %d must be a multiple of mc = %d", t.BC, t.MC)
-	case t.tx()%2 != 0:
-		return fmt.Sprintf("bc/mc = %d must be even", t.tx())
-	case t.DK < unit || t.DK%unit != 0:
-		return fmt.Sprintf("dk = %d must be a multiple of %d", t.DK, unit)
 	case t.PC < 1 || t.PC%(4*t.tx()) != 0 || t.BC%t.PC != 0:
 		return fmt.Sprintf("pc = %d must be a multiple of 4·bc/mc = %d that divides bc = %d", t.PC, 4*t.tx(), t.BC)
 	case t.VC < 4 || t.VC%4 != 0 || t.PC%t.VC != 0:
 		return fmt.Sprintf("vc = %d must be a multiple of 4 that divides pc = %d", t.VC, t.PC)
 	case t.VEarly && t.DK < d:
 		return fmt.Sprintf("v_early needs dk = %d to be at least the head dimension %d", t.DK, d)
-	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
 	}
-	if s := t.shared(d, dv); s.bytes() > int(l.MaxSharedMemory) {
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", s.bytes(), l.MaxSharedMemory)
+	return checkLimits(t.threads(), t.shared(d, dv).bytes(), l)
+}
+
+// checkPieces gives the rule that every scalar kernel has for its tile of br × bc scores, cut into pieces of mr × mc that
+// invocations own, and for the dk columns of a staged operand whose elements have elem bytes; "" when none is broken. prefix is
+// that of the parameters' names.
+func checkPieces(prefix string, br, bc, mr, mc, dk, elem int) string {
+	unit := 4 // columns that are staged in one load
+	if elem == 2 {
+		unit = 8
+	}
+	switch {
+	case mr < 1 || mc < 4 || mc%4 != 0:
+		return fmt.Sprintf("%[1]smr must be at least 1 and %[1]smc a multiple of 4", prefix)
+	case br < 1 || br%mr != 0:
+		return fmt.Sprintf("%[1]sbr = %[2]d must be a multiple of %[1]smr = %[3]d", prefix, br, mr)
+	case bc < 1 || bc%mc != 0:
+		return fmt.Sprintf("%[1]sbc = %[2]d must be a multiple of %[1]smc = %[3]d", prefix, bc, mc)
+	case bc/mc%2 != 0:
+		return fmt.Sprintf("%[1]sbc/%[1]smc = %[2]d must be even", prefix, bc/mc)
+	case dk < unit || dk%unit != 0:
+		return fmt.Sprintf("%sdk = %d must be a multiple of %d", prefix, dk, unit)
+	}
+	return ""
+}
+
+// checkLimits gives the limit of the device that a workgroup's invocations or its bytes of shared memory pass, "" for none.
+func checkLimits(threads, shared int, l *vk.Limits) string {
+	if most := min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]); threads > int(most) {
+		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", threads, most)
+	}
+	if shared > int(l.MaxSharedMemory) {
+		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", shared, l.MaxSharedMemory)
 	}
 	return ""
 }
@@ -209,7 +227,7 @@ func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarT
 
 // fit completes a tile whose shape is set. It gives the rule that cannot be kept, "" when all are.
 func (tile *scalarTile) fit(c *capabilities, p *Problem, t *tuning) string {
-	elem := uint64(p.DType.Size())
+	elem := p.DType.Size()
 	limits := &c.facts.Limits
 	if tile.MR < 1 || tile.MC < 1 || tile.BR < tile.MR || tile.BC < tile.MC {
 		return "br and bc must be at least mr and mc, and those at least 1"

@@ -40,7 +40,7 @@ func TestScalarTileFitsAnyDevice(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", p, err)
 		}
-		if why := tile.check(p.HeadDim, p.ValueDim, uint64(p.DType.Size()), &c.facts.Limits); why != "" {
+		if why := tile.check(p.HeadDim, p.ValueDim, p.DType.Size(), &c.facts.Limits); why != "" {
 			t.Fatalf("%+v: %s", tile, why)
 		}
 		s := tile.shared(p.HeadDim, p.ValueDim)

@@ -85,6 +85,14 @@ type checked struct {
 	err    error // the rule that is broken
 }
 
+// columns are the outcome as a row holds it; most is nil where no bound applies.
+func (c *checked) columns() (rows int, worst, most *float64) {
+	if c.bound > 0 {
+		most = &c.bound
+	}
+	return c.rows, &c.maxErr, most
+}
+
 // check computes the sampled rows of one input set in float64 and compares o
 // and lse with them, by the rules of package ref: twice the error of attention
 // in the inputs' own dtype. offset is that of dropout.

@@ -177,8 +177,10 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 }
 
 // bytes is the size of inputs and outputs.
-func (s *tensorSet) bytes() (n uint64) {
-	for _, t := range []*flash.Tensor{s.q, s.k, s.v, s.o} {
+func (s *tensorSet) bytes() uint64 { return bytesOf(s.q, s.k, s.v, s.o) }
+
+func bytesOf(tensors ...*flash.Tensor) (n uint64) {
+	for _, t := range tensors {
 		n += t.Bytes()
 	}
 	return n
@@ -297,38 +299,16 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 		return err
 	}
 	defer lse.Close()
-	var runs []*flash.Recording
-	defer func() {
-		for _, r := range runs {
-			r.Close()
-		}
-	}()
-	for i := range s.sets {
+	runs, err := s.recordings(ctx, &row.Fwd, before, s.sets[0].bytes(), func(i int) (*flash.Recording, error) {
 		r, err := plan.NewRecording()
-		if err == nil {
-			runs = append(runs, r)
-			err = r.Forward(s.forward(i, lse, mask))
-		}
 		if err != nil {
-			if i > 0 && outOfMemory(err) { // fewer sets must do
-				if len(runs) > i {
-					_ = runs[i].Close()
-					runs = runs[:i]
-				}
-				break
-			}
-			return err
+			return nil, err
 		}
-		if i == 0 { // the workspace of one pass is what a user pays
-			if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
-				return err
-			}
-			const mib = 1 << 20
-			used := s.d.dev.Usage()
-			peak := float64(used.PeakAsked-before.Asked) / mib
-			row.Fwd.PeakMiB, row.Fwd.BlockMiB = &peak, float64(used.Peak-before.Current)/mib
-			row.Fwd.TotalMiB = peak + float64(s.sets[0].bytes())/mib
-		}
+		return r, r.Forward(s.forward(i, lse, mask))
+	})
+	defer closeAll(runs)
+	if err != nil {
+		return err
 	}
 	steps, err := forwardSteps(plan, row.Case)
 	if err != nil {
@@ -346,6 +326,41 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	return s.checkForward(ctx, row, last, lse)
 }
 
+// recordings makes a recording for each set, or for as many as there is room for. It notes in f the memory that the first run of
+// the first takes beyond what was in use before, and what that is with the tensors of a pass. record may return a recording with an
+// error. The caller closes what is returned, with an error too.
+func (s *deviceShape) recordings(ctx context.Context, f *Pass, before flash.Usage, tensors uint64, record func(set int) (*flash.Recording, error)) (runs []*flash.Recording, err error) {
+	for i := range s.sets {
+		r, err := record(i)
+		if err != nil {
+			_ = r.Close()
+			if i > 0 && outOfMemory(err) {
+				break // fewer sets must do
+			}
+			return runs, err
+		}
+		runs = append(runs, r)
+		if i > 0 {
+			continue
+		}
+		// The workspace of one pass, and what forward keeps for backward, is what a user pays.
+		if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
+			return runs, err
+		}
+		const mib = 1 << 20
+		used := s.d.dev.Usage()
+		peak := float64(used.PeakAsked-before.Asked) / mib
+		f.PeakMiB, f.BlockMiB, f.TotalMiB = &peak, float64(used.Peak-before.Current)/mib, peak+float64(tensors)/mib
+	}
+	return runs, nil
+}
+
+func closeAll(runs []*flash.Recording) {
+	for _, r := range runs {
+		r.Close()
+	}
+}
+
 // checkForward compares the output and lse of a set with the reference, and notes in the row how far they are off.
 func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *flash.Tensor) error {
 	rows := sampleRows(s.c, inputSeed)
@@ -353,10 +368,7 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 	if err != nil {
 		return err
 	}
-	row.ErrRows, row.MaxErr, row.ErrMax = res.rows, &res.maxErr, nil
-	if res.bound > 0 {
-		row.ErrMax = &res.bound
-	}
+	row.ErrRows, row.MaxErr, row.ErrMax = res.columns()
 	if res.err != nil {
 		return &wrongError{res.err}
 	}

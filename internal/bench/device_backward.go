@@ -43,55 +43,32 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	}
 	row.BwdKernel = info.Kernel
 	before := s.d.dev.Usage()
-	var runs []*flash.Recording
 	var kept []*flash.Weights
 	defer func() {
-		for _, r := range runs {
-			r.Close()
-		}
 		for _, w := range kept {
 			w.Close()
 		}
 	}()
-	for i := range s.sets {
+	first := &s.sets[0]
+	runs, err := s.recordings(ctx, &row.Bwd, before, first.bytes()+bytesOf(first.grad.all()...), func(i int) (*flash.Recording, error) {
 		weights, err := plan.NewWeights()
-		if err == nil {
-			kept = append(kept, weights)
-			err = s.forwardForBackward(ctx, plan, i, weights, verify)
-		}
-		var r *flash.Recording
-		if err == nil {
-			s.d.dev.ResetPeak()
-			r, err = plan.NewRecording(flash.ForBackward())
-		}
-		if err == nil {
-			runs = append(runs, r)
-			err = r.Backward(s.backward(i, weights))
-		}
 		if err != nil {
-			if i > 0 && outOfMemory(err) { // fewer sets must do
-				if len(runs) > i {
-					_ = runs[i].Close()
-					runs = runs[:i]
-				}
-				break
-			}
-			return err
+			return nil, err
 		}
-		if i == 0 { // the workspace of one pass, and what forward keeps for it, is what a user pays
-			if _, err := s.d.dev.TimeRuns(ctx, runs, 1); err != nil {
-				return err
-			}
-			const mib = 1 << 20
-			used := s.d.dev.Usage()
-			peak := float64(used.PeakAsked-before.Asked) / mib
-			row.Bwd.PeakMiB, row.Bwd.BlockMiB = &peak, float64(used.Peak-before.Current)/mib
-			total := s.sets[0].bytes()
-			for _, t := range s.sets[0].grad.all() {
-				total += t.Bytes()
-			}
-			row.Bwd.TotalMiB = peak + float64(total)/mib
+		kept = append(kept, weights)
+		if err := s.forwardForBackward(ctx, plan, i, weights, verify); err != nil {
+			return nil, err
 		}
+		s.d.dev.ResetPeak() // forward's own workspace is not backward's
+		r, err := plan.NewRecording(flash.ForBackward())
+		if err != nil {
+			return nil, err
+		}
+		return r, r.Backward(s.backward(i, weights))
+	})
+	defer closeAll(runs)
+	if err != nil {
+		return err
 	}
 	steps, err := backwardSteps(plan)
 	if err != nil {
@@ -114,10 +91,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	row.BwdErrRows, row.BwdMaxErr = res.rows, &res.maxErr
-	if res.bound > 0 {
-		row.BwdErrMax = &res.bound
-	}
+	row.BwdErrRows, row.BwdMaxErr, row.BwdErrMax = res.columns()
 	if res.err != nil {
 		return &wrongError{fmt.Errorf("gradients: %w", res.err)}
 	}
