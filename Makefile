@@ -3,9 +3,12 @@
 # make build    bin/vkattn
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
+# make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build bench test shaders lint clean
+.PHONY: build bench test shaders lint windows clean
+
+MINGW ?= x86_64-w64-mingw32-gcc
 
 build:
 	go build -o bin/vkattn ./cmd/vkattn
@@ -25,6 +28,14 @@ shaders:
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
+
+windows: export GOOS := windows
+windows: export GOARCH := amd64
+windows: export CGO_ENABLED := 1
+windows: export CC := $(MINGW)
+windows:
+	go vet ./...
+	go build -o bin/vkattn.exe ./cmd/vkattn
 
 clean:
 	rm -rf bin
