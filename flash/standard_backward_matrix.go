@@ -3,8 +3,6 @@ package flash
 import (
 	"fmt"
 	"math"
-
-	"github.com/vkattn/vkattn/vk"
 )
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
@@ -92,7 +90,6 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 		}
 		block, shared := &x.to.productTile, x.to.productShared
 		if x.turn {
-			x.to.turn(c, &x.p)
 			shared = x.to.turnedShared
 			for block.check("", shared(), &f, c) != "" && block.smaller(&f) {
 			}
@@ -123,14 +120,6 @@ func (t *tuning) blockOverride(name string, b *matrixBlock) {
 
 func (t *tuning) scoresOverride(name string, b *scoresBlock) {
 	b.WR, b.FR, b.FC, b.run = t.get(name+"wr", b.WR), t.get(name+"fr", b.FR), t.get(name+"fc", b.FC), t.get(name+"run", b.run)
-}
-
-// turn replaces the product's block where a sum over queries wants another: wide rows fewer subgroups side by side (shaders/NOTES.md).
-func (t *standardMatrixTile) turn(c *capabilities, p *Problem) {
-	if p.ValueDim > 128 && c.facts.Type != vk.DeviceCPU {
-		f, b := &t.fragment, &t.productTile
-		*b = matrixBlock{min(4, ceilDiv(p.QueryLen, b.FR*f.M)), 2, b.FR, ceilDiv(ceilDiv(p.ValueDim, f.N), 2), ceilDiv(min(p.KeyLen, 32), f.K) * f.K}
-	}
 }
 
 // turnedShared is the length of shared memory of a sum over queries, in units of 16 bytes: of the matrix, whose rows are queries and
