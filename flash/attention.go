@@ -7,8 +7,10 @@ import (
 )
 
 // Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv].
-// Values are rounded to the problem's DType on the way in. It runs on the best device of the machine, which is opened by the
-// first call and kept.
+// Values are rounded to the problem's DType (the zero value is F32) on the way in. It runs on the best device of the machine, which
+// is opened by the first call and kept; each call plans, allocates, copies and frees, so that a loop does better with a [Plan].
+// Problems with dropout or a block mask need one: see [Plan.SubmitForward]. Errors are those of [Open], [Device.Plan] and
+// [Plan.Forward].
 func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, error) {
 	p, err := p.Normalize()
 	if err != nil {
@@ -21,7 +23,7 @@ func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, er
 	return d.Attention(ctx, q, k, v, p)
 }
 
-// Attention is the function of that name on this device.
+// Attention is the function [Attention] on this device.
 func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o []float32, err error) {
 	if p, err = p.Normalize(); err != nil {
 		return nil, err

@@ -19,23 +19,26 @@ type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
 // Sums over the query heads that share a key head are part of dk and dv. A query with no key to attend to has gradient 0.
 // The same inputs give the same bits.
 //
-// Shapes: DO that of O; DQ, DK, DV those of Q, K, V; DLSE that of LSE. O and LSE are what forward wrote; LSE and DLSE are fp32
-// in row-major order, DLSE may be nil. Gradients are of the problem's DType and overwritten, or added to where Accumulate is
-// set; they may overlap neither each other nor any other tensor of the pass. Seed and Offset are those of the forward pass,
-// and ignored where Problem.Dropout is 0.
+// Standard attention reads P in place of computing it. Its backward pass is that of attention unfused (PyTorch's math backend):
+// dP = dO·Vᵀ and then dS are matrices of the size of P, in the type of the tensors, in the workspace.
 //
-// Standard attention reads P in place of computing it: Weights are those that the forward pass of these tensors was given, dropout
-// included, and stay as they are. Its backward pass is that of attention unfused (PyTorch's math backend): dP = dO·Vᵀ and then dS are
-// matrices of the size of P, in the type of the tensors, in the workspace. Other implementations take nil.
+// Source: Dao, FlashAttention-2 (2023), section 3.1 and algorithm 2, where δ is called D.
 type Backward struct {
-	Q, K, V, O, LSE, DO *Tensor
-	DLSE                *Tensor
-	DQ, DK, DV          *Tensor
-	Weights             *Weights
-	Accumulate          bool
-	Seed                uint64
-	Offset              uint32
-	Uses                BackwardUses
+	Q, K, V *Tensor // inputs of the forward pass
+	O, LSE  *Tensor // what it wrote
+	DO      *Tensor // the loss's gradient by o, of O's type and shape
+	DLSE    *Tensor // that by lse, fp32 in row-major order, of LSE's shape; nil: zero
+
+	// The gradients by q, k and v: outputs, of the type and shape of Q, K and V. They are overwritten, or added to with
+	// Accumulate, and overlap no other tensor of the pass.
+	DQ, DK, DV *Tensor
+	Accumulate bool
+
+	Weights *Weights // those that standard attention's forward pass of these tensors was given, left as they are; else nil
+	Seed    uint64   // of the forward pass; ignored where Problem.Dropout is 0
+	Offset  uint32   // likewise
+
+	Uses BackwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.

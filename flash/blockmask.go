@@ -17,7 +17,7 @@ import (
 // Any size from 1 on will do. What makes it fast is that whole tiles of the kernel lie in a block and are skipped: sizes of 64 and 128,
 // or other multiples of 16 from 32 on. Smaller and odd ones skip tiles without any bit and look at each score of the others.
 type Blocks struct {
-	Queries, Keys int
+	Queries, Keys int  // size of a block: queries (rows of the scores) by keys (columns), each at least 1
 	PerHead       bool // each query head has a mask of its own; else they share one
 }
 

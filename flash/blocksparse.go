@@ -89,6 +89,7 @@ func (t matrixTile) within(p *Problem) matrixTile {
 	return t
 }
 
+// String gives the size of a block, queries by keys, for example "64x128 per head".
 func (b Blocks) String() string {
 	text := fmt.Sprintf("%dx%d", b.Queries, b.Keys)
 	if b.PerHead {

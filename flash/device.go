@@ -130,7 +130,8 @@ func Devices(opts ...DeviceOption) ([]DeviceInfo, error) {
 	return infos, err
 }
 
-// Open opens the best device, or the one that WithDevice names.
+// Open opens the best device, or the one that WithDevice names: discrete GPUs before integrated ones, those before others and
+// the CPU last (see [Devices]). The error is [ErrNoDevice] where there is no Vulkan, no device, or none of that name.
 func Open(opts ...DeviceOption) (*Device, error) {
 	o, err := deviceOptionsOf(opts)
 	if err != nil {

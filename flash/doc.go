@@ -1,9 +1,49 @@
-// Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver.
+// Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver: o = softmax(scale · q·kᵀ) · v and its
+// gradients, without the matrix of scores ever standing in memory. [Problem] and [Backward] give the mathematics in full.
 //
-// A Device is opened (or a caller's device attached), tensors are made on it or laid over the caller's buffers, and a Plan is
-// made once per Problem: it chooses a kernel, builds its pipelines lazily, and says how many bytes of workspace it needs. A
-// Plan then runs and waits (Forward), runs without waiting (SubmitForward), or writes its commands into the caller's command
-// buffer (RecordForward). Attention does everything in one call on Go slices.
+// # Use
 //
-// Devices, tensors and plans may be used from several goroutines. A Recording belongs to one goroutine at a time.
+// A [Device] is opened with [Open], or a device of the caller's attached with [Attach]. Tensors are made on it
+// ([Device.NewTensor]) or laid over the caller's buffers ([Device.TensorOn]). A [Plan] is made once per [Problem]: it chooses a
+// kernel, builds its pipelines, and says how many bytes of workspace it needs and why nothing faster was chosen. It then
+//
+//   - runs and waits: [Plan.Forward], [Plan.Backward];
+//   - runs without waiting: [Plan.SubmitForward], [Plan.SubmitBackward];
+//   - writes its commands into a command buffer of the caller's: [Plan.RecordForward], [Plan.RecordBackward];
+//   - or makes a [Recording], which keeps descriptors and workspace and so records and submits again without allocating.
+//
+// [Attention] does all of it in one call on slices of Go.
+//
+// # Shapes
+//
+// q [B, Hq, Nq, D], k [B, Hk, Nk, D], v [B, Hk, Nk, Dv] and o [B, Hq, Nq, Dv] are of the problem's [DType]; lse [B, Hq, Nq] is
+// fp32, the natural logarithm of each row's sum of exponentials. Query head h reads key head h / (Hq/Hk), so that Hk = Hq is
+// multi-head, 1 < Hk < Hq grouped-query and Hk = 1 multi-query attention. Strides are free but for the last, which is 1; they
+// count elements, offsets and sizes count bytes, times of the device are durations.
+//
+// # Numbers
+//
+// Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices
+// ([TierMatrix]), they are rounded to the storage type first. The same inputs give the same bits on one device and driver,
+// backward too: no kernel adds in an order that may change. Every kernel is held to twice the error of attention computed in the
+// inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
+//
+// # Errors
+//
+// Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the
+// argument, its value and the rule; a problem that no kernel of the device can run an [*UnsupportedError] ([ErrUnsupported])
+// with each kernel's reason; memory that is not there a [*MemoryError]; a device that was lost [ErrDeviceLost], then and ever
+// after; what was closed [ErrClosed]. A cancelled context gives its own error, once the device has let go of the memory. Nothing
+// panics, and nothing falls back in silence to a slower kernel, another type or the CPU.
+//
+// # Concurrency
+//
+// Devices, tensors, masks, weights and plans may be used from several goroutines, and a plan be in flight any number of times. A
+// [Recording] belongs to one goroutine at a time and is in flight once.
+//
+// # Sources
+//
+// Dao, Fu, Ermon, Rudra, Ré: FlashAttention, 2022 ([Flash1], [BlockSparse]); Dao: FlashAttention-2, 2023 ([Flash]); Milakov,
+// Gimelshein: Online normalizer calculation for softmax, 2018; Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as
+// 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout).
 package flash

@@ -4,78 +4,141 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/vkattn/vkattn/flash"
 )
 
-// A plan is made once and used many times.
+// must gives a value that there is no going on without.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// filled makes a tensor whose element i, in the order b, h, n, d, is value(i).
+func filled(dev *flash.Device, dtype flash.DType, shape [4]int, value func(i int) float32) *flash.Tensor {
+	t := must(dev.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3]))
+	values := make([]float32, t.Elements())
+	for i := range values {
+		values[i] = value(i)
+	}
+	check(t.Upload(context.Background(), values))
+	return t
+}
+
+// downloaded gives all elements of a tensor.
+func downloaded(t *flash.Tensor) []float32 {
+	values := make([]float32, t.Elements())
+	check(t.Download(context.Background(), values))
+	return values
+}
+
+func constant(c float32) func(int) float32 { return func(int) float32 { return c } }
+
+// A plan is made once and used many times. Here all keys are alike, so that every query weighs both values the same.
 func Example() {
 	dev, err := flash.Open() // the best device; flash.WithDevice("H200") chooses
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer dev.Close()
+	defer dev.Close() // and what was made on it
 
-	plan, err := dev.Plan(flash.Problem{
-		Batch: 2, Heads: 32, KeyHeads: 8, QueryLen: 4096, HeadDim: 128,
-		DType: flash.F16, Causal: flash.CausalBottomRight,
-	})
+	plan, err := dev.Plan(flash.Problem{Batch: 1, Heads: 1, QueryLen: 2, HeadDim: 8, DType: flash.F16})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(plan) // tier, kernel, tile, workspace, and why nothing faster
+	p := plan.Problem() // defaults filled in; fmt.Println(plan) says which kernel, and why nothing faster
 
-	tensor := func(shape [4]int) *flash.Tensor {
-		t, err := dev.NewTensor(flash.F16, shape[0], shape[1], shape[2], shape[3])
-		if err != nil {
-			log.Fatal(err)
-		}
-		return t
-	}
-	p := plan.Problem()
-	q, k, v, o := tensor(p.QShape()), tensor(p.KShape()), tensor(p.VShape()), tensor(p.OShape())
-	if err := plan.Forward(context.Background(), q, k, v, o, nil); err != nil {
+	q := filled(dev, p.DType, p.QShape(), constant(1))
+	k := filled(dev, p.DType, p.KShape(), constant(0))
+	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return []float32{1, 3}[i/p.ValueDim] })
+	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
+	lse := must(dev.NewLSE(p.Batch, p.Heads, p.QueryLen)) // nil in its place: not wanted
+	if err := plan.Forward(context.Background(), q, k, v, o, lse); err != nil {
 		log.Fatal(err)
 	}
+	fmt.Println("o  ", downloaded(o))
+	fmt.Printf("lse %.3f\n", downloaded(lse)) // log(exp 0 + exp 0)
+	// Output:
+	// o   [2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2]
+	// lse [0.693 0.693]
 }
 
-// Attention is everything in one call, on slices.
+// Attention is everything in one call, on slices. A causal mask lets the first query see the first key alone.
 func ExampleAttention() {
-	q := make([]float32, 1*8*100*64)
-	k, v := make([]float32, len(q)), make([]float32, len(q))
-	o, err := flash.Attention(context.Background(), q, k, v, flash.Problem{Batch: 1, Heads: 8, QueryLen: 100, HeadDim: 64})
+	const length, dim = 3, 4
+	q, k, v := make([]float32, length*dim), make([]float32, length*dim), make([]float32, length*dim)
+	for i := range v {
+		v[i] = float32(i / dim) // 0, 1, 2
+	}
+	o, err := flash.Attention(context.Background(), q, k, v,
+		flash.Problem{Batch: 1, Heads: 1, QueryLen: length, HeadDim: dim, Causal: flash.CausalBottomRight})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(len(o))
+	for i := range length {
+		fmt.Println(o[i*dim : (i+1)*dim])
+	}
+	// Output:
+	// [0 0 0 0]
+	// [0.5 0.5 0.5 0.5]
+	// [1 1 1 1]
 }
 
-// A program with a VkDevice of its own records attention between its own commands.
-func ExampleAttach() {
-	var external flash.External // its instance, physical device, device, queue, enabled features
-	var buffer flash.BufferRef  // its VkBuffer
-	var cmd uintptr             // its VkCommandBuffer, being recorded
+// Grouped-query attention: four query heads read two key heads, two each.
+func ExampleProblem_grouped() {
+	dev := must(flash.Open())
+	defer dev.Close()
+	plan := must(dev.Plan(flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 5, HeadDim: 16, DType: flash.F16}))
+	p := plan.Problem()
 
-	dev, err := flash.Attach(external)
-	if err != nil {
-		log.Fatal(err)
+	q := filled(dev, p.DType, p.QShape(), constant(1))
+	k := filled(dev, p.DType, p.KShape(), constant(1))
+	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return float32(10 * (1 + i/(p.KeyLen*p.ValueDim))) }) // 10 in one head, 20 in the other
+	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
+	check(plan.Forward(context.Background(), q, k, v, o, nil))
+	for head := range p.Heads {
+		fmt.Println("head", head, downloaded(o)[head*p.ValueDim])
 	}
-	defer dev.Close() // leaves what is the program's alone
-	plan, err := dev.Plan(flash.Problem{Batch: 1, Heads: 8, QueryLen: 512, HeadDim: 64, DType: flash.F16})
-	if err != nil {
-		log.Fatal(err)
+	// Output:
+	// head 0 10
+	// head 1 10
+	// head 2 20
+	// head 3 20
+}
+
+// A recording keeps its descriptors and workspace: the same tensors, or others, go through it again and again without another
+// allocation. With timestamps it says how long the device took.
+func ExamplePlan_NewRecording() {
+	ctx := context.Background()
+	dev := must(flash.Open())
+	defer dev.Close()
+	plan := must(dev.Plan(flash.Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16}))
+	p := plan.Problem()
+	f := flash.Forward{
+		Q: filled(dev, p.DType, p.QShape(), constant(1)),
+		K: filled(dev, p.DType, p.KShape(), constant(1)),
+		V: filled(dev, p.DType, p.VShape(), constant(0)),
+		O: must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim)),
 	}
-	shape := plan.Problem().QShape()
-	var t [4]*flash.Tensor // q, k, v, o, one behind the other in the buffer
-	for i := range t {
-		if t[i], err = dev.TensorOn(buffer, uint64(i)*8*512*64*2, flash.F16, shape, [4]int{}); err != nil {
-			log.Fatal(err)
-		}
+	rec := must(plan.NewRecording(flash.WithTimestamps()))
+	defer rec.Close()
+	for step := range 3 {
+		check(f.V.Upload(ctx, make([]float32, f.V.Elements())))
+		check(rec.Forward(f)) // nothing to do when the tensors are those of the last time
+		pending := must(rec.Submit())
+		check(pending.Wait(ctx))
+		took, timed := pending.GPUTime()
+		fmt.Println("step", step, "under a second:", !timed || took < time.Second)
 	}
-	rec, err := plan.RecordForward(cmd, flash.Forward{Q: t[0], K: t[1], V: t[2], O: t[3]})
-	if err != nil {
-		log.Fatal(err)
-	}
-	// … submit cmd, wait for it …
-	rec.Close()
+	// Output:
+	// step 0 under a second: true
+	// step 1 under a second: true
+	// step 2 under a second: true
 }

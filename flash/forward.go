@@ -7,27 +7,32 @@ import "github.com/vkattn/vkattn/pipeline"
 type Use = pipeline.Use
 
 // Untouched declares that a tensor needs no barrier on that side: the caller's own barriers take care of it.
+//
+//	f.Uses.O.Next = flash.Untouched
 var Untouched = pipeline.Untouched
 
-// TensorUse is how a tensor is used before and after a recording.
+// TensorUse is how a tensor is used before a recording and after it: what the recording's first barrier waits for, and what its
+// last one makes wait. Zero values are the defaults of [Use].
 type TensorUse struct{ Prior, Next Use }
 
 // ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
 type ForwardUses struct{ Q, K, V, O, LSE TensorUse }
 
-// Forward names the tensors of one forward pass; their shapes are those of Problem's QShape, KShape, VShape, OShape and
-// LSEShape. LSE is fp32 in row-major order, and may be nil: then it is not written. O and LSE are overwritten and may
-// overlap neither each other nor the inputs; inputs may overlap. Seed and Offset say which weights dropout drops, and are
-// ignored where Problem.Dropout is 0; a training step takes a new offset, or a new seed. Weights, from NewWeights, is for standard
-// attention whose backward pass is to follow; nil: the workspace holds them, and they are lost. Blocks, from NewBlockMask, is the mask of
-// Problem.Blocks, nil where that is zero.
+// Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another;
+// outputs are overwritten, and overlap no other tensor of the pass.
 type Forward struct {
-	Q, K, V, O, LSE *Tensor
-	Weights         *Weights
-	Blocks          *BlockMask
-	Seed            uint64
-	Offset          uint32
-	Uses            ForwardUses
+	Q, K, V *Tensor // inputs, of the problem's DType and of shapes Problem.QShape, KShape, VShape
+	O       *Tensor // output, of the problem's DType and Problem.OShape
+	LSE     *Tensor // output, fp32 in row-major order, of Problem.LSEShape: what a backward pass needs; nil: not written
+
+	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
+	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
+	// Seed and Offset say which weights dropout drops; a training step takes a new offset, or a new seed. They are ignored
+	// where Problem.Dropout is 0.
+	Seed   uint64
+	Offset uint32
+
+	Uses ForwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.

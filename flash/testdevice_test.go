@@ -3,10 +3,12 @@ package flash
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,6 +19,19 @@ import (
 )
 
 var bg = context.Background()
+
+// TestMain leaves the examples out where there is no device: unlike tests they cannot skip themselves.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if _, err := Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+		fmt.Fprintln(os.Stderr, "examples are left out:", err)
+		skip := flag.Lookup("test.skip")
+		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // testDevice opens a device with the validation layers, whose every message fails the test. Without a device the test is
 // skipped, or fails where VKATTN_REQUIRE_DEVICE says that there must be one; the same for the layers with
