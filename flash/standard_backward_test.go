@@ -17,7 +17,7 @@ func TestStandardBackwardTiles(t *testing.T) {
 		{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft, Dropout: 0.3},
 		{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 12, ValueDim: 20, DType: F16},
 	} {
-		for _, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 8, "dv_stage": 24}, {"dk_fr": 2, "dp_run": 1, "dq_stage": 32}} {
+		for _, tuning := range []map[string]int{{"half": 0}, {"dk_wr": 1, "dv_wr": 1, "dk_stage": 8, "dv_stage": 24}, {"dk_fr": 3, "dp_run": 1, "dq_stage": 32}} {
 			plan, err := d.Plan(p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(tuning))
 			if errors.Is(err, ErrUnsupported) {
 				t.Skip(err)
@@ -38,7 +38,7 @@ func TestStandardBackwardTiles(t *testing.T) {
 	for _, bad := range []struct {
 		tuning map[string]int
 		says   string
-	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 5}, "dp_fr"}, {map[string]int{"dq_fc": 1}, "dq_fc"}, {map[string]int{"zz": 1}, "zz"}} {
+	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 0}, "dp_fr"}, {map[string]int{"dq_fc": 1}, "dq_fc"}, {map[string]int{"zz": 1}, "zz"}} {
 		plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(bad.tuning))
 		_, err := plan.BackwardInfo()
 		require.ErrorIs(t, err, ErrArgument)

@@ -38,7 +38,7 @@ func (b *scoresBlock) cols(f *matrixShape) int { return b.run * b.tile(f) }
 func (b *scoresBlock) shared(f *matrixShape, dim, wide int) int {
 	keys := b.tile(f) * (ceilDiv(dim, f.K)*f.K/8 | 1)
 	queries := max(1, b.tile(f)/f.K) * f.K / 8
-	return keys + b.WR*f.M*max(b.tile(f)*wide/8|1, queries|1)
+	return keys + b.WR*f.M*max(ceilDiv(b.FR, 2)*(b.tile(f)*wide/8|1), queries|1)
 }
 
 // matrixBlock is the tile of a workgroup in one of the products: include/standard_matrix.glsl says what each number means.
@@ -52,7 +52,7 @@ func (b *matrixBlock) subgroups() int          { return b.WR * b.WC }
 func (b *matrixBlock) rows(f *matrixShape) int { return b.WR * b.FR * f.M }
 func (b *matrixBlock) cols(f *matrixShape) int { return b.WC * b.FC * f.N }
 func (b *matrixBlock) strips(f *matrixShape, wide int) int {
-	return b.subgroups() * f.M * (b.FC*f.N*wide/8 | 1)
+	return b.subgroups() * ceilDiv(b.FR, 2) * f.M * (b.FC*f.N*wide/8 | 1)
 }
 
 // standardMatrixTile is a standardShape on cooperative matrices.
@@ -102,8 +102,8 @@ func (t *standardMatrixTile) check(p *Problem, c *capabilities) string {
 
 func (b *matrixBlock) check(name string, shared int, f *matrixShape, c *capabilities) string {
 	switch {
-	case min(b.WR, b.WC, b.FR, b.FC, b.stage) < 1 || max(b.WR, b.WC, b.FC, b.stage) > mostOfBlock || b.FR > mostStrips:
-		return fmt.Sprintf("%swr, wc, fc and stage must be from 1 to %d, %[1]sfr from 1 to %[3]d", name, mostOfBlock, mostStrips)
+	case min(b.WR, b.WC, b.FR, b.FC, b.stage) < 1 || max(b.WR, b.WC, b.FR, b.FC, b.stage) > mostOfBlock:
+		return fmt.Sprintf("%[1]swr, %[1]swc, %[1]sfr, %[1]sfc and %[1]sstage must be from 1 to %[2]d", name, mostOfBlock)
 	case b.stage%f.K != 0:
 		return fmt.Sprintf("%sstage = %d must be a multiple of the fragment's K = %d", name, b.stage, f.K)
 	}
@@ -111,16 +111,13 @@ func (b *matrixBlock) check(name string, shared int, f *matrixShape, c *capabili
 }
 
 func (b *scoresBlock) check(name string, shared int, f *matrixShape, c *capabilities) string {
-	if min(b.WR, b.FR, b.FC, b.run) < 1 || max(b.WR, b.FC, b.run) > mostOfBlock || b.FR > mostStrips {
-		return fmt.Sprintf("%swr, fc and run must be from 1 to %d, %[1]sfr from 1 to %[3]d", name, mostOfBlock, mostStrips)
+	if min(b.WR, b.FR, b.FC, b.run) < 1 || max(b.WR, b.FR, b.FC, b.run) > mostOfBlock {
+		return fmt.Sprintf("%[1]swr, %[1]sfr, %[1]sfc and %[1]srun must be from 1 to %[2]d", name, mostOfBlock)
 	}
 	return checkWorkgroup(b.WR, shared, f, c)
 }
 
-const (
-	mostOfBlock = 1 << 10 // keeps products of such numbers small
-	mostStrips  = 4       // of a subgroup, include/standard_matrix.glsl
-)
+const mostOfBlock = 1 << 10 // keeps products of such numbers small
 
 // checkWorkgroup gives the device's limit that so many subgroups, or so many units of 16 bytes of shared memory, pass.
 func checkWorkgroup(subgroups, shared int, f *matrixShape, c *capabilities) string {
@@ -183,7 +180,7 @@ func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	case p.ValueDim <= 128:
 		t.productTile = product(4, 2, 32, 64)
 	default:
-		t.productTile = product(2, 4, 32, 64)
+		t.productTile = product(2, 4, 64, 48)
 	}
 	// Few queries: no more rows than there are. Few workgroups: shorter runs.
 	for s := &t.scoresTile; s.rows(f)/2 >= p.QueryLen && (s.FR > 1 || s.WR > 1); {

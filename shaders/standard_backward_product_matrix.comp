@@ -14,7 +14,7 @@
 //
 //   8 D  columns of G and Y, 1..256     9 BK  queries staged at a time, a multiple of K
 //   11 ALIGNED  every row of g and y begins 16-byte aligned and D is a multiple of 8
-//   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
+//   12 SHARED  the larger of BK odd(BR/8) + BK odd(BC/8) and WR WC STRIP
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -136,6 +136,6 @@ void main() {
   keys_left = nk - key0;
   add = ACCUMULATE || row0 > 0 || first > key_head * group;
   barrier();  // the strips lie where the slices lay
-  const uint strip = gl_SubgroupID * M * STRIP_PITCH;
+  const uint strip = gl_SubgroupID * STRIP;
   OUT_BY_STRIPS
 }

@@ -15,7 +15,7 @@
 //
 //   8 DV  1..256     9 BK  keys staged at a time, a multiple of K
 //   11 ALIGNED  every row of v and o begins 16-byte aligned and DV is a multiple of 8
-//   12 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC M STRIP_PITCH
+//   12 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC STRIP
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -128,6 +128,6 @@ void main() {
   o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
   rows_left = rows - r0;
   barrier();  // the strips lie where the slices lay
-  const uint strip = gl_SubgroupID * M * STRIP_PITCH;
+  const uint strip = gl_SubgroupID * STRIP;
   OUT_BY_STRIPS
 }

@@ -15,7 +15,7 @@
 //
 //   8 D  1..256     9 RUN  tiles of keys in a run
 //   11 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 8
-//   12 SHARED  BC odd(D/8, D rounded up to whole fragments) + WR M max(STRIP_PITCH, Q_PITCH)
+//   12 SHARED  BC odd(D/8, D rounded up to whole fragments) + WR max(STRIP, M Q_PITCH)
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
@@ -49,7 +49,7 @@ const uint QU = QK * K / UNIT;
 const uint Q_PITCH = QU | 1;
 const uint Q_ROUNDS = (DK + QK - 1) / QK;
 const uint Q_TURNS = (M * QU + SG - 1) / SG;
-const uint STRIP = STRIP_PITCH > Q_PITCH ? M * STRIP_PITCH : M * Q_PITCH;
+const uint PASSAGE = STRIP > M * Q_PITCH ? STRIP : M * Q_PITCH;  // of a subgroup
 
 // A unit of row r at column c of q or k; zeros from column D on.
 uvec4 load_q(uint origin, uint r, uint c) {
@@ -97,7 +97,7 @@ void main() {
   const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;
   const uint k_origin = k_off + b * k_sb + (h / group) * k_sh;
   const uint my_row = gl_SubgroupID * FR * M, my_col = 0;  // in the tile
-  const uint strip = BC * K_PITCH + gl_SubgroupID * STRIP;
+  const uint strip = BC * K_PITCH + gl_SubgroupID * PASSAGE;
 
   uvec4 k_next[K_TURNS];
   uint k_at[K_TURNS];  // places of key 0's tile, in units

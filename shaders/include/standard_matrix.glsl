@@ -6,14 +6,14 @@
 // lies there in units of 16 bytes, rows at an odd pitch so that the rows of a fragment lie in different banks; what comes next is
 // fetched into registers meanwhile. Where all of it lies within the tensors, it is read from places that are worked out once; only
 // else are places clamped and what is beyond the edge replaced, which takes as many instructions as the products themselves. C leaves
-// through shared memory, a strip of M rows of each subgroup at a time, so that memory is written in units of 16 bytes, rows in one
+// through shared memory, a strip of half a subgroup's rows at a time, so that memory is written in units of 16 bytes, rows in one
 // piece; as 16-bit elements where the device has such accumulators, else (WIDE) as fp32, converted on the way out. bf16 is always
 // WIDE: accumulators of that type need not exist.
 //
 // Needs DTYPE (1 fp16, 2 bf16), and WIDE defined or not. Specialization constants:
 //
 //   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; multiples of 8
-//   4 WR, 5 WC  subgroups down and across          6 FR (1 to 4), 7 FC  fragments of a subgroup down and across
+//   4 WR, 5 WC  subgroups down and across          6 FR, 7 FC  fragments of a subgroup down and across
 //   10 CAUSAL     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
 //   12 SHARED  length of shared memory in units
 //   13 ACCUMULATE  the result is added to what is there
@@ -83,8 +83,9 @@ const uint BC = WC * FC * N;     // columns
 #define TO_STRIP(fragment) coopmat<float16_t, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(fragment)
 #endif
 const uint STRIP_PITCH = FC * N / STRIP_UNIT | 1;
-const uint STRIP_WIDTH = FC * N / UNIT;                         // units of the result in a row
-const uint STRIP_TURNS = (M * STRIP_WIDTH + SG - 1) / SG;
+const uint STRIP_WIDTH = FC * N / UNIT;               // units of the result in a row
+const uint UPPER = (FR + 1) / 2, LOWER = FR - UPPER;  // rows of fragments that leave together
+const uint STRIP = UPPER * M * STRIP_PITCH;
 
 // Eight elements of tensor T at b, in 16 bits each, from its view of single elements; zero from column `width` on. real: see count.glsl.
 uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
@@ -117,14 +118,14 @@ uvec4 from_strip(uint at) {
 #define MEET { subgroupMemoryBarrierShared(); subgroupBarrier(); }
 
 // Takes the subgroup's piece of C, acc[], out by strips: put(row, column, unit) writes eight elements, counted in the workgroup's tile.
-// Needs my_row, my_col and strip, where the subgroup's strip begins in tile[]. Four rounds spelled out and not a loop: NVIDIA's
-// compiler moves fragments into memory that are indexed in a loop around other loops, for the whole shader.
-#define ROUND(r) if (FR > r) { \
-  [[unroll]] for (uint c = 0; c < FC; ++c) \
-    coopMatStore(TO_STRIP(acc[min(r, FR - 1) * FC + c]), tile, strip + c * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR); \
+// Needs my_row, my_col and strip, where the subgroup's strip begins in tile[]. Two halves spelled out, one flat loop over the fragments
+// of each and no condition around it: NVIDIA's compiler else keeps all fragments in memory, for the whole shader.
+#define OUT_HALF(ROWS, row0) { \
+  [[unroll]] for (uint f = 0; f < ROWS * FC; ++f) \
+    coopMatStore(TO_STRIP(acc[row0 * FC + f]), tile, strip + f / FC * M * STRIP_PITCH + f % FC * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR); \
   MEET \
-  [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < STRIP_TURNS; ++u, x += SG) \
-    if ((M * STRIP_WIDTH) % SG == 0 || x < M * STRIP_WIDTH) \
-      put(my_row + r * M + x / STRIP_WIDTH, my_col + x % STRIP_WIDTH * UNIT, FROM_STRIP(x)); \
+  [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < (ROWS * M * STRIP_WIDTH + SG - 1) / SG; ++u, x += SG) \
+    if ((ROWS * M * STRIP_WIDTH) % SG == 0 || x < ROWS * M * STRIP_WIDTH) \
+      put(my_row + row0 * M + x / STRIP_WIDTH, my_col + x % STRIP_WIDTH * UNIT, FROM_STRIP(x)); \
   MEET }
-#define OUT_BY_STRIPS ROUND(0) ROUND(1) ROUND(2) ROUND(3)
+#define OUT_BY_STRIPS OUT_HALF(UPPER, 0) OUT_HALF(LOWER, UPPER)
