@@ -229,6 +229,21 @@ func TestBadOptions(t *testing.T) {
 	require.ErrorContains(t, err, "WithDevice")
 }
 
+// TestErrorsOfOptions: errors name the option that is wrong, once, and match what they are.
+func TestErrorsOfOptions(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16}
+	_, err := d.Plan(p, WithTier(TierScalar), WithTuning(map[string]int{"br": 7, "mr": 2}))
+	require.EqualError(t, err, "flash: WithTuning is map[br:7 mr:2]: br = 7 must be a multiple of mr = 2")
+	_, err = mustPlan(t, d, p, WithTier(TierScalar), WithBackwardTuning(map[string]int{"zz": 1})).BackwardInfo()
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "flash: WithBackwardTuning[zz] is 1: scalar_backward has no such parameter")
+	_, err = Open(WithDevice("no such device"))
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorContains(t, err, `flash: WithDevice is "no such device": must be a number or part of a name among: 0 `)
+}
+
 // TestUseAfterClose: everything closed says so, and closing again does nothing.
 func TestUseAfterClose(t *testing.T) {
 	d := testDevice(t)

@@ -108,6 +108,9 @@ func newInstance(o *deviceOptions) (*vk.Instance, error) {
 	inst, err := vk.NewInstance(vk.InstanceOptions{
 		AppName: "vkattn", Validation: o.onMessage != nil, SyncValidation: o.sync, OnMessage: o.onMessage,
 	})
+	if errors.Is(err, vk.ErrIncompatibleDriver) { // what the loader says when there is none, too
+		return nil, fmt.Errorf("%w: the Vulkan loader %s finds no driver: %w", ErrNoDevice, vk.LoaderName(), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("flash: making a Vulkan instance: %w", err)
 	}
@@ -295,8 +298,8 @@ func (d *Device) fail(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed):
-		return err
+	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed), errors.Is(err, ErrArgument), errors.Is(err, ErrUnsupported):
+		return err // one of this package's already
 	case errors.Is(err, vk.ErrDeviceLost):
 		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
 	case errors.Is(err, vk.ErrClosed):

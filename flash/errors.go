@@ -40,6 +40,11 @@ func badArgument(name string, value any, rule string, a ...any) error {
 	return &ArgumentError{Argument: name, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}
 }
 
+// noDeviceError is an argument that no device fits: ErrArgument and ErrNoDevice at once.
+type noDeviceError struct{ error }
+
+func (e *noDeviceError) Unwrap() []error { return []error{e.error, ErrNoDevice} }
+
 // UnsupportedError says why no kernel can run a problem.
 type UnsupportedError struct {
 	What    string   // the problem, or the option that asks for something this device lacks

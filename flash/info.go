@@ -221,8 +221,7 @@ func choose(infos []DeviceInfo, name string) (int, error) {
 		})
 	}
 	if at < 0 {
-		return 0, fmt.Errorf("%w: %w", ErrNoDevice,
-			badArgument("WithDevice", fmt.Sprintf("%q", name), "must be a number or part of a name among: %s", strings.Join(list, ", ")))
+		return 0, &noDeviceError{badArgument("WithDevice", fmt.Sprintf("%q", name), "must be a number or part of a name among: %s", strings.Join(list, ", "))}
 	}
 	if why := infos[at].unusable(); why != "" {
 		return 0, fmt.Errorf("%w: %s %s", ErrNoDevice, infos[at].Name, why)

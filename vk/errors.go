@@ -113,7 +113,7 @@ func (e *LoaderError) Error() string {
 		}
 		b.WriteString(name)
 		if i < len(e.Reason) && e.Reason[i] != "" {
-			b.WriteString(" (" + e.Reason[i] + ")")
+			b.WriteString(" (" + strings.TrimPrefix(e.Reason[i], name+": ") + ")") // dlopen begins with the name
 		}
 	}
 	return b.String()

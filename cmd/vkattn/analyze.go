@@ -32,11 +32,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
   vkattn analyze --batch 16 --heads 32 --seq 2k --head-dim 64 --causal --out figures
   vkattn analyze results.jsonl --seq 2048 --format json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("causal") { // --causal both, with a blank
-				if i := slices.IndexFunc(args, func(s string) bool { _, err := bench.ParseCausal(s); return err == nil }); i >= 0 {
-					f.causal, args = args[i], slices.Delete(slices.Clone(args), i, i+1)
-				}
-			}
+			args = f.causalArgument(cmd, args)
 			g, err := f.grid()
 			switch {
 			case err != nil:
@@ -72,22 +68,21 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringSliceVar(&f.impls, "impl", nil, "implementations (default: all)")
-	fl.StringSliceVar(&f.batch, "batch", nil, "batch sizes")
-	fl.StringSliceVar(&f.heads, "heads", nil, "query heads")
-	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")
-	fl.StringSliceVar(&f.seq, "seq", nil, "sequence lengths; 4k is 4096")
-	fl.StringSliceVar(&f.headDim, "head-dim", nil, "head dimensions")
-	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (--causal alone is true)")
-	fl.Lookup("causal").NoOptDefVal = "true"
-	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
+	fl.StringSliceVar(&f.impls, "impl", nil, "`list` of implementations (default: all)")
+	fl.StringSliceVar(&f.batch, "batch", nil, "`list` of batch sizes")
+	fl.StringSliceVar(&f.heads, "heads", nil, "`list` of numbers of query heads")
+	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "`list` of numbers of key/value heads (default: as many as heads)")
+	fl.StringSliceVar(&f.seq, "seq", nil, "`list` of sequence lengths; 4k is 4096")
+	fl.StringSliceVar(&f.headDim, "head-dim", nil, "`list` of head dimensions")
+	causalFlag(cmd, &f, "")
+	fl.StringSliceVar(&f.dtypes, "dtype", nil, "`list` of storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
-	fl.StringSliceVar(&f.passes, "pass", []string{"both"}, "passes to measure: fwd, bwd, both")
+	fl.StringSliceVar(&f.passes, "pass", []string{"both"}, "`list` of passes to measure: fwd, bwd, both")
 	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
 	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
-	fl.Float64Var(&nonzero, "nonzero", 0.25, "share of nonzero blocks of the block-sparse model")
-	fl.StringVar(&format, "format", "table", "what to print: table, json")
-	fl.StringVar(&out, "out", "", "folder for roofline.svg and roofline.png")
+	fl.Float64Var(&nonzero, "nonzero", 0.25, "`share` of nonzero blocks of the block-sparse model")
+	fl.StringVar(&format, "format", "table", "`form` to print: table, json")
+	fl.StringVar(&out, "out", "", "`folder` for roofline.svg and roofline.png")
 	return cmd
 }
 

@@ -61,39 +61,44 @@ Suites:
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringVar(&f.suite, "suite", "", "named sweep (see above)")
-	fl.StringSliceVar(&f.impls, "impl", nil, "implementations: standard, flash1, flash (flash2), blocksparse")
-	fl.StringSliceVar(&f.batch, "batch", nil, "batch sizes")
-	fl.StringSliceVar(&f.heads, "heads", nil, "query heads")
-	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "key/value heads (default: as many as heads)")
-	fl.StringSliceVar(&f.seq, "seq", nil, "sequence lengths; 4k is 4096")
-	fl.StringSliceVar(&f.qLen, "q-len", nil, "query lengths, where they differ from seq (1: decoding)")
-	fl.StringSliceVar(&f.headDim, "head-dim", nil, "head dimensions")
-	fl.StringSliceVar(&f.valueDim, "value-dim", nil, "head dimensions of v and o (default: head-dim)")
-	fl.StringSliceVar(&f.emb, "emb-dim", nil, "embedding widths, heads × head-dim")
-	fl.StringSliceVar(&f.token, "tokens", nil, "keep batch × seq at this number, in place of --batch")
-	fl.StringVar(&f.causal, "causal", "", "causal mask: true, false or both (default both; --causal alone is true)")
-	fl.Lookup("causal").NoOptDefVal = "true"
-	fl.StringSliceVar(&f.passes, "pass", nil, "passes to time: fwd, bwd, both (default fwd)")
-	fl.StringSliceVar(&f.dropouts, "dropout", nil, "probabilities of dropping a weight, each taken to the nearest 1/256 (default 0)")
-	fl.StringSliceVar(&f.densities, "density", nil, "shares of nonzero blocks of blocksparse's mask, of 128 × 128, such as 0.25 or 5% (default 1)")
-	fl.StringSliceVar(&f.dtypes, "dtype", nil, "storage types: fp16, bf16, fp32 (default fp16)")
+	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above)")
+	fl.StringSliceVar(&f.impls, "impl", nil, "`list` of implementations: standard, flash1, flash (flash2), blocksparse")
+	fl.StringSliceVar(&f.batch, "batch", nil, "`list` of batch sizes")
+	fl.StringSliceVar(&f.heads, "heads", nil, "`list` of numbers of query heads")
+	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "`list` of numbers of key/value heads (default: as many as heads)")
+	fl.StringSliceVar(&f.seq, "seq", nil, "`list` of sequence lengths; 4k is 4096")
+	fl.StringSliceVar(&f.qLen, "q-len", nil, "`list` of query lengths, where they differ from seq (1: decoding)")
+	fl.StringSliceVar(&f.headDim, "head-dim", nil, "`list` of head dimensions")
+	fl.StringSliceVar(&f.valueDim, "value-dim", nil, "`list` of head dimensions of v and o (default: head-dim)")
+	fl.StringSliceVar(&f.emb, "emb-dim", nil, "`list` of embedding widths, heads × head-dim")
+	fl.StringSliceVar(&f.token, "tokens", nil, "keep batch × seq at this `number`, in place of --batch")
+	causalFlag(cmd, &f, "default both; ")
+	fl.StringSliceVar(&f.passes, "pass", nil, "`list` of passes to time: fwd, bwd, both (default fwd)")
+	fl.StringSliceVar(&f.dropouts, "dropout", nil, "`list` of probabilities of dropping a weight, each taken to the nearest 1/256 (default 0)")
+	fl.StringSliceVar(&f.densities, "density", nil, "`list` of shares of nonzero blocks of blocksparse's mask, of 128 × 128, such as 0.25 or 5% (default 1)")
+	fl.StringSliceVar(&f.dtypes, "dtype", nil, "`list` of storage types: fp16, bf16, fp32 (default fp16)")
 	deviceFlag(cmd, &f.device)
-	fl.StringVar(&f.tier, "tier", "", "insist on one kernel tier: scalar or matrix (default: the fastest that can)")
-	fl.StringArrayVar(&f.tunings, "tuning", nil, "override the flash kernel's tile, such as br=64,bc=32 (default: as tuned, else built in); several sweep")
-	fl.StringVar(&f.format, "format", "table", "what to print: "+strings.Join(report.Formats, ", "))
-	fl.StringVar(&f.out, "out", "", "result file to write (JSON lines), besides what is printed")
+	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
+	fl.StringArrayVar(&f.tunings, "tuning", nil, "override the flash kernel's `tile`, such as br=64,bc=32 (default: as tuned, else built in); several sweep")
+	fl.StringVar(&f.format, "format", "table", "`form` to print: "+strings.Join(report.Formats, ", "))
+	fl.StringVar(&f.out, "out", "", "result `file` to write (JSON lines), besides what is printed")
 	fl.BoolVar(&f.appendTo, "append", false, "add to the --out file; rows it has already are not measured again")
 	fl.BoolVar(&f.force, "force", false, "replace the --out file")
-	fl.StringVar(&f.peer, "peer", "", "command that measures the same cases, asked row by row (JSON lines on stdin and stdout)")
-	fl.StringSliceVar(&f.peerImpls, "peer-impl", []string{"fa2"}, "the peer's implementations to compare with")
+	fl.StringVar(&f.peer, "peer", "", "`command` that measures the same cases, asked row by row (JSON lines on stdin and stdout)")
+	fl.StringSliceVar(&f.peerImpls, "peer-impl", []string{"fa2"}, "`list` of the peer's implementations to compare with")
 	fl.DurationVar(&f.peerTimeout, "peer-timeout", 2*time.Minute, "longest wait for one answer of the peer")
-	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many times, interleaved with the peer; medians count")
-	fl.StringVar(&f.compare, "compare", "", "result file to compare with: the peer's, or an earlier run's")
+	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many `times`, interleaved with the peer; medians count")
+	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
-	fl.StringVar(&f.trace, "trace", "", "file for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
+	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
+}
+
+// causalFlag adds --causal, whose value may be left out.
+func causalFlag(cmd *cobra.Command, f *benchFlags, byDefault string) {
+	cmd.Flags().StringVar(&f.causal, "causal", "", "causal `mask`: true, false or both ("+byDefault+"--causal alone is true)")
+	cmd.Flags().Lookup("causal").NoOptDefVal = "true"
 }
 
 func suiteHelp() string {
@@ -106,29 +111,35 @@ func suiteHelp() string {
 
 // grid turns the flags into a grid.
 func (f *benchFlags) grid() (bench.Grid, error) {
-	var g bench.Grid
-	var err error
+	g, err := f.parse()
+	if err != nil {
+		err = fmt.Errorf("--%w", err) // that begins with the name of the flag
+	}
+	return g, err
+}
+
+func (f *benchFlags) parse() (g bench.Grid, err error) {
 	for _, axis := range []struct {
 		name string
 		in   []string
 		out  *[]int
-	}{{"--batch", f.batch, &g.Batch}, {"--heads", f.heads, &g.Heads}, {"--kv-heads", f.kvHeads, &g.KVHeads}, {"--seq", f.seq, &g.Seq},
-		{"--q-len", f.qLen, &g.QueryLen}, {"--head-dim", f.headDim, &g.HeadDim}, {"--value-dim", f.valueDim, &g.ValueDim}, {"--emb-dim", f.emb, &g.EmbDim}} {
+	}{{"batch", f.batch, &g.Batch}, {"heads", f.heads, &g.Heads}, {"kv-heads", f.kvHeads, &g.KVHeads}, {"seq", f.seq, &g.Seq},
+		{"q-len", f.qLen, &g.QueryLen}, {"head-dim", f.headDim, &g.HeadDim}, {"value-dim", f.valueDim, &g.ValueDim}, {"emb-dim", f.emb, &g.EmbDim}} {
 		if *axis.out, err = bench.ParseInts(axis.name, axis.in); err != nil {
 			return g, err
 		}
 	}
-	tokens, err := bench.ParseInts("--tokens", f.token)
+	tokens, err := bench.ParseInts("tokens", f.token)
 	if err != nil {
 		return g, err
 	}
 	if len(tokens) > 1 {
-		return g, errors.New("--tokens: it must be one number")
+		return g, errors.New("tokens: it must be one number")
 	}
 	if len(tokens) == 1 {
 		g.Tokens = tokens[0]
 		if len(g.Batch) > 0 {
-			return g, errors.New("--tokens and --batch are both given: with --tokens the batch is tokens / seq")
+			return g, errors.New("tokens and --batch are both given: with --tokens the batch is tokens / seq")
 		}
 	}
 	for _, s := range f.dtypes {
@@ -153,18 +164,18 @@ func (f *benchFlags) grid() (bench.Grid, error) {
 	for _, s := range f.tunings {
 		t, err := bench.ParseTuning(s)
 		if err != nil {
-			return g, fmt.Errorf("--%w", err)
+			return g, err
 		}
 		g.Tunings = append(g.Tunings, t)
 	}
 	if g.Dropout, err = bench.ParseDropouts(f.dropouts); err != nil {
-		return g, fmt.Errorf("--%w", err)
+		return g, err
 	}
 	if g.Density, err = bench.ParseDensities(f.densities); err != nil {
-		return g, fmt.Errorf("--%w", err)
+		return g, err
 	}
 	if g.Passes, err = bench.ParsePasses(f.passes); err != nil {
-		return g, fmt.Errorf("--pass: %w", err)
+		return g, err
 	}
 	return g, nil
 }
@@ -189,6 +200,9 @@ func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
 		name = "quick"
 	}
 	s, err := bench.FindSuite(name)
+	if err != nil {
+		err = fmt.Errorf("--%w", err)
+	}
 	return s, true, err
 }
 
@@ -213,16 +227,27 @@ func (f *benchFlags) limits(cmd *cobra.Command) time.Duration {
 	return f.limit
 }
 
-// check finds mistakes before a device is opened.
-func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error) {
-	if len(args) == 1 && cmd.Flags().Changed("causal") { // --causal both, with a blank
-		if _, err := bench.ParseCausal(args[0]); err == nil {
-			f.causal, args = args[0], nil
+// causalArgument takes what stands behind --causal and a blank, "--causal both", and gives the arguments without it.
+func (f *benchFlags) causalArgument(cmd *cobra.Command, args []string) []string {
+	if cmd.Flags().Changed("causal") {
+		if i := slices.IndexFunc(args, func(s string) bool { _, err := bench.ParseCausal(s); return err == nil }); i >= 0 {
+			f.causal = args[i]
+			return slices.Delete(slices.Clone(args), i, i+1)
 		}
 	}
+	return args
+}
+
+// check finds mistakes before a device is opened.
+func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error) {
+	args = f.causalArgument(cmd, args)
 	var none bench.Grid
 	if len(args) > 0 {
-		return none, fmt.Errorf("unexpected argument %q", args[0])
+		err := fmt.Errorf("unexpected argument %q", args[0])
+		if cmd.Flags().Changed("causal") { // it may be meant for that
+			err = fmt.Errorf("%w (--causal takes true, false or both)", err)
+		}
+		return none, err
 	}
 	if err := report.CheckFormat(f.format); err != nil {
 		return none, fmt.Errorf("--%w", err)

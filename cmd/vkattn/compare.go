@@ -55,7 +55,7 @@ func newCompare() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this factor, such as 1.05, or lost")
-	cmd.Flags().StringVar(&format, "format", "table", "what to print: "+strings.Join(report.ChangeFormats, ", "))
+	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this `factor`, such as 1.05, or lost")
+	cmd.Flags().StringVar(&format, "format", "table", "`form` to print: "+strings.Join(report.ChangeFormats, ", "))
 	return cmd
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
@@ -14,16 +16,42 @@ import (
 
 // deviceFlag adds --device.
 func deviceFlag(cmd *cobra.Command, device *string) {
-	cmd.Flags().StringVar(device, "device", "", "which device: its number or part of its name, as 'vkattn info' lists them (default: the best)")
+	cmd.Flags().StringVar(device, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: the best)")
 }
 
 // openDevice opens the device that --device names.
 func openDevice(name string) (*flash.Device, error) {
-	var opts []flash.DeviceOption
-	if name != "" {
-		opts = append(opts, flash.WithDevice(name))
+	if name == "" {
+		return flash.Open()
 	}
-	return flash.Open(opts...)
+	dev, err := flash.Open(flash.WithDevice(name))
+	var none *flash.ArgumentError
+	if errors.As(err, &none) && none.Argument == "WithDevice" {
+		return nil, fmt.Errorf("--device %s: it %s", none.Value, none.Rule)
+	}
+	return dev, err
+}
+
+// helpWithDrivers says where a Vulkan driver comes from, for who has none.
+func helpWithDrivers(w io.Writer) {
+	fmt.Fprintln(w, "\nvkattn needs a Vulkan loader and a driver:")
+	switch runtime.GOOS {
+	case "windows":
+		fmt.Fprintln(w, "  both come with the GPU's driver: install or update that")
+	case "darwin":
+		fmt.Fprintln(w, "  brew install vulkan-loader molten-vk")
+	default:
+		fmt.Fprint(w, `  NVIDIA      the driver with its Vulkan part, and the loader: libvulkan1, vulkan-loader or vulkan-icd-loader
+  AMD, Intel  Mesa's drivers and the loader: apt-get install mesa-vulkan-drivers libvulkan1
+  no GPU      the same: Mesa has a driver for the CPU too
+In vkattn's source tree, tools/setup.sh finds or provides one, and tools/run.sh starts a program with it.
+`)
+	}
+	for _, name := range []string{"VKATTN_LOADER", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"} {
+		if v, ok := os.LookupEnv(name); ok {
+			fmt.Fprintf(w, "%s is set to %q: the loader looks where that says.\n", name, v)
+		}
+	}
 }
 
 // headerOf describes a device as result files do, its peaks measured.
@@ -42,6 +70,17 @@ func headerOf(ctx context.Context, dev *flash.Device) (bench.Header, error) {
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// helpWidth is the width in columns to fold help to.
+func helpWidth(w io.Writer) int {
+	const readable = 120
+	if f, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
+			return min(columns, readable)
+		}
+	}
+	return readable
 }
 
 // colored says whether text for w may be coloured: on a terminal, unless

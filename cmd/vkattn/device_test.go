@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // needDevice skips without a Vulkan device, or fails where one is required.
@@ -31,6 +32,33 @@ func needDevice(t *testing.T) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
+}
+
+// TestNoDriver: a machine without a driver says what to install, and what keeps the loader from looking there.
+func TestNoDriver(t *testing.T) {
+	if err := vk.Load(); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("VK_DRIVER_FILES", "/no/such/driver.json")
+	for _, args := range [][]string{{"info"}, {"bench"}, {"verify", "--quick"}} {
+		status, stdout, stderr := call(args...)
+		require.Equal(t, exitFailure, status)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "vkattn: flash: no usable Vulkan device: the Vulkan loader "+vk.LoaderName()+" finds no driver")
+		require.Contains(t, stderr, "vkattn needs a Vulkan loader and a driver:")
+		require.Contains(t, stderr, `VK_DRIVER_FILES is set to "/no/such/driver.json"`)
+	}
+}
+
+// TestNoSuchDevice: the error is about the flag, and lists what there is.
+func TestNoSuchDevice(t *testing.T) {
+	needDevice(t)
+	infos, err := flash.Devices()
+	require.NoError(t, err)
+	status, _, stderr := call("bench", "--device", "no such device")
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, `vkattn: --device "no such device": it must be a number or part of a name among: 0 `+infos[0].Name)
+	require.NotContains(t, stderr, "needs a Vulkan loader")
 }
 
 // tiny is a sweep of two shapes that any device runs in a moment.

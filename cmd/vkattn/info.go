@@ -208,9 +208,9 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if dtypes == "" {
 			dtypes = "none"
 		}
-		line(name, "%-9s %-7s %s", k.Impl, k.Tier, dtypes)
+		line(name, "%-11s %-7s %s", k.Impl, k.Tier, dtypes)
 		for _, m := range k.Missing {
-			line("", "%-9s %-7s   %s", "", "", m)
+			line("", "%-11s %-7s   %s", "", "", m)
 		}
 	}
 	for i, c := range d.SelfChecks {
@@ -221,7 +221,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if !c.Pass {
 			word = "FAIL"
 		}
-		line(name, "%-9s %-7s %-9s %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
+		line(name, "%-11s %-7s %-9s %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
 	}
 }
 

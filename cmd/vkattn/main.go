@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Exit statuses.
@@ -69,6 +71,9 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "vkattn: %v\n", err)
+	if errors.Is(err, flash.ErrNoDevice) {
+		helpWithDrivers(stderr)
+	}
 	return exitFailure
 }
 
@@ -79,7 +84,13 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Long: `vkattn runs exact attention, FlashAttention and the standard three-kernel form, as Vulkan compute shaders.
 
 It measures them on this machine's GPU, checks every kernel against a float64 reference, and says what
-the device offers and what would be chosen.`,
+the device offers and what would be chosen.
+
+Environment:
+  VKATTN_LOADER    the Vulkan loader to open, in place of the system's
+  VKATTN_TUNING    the file of tuned tiles, in place of the user's; off: none
+  VK_DRIVER_FILES  the loader's own: where drivers are described
+  NO_COLOR         no colours on the terminal`,
 		Example: `  vkattn bench                      a first look: standard against flash
   vkattn bench --suite papers       the FlashAttention papers' grid
   vkattn verify                     is every kernel right on this device?
@@ -94,6 +105,9 @@ the device offers and what would be chosen.`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	// Lines of help end at the terminal's edge, or where they are still easy to read.
+	wrapped := fmt.Sprintf("FlagUsagesWrapped %d", helpWidth(stdout))
+	root.SetUsageTemplate(strings.NewReplacer("LocalFlags.FlagUsages", "LocalFlags."+wrapped, "InheritedFlags.FlagUsages", "InheritedFlags."+wrapped).Replace(root.UsageTemplate()))
 	root.AddCommand(newBench(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify())
 	return root
 }

@@ -56,9 +56,9 @@ where the files have it, else the longest sweep that they have.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringVar(&out, "out", "", "folder to write to")
-	fl.StringVar(&compare, "compare", "", "result file of a peer or of an earlier run, to stand beside")
-	fl.StringVar(&format, "format", "html", "the page: "+strings.Join(report.PageFormats, ", "))
+	fl.StringVar(&out, "out", "", "`folder` to write to")
+	fl.StringVar(&compare, "compare", "", "result `file` of a peer or of an earlier run, to stand beside")
+	fl.StringVar(&format, "format", "html", "`form` of the page: "+strings.Join(report.PageFormats, ", "))
 	return cmd
 }
 

@@ -103,13 +103,13 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	deviceFlag(cmd, &device)
-	fl.StringSliceVar(&impls, "impl", nil, "implementations: standard, flash1, flash, blocksparse (default: all)")
-	fl.StringSliceVar(&tiers, "tier", nil, "kernel tiers: scalar, matrix (default: all the device has)")
-	fl.StringToIntVar(&tuning, "tuning", nil, "force parameters of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile")
+	fl.StringSliceVar(&impls, "impl", nil, "`list` of implementations: standard, flash1, flash, blocksparse (default: all)")
+	fl.StringSliceVar(&tiers, "tier", nil, "`list` of kernel tiers: scalar, matrix (default: all the device has)")
+	fl.StringToIntVar(&tuning, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
-	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular expression")
-	fl.IntVar(&random, "random", 0, "how many random problems (default: as many as suit the device)")
-	fl.Uint64Var(&seed, "seed", 1, "seed of inputs and random problems")
+	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression`")
+	fl.IntVar(&random, "random", 0, "how `many` random problems (default: as many as suit the device)")
+	fl.Uint64Var(&seed, "seed", 1, "`seed` of inputs and random problems")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
 	fl.BoolVar(&bare, "summary", false, "the verdict of each tier only, no cases")
 	return cmd
@@ -183,7 +183,7 @@ func printSelfChecks(w io.Writer, verdicts []flash.Verdict, color bool) bool {
 		if !v.Pass {
 			word, ok = "FAIL", false
 		}
-		fmt.Fprintf(w, "%s  self-check  %-16s %-9s %s\n", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+		fmt.Fprintf(w, "%s  self-check  %-18s %-8s %s\n", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
 	}
 	if len(verdicts) > 0 {
 		fmt.Fprintln(w)

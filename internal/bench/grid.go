@@ -247,7 +247,8 @@ func Distinct(cases []Case) []Case {
 }
 
 // ParseInts reads a comma list of positive integers; "4k" is 4096 and "2m" is
-// 2·1024²; the largest is 2⁴⁰. name is the flag, for the error.
+// 2·1024²; the largest is 2³⁰−1, as far as a length of flash.Problem goes. name
+// is what it is for, for the error.
 func ParseInts(name string, list []string) ([]int, error) {
 	var out []int
 	for _, s := range list {
@@ -259,8 +260,8 @@ func ParseInts(name string, list []string) ([]int, error) {
 			text, unit = text[:len(text)-1], 1<<20
 		}
 		v, err := strconv.Atoi(text)
-		if err != nil || v < 1 || v > (1<<40)/unit {
-			return nil, fmt.Errorf("%s %q: it must be a comma list of positive integers such as 512,1024,4k, at most 2⁴⁰", name, s)
+		if err != nil || v < 1 || v > (1<<30-1)/unit {
+			return nil, fmt.Errorf("%s %q: it must be a comma list of integers from 1 to 2³⁰−1, such as 512,1024,4k", name, s)
 		}
 		out = append(out, v*unit)
 	}
