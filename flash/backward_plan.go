@@ -62,7 +62,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 
 // BackwardInfo is how a plan runs backward passes.
 type BackwardInfo struct {
-	Tier           Tier
+	Tier           Tier           // of the kernels, which may be another than the forward pass's
 	Kernel         string         // with its tile
 	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
 	Tuning         map[string]int // parameters in effect by name

@@ -12,21 +12,21 @@ import (
 
 // DeviceInfo describes a device and what it offers attention.
 type DeviceInfo struct {
-	Index    int       // place in Devices
-	Name     string    // of the device
-	Driver   string    // name and version of the driver
-	Facts    *vk.Facts // limits, features, extensions, matrix shapes, memory, queues
-	Attached bool      // by the caller
-	Chosen   bool      // Open without WithDevice takes this one
-	Reason   string    // why it is, or is not, chosen
-	Tiers    []TierInfo
+	Index    int        // place in Devices
+	Name     string     // of the device
+	Driver   string     // name and version of the driver
+	Facts    *vk.Facts  // limits, features, extensions, matrix shapes, memory, queues
+	Attached bool       // by the caller
+	Chosen   bool       // Open without WithDevice takes this one
+	Reason   string     // why it is, or is not, chosen
+	Tiers    []TierInfo // what each kernel offers, in the order in which Plan prefers them
 }
 
 // TierInfo says what one kernel offers on a device.
 type TierInfo struct {
 	Implementation Implementation
 	Tier           Tier
-	Kernel         string
+	Kernel         string   // its name, as in Plan.Kernel, without a tile
 	DTypes         []DType  // storage types it runs
 	Missing        []string // for the others, what is missing: "bfloat16: …"
 }

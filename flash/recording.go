@@ -370,8 +370,8 @@ func (r *Recording) GPUTime() (time.Duration, bool) {
 
 // Timing is the device time of one dispatch.
 type Timing struct {
-	Label    string
-	Duration time.Duration
+	Label    string        // the kernel, or the step of it
+	Duration time.Duration // by the device's own clock
 }
 
 // Timings gives the device time of each dispatch of the latest execution, as GPUTime; nil without timestamps.

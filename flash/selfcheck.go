@@ -20,9 +20,9 @@ type Verdict struct {
 	Implementation Implementation
 	Tier           Tier
 	Kernel         string // with its tile, where it got as far
-	DType          DType
-	Pass           bool
-	Why            string // of a failure
+	DType          DType  // storage type of the small problem
+	Pass           bool   // it may be used
+	Why            string // it may not: what went wrong
 }
 
 // SelfCheck runs each kernel of these implementations and tiers (none: all) that the device offers, in each storage type, on a

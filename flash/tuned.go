@@ -40,25 +40,25 @@ func TuningFile() string {
 
 // TuningKey says what an entry of the tuning file is for.
 type TuningKey struct {
-	Device   string `json:"device"`
-	Driver   string `json:"driver"`
-	Build    string `json:"build"` // pipelineCacheUUID: changes with anything that changes compiled code
-	Kernel   string `json:"kernel"`
-	DType    string `json:"dtype"`
-	HeadDim  int    `json:"head_dim"`
-	ValueDim int    `json:"value_dim"`
-	Causal   bool   `json:"causal"`
-	Queries  string `json:"queries"` // few, some, many
+	Device   string `json:"device"`    // DeviceInfo.Name
+	Driver   string `json:"driver"`    // DeviceInfo.Driver
+	Build    string `json:"build"`     // pipelineCacheUUID: changes with anything that changes compiled code
+	Kernel   string `json:"kernel"`    // its name without a tile
+	DType    string `json:"dtype"`     // DType.String
+	HeadDim  int    `json:"head_dim"`  // D
+	ValueDim int    `json:"value_dim"` // Dv
+	Causal   bool   `json:"causal"`    // either causal mask
+	Queries  string `json:"queries"`   // class of query lengths: few (up to 16), some (up to 511), many
 }
 
 // TuningEntry is a tile that measured fastest.
 type TuningEntry struct {
 	TuningKey
-	Tuning  map[string]int `json:"tuning"`
-	Tile    string         `json:"tile"`   // for people
-	Gain    float64        `json:"gain"`   // time of the built-in choice over time of this one
-	TFLOPS  float64        `json:"tflops"` // at the problem measured
-	Problem string         `json:"problem"`
+	Tuning  map[string]int `json:"tuning"`  // parameters by name, as WithTuning takes them
+	Tile    string         `json:"tile"`    // for people
+	Gain    float64        `json:"gain"`    // time of the built-in choice over time of this one
+	TFLOPS  float64        `json:"tflops"`  // 10¹² operations a second, at the problem measured
+	Problem string         `json:"problem"` // that was measured, as Problem.String
 }
 
 // queryClass puts query lengths together that want the same tile: decoding, a prompt's few, training's many.

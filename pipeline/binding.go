@@ -6,17 +6,17 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Binding is a range of a buffer, in bytes.
+// Binding is a range of a buffer.
 type Binding struct {
 	Buffer *vk.Buffer
-	Offset uint64
-	Size   uint64
+	Offset uint64 // bytes from the buffer's start; of a kernel's binding a multiple of minStorageBufferOffsetAlignment
+	Size   uint64 // bytes
 }
 
 // Access is a binding and what an operation does with it.
 type Access struct {
 	Binding
-	Mode Mode
+	Mode Mode // what the operation does to it, from which barriers follow
 }
 
 // BindAligned binds the bytes [byteOffset, byteOffset+size) of a buffer although a binding's offset must be a multiple of the

@@ -42,18 +42,18 @@ func (b *Buffer) Close() {
 
 // Usage is memory in bytes, as the device allocated it (alignment included).
 type Usage struct {
-	Current   uint64
-	Peak      uint64 // highest Current since ResetPeak
-	Asked     uint64 // what Current was asked for
-	PeakAsked uint64 // highest Asked since ResetPeak
-	ByLabel   map[string]LabelUsage
+	Current   uint64                // allocated now
+	Peak      uint64                // highest Current since ResetPeak
+	Asked     uint64                // what Current was asked for
+	PeakAsked uint64                // highest Asked since ResetPeak
+	ByLabel   map[string]LabelUsage // parts by what the memory is for
 }
 
 // LabelUsage is the part of Usage that bears one label.
 type LabelUsage struct {
-	Current uint64
-	Peak    uint64
-	Buffers int // alive now
+	Current uint64 // bytes allocated now
+	Peak    uint64 // highest Current since ResetPeak
+	Buffers int    // alive now
 }
 
 // account counts what a Context has allocated.

@@ -9,8 +9,8 @@ const writeAccesses = vk.AccessShaderWrite | 1<<8 | 1<<10 | vk.AccessTransferWri
 // Use says how the world outside a recording touches a range of a buffer: the pipeline stages (VkPipelineStageFlags) and the
 // accesses (VkAccessFlags). The zero Use stands for the default, DefaultPrior or DefaultNext.
 type Use struct {
-	Stages   vk.Stage
-	Accesses vk.Access
+	Stages   vk.Stage  // that touch it
+	Accesses vk.Access // how they do
 }
 
 var (
@@ -36,8 +36,8 @@ type Mode uint8
 const (
 	// Unused marks a binding that is bound because the kernel's interface has it, but never touched.
 	Unused Mode = 0
-	// Read, Write: what the operation does; barriers follow from it. They may be combined.
+	// What the operation does; barriers follow from it. Modes may be combined.
 	Read      Mode = 1
-	Write     Mode = 2
+	Write     Mode = 2            // every byte, or some
 	ReadWrite      = Read | Write // for example an update in place
 )

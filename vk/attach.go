@@ -15,11 +15,11 @@ import (
 // External is a device that somebody else made, with whatever binding: all handles are plain integers.
 type External struct {
 	GetInstanceProcAddr uintptr // vkGetInstanceProcAddr; 0: that of this process's loader
-	Instance            uintptr
-	PhysicalDevice      uintptr
-	Device              uintptr
-	Queue               uintptr
-	QueueFamily         uint32
+	Instance            uintptr     // VkInstance
+	PhysicalDevice      uintptr     // VkPhysicalDevice
+	Device              uintptr     // VkDevice
+	Queue               uintptr     // VkQueue, of a family that computes
+	QueueFamily         uint32      // index of that family
 	APIVersion          Version     // that the instance was created with, 1.1 or more; 0: the device's
 	Enabled             Features    // the features that the device was created with
 	Extensions          []string    // the extensions that the device and its instance were created with

@@ -31,7 +31,7 @@ type DescriptorSet struct {
 // BufferBinding is the part of a buffer that a storage binding sees.
 type BufferBinding struct {
 	Buffer       *Buffer
-	Offset, Size uint64
+	Offset, Size uint64 // bytes; Offset a multiple of Limits.MinStorageBufferAlignment
 }
 
 // NewDescriptorPool makes room for a number of sets with a number of storage buffers among them.

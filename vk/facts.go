@@ -52,26 +52,26 @@ func (v Version) String() string {
 
 // Facts is all that is known of a physical device.
 type Facts struct {
-	Name              string
-	VendorID          uint32
+	Name              string // for people
+	VendorID          uint32 // PCI's, 0x10de for NVIDIA, or a VkVendorId
 	DeviceID          uint32
 	Type              DeviceType
-	APIVersion        Version // the device's own
-	EffectiveVersion  Version // what may be used: the smaller of the device's and the instance's
-	DriverVersion     uint32  // packed as the vendor likes; see DriverInfo
-	DriverID          uint32  // VkDriverId, 0 where unknown
-	DriverName        string
-	DriverInfo        string
-	PipelineCacheUUID [16]byte
-	DeviceUUID        [16]byte
-	DriverUUID        [16]byte
+	APIVersion        Version  // the device's own
+	EffectiveVersion  Version  // what may be used: the smaller of the device's and the instance's
+	DriverVersion     uint32   // packed as the vendor likes; see DriverInfo
+	DriverID          uint32   // VkDriverId, 0 where unknown
+	DriverName        string   // "" where the driver does not say, as DriverInfo
+	DriverInfo        string   // its version, for people
+	PipelineCacheUUID [16]byte // changes with anything that makes compiled pipelines useless
+	DeviceUUID        [16]byte // of the device, across processes and APIs
+	DriverUUID        [16]byte // of the driver's build
 
 	Limits        Limits
 	Subgroup      Subgroup
 	Features      Features // supported
 	FloatControls FloatControls
-	Extensions    []string // device extensions offered, sorted
-	Matrices      []MatrixShape
+	Extensions    []string      // device extensions offered, sorted
+	Matrices      []MatrixShape // of VK_KHR_cooperative_matrix; none without it
 	Heaps         []Heap
 	MemoryTypes   []MemoryType
 	Queues        []QueueFamily
@@ -89,12 +89,12 @@ func (f *Facts) HasExtension(name string) bool {
 
 // Limits are those of VkPhysicalDeviceLimits and its extensions that compute meets. Sizes are in bytes.
 type Limits struct {
-	MaxSharedMemory             uint32 // of one workgroup
-	MaxWorkgroupInvocations     uint32
-	MaxWorkgroupSize            [3]uint32
-	MaxWorkgroupCount           [3]uint32
-	MaxStorageBufferRange       uint64 // of one binding
-	MinStorageBufferAlignment   uint64 // of a binding's offset
+	MaxSharedMemory             uint32    // of one workgroup
+	MaxWorkgroupInvocations     uint32    // the product of a workgroup's dimensions
+	MaxWorkgroupSize            [3]uint32 // each dimension
+	MaxWorkgroupCount           [3]uint32 // of one dispatch
+	MaxStorageBufferRange       uint64    // of one binding
+	MinStorageBufferAlignment   uint64    // of a binding's offset
 	MaxPushConstants            uint32
 	MaxBoundDescriptorSets      uint32
 	MaxStorageBuffersPerStage   uint32
@@ -256,8 +256,8 @@ func (m MatrixShape) String() string {
 
 // Heap is a memory heap. Budget and Usage are those of the moment, Budget = Size and Usage = 0 without VK_EXT_memory_budget.
 type Heap struct {
-	Size        uint64
-	DeviceLocal bool
+	Size        uint64 // bytes, as all of these
+	DeviceLocal bool   // the device's own memory, not the host's
 	Budget      uint64 // what this process may use before allocations fail or slow down
 	Usage       uint64 // what this process uses now
 }

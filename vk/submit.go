@@ -15,13 +15,13 @@ import (
 // TimelinePoint is a value of a timeline semaphore, to wait for or to signal.
 type TimelinePoint struct {
 	Semaphore *TimelineSemaphore
-	Value     uint64
+	Value     uint64 // reached when the semaphore's is at least this
 }
 
 // Submission is work for the queue: it starts when all Wait points are reached, and when it is done reaches the Signal
 // points and signals the fence.
 type Submission struct {
-	Commands []*CommandBuffer
+	Commands []*CommandBuffer // ended, in this order
 	Wait     []TimelinePoint
 	Signal   []TimelinePoint
 	Fence    *Fence // unsignaled; may be nil
