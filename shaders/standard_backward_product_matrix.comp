@@ -59,14 +59,14 @@ uvec4 load_g(uint origin, uint r, uint c) {
   return r < rows && (D == BC || c < D) ? x : uvec4(0);
 }
 
-// Places of the first slice are worked out once; inside, every query of the slice sees all keys of the block.
+// Inside, every query of the slice sees all keys of the block. Columns from D on are not written: it does not matter what is there.
 #define FETCH(head, r0) { \
   const uint g_origin = g_off + (head) / heads * g_sb + (head) % heads * g_sh + row0 * g_sn; \
   const int seen = CAUSAL ? int(row0 + (r0)) + causal_shift + 1 : int(nk); \
-  if (ALIGNED && D == BC && (r0) + BK <= rows && int(key0 + BR) <= min(seen, int(nk))) { \
+  if (ALIGNED && (r0) + BK <= rows && int(key0 + BR) <= min(seen, int(nk))) { \
     const uint w_step = (((head) - bh0) * rows + (r0)) * (pitch / UNIT), g_step = (g_origin + (r0) * g_sn) / UNIT; \
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step])); \
-    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED(g, 16, g8[g_at[u] + g_step]); \
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, D == BC || x % GU * UNIT < D, g8[g_at[u] + g_step]); \
   } else { \
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w((head) - bh0, (r0) + x / WU, key0 + x % WU * UNIT); \
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, (r0) + x / GU, x % GU * UNIT); \
@@ -103,7 +103,7 @@ void main() {
   uvec4 w_next[W_TURNS], g_next[G_TURNS];
   uint w_at[W_TURNS], g_at[G_TURNS];
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
-  EACH(G_TURNS, BK * GU, u, x) g_at[u] = x / GU * g_sn / UNIT + x % GU;
+  EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * g_sn + min(x % GU * UNIT, D - UNIT)) / UNIT;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   uint head = first, r0 = start;

@@ -58,10 +58,11 @@ uvec4 load_v(uint origin, uint key, uint c) {
   return key < nk && (DV == BC || c < DV) ? x : uvec4(0);
 }
 
+// Columns from DV on are not written: inside, it does not matter what is there.
 #define FETCH(key0) { \
-  if (ALIGNED && DV == BC && (key0) + BK <= nk) { \
+  if (ALIGNED && (key0) + BK <= nk) { \
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + (key0) / UNIT])); \
-    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED(v, 16, v8[v_at[u] + (key0) * v_sn / UNIT]); \
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, DV == BC || x % VU * UNIT < DV, v8[v_at[u] + (key0) * v_sn / UNIT]); \
   } else { \
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); \
@@ -101,7 +102,7 @@ void main() {
   uvec4 p_next[P_TURNS], v_next[V_TURNS];
   uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
   EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, rows - 1)) * pitch / UNIT + x % PU;
-  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn) / UNIT + x % VU;
+  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(x % VU * UNIT, DV - UNIT)) / UNIT;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   FETCH(0)
