@@ -14,7 +14,7 @@ import (
 
 // External is a device that somebody else made, with whatever binding: all handles are plain integers.
 type External struct {
-	GetInstanceProcAddr uintptr // vkGetInstanceProcAddr; 0: that of this process's loader
+	GetInstanceProcAddr uintptr     // vkGetInstanceProcAddr; 0: that of this process's loader
 	Instance            uintptr     // VkInstance
 	PhysicalDevice      uintptr     // VkPhysicalDevice
 	Device              uintptr     // VkDevice
