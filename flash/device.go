@@ -101,30 +101,30 @@ func deviceOptionsOf(opts []DeviceOption) (o deviceOptions, err error) {
 	return o, err
 }
 
-func newInstance(o *deviceOptions) (*vk.Instance, error) {
-	if err := vk.Load(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
+// newInstance makes an instance by options, and gives them.
+func newInstance(opts []DeviceOption) (inst *vk.Instance, o deviceOptions, err error) {
+	if o, err = deviceOptionsOf(opts); err != nil {
+		return nil, o, err
 	}
-	inst, err := vk.NewInstance(vk.InstanceOptions{
+	if err := vk.Load(); err != nil {
+		return nil, o, fmt.Errorf("%w: %w", ErrNoDevice, err)
+	}
+	inst, err = vk.NewInstance(vk.InstanceOptions{
 		AppName: "vkattn", Validation: o.onMessage != nil, SyncValidation: o.sync, OnMessage: o.onMessage,
 	})
 	if errors.Is(err, vk.ErrIncompatibleDriver) { // what the loader says when there is none, too
-		return nil, fmt.Errorf("%w: the Vulkan loader %s finds no driver: %w", ErrNoDevice, vk.LoaderName(), err)
+		return nil, o, fmt.Errorf("%w: the Vulkan loader %s finds no driver: %w", ErrNoDevice, vk.LoaderName(), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("flash: making a Vulkan instance: %w", err)
+		return nil, o, fmt.Errorf("flash: making a Vulkan instance: %w", err)
 	}
-	return inst, nil
+	return inst, o, nil
 }
 
 // Devices lists the machine's devices in the order in which Open prefers them, what each offers attention, and why it stands
 // where it stands. Options that choose a device are ignored.
 func Devices(opts ...DeviceOption) ([]DeviceInfo, error) {
-	o, err := deviceOptionsOf(opts)
-	if err != nil {
-		return nil, err
-	}
-	inst, err := newInstance(&o)
+	inst, _, err := newInstance(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +136,7 @@ func Devices(opts ...DeviceOption) ([]DeviceInfo, error) {
 // Open opens the best device, or the one that WithDevice names: discrete GPUs before integrated ones, those before others and
 // the CPU last (see [Devices]). The error is [ErrNoDevice] where there is no Vulkan, no device, or none of that name.
 func Open(opts ...DeviceOption) (*Device, error) {
-	o, err := deviceOptionsOf(opts)
-	if err != nil {
-		return nil, err
-	}
-	inst, err := newInstance(&o)
+	inst, o, err := newInstance(opts)
 	if err != nil {
 		return nil, err
 	}

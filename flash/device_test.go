@@ -62,14 +62,7 @@ func TestTiles(t *testing.T) {
 		{"br": 16, "bc": 32, "mr": 4, "mc": 4, "q_resident": 1, "v_early": 1},
 		{"br": 16, "bc": 32, "mr": 4, "mc": 4, "subgroup": 0},
 	} {
-		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(tile))
-		for name, v := range tile {
-			require.Equal(t, v, plan.Tuning()[name])
-		}
-		f := s.tensors(t, d, plainly(t, d))
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-		s.check(t, plan, f)
-		require.NoError(t, plan.Close())
+		s.runTile(t, d, tile)
 	}
 }
 

@@ -16,10 +16,7 @@ import (
 func TestFlash1TileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
-			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
-			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
-		require.NoError(t, err)
+		p := drawScalarProblem(t)
 		tile, err := chooseFlash1Tile(c, &p, newTuning(nil))
 		if err != nil {
 			t.Fatalf("%v: %v", p, err)
@@ -58,14 +55,7 @@ func TestFlash1TilesOfOtherDevices(t *testing.T) {
 		{"br": 16, "bc": 8, "mr": 1, "mc": 4, "vc": 4},
 		{"br": 16, "bc": 64, "mr": 4, "mc": 8, "subgroup": 0},
 	} {
-		plan := mustPlan(t, d, p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(tile))
-		for name, v := range tile {
-			require.Equal(t, v, plan.Tuning()[name])
-		}
-		f := s.tensors(t, d, plainly(t, d))
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
-		s.check(t, plan, f)
-		require.NoError(t, plan.Close())
+		s.runTile(t, d, tile, WithImplementation(Flash1))
 	}
 	for _, bad := range []map[string]int{{"br": 7}, {"bc": 12}, {"mc": 3}, {"mr": 0}, {"dk": 7}, {"vc": 5}, {"br": 1 << 14}} {
 		_, err := d.Plan(p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(bad))

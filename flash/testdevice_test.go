@@ -71,6 +71,19 @@ func testDevice(t testing.TB) *Device {
 	return d
 }
 
+// runTile runs the sample's problem on the scalar tier with a forced tile, and checks the outputs.
+func (s *sample) runTile(t *testing.T, d *Device, tile map[string]int, opts ...PlanOption) {
+	t.Helper()
+	plan := mustPlan(t, d, s.p, append(opts, WithTier(TierScalar), WithTuning(tile))...)
+	for name, v := range tile {
+		require.Equal(t, v, plan.Tuning()[name])
+	}
+	f := s.tensors(t, d, plainly(t, d))
+	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	s.check(t, plan, f)
+	require.NoError(t, plan.Close())
+}
+
 // sample is a problem with random inputs, rounded to its type, and the oracle's answers.
 type sample struct {
 	p       Problem

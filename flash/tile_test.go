@@ -27,15 +27,21 @@ func drawCapabilities(t *rapid.T) *capabilities {
 	return c
 }
 
+// drawScalarProblem draws what the choice of a scalar tile looks at: lengths, head dimensions and type.
+func drawScalarProblem(t *rapid.T) Problem {
+	p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
+		HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
+		DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
+	require.NoError(t, err)
+	return p
+}
+
 // TestScalarTileFitsAnyDevice: every head dimension has a tile on every device, and it keeps the device's limits and the
 // shader's rules.
 func TestScalarTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"),
-			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
-			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype"))}.Normalize()
-		require.NoError(t, err)
+		p := drawScalarProblem(t)
 		tile, err := chooseScalarTile(c, &p, newTuning(nil))
 		if err != nil {
 			t.Fatalf("%v: %v", p, err)
