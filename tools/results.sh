@@ -6,12 +6,13 @@
 #     backward    the papers' grid backward, head dim 64, 128   train-long  64k tokens, forward and backward
 #     dropout     GPT-2 medium, dropout 0 and 0.1               reports     every sweep of the reports, beside PyTorch
 #     dims, bf16  other head dimensions, the other type         scalar      the kernels for any GPU
+#     standard    standard attention beside PyTorch's, both passes
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a step may take (300 s); an interrupted step keeps its rows, and goes on
 # with the next call.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1; shift
 mkdir -p "$dir"
@@ -52,13 +53,14 @@ train-long() { bench train-long --impl flash --batch 1 --heads 16 --seq 64k --he
 dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard --rounds 3}; }
 reports()  { bench reports --suite reports --rounds 2 ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some six minutes on an H200
 dims()     { bench dims --suite dims --impl flash "${beside[@]}"; }
+standard() { bench standard --impl standard --batch 8 --heads 16 --seq 512,2k --head-dim 64,128,256 --pass both ${peer:+--peer "$peer" --peer-impl standard --rounds 3}; }
 bf16()     { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }
 scalar()  {
   bench forward-scalar --impl flash,standard --tier scalar --dtype fp32 --batch 4 --heads 16 --seq 2048 --head-dim 64 --causal false
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
-steps=(verify papers backward train-long dropout reports dims bf16 scalar)
+steps=(verify papers backward train-long dropout standard reports dims bf16 scalar)
 [ $# -gt 0 ] || set -- "${steps[@]}"
 for step in "$@"; do
   case " ${steps[*]} " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]}" >&2; exit 2 ;; esac
