@@ -28,6 +28,7 @@ shaders:
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
+	go vet -tags vkattn_novulkango ./vk # instances as macOS makes them
 
 windows: export GOOS := windows
 windows: export GOARCH := amd64

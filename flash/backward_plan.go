@@ -90,7 +90,8 @@ func (p *Plan) BackwardInfo() (BackwardInfo, error) {
 // DropoutProbability is the probability in effect, Problem.Dropout taken to the nearest 1/256.
 func (p *Plan) DropoutProbability() float64 { return float64(p.problem.dropThreshold()) / 256 }
 
-// Backward runs a backward pass and waits. Recordings, with their workspace, are kept for the next call until Close.
+// Backward runs a backward pass and waits. Recordings, with their workspace, are kept for the next call until Close. Errors are as
+// those of [Plan.Forward], or an [*UnsupportedError] where the implementation has no backward pass for the problem.
 func (p *Plan) Backward(ctx context.Context, b Backward) error {
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))

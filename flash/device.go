@@ -173,8 +173,10 @@ func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
 
 // Attach uses a VkDevice that the caller owns; nothing of the caller's is ever destroyed, and the device must outlive what is
 // made from it. Which kernels are at hand follows from the features that the caller enabled: Info says which are missing for
-// which tier. Submission to the queue is the caller's to serialise with its own use of that queue; besides the calls that say
-// so, the first Plan of a kind submits: kernels on matrices prove themselves on a small problem before they are used.
+// which tier. Vulkan wants submissions to one queue one at a time: a caller that submits from other goroutines too gives
+// External.QueueLock, which is held around every submission made here. Uploads, downloads, Forward, Backward and their Submit forms
+// submit, and the first Plan of a kind does: kernels on matrices prove themselves on a small problem before they are used. The
+// error is an [*ArgumentError] for a handle that is missing, and says which feature is claimed and not there.
 func Attach(external External, opts ...DeviceOption) (*Device, error) {
 	o, err := deviceOptionsOf(opts)
 	if err != nil {

@@ -31,7 +31,10 @@ type Plan struct {
 // Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its
 // usual pipelines; variants for unaligned tensors are built when they are first met. What depends on more than Vulkan promises,
 // kernels on matrices, is run on a small problem and compared with attention in float64 before its first use on a device and
-// driver (see SelfCheck); a kernel that fails is passed over, and the plan says so.
+// driver (see SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet.
+//
+// The error is an [*ArgumentError] for a problem or an option that cannot be, an [*UnsupportedError] with every kernel's reason
+// where none can run it, a [*MemoryError] where a workspace passes what the device can bind.
 func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
 	p, err := p.Normalize()
 	if err != nil {
@@ -138,8 +141,12 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Forward runs the plan and waits. lse may be nil. Recordings, with their workspace, are kept for the next call until Close.
-// Dropout needs a seed, and Problem.Blocks a mask, which this has not: such a plan takes SubmitForward.
+// Forward runs the plan and waits: o and lse are computed from q, k and v, as [Problem] says, with the shapes of [Forward]. lse may
+// be nil. Recordings, with their workspace, are kept for the next call until Close. Dropout needs a seed, and Problem.Blocks a
+// mask, which this has not: such a plan takes SubmitForward.
+//
+// The error is an [*ArgumentError] for a tensor that does not fit its place, a [*MemoryError] where there is no room for the
+// workspace, the context's own where it is cancelled, after the device has finished.
 func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))

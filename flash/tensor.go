@@ -86,7 +86,7 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 
 // TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
 // element size; strides are in elements, the last one 1; all-zero strides mean row-major order. The buffer must outlive the
-// tensor and all work on it.
+// tensor and all work on it; Close leaves it alone. The error is an [*ArgumentError] that names what does not fit.
 func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (*Tensor, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
@@ -225,8 +225,9 @@ func (m *memory) release() error {
 // transferElements is how many elements are converted at a time.
 const transferElements = 1 << 20
 
-// Upload converts values, in the order b, h, n, d, to the tensor's type (to nearest even) and copies them to the device.
-// Memory between the elements of a strided tensor keeps its contents.
+// Upload converts values, in the order b, h, n, d, to the tensor's type (to nearest even) and copies them to the device; work that
+// was submitted earlier and uses the tensor is waited for by the device. There must be Elements values. Memory between the
+// elements of a strided tensor keeps its contents.
 func (t *Tensor) Upload(ctx context.Context, values []float32) error {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
@@ -261,7 +262,8 @@ func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
 	return t.dev.fail(t.dev.ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
 }
 
-// Download copies the tensor into values, in the order b, h, n, d, as fp32.
+// Download copies the tensor into values, in the order b, h, n, d, as fp32, after work that was submitted earlier. There must be
+// room for Elements values, no more.
 func (t *Tensor) Download(ctx context.Context, values []float32) error {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err

@@ -108,7 +108,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	fl.StringToIntVar(&tuning, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
 	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression`")
-	fl.IntVar(&random, "random", 0, "how `many` random problems (default: as many as suit the device)")
+	fl.IntVar(&random, "random", 0, "`number` of random problems (default: as many as suit the device)")
 	fl.Uint64Var(&seed, "seed", 1, "`seed` of inputs and random problems")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
 	fl.BoolVar(&bare, "summary", false, "the verdict of each tier only, no cases")
