@@ -35,6 +35,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--frobnicate", "unknown flag: --frobnicate"},
 		{"bench --frobnicate", "unknown flag: --frobnicate"},
 		{"bensh", `unknown command "bensh", did you mean "bench"?`},
+		{"help bensh", `unknown command "bensh", did you mean "bench"?`},
 		{"info everything", `unexpected argument "everything"`},
 		{"verify now", `unexpected argument "now"`},
 		{"bench fast", `unexpected argument "fast"`},

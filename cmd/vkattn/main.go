@@ -108,6 +108,20 @@ Environment:
 	// Lines of help end at the terminal's edge, or where they are still easy to read.
 	wrapped := fmt.Sprintf("FlagUsagesWrapped %d", helpWidth(stdout))
 	root.SetUsageTemplate(strings.NewReplacer("LocalFlags.FlagUsages", "LocalFlags."+wrapped, "InheritedFlags.FlagUsages", "InheritedFlags."+wrapped).Replace(root.UsageTemplate()))
+	root.SetHelpCommand(&cobra.Command{ // cobra's own shows the root's help for a command that does not exist
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err == nil {
+				err = noArgs(cmd, rest)
+			}
+			if err != nil {
+				return err
+			}
+			return cmd.Help()
+		},
+	})
 	root.AddCommand(newBench(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify())
 	return root
 }
