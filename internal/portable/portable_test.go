@@ -28,6 +28,7 @@ var targets = []struct{ os, arch string }{
 	{"windows", "amd64"},
 	{"darwin", "arm64"},
 	{"linux", "arm64"},
+	{"freebsd", "amd64"},
 }
 
 func TestTypesOnOtherSystems(t *testing.T) {
