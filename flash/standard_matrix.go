@@ -121,17 +121,10 @@ const mostOfBlock = 1 << 10 // keeps products of such numbers small
 
 // checkWorkgroup gives the device's limit that so many subgroups, or so many units of 16 bytes of shared memory, pass.
 func checkWorkgroup(subgroups, shared int, f *matrixShape, c *capabilities) string {
-	l, s := &c.facts.Limits, &c.facts.Subgroup
-	threads := subgroups * f.Lanes
-	switch {
-	case threads > int(min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0])):
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", threads, min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
-	case s.MaxWorkgroupSubgroups > 0 && subgroups > int(s.MaxWorkgroupSubgroups):
-		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, s.MaxWorkgroupSubgroups)
-	case 16*shared > int(l.MaxSharedMemory):
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", 16*shared, l.MaxSharedMemory)
+	if n := c.facts.Subgroup.MaxWorkgroupSubgroups; n > 0 && subgroups > int(n) {
+		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, n)
 	}
-	return ""
+	return checkLimits(subgroups*f.Lanes, 16*shared, &c.facts.Limits)
 }
 
 // halfAccumulators says whether the device has accumulators of fp16 in the fragment's shape. There are none of bf16.
@@ -149,13 +142,12 @@ func (c *capabilities) halfAccumulators(t DType, f *matrixShape) bool {
 // unrolled for seconds: all is small there.
 func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	f := &t.fragment
-	fragments := func(elements, size int) int { return ceilDiv(elements, size) }
 	stage := func(elements, most int) int { return ceilDiv(min(elements, most), f.K) * f.K }
 	product := func(wr, wc, rows, keys int) matrixBlock {
-		return matrixBlock{wr, wc, fragments(rows, f.M), ceilDiv(ceilDiv(p.ValueDim, f.N), wc), stage(p.KeyLen, keys)}
+		return matrixBlock{wr, wc, ceilDiv(rows, f.M), ceilDiv(ceilDiv(p.ValueDim, f.N), wc), stage(p.KeyLen, keys)}
 	}
 	scores := func(wr, rows, columns, run int) scoresBlock {
-		b := scoresBlock{wr, fragments(rows, f.M), fragments(columns, f.N), 0}
+		b := scoresBlock{wr, ceilDiv(rows, f.M), ceilDiv(columns, f.N), 0}
 		b.run = ceilDiv(min(run, p.KeyLen), b.tile(f))
 		return b
 	}
@@ -207,12 +199,11 @@ func halve(numbers ...*int) {
 // smaller halves what costs a block least, false when it cannot get any smaller.
 func (b *scoresBlock) smaller() bool {
 	switch {
+	case b.FC == 1 && b.WR == 1:
+		return false
 	case b.WR > 4:
 		b.WR = 4
 	default:
-		if b.FC == 1 && b.WR == 1 {
-			return false
-		}
 		halve(&b.FC, &b.WR)
 	}
 	return true
