@@ -9,7 +9,8 @@ import (
 )
 
 // TestMatrixBackward compares the matrix tier's gradients with the scalar tier's, in registers and through shared memory, with
-// masks, ragged ends, groups of heads, adding up, operands in shared memory, dk and dv apart. A CPU compiles each for seconds.
+// masks, ragged ends, groups of heads, adding up, operands in shared memory, dk and dv apart, two tiles in shared memory (also
+// with dropout). A CPU compiles each for seconds.
 func TestMatrixBackward(t *testing.T) {
 	d := testDevice(t)
 	for _, c := range []struct {
@@ -18,6 +19,14 @@ func TestMatrixBackward(t *testing.T) {
 	}{
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16, Causal: CausalBottomRight},
 			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 16, "q_bc": 16}},
+		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 16, ValueDim: 24, Causal: CausalBottomRight},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}},
+		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 13, Dropout: 0.3},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}},
+		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 16, Causal: CausalTopLeft},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_prefetch": 2, "q_ck": 16}},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
+			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "kv_ck": 8, "q_bc": 16}},
 		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "q_bc": 16}},
 	} {
 		c.p.DType = F16
@@ -51,5 +60,41 @@ func TestMatrixBackward(t *testing.T) {
 			require.NoError(t, plan.Close())
 			require.NoError(t, scalar.Close())
 		})
+	}
+}
+
+// TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.
+func TestMatrixBackwardTiles(t *testing.T) {
+	c, s := h200(), matrixShape{16, 16, 16, 32}
+	choose := func(p Problem, prefix string, given map[string]int) (matrixBackwardTile, error) {
+		p.Batch, p.Heads, p.DType = 2, 16, F16
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		return chooseMatrixBackwardTile(c, &p, s, formRegisters, prefix, newTuning(given))
+	}
+	for _, dim := range []int{80, 128} {
+		p := Problem{QueryLen: 8192, HeadDim: dim}
+		kv, err := choose(p, "kv_", nil)
+		require.NoError(t, err)
+		require.Equal(t, 2, kv.Prefetch)
+		p.ValueDim = dim
+		two := kv.shared(&p)
+		kv.Prefetch = 1
+		require.Equal(t, 2*kv.BC*2*(dim/8|1), two.tile)
+		require.Equal(t, 2*kv.BC, two.stats)
+		require.Equal(t, kv.BC, kv.shared(&p).stats)
+
+		p.Dropout = 0.1
+		kv, err = choose(p, "kv_", nil)
+		require.NoError(t, err)
+		require.Equal(t, 64, kv.BC, "dropout has tiles of its own")
+	}
+	small, err := choose(Problem{QueryLen: 128, HeadDim: 128}, "kv_", nil)
+	require.NoError(t, err)
+	require.Equal(t, matrixBackwardTile{fragment: s, Form: formRegisters, keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1}, small,
+		"fewer rows, and the same columns: of the next tile a chunk at a time is held")
+	for _, given := range []map[string]int{{"kv_prefetch": 3}, {"kv_prefetch": -1}, {"kv_bc": 24}, {"kv_ck": 8}, {"kv_bc": 64, "kv_ck": 16, "kv_prefetch": 2}} {
+		_, err := choose(Problem{QueryLen: 8192, HeadDim: 128}, "kv_", given)
+		require.ErrorIs(t, err, ErrArgument, "%v", given)
 	}
 }

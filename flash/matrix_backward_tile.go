@@ -23,7 +23,7 @@ type matrixBackwardTile struct {
 	split         bool // dk and dv apart
 	W, RM         int  // subgroups of a workgroup, row fragments of each
 	BC, CK        int  // columns of a tile, and of a chunk of it
-	Prefetch      int  // 1: the next tile waits in registers
+	Prefetch      int  // 1: the next tile waits in registers; 2: it fills a second one in shared memory, chunk by chunk
 	AReg, BReg    int  // slices of the rows' operands in registers
 	HeadsTogether int
 }
@@ -69,7 +69,11 @@ func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 	for s.patch < max(s.aPitch, s.bPitch)-1 && 2*s.patch <= 8 {
 		s.patch *= 2
 	}
-	s.tile = max(t.BC*(s.aPitch+s.bPitch), t.W*f.M*(s.patch|1))
+	tiles := 1
+	if t.Prefetch == 2 {
+		tiles = 2
+	}
+	s.tile = max(tiles*t.BC*(s.aPitch+s.bPitch), t.W*f.M*(s.patch|1))
 	rest := func(n int) int {
 		if n <= 0 {
 			return 0
@@ -82,7 +86,7 @@ func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 	}
 	switch {
 	case t.keys:
-		s.stats = t.BC
+		s.stats = tiles * t.BC
 	case t.Form != formRegisters:
 		s.stats = t.rows()
 	}
@@ -106,8 +110,8 @@ func (t *matrixBackwardTile) check(prefix string, p *Problem, c *capabilities) s
 		return fmt.Sprintf("%sck = %d must be a multiple of the fragment's N = %d and K = %d", prefix, t.CK, f.N, f.K)
 	case t.BC < 1 || t.BC%t.CK != 0:
 		return fmt.Sprintf("%sbc = %d must be a multiple of %sck = %d", prefix, t.BC, prefix, t.CK)
-	case t.Prefetch < 0 || t.Prefetch > 1:
-		return fmt.Sprintf("%sprefetch = %d must be 0 or 1", prefix, t.Prefetch)
+	case t.Prefetch < 0 || t.Prefetch > 2:
+		return fmt.Sprintf("%sprefetch = %d must be 0, 1 or 2", prefix, t.Prefetch)
 	case t.AReg < 1 || t.BReg < 1:
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
@@ -143,12 +147,14 @@ var matrixBackwardTiles = []matrixBackwardRow{
 	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
 	{lanes: 32, kernel: "kv_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 32, CK: 16}},
 	{lanes: 32, kernel: "q_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "kv_", maxDim: 96, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "kv_", maxDim: 128, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16}},
 	{lanes: 32, kernel: "kv_", maxDim: 32, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 32, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 64, walked: 4096, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16}},
 	{lanes: 32, kernel: "kv_", maxDim: 64, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
-	{lanes: 32, kernel: "kv_", maxDim: 96, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "kv_", maxDim: 128, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16}},
+	{lanes: 32, kernel: "kv_", maxDim: 96, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 2}},
+	{lanes: 32, kernel: "kv_", maxDim: 128, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 2}},
 	{lanes: 32, kernel: "kv_", maxDim: 256, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 16}},
 	{lanes: 32, kernel: "q_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
 	{lanes: 32, kernel: "q_", maxDim: 64, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}},
@@ -194,8 +200,8 @@ func (t *matrixBackwardTile) shrink(p *Problem) {
 		default:
 			return
 		}
-		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile
-		for t.Prefetch > 0 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.W*t.fragment.Lanes) > mostPieces {
+		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile; with Prefetch 2 of a chunk of it, whatever BC
+		for t.Prefetch == 1 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.W*t.fragment.Lanes) > mostPieces {
 			t.BC -= t.CK
 		}
 	}

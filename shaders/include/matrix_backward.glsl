@@ -25,14 +25,15 @@
 //   7 ACCUMULATE  gradients are added to what is there
 //   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN (FN and FK multiples of 8)     11 SG subgroup size    12 FORM
 //  13 RM row fragments of a subgroup    14 CK columns of a chunk: a multiple of FN and FK that divides BC
-//  15 PREFETCH    0 none; 1 the next tile waits in registers
+//  15 PREFETCH    0 none; 1 the next tile waits in registers; 2 two tiles in shared memory and one barrier a tile: while a chunk is computed,
+//                 CK columns of the next tile are on their way
 //  16 A_REG, 17 B_REG   slices of R and of R', FK wide, that stay in registers (>= 1; DF and EF keep all)
 //  18 DROPOUT     19 HEADS_TOGETHER    heads (kv: key heads) whose blocks of one place follow one another; 1: a head after the other
 //  20 A_PITCH >= odd(max(DF FK, DN FN)/8), 21 B_PITCH >= odd(max(EF FK, EN FN)/8)   of the rows of C and C' in shared memory, in 16 bytes
-//  22 TILE_LEN    >= BC (A_PITCH + B_PITCH) and >= W FM odd(PATCH), in 16 bytes
+//  22 TILE_LEN    >= BC (A_PITCH + B_PITCH), twice that with PREFETCH 2, and >= W FM odd(PATCH), in 16 bytes
 //  23 MASKS       0: no tile needs the loop with masks, which is left out. kv: 0 allowed if not causal. q: 0 allowed if not causal and
 //                 nk is a multiple of BC
-//  24 STATS_LEN   pairs of floats: kv BC; q: form 1: 1, else BR
+//  24 STATS_LEN   pairs of floats: kv BC, 2 BC with PREFETCH 2; q: form 1: 1, else BR
 //  25 ROWS_LEN    16 bytes: W RM FM (pitch(DF - A_REG) + pitch(EF - B_REG)), pitch(n) = n > 0 ? odd(n FK/8) : 0; at least 1
 //  26 X_LEN       floats of exchange: form 1: 1; else W 2 FM CK
 //  40 H_LEN       16 bytes of exchange: form 1: 1; else W 2 FM CK/8
@@ -102,6 +103,7 @@ const uint AU = (D + 7) / 8, BU = (DV + 7) / 8;                 // 16-byte units
 const uint A_WIDTH = (DF * FK > DN * FN ? DF * FK : DN * FN) / 8, B_WIDTH = (EF * FK > EN * FN ? EF * FK : EN * FN) / 8;
 const uint NS = CK / FN, NP = CK / FK, CHUNKS = BC / CK;        // accumulators of S and operands P across a chunk; chunks of a tile
 const uint B_AT = BC * A_PITCH;                                 // C' behind C
+const uint TILE = BC * (A_PITCH + B_PITCH), TILES = PREFETCH == 2 ? 2 : 1;  // length of a tile, tiles in shared memory
 const uint AR = A_REG < DF ? A_REG : DF, BRG = B_REG < EF ? B_REG : EF;
 const uint RA_PITCH = AR < DF ? (DF - AR) * FK / 8 | 1u : 0, RB_PITCH = BRG < EF ? (EF - BRG) * FK / 8 | 1u : 0;
 const uint PATCH_PITCH = PATCH | 1u;
@@ -139,7 +141,7 @@ layout(binding = 7) buffer Y16_ { uint16_t y16[]; };
 #include "matrix_layout.glsl"
 #include "matrix_gather.glsl"
 
-shared uvec4 T[TILE_LEN];        // staged tile: C, then C' at B_AT; before and after the loops, one fragment's patch per subgroup
+shared uvec4 T[TILE_LEN];        // staged tiles: C, then C' at B_AT; before and after the loops, one fragment's patch per subgroup
 shared uvec4 R_[ROWS_LEN];       // slices of R and R' that are not in registers
 shared vec2 stats[STATS_LEN];    // lse in units of log 2, delta
 shared float E[X_LEN];           // exchange of forms 2 and 3: S, then X, of a row fragment and chunk
@@ -175,8 +177,8 @@ float keep_scale;   // of dropout, 1/(1-p): sums take X and delta without it, an
 
 float log2_units(float l) { return l == -infinity() ? infinity() : l * 1.4426950408889634; }
 
-// A workgroup moves a tile of BC columns; invocation tid moves pieces tid, tid + WG, ...
-const uint A_PIECES = BC * AU, B_PIECES = BC * BU;
+// A workgroup moves PART columns of a tile at once; invocation tid moves pieces tid, tid + WG, ...
+const uint PART = PREFETCH == 2 ? CK : BC, A_PIECES = PART * AU, B_PIECES = PART * BU;
 const uint A_EACH = (A_PIECES + WG - 1) / WG, B_EACH = (B_PIECES + WG - 1) / WG;
 #define EACH(pieces, each, u, x) [[unroll]] for (uint u = 0, x = tid; u < each; ++u, x += WG) if (pieces % WG == 0 || x < pieces)
 uvec4 load_a(uint origin, uint col, uint c) {
@@ -190,28 +192,29 @@ uvec4 load_b(uint origin, uint col, uint c) {
   return GATHER_(COL_B, at, c, DV, col <= COL_LAST);
 }
 #ifdef KV
-const uint STAT_EACH = (BC + WG - 1) / WG;
-#define FETCH_STATS(member, j)                                                                                                     \
-  EACH(BC, STAT_EACH, u, x) {                                                                                                      \
-    const uint query = (j) * BC + x, s = (bh + (member)) * nq + min(query, nq - 1);                                                \
-    lr[u] = query < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();                                              \
+const uint STAT_EACH = (PART + WG - 1) / WG;
+// What is made of lse waits for it, so that it comes with the store.
+#define FETCH_STATS(member, from)                                                                                                  \
+  EACH(PART, STAT_EACH, u, x) {                                                                                                    \
+    const uint query = (from) + x, s = (bh + (member)) * nq + min(query, nq - 1);                                                  \
+    lr[u] = LOADED_IF(lse, 4, query < nq, lse[lse_off() + s]);                                                                     \
     dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);                                                               \
   }
-#define STORE_STATS EACH(BC, STAT_EACH, u, x) stats[x] = vec2(lr[u], WITHOUT_SCALE(dr[u]));
+#define STORE_STATS(at, from)                                                                                                      \
+  EACH(PART, STAT_EACH, u, x) stats[(at) + x] = vec2((from) + x < nq ? log2_units(lr[u]) : infinity(), WITHOUT_SCALE(dr[u]));
 #else
-#define FETCH_STATS(member, j)
-#define STORE_STATS
+#define FETCH_STATS(member, from)
+#define STORE_STATS(at, from)
 #endif
-// Tile t of those that start with tile `first`, n for each query head of the group (kv)
-#define FETCH(t) {                                                                                                                 \
-  const uint member_ = KV_OR(0u, (t) / n), j_ = first + KV_OR(t, (t) % n);                                                         \
-  EACH(A_PIECES, A_EACH, u, x) ar[u] = load_a(member0_a + member_ * member_a, j_ * BC + x / AU, x % AU);                           \
-  EACH(B_PIECES, B_EACH, u, x) br[u] = load_b(member0_b + member_ * member_b, j_ * BC + x / BU, x % BU);                           \
-  FETCH_STATS(member_, j_) }
-#define STORE {                                                                                                                    \
-  EACH(A_PIECES, A_EACH, u, x) T[x / AU * A_PITCH + x % AU] = ar[u];                                                               \
-  EACH(B_PIECES, B_EACH, u, x) T[B_AT + x / BU * B_PITCH + x % BU] = br[u];                                                        \
-  STORE_STATS }
+// PART columns from `from` on, of a head of the group: from memory, and into shared memory, where they begin at column `at` of tile `tile`
+#define FETCH(member, from) {                                                                                                      \
+  EACH(A_PIECES, A_EACH, u, x) ar[u] = load_a(member0_a + (member) * member_a, (from) + x / AU, x % AU);                           \
+  EACH(B_PIECES, B_EACH, u, x) br[u] = load_b(member0_b + (member) * member_b, (from) + x / BU, x % BU);                           \
+  FETCH_STATS(member, from) }
+#define STORE(tile, at, from) {                                                                                                    \
+  EACH(A_PIECES, A_EACH, u, x) T[(tile) * TILE + ((at) + x / AU) * A_PITCH + x % AU] = ar[u];                                      \
+  EACH(B_PIECES, B_EACH, u, x) T[(tile) * TILE + B_AT + ((at) + x / BU) * B_PITCH + x % BU] = br[u];                               \
+  STORE_STATS((tile) * BC + (at), from) }
 #ifdef KV
 #define KV_OR(q, kv) (kv)
 #else
@@ -272,8 +275,8 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
 // BY_LANE: what a draw serves of a query and 16 keys lies in one lane, so that one look at a word does for all of them.
 #define WORD_BY_LANE(query, r, n_) drawn_word(query, key0 + sub0 + (r) * FM, row_lane / 2 % 4)
 #define BYTE_BY_LANE(n_, e) (row_lane % 2 + 2 * (ROW_OF(e) / 8))
-#define STAT_L(row, col, r, e) stats[col].x
-#define STAT_D(row, col, r, e) stats[col].y
+#define STAT_L(row, col, r, e) stats[tile * BC + (col)].x
+#define STAT_D(row, col, r, e) stats[tile * BC + (col)].y
 #define QUERY_OF(row, col) (col0 + (col))
 #define KEY_OF(row, col) (key0 + (row))
 #else
@@ -401,9 +404,12 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
   }
 
 // Columns of C and C' between their last and the next fragment are zero once and for all.
-#define ZERO_EDGES                                                                                                                 \
-  if (A_WIDTH > AU) for (uint x = tid; x < BC * (A_WIDTH - AU); x += WG) T[x / (A_WIDTH - AU) * A_PITCH + AU + x % (A_WIDTH - AU)] = uvec4(0); \
-  if (B_WIDTH > BU) for (uint x = tid; x < BC * (B_WIDTH - BU); x += WG) T[B_AT + x / (B_WIDTH - BU) * B_PITCH + BU + x % (B_WIDTH - BU)] = uvec4(0);
+#define ZERO_EDGE(AT, PITCH, WIDTH, UNITS)                                                                                         \
+  if (WIDTH > UNITS) for (uint x = tid; x < TILES * BC * (WIDTH - UNITS); x += WG) {                                               \
+    const uint column = x / (WIDTH - UNITS);                                                                                       \
+    T[column / BC * TILE + AT + column % BC * PITCH + UNITS + x % (WIDTH - UNITS)] = uvec4(0);                                     \
+  }
+#define ZERO_EDGES ZERO_EDGE(0, A_PITCH, A_WIDTH, AU) ZERO_EDGE(B_AT, B_PITCH, B_WIDTH, BU)
 
 // Block i of head (kv: key head) `matrix`, batch included
 #define FIND_BLOCK(blocks)                                                                                                         \
