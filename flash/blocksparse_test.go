@@ -191,6 +191,9 @@ func TestBlockSparseTunings(t *testing.T) {
 		"two ahead, diagonal":  {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 3}},
 		"two ahead, odd":       {problem(230, CausalBottomRight, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 3, "form": 2}},
 		"a tile ahead, odd":    {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 1, "form": 3}},
+		"at the start, odd":    {problem(230, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 4, "steps": 1}},
+		"at the start, whole":  {problem(256, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 4, "steps": 1, "whole": 1}},
+		"under a branch":       {problem(256, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 5, "whole": 1}},
 		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "keep_masks": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,7 @@ func (p *Plan) programTiling() (Tiling, bool) {
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
 	case *matrixProgram:
 		t := Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true,
-			NoneUnseen: true, AheadAgain: !prog.shape.masks(&prog.problem)}
+			NoneUnseen: true, AheadAgain: !prog.shape.masks(&prog.problem) || !prog.shape.ragged(&prog.problem)}
 		switch prog.shape.Prefetch {
 		case 1:
 			t.KeysAhead, t.ValuesAhead = 1, 1

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -174,6 +175,8 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 			})
 		})
 	}
+	problems := maps.Clone(countedProblems)
+	problems["diagonal"] = Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 80, HeadDim: 16, DType: F16, Causal: CausalTopLeft} // whole tiles of 16
 	for _, v := range []struct {
 		name     string
 		problems []string
@@ -188,12 +191,15 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"keys ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
 		{"two tiles ahead", []string{"grouped"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
+		{"at the tile's start", []string{"grouped", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 16, "steps": 1, "whole": 1}},
+		{"under a branch", []string{"ragged", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
+		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
 		{"runs", []string{"whole", "ragged", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			for _, name := range v.problems {
 				t.Run(name, func(t *testing.T) {
-					run(t, countedProblems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(v.tune))
+					run(t, problems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(v.tune))
 				})
 			}
 		})

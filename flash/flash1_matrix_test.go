@@ -70,6 +70,8 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 2, QueryLen: 3*f.M + 1, KeyLen: 6 * step, HeadDim: 16, DType: F16}
+	ragged8 := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows of whole pieces
+	whole8 := Problem{Batch: 1, Heads: 2, QueryLen: 41, KeyLen: 6 * step, HeadDim: 16, DType: F16, Causal: CausalTopLeft}
 	for name, test := range map[string]struct {
 		p      Problem
 		tuning map[string]int
@@ -78,6 +80,8 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 		"two row fragments":       {ragged, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": step, "pipe": 1, "q_reg": 1}},
 		"no masks":                {whole, map[string]int{"w": 2, "rm": 1, "bc": 3 * step, "ck": step, "prefetch": 1}},
 		"one subgroup, form 2":    {whole, map[string]int{"br": f.M, "form": formRows, "max_key_blocks": 2}},
+		"steps":                   {ragged8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1}},
+		"steps, whole":            {whole8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1, "whole": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if layout, err := d.layout(F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {

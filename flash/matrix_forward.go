@@ -117,7 +117,8 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) []int {
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	return append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop, boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)))
+	return append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop, boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)),
+		boolInt(t.Steps), boolInt(t.ragged(p)))
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {
@@ -143,8 +144,8 @@ func (m *matrixProgram) try(k *pipeline.Kernel, v variant) (wrong string, err er
 	return m.dev.selfCheck(&small.problem, v, nil, func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
-// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and a ragged one,
-// the diagonal across them when causal.
+// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
+// it, a ragged one, the diagonal across them when causal.
 func (t *matrixTile) trial(p *Problem) Problem {
 	small := *p
 	small.Dropout = 0                               // what is compiled with dropout keeps every weight then
@@ -164,6 +165,9 @@ func (t *matrixTile) trial(p *Problem) Problem {
 		small.KeyLen = 3 * t.BC
 	}
 	small.growForBlocks(t.masks(p))
+	if !t.ragged(p) {
+		small.KeyLen = ceilDiv(small.KeyLen, t.BC) * t.BC
+	}
 	return small
 }
 
@@ -185,7 +189,8 @@ func matrixCandidates(c *capabilities, table []matrixRow, neighbours []matrixTil
 		if c.facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
 			return
 		}
-		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst}
+		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst,
+			"steps": boolInt(t.Steps), "whole": boolInt(t.Whole)}
 		if t.QReg != 0 {
 			m["q_reg"] = t.QReg
 		}

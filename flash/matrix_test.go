@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -111,6 +112,42 @@ func TestMatrixTiles(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "the device has no 24x")
 	require.ErrorContains(t, err, f.String(), "and says which it has")
+}
+
+// TestMatrixFetching: the next tile asked for under a branch, into registers or a second tile of shared memory, with places by shared steps
+// and keys that are whole tiles or not, gives the same in every form.
+func TestMatrixFetching(t *testing.T) {
+	d := matrixDevice(t)
+	f := d.caps.fragments(F16)[0]
+	layout, err := d.layout(F16, f)
+	require.NoError(t, err)
+	step := max(f.N, f.K)
+	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, ValueDim: 24, DType: F16} // rows of V are no whole turns
+	whole := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 43, KeyLen: 6 * step, HeadDim: 16, DType: F16, Causal: CausalTopLeft}
+	for _, test := range []struct {
+		name   string
+		p      Problem
+		tuning map[string]int
+	}{
+		{"two tiles", ragged, map[string]int{"prefetch": 4, "steps": 1, "max_first": 1}},
+		{"two tiles, whole", whole, map[string]int{"prefetch": 4, "steps": 1, "max_first": 1, "whole": 1}},
+		{"registers, whole", whole, map[string]int{"prefetch": 5, "steps": 0, "whole": 1}},
+		{"registers, unaligned", unaligned, map[string]int{"prefetch": 5, "steps": 1, "max_first": 1, "whole": 1}},
+	} {
+		for form := layout.Form; form <= formShared; form++ {
+			t.Run(fmt.Sprintf("%s/form%d", test.name, form), func(t *testing.T) {
+				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "form": form}
+				maps.Copy(tuning, test.tuning)
+				plan := runMatrix(t, d, test.p, tuning)
+				tile := plan.program.(*matrixProgram).shape
+				require.Equal(t, test.p.KeyLen%tile.BC == 0, !tile.ragged(&plan.problem))
+				for k, v := range tuning {
+					require.Equal(t, v, plan.Tuning()[k], k)
+				}
+			})
+		}
+	}
 }
 
 // TestMatrixChoice: who gets the tier unasked, and what plans say of it.

@@ -15,7 +15,7 @@ type matrixTile struct {
 	W             int  // subgroups of a workgroup
 	RM            int  // row fragments of a subgroup
 	BC, CK        int  // keys of a tile, and of a chunk of it
-	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory
+	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory, 4 and 5 as 3 and 1 under a branch
 	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
 	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
 	QReg          int  // slices of Q in registers, the rest in shared memory
@@ -24,6 +24,8 @@ type matrixTile struct {
 	Drop          bool // weights are dropped
 	KeysOutside   bool // matrix_flash1: keys stay while queries pass by
 	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
+	Steps         bool // places of K and V by steps that all invocations share: fewer instructions, but some tiles run at half the pace
+	Whole         bool // where keys are whole tiles, none is clamped: pays at some head dimensions, costs at others
 }
 
 func (t *matrixTile) rows() int    { return t.W * t.RM * t.fragment.M }
@@ -64,7 +66,7 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 		s.drop = max(leastDrop, 16*t.rows()*drawGroups(t.BC))
 	}
 	tiles := 1
-	if t.Prefetch == 3 {
+	if t.Prefetch == 3 || t.Prefetch == 4 {
 		tiles = 2
 	}
 	// Rows of the patch hold whole fragments of Q (2 bytes a number) and of O (4), up to 128 bytes where rows are that long and the
@@ -112,6 +114,9 @@ func (t *matrixTile) masks(p *Problem) bool {
 	return t.KeepMasks || p.Causal != CausalNone || p.KeyLen%t.BC != 0
 }
 
+// ragged says whether keys are clamped to the last one in tiles with masks.
+func (t *matrixTile) ragged(p *Problem) bool { return !t.Whole || p.KeyLen%t.BC != 0 }
+
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *matrixTile) check(d, dv int, c *capabilities) string {
 	l, s, f := &c.facts.Limits, &c.facts.Subgroup, &t.fragment
@@ -124,8 +129,8 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 		return fmt.Sprintf("bc = %d must be a multiple of ck = %d", t.BC, t.CK)
 	case t.KeysOutside && (t.Prefetch < 0 || t.Prefetch > 1):
 		return fmt.Sprintf("prefetch = %d must be 0 or 1", t.Prefetch)
-	case t.Prefetch < 0 || t.Prefetch > 3:
-		return fmt.Sprintf("prefetch = %d must be from 0 to 3", t.Prefetch)
+	case t.Prefetch < 0 || t.Prefetch > 5:
+		return fmt.Sprintf("prefetch = %d must be from 0 to 5", t.Prefetch)
 	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
 		return fmt.Sprintf("pipe = %d and max_first = %d must be 0 or 1", t.Pipe, t.MaxFirst)
 	case t.QReg < 1:
@@ -152,7 +157,21 @@ type matrixRow struct {
 	mask   maskKind
 	dtype  DType // F32, which matrices do not take: any
 	drop   bool  // for dropout, whose draws take shared memory and registers
+	plain  bool  // for neither dropout nor block masks
+	whole  bool  // for keys that are whole tiles
 	tile   matrixTile
+}
+
+// suits says whether the row is for a problem and subgroups of so many lanes.
+func (r *matrixRow) suits(c *capabilities, p *Problem, lanes int) bool {
+	dropped := p.dropThreshold() != 0
+	switch {
+	case r.cpu && c.facts.Type != vk.DeviceCPU, r.lanes != 0 && r.lanes != lanes, r.dtype != F32 && r.dtype != p.DType:
+		return false
+	case r.maxDim != 0 && max(p.HeadDim, p.ValueDim) > r.maxDim, p.KeyLen < r.keys, r.whole && p.KeyLen%r.tile.BC != 0:
+		return false
+	}
+	return r.mask.includes(p.Causal) && (!r.drop || dropped) && !(r.plain && (dropped || !p.Blocks.none()))
 }
 
 // maskKind is a kind of problem that a row of the table is for.
@@ -176,17 +195,23 @@ var matrixTiles = []matrixRow{
 	{lanes: 32, maxDim: 64, drop: true, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 64, mask: unmasked, keys: 1024, tile: matrixTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 64, mask: unmasked, plain: true, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 5, Pipe: 1, MaxFirst: 1, Steps: true}},
 	{lanes: 32, maxDim: 64, mask: unmasked, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 64, mask: causal, plain: true, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1, Steps: true}},
 	{lanes: 32, maxDim: 64, mask: causal, keys: 4096, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 64, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 96, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 96, tile: matrixTile{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 128, drop: true, tile: matrixTile{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
+	{lanes: 32, maxDim: 128, mask: unmasked, plain: true, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7, Steps: true, HeadsTogether: 8}},
 	{lanes: 32, maxDim: 128, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
 	{lanes: 32, maxDim: 128, dtype: BF16, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1}},
+	{lanes: 32, maxDim: 128, mask: causal, plain: true, whole: true, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 4, MaxFirst: 1, QReg: 7, Steps: true, Whole: true}},
 	{lanes: 32, maxDim: 128, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
 	{lanes: 32, maxDim: 192, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1, MaxFirst: 1, KeepMasks: true}},
+	{lanes: 32, maxDim: 256, mask: unmasked, plain: true, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 4, MaxFirst: 1, Steps: true}},
+	{lanes: 32, maxDim: 256, mask: causal, plain: true, whole: true, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 4, MaxFirst: 1, Steps: true, Whole: true}},
 	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1, MaxFirst: 1}},
 
@@ -199,8 +224,12 @@ var matrixTiles = []matrixRow{
 	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8, QReg: 1}},
 }
 
-// headsTogether is the number of heads whose blocks of one place follow one another when causal. Long blocks first keep the tail
-// short, over the more heads the better, while the keys and values of those heads stay in a cache of some ten megabytes.
+// causalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
+// keep the tail short, over the more heads the better: measured to weigh more than whether those heads' keys and values fit a cache.
+const causalHeadsTogether = 64
+
+// headsTogether is the same number of the backward kernels, where keys and values of those heads are to stay in a cache of some ten
+// megabytes.
 func headsTogether(p *Problem) int {
 	const cache = 16 << 20
 	perHead := p.KeyLen * (p.HeadDim + p.ValueDim) * p.DType.Size()
@@ -220,8 +249,7 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 	why := "the table of tiles is empty"
 	for i := range table {
 		row := &table[i]
-		if row.cpu && c.facts.Type != vk.DeviceCPU || row.lanes != 0 && row.lanes != s.Lanes ||
-			row.maxDim != 0 && max(p.HeadDim, p.ValueDim) > row.maxDim || p.KeyLen < row.keys || row.dtype != F32 && row.dtype != p.DType || row.drop && p.dropThreshold() == 0 || !row.mask.includes(p.Causal) {
+		if !row.suits(c, p, s.Lanes) {
 			continue
 		}
 		tile := complete(row.tile)
@@ -244,9 +272,11 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 	if c.facts.Type != vk.DeviceCPU {
 		t.shrink(p)
 	}
-	t.HeadsTogether = 1
-	if p.Causal != CausalNone {
-		t.HeadsTogether = headsTogether(p)
+	switch {
+	case p.Causal != CausalNone:
+		t.HeadsTogether = causalHeadsTogether
+	case t.HeadsTogether == 0:
+		t.HeadsTogether = 1
 	}
 	return t
 }
@@ -319,6 +349,8 @@ func (t *matrixTile) override(o *tuning) {
 	t.MaxFirst = o.get("max_first", t.MaxFirst)
 	t.QReg = o.get("q_reg", t.QReg)
 	t.KeepMasks = o.get("keep_masks", boolInt(t.KeepMasks)) != 0
+	t.Steps = o.get("steps", boolInt(t.Steps)) != 0
+	t.Whole = o.get("whole", boolInt(t.Whole)) != 0
 	if t.KeysOutside { // a workgroup is a head
 		return
 	}

@@ -1,6 +1,8 @@
 package flash
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +47,7 @@ func requireMatrixTile(t *rapid.T, c *capabilities, p *Problem, tile *matrixTile
 	}
 	sh := tile.shared(p.HeadDim, p.ValueDim)
 	df, vf := ceilDiv(p.HeadDim, f.K), ceilDiv(p.ValueDim, f.N)
-	tiles := 1 + boolInt(tile.Prefetch == 3)
+	tiles := 1 + boolInt(tile.Prefetch == 3 || tile.Prefetch == 4)
 	last := func(name string, index, length int) {
 		if index >= length {
 			t.Fatalf("%+v: %s[%d] of %d for D %d Dv %d", tile, name, index, length, p.HeadDim, p.ValueDim)
@@ -160,30 +162,32 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		require.NoError(t, err)
 		return tile
 	}
+	shadowed := 0
 	for i, row := range matrixTiles {
-		if row.lanes != 32 || i > 0 && row.maxDim == matrixTiles[i-1].maxDim && row.mask == matrixTiles[i-1].mask && row.keys == matrixTiles[i-1].keys && row.dtype == matrixTiles[i-1].dtype && row.drop == matrixTiles[i-1].drop {
-			continue // the last of two alike is for devices with less shared memory
+		if row.lanes != 32 {
+			continue
 		}
-		p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.keys, 512), HeadDim: row.maxDim, DType: F16}
-		if row.dtype != F32 {
-			p.DType = row.dtype
+		p, ok := problemForRow(t, c, i)
+		if !ok {
+			shadowed++
+			continue
 		}
-		if row.drop {
-			p.Dropout = 0.1
-		}
-		if row.mask == causal || row.mask == anyMask && i > 0 && matrixTiles[i-1].maxDim == row.maxDim && !matrixTiles[i-1].drop { // rows before it are for the others
-			p.Causal = CausalTopLeft
-		}
-		tile := choose(p)
+		tile, what := choose(p), fmt.Sprintf("%v, row %d", p, i)
 		require.False(t, tile.Pack)
-		require.Equal(t, row.tile.rows0(s), tile.rows(), "D %d, row %d", row.maxDim, i)
-		require.Equal(t, row.tile.BC, tile.BC, "D %d, row %d", row.maxDim, i)
+		require.Equal(t, row.tile.rows0(s), tile.rows(), what)
+		require.Equal(t, []int{row.tile.BC, row.tile.Prefetch}, []int{tile.BC, tile.Prefetch}, what)
+		require.Equal(t, []bool{row.tile.Steps, row.whole}, []bool{tile.Steps, !tile.ragged(&p)}, what)
 		if p.Causal == CausalNone {
-			require.Equal(t, 1, tile.HeadsTogether)
+			require.Equal(t, max(1, row.tile.HeadsTogether), tile.HeadsTogether, what)
+		} else {
+			require.Equal(t, 64, tile.HeadsTogether, what)
 		}
 	}
-	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head
-		require.Equal(t, heads, choose(Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}).HeadsTogether)
+	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
+	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head, of the backward pass
+		p, err := Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}.Normalize()
+		require.NoError(t, err)
+		require.Equal(t, heads, headsTogether(&p))
 	}
 
 	decode := choose(Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: F16})
@@ -196,6 +200,28 @@ func TestMatrixTilesMeasured(t *testing.T) {
 	require.Less(t, few.rows(), large.rows(), "more workgroups")
 }
 
+// problemForRow is a large problem that the table's row i is the first to suit, if there is one.
+func problemForRow(t *testing.T, c *capabilities, i int) (Problem, bool) {
+	row := &matrixTiles[i]
+	for _, dtype := range []DType{F16, BF16} {
+		for _, causal := range []Causal{CausalNone, CausalTopLeft} {
+			for _, dropout := range []float64{0, 0.1} {
+				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
+					for _, more := range []int{0, 1} {
+						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.keys, 512) + more, HeadDim: row.maxDim, DType: dtype, Causal: causal,
+							Dropout: dropout, Blocks: blocks}.Normalize()
+						require.NoError(t, err)
+						if slices.IndexFunc(matrixTiles, func(r matrixRow) bool { return r.suits(c, &p, row.lanes) }) == i {
+							return p, true
+						}
+					}
+				}
+			}
+		}
+	}
+	return Problem{}, false
+}
+
 // rows0 is rows for a row of the table, which has no fragment.
 func (t matrixTile) rows0(s matrixShape) int { t.fragment = s; return t.rows() }
 
@@ -204,8 +230,8 @@ func TestMatrixTuningErrors(t *testing.T) {
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	for _, given := range []map[string]int{
-		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 4}, {"pipe": 2},
-		{"max_first": 2}, {"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16},
+		{"w": 0}, {"w": 33}, {"rm": 0}, {"br": 50}, {"br": 0}, {"bc": 0}, {"bc": 40}, {"bc": 4096}, {"ck": 8}, {"ck": 0}, {"prefetch": 6}, {"pipe": 2},
+		{"max_first": 2}, {"q_reg": 0}, {"heads_together": 0}, {"prefetch": 3, "bc": 192, "ck": 16}, {"prefetch": 4, "bc": 192, "ck": 16},
 	} {
 		_, err := chooseMatrixTile(c, &p, s, formRegisters, newTuning(given))
 		require.ErrorIs(t, err, ErrArgument, "%v", given)

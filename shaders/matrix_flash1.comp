@@ -27,13 +27,13 @@
 // other, in dispatches of their own (a device may not answer for too long a dispatch).
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 //
-// Specialization constants: 0 to 44 as in matrix_forward.comp, except for
+// Specialization constants: 0 to 47 as in matrix_forward.comp, except for
 //  15 PREFETCH    0 none; 1 the next block's Q waits in registers
 //  18 PACK        0, 19 HEADS_TOGETHER 1: a workgroup is a head, and there is no other order
 //  22 KV_LEN      >= BC (K_PITCH + V_PITCH), in 16 bytes
 // and
-//  46 KEY_BLOCKS  blocks of keys of a part
-//  47 ROWS_LEN    patches for rows of Q and O: W FM odd(PATCH), in 16 bytes
+//  48 KEY_BLOCKS  blocks of keys of a part
+//  49 ROWS_LEN    patches for rows of Q and O: W FM odd(PATCH), in 16 bytes
 
 #extension GL_GOOGLE_include_directive : require
 
@@ -43,8 +43,8 @@
     else if (WRITE_LSE && row < nq) STORED(lse, 4, lse[lse_off + bh * nq + row] = LSE_OF(m, l)); }
 #include "matrix_attention.glsl"
 
-layout(constant_id = 46) const uint KEY_BLOCKS = 1;
-layout(constant_id = 47) const uint ROWS_LEN = 80;
+layout(constant_id = 48) const uint KEY_BLOCKS = 1;
+layout(constant_id = 49) const uint ROWS_LEN = 80;
 
 layout(binding = 5) workgroupcoherent buffer Statistics { vec2 statistics[]; };   // m, l
 layout(binding = 6) buffer Sums4 { vec4 sums4[]; };                               // forms 1 and 2: read by the lane that wrote it
@@ -131,6 +131,7 @@ void main() {
   if (j >= end_j) return;
 
   uvec4 kr[K_EACH], vr[V_EACH], qr[RM * Q_PASSES * Q_EACH];
+  OWN_PLACES
   FRAG_A Qm[RM * QR];
   ACC O[RM * VF]; float m[RM * SLOTS], l[RM * SLOTS];
   ZERO_BEYOND_COLUMNS(1)

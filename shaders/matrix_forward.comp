@@ -38,11 +38,12 @@
 //   6 ALIGNED     every row of q, k, v, o begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 WRITE_LSE   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN     11 SG subgroup size    12 FORM
 //  13 RM row fragments of a subgroup    14 CK keys of a chunk: a multiple of FN and FK that divides BC
-//  15 PREFETCH    0 none; 1 the next K and V wait in registers; 2 only K; 3 as 1, with two tiles in shared memory
+//  15 PREFETCH    0 none; 1 the next K and V wait in registers; 2 only K; 3 as 1, with two tiles in shared memory;
+//                 4 two tiles, the next K and V asked for when a tile begins and stored when it ends; 5 as 1. 4 and 5 ask under a branch
 //  16 PIPE        1: the next chunk's scores are asked for before this chunk's weighted sum
 //  17 MAX_FIRST   18 PACK   19 HEADS_TOGETHER
 //  20 K_PITCH >= odd(ceil(D/FK) FK/8), 21 V_PITCH >= odd(ceil(DV/FN) FN/8)      (FK and FN are multiples of 8)
-//  22 KV_LEN      >= (PREFETCH = 3 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
+//  22 KV_LEN      >= (PREFETCH = 3 or 4 ? 2 : 1) BC (K_PITCH + V_PITCH) and >= W FM odd(PATCH), in 16 bytes
 //  23 Q_REG       slices of Q, FK wide, that stay in registers (>= 1); the rest in shared memory
 //  24 Q_PITCH     odd(FK/8 (ceil(D/FK) - Q_REG)), 25 Q_LEN = W RM FM Q_PITCH; 1 and 1 if all of Q is in registers
 //  26 X_LEN       floats of exchange: form 1: 1; 2: W FM CK; 3: W (FM CK + FM FN + 3 RM FM)
@@ -53,6 +54,9 @@
 //  44 DROP_LEN    words: at least 64; with DROPOUT 16 W RM FM KEY_GROUPS, the groups of 64 keys that BC keys may touch: BC/64 where 64
 //                 divides BC, 1 where BC divides 64, else floor(BC/64) + 2
 //  45 BY_LANE     1: form 1, lanes hold columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of every 16, q < 4; BC divides 64 or 64 divides BC
+//  46 STEPS       1: pieces of K and V by steps that all invocations share, where a turn of the workgroup is whole rows
+//                 (include/matrix_staging.glsl), and MAX_FIRST's growth by an fma: fewer instructions, but some shapes run at half the pace
+//  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -61,6 +65,7 @@
 #define ROW_DONE(row, m, l)                                                                                                        \
   STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = LSE_OF(m, l))
 #include "matrix_attention.glsl"
+#define TWO_TILES (PREFETCH == 3 || PREFETCH == 4)
 #ifdef BLOCK_MASK
 #include "block_mask.glsl"
 #define FIRST first
@@ -106,6 +111,7 @@ void main() {
   }
   const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
   uvec4 kr[K_EACH], vr[V_EACH];
+  OWN_PLACES
   last_tile = end - 1;
 #ifdef BLOCK_MASK
   take_blocks(q_head, i * BR);
@@ -115,7 +121,7 @@ void main() {
   uint at = 0, j = FIRST;
   if (end > FIRST) {
     if (PREFETCH != 0) { FETCH_K(FIRST) }
-    if (PREFETCH == 1 || PREFETCH == 3) { FETCH_V(FIRST) }
+    if (PREFETCH != 0 && PREFETCH != 2) { FETCH_V(FIRST) }
   }
 
   // Q: all of it is on its way before the first piece is waited for
@@ -129,12 +135,12 @@ void main() {
   // O, m, l; the columns of a tile between D and the next fragment are zero once and for all
   ACC O[RM * VF]; float m[RM * SLOTS], l[RM * SLOTS];
   NOTHING_SEEN
-  ZERO_BEYOND_COLUMNS(PREFETCH == 3 ? 2 : 1)
+  ZERO_BEYOND_COLUMNS(TWO_TILES ? 2 : 1)
 
-  if (PREFETCH == 3) {
+  if (TWO_TILES) {
     barrier();
     STORE_K STORE_V
-    if (end > FIRST) { FETCH_K(SECOND) FETCH_V(SECOND) }
+    if (PREFETCH == 3 && end > FIRST) { FETCH_K(SECOND) FETCH_V(SECOND) }
     barrier();
   }
   [[dont_unroll]] for (; j < FIRST_MASKED; ADVANCE) {

@@ -50,6 +50,8 @@ layout(constant_id = 42) const bool MASKS = true;
 layout(constant_id = 43) const bool DROPOUT = false;
 layout(constant_id = 44) const uint DROP_LEN = 64;
 layout(constant_id = 45) const bool BY_LANE = false;
+layout(constant_id = 46) const bool STEPS = false;
+layout(constant_id = 47) const bool RAGGED = true;
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row

@@ -28,7 +28,7 @@
           float mx[RM * SLOTS], sum[RM * SLOTS]; bool grow = false;
           if (MAX_FIRST) {
             LANE_MAX
-            [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) grow = grow || mx[x] * scale > m[x] + GROWTH;
+            [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) grow = grow || (STEPS ? fma(mx[x], scale, -m[x]) > GROWTH : mx[x] * scale > m[x] + GROWTH);
             if (subgroupAny(grow)) RESCALE
             WEIGHTS
           } else {
