@@ -86,6 +86,21 @@ func (l *matrixLayout) rowsOfDraws(form int) bool {
 	return form == formRegisters && only(l.RowLane, []int{0, 1, 2, 4}) && only(l.RowOfComp, []int{0, 8})
 }
 
+// pairsOfQueries says whether a lane's components, where columns of fragments are queries, are by twos columns 2n and 2n+1 of one row.
+func (l *matrixLayout) pairsOfQueries() bool {
+	for _, w := range l.ColLane {
+		if w%2 != 0 {
+			return false
+		}
+	}
+	for e := 0; e+1 < len(l.ColOfComp); e += 2 {
+		if l.ColOfComp[e]%2 != 0 || l.ColOfComp[e+1] != l.ColOfComp[e]+1 || l.RowOfComp[e+1] != l.RowOfComp[e] {
+			return false
+		}
+	}
+	return len(l.ColOfComp)%2 == 0
+}
+
 func only(values, allowed []int) bool {
 	for _, v := range values {
 		if !slices.Contains(allowed, v) {

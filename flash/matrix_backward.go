@@ -43,7 +43,7 @@ func (k matrixBackward) plan(d *Device, p *Problem, _ program, t *tuning) (backw
 		if part.keys {
 			prefix = "kv_"
 		}
-		if part.tile, err = chooseMatrixBackwardTile(&d.caps, p, fragment, form, prefix, t); err != nil {
+		if part.tile, err = chooseMatrixBackwardTile(&d.caps, p, &layout, fragment, form, prefix, t); err != nil {
 			return nil, err
 		}
 		if part.grid, err = gridFor(d, part.tile.groups(p), 2*p.paddedFLOPs(), matrixPace, t); err != nil {
@@ -103,13 +103,7 @@ func (s *matrixBackwardProgram) constants(part *matrixBackwardPart, parts int, a
 		lo, hi := nibbles(table)
 		values = append(values, lo, hi)
 	}
-	byLane := p.dropThreshold() > 0
-	if part.keys {
-		byLane = byLane && l.rowsOfDraws(t.Form) && sharesDraws(t.rows())
-	} else {
-		byLane = byLane && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)
-	}
-	values = append(values, sh.h, sh.patch, sh.drop, parts, boolInt(byLane)) // the kernel of queries has no number 43
+	values = append(values, sh.h, sh.patch, sh.drop, parts, t.ByLane) // the kernel of queries has no number 43
 	return spec(values...)
 }
 

@@ -66,11 +66,12 @@ func TestMatrixBackward(t *testing.T) {
 // TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.
 func TestMatrixBackwardTiles(t *testing.T) {
 	c, s := h200(), matrixShape{16, 16, 16, 32}
+	layout := layoutOf(t, "NVIDIA 16x16x16")
 	choose := func(p Problem, prefix string, given map[string]int) (matrixBackwardTile, error) {
 		p.Batch, p.Heads, p.DType = 2, 16, F16
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		return chooseMatrixBackwardTile(c, &p, s, formRegisters, prefix, newTuning(given))
+		return chooseMatrixBackwardTile(c, &p, layout, s, formRegisters, prefix, newTuning(given))
 	}
 	for _, dim := range []int{80, 128} {
 		p := Problem{QueryLen: 8192, HeadDim: dim}
@@ -89,6 +90,11 @@ func TestMatrixBackwardTiles(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 64, kv.BC, "dropout has tiles of its own")
 	}
+	for _, prefix := range []string{"kv_", "q_"} {
+		tile, err := choose(Problem{QueryLen: 8192, HeadDim: 64, Dropout: 0.1}, prefix, nil)
+		require.NoError(t, err)
+		require.Equal(t, [4]int{4, 2, 64, drawBits}, [4]int{tile.W, tile.RM, tile.BC, tile.ByLane})
+	}
 	small, err := choose(Problem{QueryLen: 128, HeadDim: 128}, "kv_", nil)
 	require.NoError(t, err)
 	require.Equal(t, matrixBackwardTile{fragment: s, Form: formRegisters, keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1}, small,
@@ -97,4 +103,61 @@ func TestMatrixBackwardTiles(t *testing.T) {
 		_, err := choose(Problem{QueryLen: 8192, HeadDim: 128}, "kv_", given)
 		require.ErrorIs(t, err, ErrArgument, "%v", given)
 	}
+}
+
+// layoutOf gives a layout that TestDecodeLayout knows.
+func layoutOf(t *testing.T, name string) *matrixLayout {
+	for _, k := range knownLayouts {
+		if k.name == name {
+			l := decodeLayout(k.shape, k.acc, k.a)
+			return &l
+		}
+	}
+	require.Fail(t, "no layout "+name)
+	return nil
+}
+
+// TestDrawsByLane: weights look for what dropout draws as the layout and the tile allow, and in bits for narrow heads.
+func TestDrawsByLane(t *testing.T) {
+	nvidia := layoutOf(t, "NVIDIA 16x16x16")
+	base := func(keys bool) matrixBackwardTile {
+		return matrixBackwardTile{fragment: matrixShape{16, 16, 16, 32}, Form: formRegisters, keys: keys, W: 4, RM: 2, BC: 64, CK: 16}
+	}
+	for _, keys := range []bool{true, false} {
+		p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
+		tile := base(keys)
+		require.Equal(t, drawBits, tile.byLane(&p, nvidia))
+		words := tile.shared(&p).drop
+		tile.ByLane = drawBits
+		require.Equal(t, words, 4*tile.shared(&p).drop)
+
+		for want, change := range map[int]func(*matrixBackwardTile, *Problem){
+			drawWords: func(_ *matrixBackwardTile, p *Problem) { p.ValueDim = 65 },
+			drawEach:  func(_ *matrixBackwardTile, p *Problem) { p.Dropout = 0 },
+		} {
+			tile, q := base(keys), p
+			change(&tile, &q)
+			require.Equal(t, want, tile.byLane(&q, nvidia))
+		}
+		tile = base(keys)
+		tile.Form = formShared
+		require.Equal(t, drawEach, tile.byLane(&p, nvidia))
+		tile = base(keys)
+		tile.W, tile.BC = 3, 48 // 96 keys, or 48
+		require.Equal(t, drawEach, tile.byLane(&p, nvidia))
+		tile = base(keys)
+		tile.fragment, tile.CK = matrixShape{8, 8, 8, 8}, 8
+		require.Equal(t, drawEach, tile.byLane(&p, layoutOf(t, "lavapipe")))
+		tile = base(keys)
+		tile.fragment, tile.CK = matrixShape{8, 8, 8, 32}, 8
+		require.Equal(t, drawEach, tile.byLane(&p, nvidia), "a lane has 16 keys of no row")
+	}
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
+	tile := base(true)
+	tile.W, tile.RM = 4, 3 // 48 keys of a subgroup pass from one group of 64 to another
+	require.Equal(t, drawWords, tile.byLane(&p, nvidia))
+	tile = base(true)
+	odd := *nvidia
+	odd.ColOfComp = []int{0, 8, 1, 9, 0, 8, 1, 9}
+	require.Equal(t, drawWords, tile.byLane(&p, &odd))
 }

@@ -26,6 +26,30 @@ type matrixBackwardTile struct {
 	Prefetch      int  // 1: the next tile waits in registers; 2: it fills a second one in shared memory, chunk by chunk
 	AReg, BReg    int  // slices of the rows' operands in registers
 	HeadsTogether int
+	ByLane        int // how weights find what dropout draws for them
+}
+
+// Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.
+const (
+	drawEach  = 0  // each its word
+	drawWords = 1  // one word for all that a lane has of a query and 16 keys
+	drawBits  = 2  // the same, of 16 bits a draw
+	bitsDim   = 64 // dimensions up to which bits are faster than words: beyond, registers are scarcer than shared memory
+)
+
+// byLane is the best way that the layout and the tile allow.
+func (t *matrixBackwardTile) byLane(p *Problem, l *matrixLayout) int {
+	switch {
+	case p.dropThreshold() == 0 || t.rows() < 1 || t.BC < 1: // check says what is wrong with such a tile
+		return drawEach
+	case t.keys && !(t.fragment.M%16 == 0 && l.rowsOfDraws(t.Form) && sharesDraws(t.rows())):
+		return drawEach
+	case !t.keys && !(t.CK%16 == 0 && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)):
+		return drawEach
+	case max(p.HeadDim, p.ValueDim) > bitsDim || t.keys && !(t.fragment.M == 16 && 4%t.RM == 0 && l.pairsOfQueries()):
+		return drawWords
+	}
+	return drawBits
 }
 
 func (t *matrixBackwardTile) rows() int      { return t.W * t.RM * t.fragment.M }
@@ -95,7 +119,11 @@ func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 		if t.keys {
 			keys, queries = queries, keys
 		}
-		s.drop = max(leastDrop, 16*drawGroups(keys)*(queries+8))
+		words := 16
+		if t.ByLane == drawBits {
+			words = 4
+		}
+		s.drop = max(leastDrop, words*drawGroups(keys)*(queries+8))
 	}
 	return s
 }
@@ -145,8 +173,8 @@ var matrixBackwardTiles = []matrixBackwardRow{
 	{cpu: true, tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
 	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
-	{lanes: 32, kernel: "kv_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 32, CK: 16}},
-	{lanes: 32, kernel: "q_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
+	{lanes: 32, kernel: "kv_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
+	{lanes: 32, kernel: "q_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 96, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 128, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16}},
 	{lanes: 32, kernel: "kv_", maxDim: 32, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 32, Prefetch: 1}},
@@ -208,7 +236,7 @@ func (t *matrixBackwardTile) shrink(p *Problem) {
 }
 
 // chooseMatrixBackwardTile takes the first tile that fits; overrides from t, whose names begin with prefix, replace numbers.
-func chooseMatrixBackwardTile(c *capabilities, p *Problem, f matrixShape, form int, prefix string, t *tuning) (matrixBackwardTile, error) {
+func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f matrixShape, form int, prefix string, t *tuning) (matrixBackwardTile, error) {
 	why := "no tile fits"
 	for _, row := range matrixBackwardTiles {
 		if !row.fits(c, p, f, prefix) {
@@ -243,6 +271,7 @@ func chooseMatrixBackwardTile(c *capabilities, p *Problem, f matrixShape, form i
 		if tile.HeadsTogether < 1 {
 			return tile, t.bad(prefix+"heads_together", "must be at least 1")
 		}
+		tile.ByLane = tile.byLane(p, l)
 		if why = tile.check(prefix, p, c); why == "" {
 			return tile, nil
 		}

@@ -17,7 +17,7 @@
 // beyond the last are read as the last, and have P = 0. With CAUSAL, tiles that cross the diagonal have a loop of their own with masks.
 //
 // With DROPOUT, which weights of a tile are kept is drawn once for the workgroup while the tile is staged (each draw serves 16 keys),
-// and waits in shared memory, 16 bits a draw.
+// and waits in shared memory, as the words of the draw or as the 16 bits that are asked of it (BY_LANE 2).
 //
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV   5 CAUSAL
@@ -40,11 +40,13 @@
 //  41 PATCH       16-byte units a row of the patch through which rows enter and gradients leave: a multiple of FK/8 and FN/4
 //  42 DROP_LEN    words: at least 64, as include/matrix_attention.glsl says; with DROPOUT 16 KEY_GROUPS times 8 more than the queries of
 //                 a tile (kv: BC; q: BR), where KEY_GROUPS counts the groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may touch:
-//                 n/64 where 64 divides n, 1 where n divides 64, else floor(n/64) + 2
+//                 n/64 where 64 divides n, 1 where n divides 64, else floor(n/64) + 2; BY_LANE 2: a quarter of that
 //  43 PARTS       kv: 3 dK and dV; 1 only dK, 2 only dV: two dispatches with half the accumulators each, for wide heads, whose sums do not
 //                 fit into registers together (5 products instead of 4). q: ignored
-//  44 BY_LANE     1: form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8; q: columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9, q < 4; keys of a
-//                 tile divide 64, or 64 divides them
+//  44 BY_LANE     how weights find what is drawn for them. 0: each its word. 1: one word does for what a lane holds of a query and 16 keys:
+//                 form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8, and FM is a multiple of 16; q: columns 2 q, 2 q + 1, 2 q + 8,
+//                 2 q + 9, q < 4, and CK is a multiple of 16; keys of a tile divide 64, or 64 divides them. 2: the same with bits for words;
+//                 kv: FM is 16, RM 1, 2 or 4, and components e and e + 1, e even, are columns 2 n and 2 n + 1 of a row
 //  27..39         include/matrix_layout.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -86,7 +88,7 @@ layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 4;
 layout(constant_id = 42) const uint DROP_LEN = 64;
-layout(constant_id = 44) const bool BY_LANE = false;
+layout(constant_id = 44) const uint BY_LANE = 0;
 #ifdef KV
 layout(constant_id = 43) const uint PARTS = 3;
 const uint SUMS_A = (PARTS & 1u) != 0u ? RM * ((D + FN - 1) / FN) : 1, SUMS_B = (PARTS & 2u) != 0u ? RM * ((DV + FN - 1) / FN) : 1;
@@ -138,6 +140,7 @@ layout(binding = 7) buffer Y16_ { uint16_t y16[]; };
 #endif
 #include "args_backward.glsl"
 #include "dropout.glsl"
+#include "dropout_bits.glsl"
 #include "matrix_layout.glsl"
 #include "matrix_gather.glsl"
 
@@ -146,7 +149,7 @@ shared uvec4 R_[ROWS_LEN];       // slices of R and R' that are not in registers
 shared vec2 stats[STATS_LEN];    // lse in units of log 2, delta
 shared float E[X_LEN];           // exchange of forms 2 and 3: S, then X, of a row fragment and chunk
 shared uvec4 H[H_LEN];           // P, then dS
-shared uint drawn[DROP_LEN];     // dropout's draws: [group of 64 keys][4 words][4 draws][query of the tile, and 8]: a subgroup BY_LANE meets every bank once
+shared uint drawn[DROP_LEN];     // dropout's draws: [group of 64 keys][4 words; not with BITS][4 draws][query of the tile, and 8]: a subgroup BY_LANE meets every bank once
 
 // The names of rows and columns. Tensor, row stride, last row of columns.
 #ifdef KV
@@ -173,6 +176,7 @@ shared uint drawn[DROP_LEN];     // dropout's draws: [group of 64 keys][4 words]
 uint bh, key0, first_key, first_query; // head of queries; keys of the workgroup or tile, see weigh
 uint member0_a, member0_b, member_a, member_b; // where C and C' of the first head begin; from head to head of the group
 #define WITHOUT_SCALE(x) (DROPOUT ? (x) / keep_scale : (x))
+#define BITS (DROPOUT && BY_LANE == 2)
 float keep_scale;   // of dropout, 1/(1-p): sums take X and delta without it, and gradients are multiplied in the end
 
 float log2_units(float l) { return l == -infinity() ? infinity() : l * 1.4426950408889634; }
@@ -201,7 +205,10 @@ const uint STAT_EACH = (PART + WG - 1) / WG;
     dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);                                                               \
   }
 #define STORE_STATS(at, from)                                                                                                      \
-  EACH(PART, STAT_EACH, u, x) stats[(at) + x] = vec2((from) + x < nq ? log2_units(lr[u]) : infinity(), WITHOUT_SCALE(dr[u]));
+  EACH(PART, STAT_EACH, u, x) {                                                                                                    \
+    const float l_ = (from) + x < nq ? log2_units(lr[u]) : infinity(), d_ = WITHOUT_SCALE(dr[u]);                                  \
+    stats[(at) + x] = BITS ? vec2(l_ + 1.0, 2.0 * d_) : vec2(l_, d_);                                                              \
+  }
 #else
 #define FETCH_STATS(member, from)
 #define STORE_STATS(at, from)
@@ -220,14 +227,26 @@ const uint STAT_EACH = (PART + WG - 1) / WG;
 #else
 #define KV_OR(q, kv) (q)
 #endif
-// What dropout keeps of the tile, drawn by the workgroup: DRAW_QUERIES queries from query0, groups of keys from key0 on
-const uint DRAWN_PITCH = DRAW_QUERIES + 8, DRAWS = DRAW_QUERIES * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
+// What dropout keeps of the tile, drawn by the workgroup: DRAW_QUERIES queries from query0, groups of keys from key0 on. BITS: in q a query
+// has its word of 16 bits; in kv, where a lane holds queries 2 n and 2 n + 1 side by side, word 2 n has what both keep of keys 0 to 7 of
+// every 16, and word 2 n + 1 of the others.
+const uint TOGETHER = KV_OR(1, BY_LANE == 2 ? 2 : 1);  // queries that an invocation draws for at once
+const uint DRAWN_PITCH = DRAW_QUERIES + 8, DRAWS = DRAW_QUERIES / TOGETHER * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
 #define DRAW_TILE(query0, head)                                                                                                    \
   if (DROPOUT) EACH(DRAWS, DRAW_EACH, u, x) {                                                                                      \
-    const uint of_query = x % DRAW_QUERIES, group_ = x / DRAW_QUERIES / 4, q_ = x / DRAW_QUERIES % 4;                              \
-    const uvec4 y = draw(4 * (first_key / 64 + group_) + q_, (query0) + of_query, head);                                           \
-    [[unroll]] for (uint t_ = 0; t_ < 4; ++t_) drawn[((group_ * 4 + t_) * 4 + q_) * DRAWN_PITCH + of_query] = y[t_];               \
+    const uint of_query = x % (DRAW_QUERIES / TOGETHER) * TOGETHER, group_ = x / (DRAW_QUERIES / TOGETHER) / 4, q_ = x / (DRAW_QUERIES / TOGETHER) % 4; \
+    const uint keys_ = 4 * (first_key / 64 + group_) + q_, bits_at = (group_ * 4 + q_) * DRAWN_PITCH + of_query;                   \
+    const uvec4 y = draw(keys_, (query0) + of_query, head);                                                                        \
+    if (BITS) { STORE_BITS(kept_bits(y), kept_bits(draw(keys_, (query0) + of_query + 1, head))) }                                  \
+    else [[unroll]] for (uint t_ = 0; t_ < 4; ++t_) drawn[((group_ * 4 + t_) * 4 + q_) * DRAWN_PITCH + of_query] = y[t_];          \
   }
+#ifdef KV
+#define STORE_BITS(mine, next) {                                                                                                   \
+    const uint a_ = mine, b_ = next;                                                                                               \
+    drawn[bits_at] = a_ & 0xffffu | b_ << 16; drawn[bits_at + 1] = a_ >> 16 | b_ & 0xffff0000u; }
+#else
+#define STORE_BITS(mine, next) drawn[bits_at] = mine;
+#endif
 
 // The word that draw q of a query has for the 16 keys of `key`.
 uint drawn_word(uint query, uint key, uint q) {
@@ -273,6 +292,14 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
 #define EACH_SCORE [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n_ = 0; n_ < NS; ++n_) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
 #ifdef KV
 // BY_LANE: what a draw serves of a query and 16 keys lies in one lane, so that one look at a word does for all of them.
+// BITS: the bits that elements e and e + 1 (e even) have of a word are shifted, both at once, to where they are the lowest bit of an fp16
+// number's exponent, hence 2 for a weight that is kept and 0 for another: a factor, without comparison or selection. To make up for it
+// weights are half of what they are (lse + 1 in units of log 2) and delta is twice: P = 2 (P/2), dS = (P/2) (2 X - 2 delta).
+// In a word, key j's bit is 8 (j mod 2) + 7 - floor(j/16) mod 4. That of row fragment r is one place further right than of r - 1.
+#define BITS_OF(n_, e) drawn[((first_key % 64 + sub0) / 64 * 4 + row_lane / 2 % 4) * DRAWN_PITCH + c * CK + (n_) * FN + col_lane + COL_OF(e) + ROW_OF(e) / 8]
+#define FIRST_BITS(n_, e) (BITS_OF(n_, e) << 8 - 8 * (row_lane % 2) + (first_key % 64 + sub0) / 16 % 4)
+#define KEPT_BITS(r, n_, e) (((r) == 0 ? FIRST_BITS(n_, e) >> 1 : FIRST_BITS(n_, e) << max(r, 1) - 1) & 0x40004000u)
+#define X_BY_BITS(x, d_, r, n_, e) fma(unpackHalf2x16(KEPT_BITS(r, n_, (e) / 2 * 2))[(e) % 2], x, -(d_))
 #define WORD_BY_LANE(query, r, n_) drawn_word(query, key0 + sub0 + (r) * FM, row_lane / 2 % 4)
 #define BYTE_BY_LANE(n_, e) (row_lane % 2 + 2 * (ROW_OF(e) / 8))
 #define STAT_L(row, col, r, e) stats[tile * BC + (col)].x
@@ -282,6 +309,10 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
 #else
 #define WORD_BY_LANE(query, r, n_) drawn_word(query, col0 + c * CK + (n_) * FN, col_lane / 2 % 4)
 #define BYTE_BY_LANE(n_, e) byte_of((n_) * FN + COL_OF(e))
+// BITS: a look at a query's word for 64 keys; X has delta already
+#define BITS_OF(r, n_, e) drawn[((first_key % 64 + c * CK + (n_) * FN) / 64 * 4 + col_lane / 2 % 4) * DRAWN_PITCH + sub0 + (r) * FM + row_lane + ROW_OF(e)]
+#define BIT_OF(n_, e) (0x80u << 8 * BYTE_BY_LANE(n_, e) >> (first_key % 64 + c * CK + (n_) * FN) / 16 % 4)
+#define X_BY_BITS(x, d_, r, n_, e) ((BITS_OF(r, n_, e) & BIT_OF(n_, e)) != 0u ? x : -(d_))
 #define STAT_L(row, col, r, e) (FORM == 1 ? l[(r) * SLOTS + SLOT_OF(e)] : stats[row].x)
 #define STAT_D(row, col, r, e) (FORM == 1 ? dl[(r) * SLOTS + SLOT_OF(e)] : stats[row].y)
 #define QUERY_OF(row, col) (first_query + (row))
@@ -292,24 +323,35 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
 // S becomes weights; X starts from -delta, and from X comes dS
 #define WEIGHTS(masked)                                                                                                            \
   EACH_SCORE { PLACE S[r * NS + n_][e] = weight(S[r * NS + n_][e], STAT_L(row, col, r, e), QUERY_OF(row, col), KEY_OF(row, col), masked); } \
-  if (DROPOUT) EACH_SCORE { PLACE                                                                                                  \
+  if (DROPOUT && !BITS) EACH_SCORE { PLACE                                                                                         \
     const uint query = QUERY_OF(row, col), key = KEY_OF(row, col);                                                                 \
-    if (BY_LANE) S[r * NS + n_][e] = kept(WORD_BY_LANE(query, r, n_), BYTE_BY_LANE(n_, e)) ? S[r * NS + n_][e] : -S[r * NS + n_][e]; \
+    if (BY_LANE == 1) S[r * NS + n_][e] = kept(WORD_BY_LANE(query, r, n_), BYTE_BY_LANE(n_, e)) ? S[r * NS + n_][e] : -S[r * NS + n_][e]; \
     else S[r * NS + n_][e] = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? S[r * NS + n_][e] : -S[r * NS + n_][e];     \
   }
 #define START_X                                                                                                                    \
-  EACH_SCORE { PLACE X[r * NS + n_][e] = -STAT_D(row, col, r, e); }
+  EACH_SCORE { PLACE X[r * NS + n_][e] = KV_OR(false, BITS) ? 0.0 : -STAT_D(row, col, r, e); }
 #define SCORE_GRADIENTS                                                                                                            \
   EACH_SCORE { PLACE                                                                                                               \
     const float p = S[r * NS + n_][e], x = X[r * NS + n_][e];                                                                      \
-    X[r * NS + n_][e] = DROPOUT ? abs(p) * (p > 0 ? x : -STAT_D(row, col, r, e)) : p * x;                                          \
+    if (BITS) X[r * NS + n_][e] = p * X_BY_BITS(x, STAT_D(row, col, r, e), r, n_, e);                                              \
+    else X[r * NS + n_][e] = DROPOUT ? abs(p) * (p > 0 ? x : -STAT_D(row, col, r, e)) : p * x;                                          \
   }
 #define ALL_ZERO(F) [[unroll]] for (uint x = 0; x < RM * NS; ++x) F[x] = ACC(0.0);
-#define SAME(x) x
-#define TO_OPERAND(F, W_, PART_OF)                                                                                                 \
+// Elements e and e + 1 as components of an operand, which PUT_PAIR makes of them: as they are, or what dropout keeps of them
+#define TO_OPERAND(F, W_, PUT_PAIR)                                                                                                \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n_ = 0; n_ < NS; ++n_) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) \
-    HALVES(PART_OF(F[r * NS + n_][e]), PART_OF(F[r * NS + n_][e + 1]),                                                             \
+    PUT_PAIR(F[r * NS + n_][e], F[r * NS + n_][e + 1], r, n_, e,                                                                   \
       W_[r * NP + n_ * FN / FK][A_OF(n_ % (FK / FN), e)], W_[r * NP + n_ * FN / FK][A_OF(n_ % (FK / FN), e + 1)])
+#define SAME_PAIR(x0, x1, r, n_, e, lo, hi) HALVES(x0, x1, lo, hi)
+#define KEPT_PAIR(x0, x1, r, n_, e, lo, hi) {                                                                                      \
+    if (BITS) { const uint kept_ = KEPT_BITS(r, n_, e); KEPT_HALVES(x0, x1, kept_, lo, hi) }                                       \
+    else HALVES(kept_part(x0), kept_part(x1), lo, hi)                                                                              \
+  }
+#ifdef DTYPE_BF16
+#define KEPT_HALVES(x0, x1, factors, lo, hi) { const vec2 w_ = vec2(x0, x1) * unpackHalf2x16(factors); HALVES(w_.x, w_.y, lo, hi) }
+#else // in pairs: twice a rounded half is as exact as the whole, but for the smallest
+#define KEPT_HALVES(x0, x1, factors, lo, hi) { const f16vec2 w_ = f16vec2(x0, x1) * unpackFloat2x16(factors); lo = w_.x; hi = w_.y; }
+#endif
 // Forms 2 and 3: a lane takes 8 columns of a row
 #define WEIGHTS_IN_SHARED(c, masked) {                                                                                             \
   [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                       \
@@ -392,7 +434,7 @@ float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p
               const uvec4 was = LOADED(TENSOR, 16, PASTE(TENSOR, 4)[to / 8]);                                                      \
               lo += vec4(UNPAIR(was.x), UNPAIR(was.y)); hi += vec4(UNPAIR(was.z), UNPAIR(was.w));                                  \
             }                                                                                                                      \
-            STORED(TENSOR, 16, PASTE(TENSOR, 4)[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)));\
+            STORED(TENSOR, 16, PASTE(TENSOR, 4)[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w))); \
           }                                                                                                                        \
         } else {                                                                                                                   \
           PUT(TENSOR, 0, lo.x, WIDTH) PUT(TENSOR, 1, lo.y, WIDTH) PUT(TENSOR, 2, lo.z, WIDTH) PUT(TENSOR, 3, lo.w, WIDTH)          \

@@ -40,12 +40,12 @@
         PRODUCTS(S, Ra, A_REG, AR, RA_PITCH, ra_at, DF, tile_at, A_PITCH, c)
         if (FORM == 1) { // P is done with its sum before X begins: S and X are never both whole
           WEIGHTS(MASKED == 1)
-          KV_ONLY(WANTED(DV_PART) { TO_OPERAND(S, P, kept_part) ADD_SUM(sum_b, P, EN, tile_at + B_AT, B_PITCH, c) })
+          KV_ONLY(WANTED(DV_PART) { TO_OPERAND(S, P, KEPT_PAIR) ADD_SUM(sum_b, P, EN, tile_at + B_AT, B_PITCH, c) })
           WANTED(DK_PART) {
             START_X
             PRODUCTS(X, Rb, B_REG, BRG, RB_PITCH, rb_at, EF, tile_at + B_AT, B_PITCH, c)
             SCORE_GRADIENTS
-            TO_OPERAND(X, dS, SAME)
+            TO_OPERAND(X, dS, SAME_PAIR)
             ADD_SUM(sum_a, dS, DN, tile_at, A_PITCH, c)
           }
         } else {
