@@ -20,13 +20,13 @@ func TestMatrixBackward(t *testing.T) {
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16, Causal: CausalBottomRight},
 			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 16, "q_bc": 16}},
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 16, ValueDim: 24, Causal: CausalBottomRight},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 13, Dropout: 0.3},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 16, Causal: CausalTopLeft},
-			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_prefetch": 2, "q_ck": 16}},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_prefetch": 2, "q_ck": 16}},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
-			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "kv_ck": 8, "q_bc": 16}},
+			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 16}},
 		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "q_bc": 16}},
 	} {
 		c.p.DType = F16

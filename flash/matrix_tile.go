@@ -225,11 +225,16 @@ var matrixTiles = []matrixRow{
 }
 
 // causalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
-// keep the tail short, over the more heads the better: measured to weigh more than whether those heads' keys and values fit a cache.
-const causalHeadsTogether = 64
+// keep the tail short, over the more heads the better, as long as a wave of workgroups spans heads at all; from some thousand keys
+// on it weighs more that keys and values of those heads stay in a cache.
+func causalHeadsTogether(p *Problem) int {
+	if p.KeyLen <= 2048 {
+		return 64
+	}
+	return headsTogether(p)
+}
 
-// headsTogether is the same number of the backward kernels, where keys and values of those heads are to stay in a cache of some ten
-// megabytes.
+// headsTogether is the number of heads whose keys and values stay in a cache of some ten megabytes; the backward kernels' number.
 func headsTogether(p *Problem) int {
 	const cache = 16 << 20
 	perHead := p.KeyLen * (p.HeadDim + p.ValueDim) * p.DType.Size()
@@ -274,7 +279,7 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 	}
 	switch {
 	case p.Causal != CausalNone:
-		t.HeadsTogether = causalHeadsTogether
+		t.HeadsTogether = causalHeadsTogether(p)
 	case t.HeadsTogether == 0:
 		t.HeadsTogether = 1
 	}

@@ -180,7 +180,7 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		if p.Causal == CausalNone {
 			require.Equal(t, max(1, row.tile.HeadsTogether), tile.HeadsTogether, what)
 		} else {
-			require.Equal(t, 64, tile.HeadsTogether, what)
+			require.Equal(t, causalHeadsTogether(&p), tile.HeadsTogether, what)
 		}
 	}
 	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
@@ -188,6 +188,7 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		p, err := Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}.Normalize()
 		require.NoError(t, err)
 		require.Equal(t, heads, headsTogether(&p))
+		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], causalHeadsTogether(&p))
 	}
 
 	decode := choose(Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: F16})
