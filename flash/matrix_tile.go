@@ -225,10 +225,10 @@ var matrixTiles = []matrixRow{
 }
 
 // causalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
-// keep the tail short, over the more heads the better, as long as a wave of workgroups spans heads at all; from some thousand keys
-// on it weighs more that keys and values of those heads stay in a cache.
+// keep the tail short, over the more heads the better; at small head dimensions it weighs more from some thousand keys on that keys and
+// values of those heads stay in a cache.
 func causalHeadsTogether(p *Problem) int {
-	if p.KeyLen <= 2048 {
+	if p.KeyLen <= 2048 || max(p.HeadDim, p.ValueDim) > 64 {
 		return 64
 	}
 	return headsTogether(p)
