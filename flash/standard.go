@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -25,6 +26,22 @@ type standardKernel struct {
 	module string
 	spec   []vk.SpecConstant
 	info   pipeline.KernelInfo
+}
+
+// checkKey names what the driver compiles for kernels, for the verdict of their self-check.
+func (d *Device) checkKey(what string, kernels ...standardKernel) (string, error) {
+	key := "check " + what
+	for _, k := range kernels {
+		hash, err := d.moduleHash(k.module)
+		if err != nil {
+			return "", err
+		}
+		key += fmt.Sprintf(" %s %.16s", k.module, hash)
+		for _, c := range k.spec {
+			key += fmt.Sprintf(" %x", c.Value)
+		}
+	}
+	return key, nil
 }
 
 // standardProgram is scores, softmax and product fitted to a problem.

@@ -171,17 +171,13 @@ func (s *standardMatrixGradients) kernel(part standardGradient, p *Problem, v gr
 
 // verify lets pipelines that were never run on this device and driver prove themselves on a small problem against the scalar tier's.
 func (t *standardMatrixGradients) verify(s *standardBackwardProgram, v gradientVariant) error {
-	key := "check standard backward"
+	var kernels []standardKernel
 	for part := range standardGradients {
-		w := t.kernel(part, &s.problem, v)
-		hash, err := s.dev.moduleHash(w.module)
-		if err != nil {
-			return err
-		}
-		key += fmt.Sprintf(" %s %.16s", w.module, hash)
-		for _, c := range w.spec {
-			key += fmt.Sprintf(" %x", c.Value)
-		}
+		kernels = append(kernels, t.kernel(part, &s.problem, v))
+	}
+	key, err := s.dev.checkKey("standard backward", kernels...)
+	if err != nil {
+		return err
 	}
 	verdict := s.dev.recall(key)
 	if verdict == "" {

@@ -370,16 +370,9 @@ func (t *standardMatrixTile) softmax(p *Problem, lse bool) standardKernel {
 // verify lets pipelines that were never run on this device and driver prove themselves on a small problem, as
 // matrixProgram.verify does.
 func (t *standardMatrixTile) verify(s *standardProgram, v standardVariant, k *standardKernels) error {
-	key := "check standard"
-	for _, w := range []standardKernel{t.scores(&s.problem, v.qk), t.softmax(&s.problem, v.lse), t.product(&s.problem, v.vo)} {
-		hash, err := s.dev.moduleHash(w.module)
-		if err != nil {
-			return err
-		}
-		key += fmt.Sprintf(" %s %.16s", w.module, hash)
-		for _, c := range w.spec {
-			key += fmt.Sprintf(" %x", c.Value)
-		}
+	key, err := s.dev.checkKey("standard", t.scores(&s.problem, v.qk), t.softmax(&s.problem, v.lse), t.product(&s.problem, v.vo))
+	if err != nil {
+		return err
 	}
 	verdict := s.dev.recall(key)
 	if verdict == "" {
