@@ -130,7 +130,7 @@ func (t *matrixBackwardTile) shared(p *Problem) matrixBackwardShared {
 
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *matrixBackwardTile) check(prefix string, p *Problem, c *capabilities) string {
-	l, s, f := &c.facts.Limits, &c.facts.Subgroup, &t.fragment
+	f := &t.fragment
 	switch {
 	case t.W < 1 || t.RM < 1:
 		return fmt.Sprintf("%sw = %d and %srm = %d must be at least 1", prefix, t.W, prefix, t.RM)
@@ -144,15 +144,8 @@ func (t *matrixBackwardTile) check(prefix string, p *Problem, c *capabilities) s
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
-	case t.W*f.Lanes > int(l.MaxWorkgroupInvocations) || t.W*f.Lanes > int(l.MaxWorkgroupSize[0]):
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.W*f.Lanes, min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
-	case s.MaxWorkgroupSubgroups > 0 && t.W > int(s.MaxWorkgroupSubgroups):
-		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", t.W, s.MaxWorkgroupSubgroups)
 	}
-	if n := t.shared(p).bytes(); n > int(l.MaxSharedMemory) {
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", n, l.MaxSharedMemory)
-	}
-	return ""
+	return checkSubgroups(t.W, f.Lanes, t.shared(p).bytes(), c)
 }
 
 // matrixBackwardRow is a row of the table of tiles. Zeros say any.

@@ -119,7 +119,7 @@ func (t *matrixTile) ragged(p *Problem) bool { return !t.Whole || p.KeyLen%t.BC 
 
 // check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *matrixTile) check(d, dv int, c *capabilities) string {
-	l, s, f := &c.facts.Limits, &c.facts.Subgroup, &t.fragment
+	f := &t.fragment
 	switch {
 	case t.W < 1 || t.RM < 1:
 		return fmt.Sprintf("w = %d and rm = %d must be at least 1", t.W, t.RM)
@@ -137,15 +137,16 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
 	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
 		return fmt.Sprintf("heads_together = %d must be from 1 to 65536", t.HeadsTogether)
-	case t.threads() > int(l.MaxWorkgroupInvocations) || t.threads() > int(l.MaxWorkgroupSize[0]):
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", t.threads(), min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
-	case s.MaxWorkgroupSubgroups > 0 && t.W > int(s.MaxWorkgroupSubgroups):
-		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", t.W, s.MaxWorkgroupSubgroups)
 	}
-	if n := t.shared(d, dv).bytes(); n > int(l.MaxSharedMemory) {
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", n, l.MaxSharedMemory)
+	return checkSubgroups(t.W, t.fragment.Lanes, t.shared(d, dv).bytes(), c)
+}
+
+// checkSubgroups gives the limit of the device that a workgroup of so many subgroups or its bytes of shared memory pass, "" for none.
+func checkSubgroups(subgroups, lanes, shared int, c *capabilities) string {
+	if n := c.facts.Subgroup.MaxWorkgroupSubgroups; n > 0 && subgroups > int(n) {
+		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, n)
 	}
-	return ""
+	return checkLimits(subgroups*lanes, shared, &c.facts.Limits)
 }
 
 // matrixRow is a row of the table of tiles. Zeros say any.

@@ -107,25 +107,17 @@ func (b *matrixBlock) check(name string, shared int, f *matrixShape, c *capabili
 	case b.stage%f.K != 0:
 		return fmt.Sprintf("%sstage = %d must be a multiple of the fragment's K = %d", name, b.stage, f.K)
 	}
-	return checkWorkgroup(b.subgroups(), shared, f, c)
+	return checkSubgroups(b.subgroups(), f.Lanes, 16*shared, c)
 }
 
 func (b *scoresBlock) check(name string, shared int, f *matrixShape, c *capabilities) string {
 	if min(b.WR, b.FR, b.FC, b.run) < 1 || max(b.WR, b.FR, b.FC, b.run) > mostOfBlock {
 		return fmt.Sprintf("%[1]swr, %[1]sfr, %[1]sfc and %[1]srun must be from 1 to %[2]d", name, mostOfBlock)
 	}
-	return checkWorkgroup(b.WR, shared, f, c)
+	return checkSubgroups(b.WR, f.Lanes, 16*shared, c)
 }
 
 const mostOfBlock = 1 << 10 // keeps products of such numbers small
-
-// checkWorkgroup gives the device's limit that so many subgroups, or so many units of 16 bytes of shared memory, pass.
-func checkWorkgroup(subgroups, shared int, f *matrixShape, c *capabilities) string {
-	if n := c.facts.Subgroup.MaxWorkgroupSubgroups; n > 0 && subgroups > int(n) {
-		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, n)
-	}
-	return checkLimits(subgroups*f.Lanes, 16*shared, &c.facts.Limits)
-}
 
 // halfAccumulators says whether the device has accumulators of fp16 in the fragment's shape. There are none of bf16.
 func (c *capabilities) halfAccumulators(t DType, f *matrixShape) bool {
