@@ -295,7 +295,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		{"added", TierScalar, true, nil},
 		{"pieces", TierScalar, false, map[string]int{"kv_dk": 8, "kv_vc": 4, "q_dk": 8, "q_vc": 4}},
 		{"added, ahead", TierMatrix, true, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
-		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 16}},
+		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 16, "q_bc": 16, "q_ck": 16}},
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
 	} {
 		for _, name := range []string{"grouped", "unaligned"} {

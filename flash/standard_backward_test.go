@@ -34,11 +34,11 @@ func TestStandardBackwardTiles(t *testing.T) {
 			require.NoError(t, plan.Close())
 		}
 	}
-	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 40, DType: F16} // wider than any fragment
 	for _, bad := range []struct {
 		tuning map[string]int
 		says   string
-	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 0}, "dp_fr"}, {map[string]int{"dq_fc": 1}, "dq_fc"}, {map[string]int{"zz": 1}, "zz"}} {
+	}{{map[string]int{"dk_stage": 3}, "dk_stage"}, {map[string]int{"dp_fr": 0}, "dp_fr"}, {map[string]int{"dq_wc": 1, "dq_fc": 1}, "dq_fc"}, {map[string]int{"zz": 1}, "zz"}} {
 		plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierMatrix), WithBackwardTuning(bad.tuning))
 		_, err := plan.BackwardInfo()
 		require.ErrorIs(t, err, ErrArgument)

@@ -109,7 +109,10 @@ func TestBadWeights(t *testing.T) {
 	require.NoError(t, standard.Close())
 	_, err = standard.NewWeights()
 	require.ErrorIs(t, err, ErrClosed)
+}
 
+func TestWeightsTooLarge(t *testing.T) {
+	d := testDevice(t)
 	huge := Problem{Batch: 1, Heads: 1, QueryLen: 1 << 18, KeyLen: 1 << 18, HeadDim: 1, DType: F16}
 	if memory := d.info.DeviceMemory(); 2<<36 <= memory {
 		t.Skipf("%d bytes of memory hold the matrices", memory)
