@@ -118,3 +118,18 @@ func (p *pushes) delta(pr *Problem, g *gradients, delta *operand) (baseAt int) {
 	p.strides(&g.o)
 	return p.grid()
 }
+
+// combinePushBytes is the size of the arguments of combine_parts.
+const combinePushBytes = 10 * 4
+
+// combine fills in the arguments of combine_parts.
+func (p *pushes) combine(pr *Problem, f *operands, rows uint32) (baseAt int) {
+	p.reset()
+	p.int(pr.QueryLen)
+	p.int(pr.Heads)
+	p.u32(f.o.offset)
+	p.u32(f.lse.offset)
+	p.strides(&f.o)
+	p.u32(rows)
+	return p.grid()
+}

@@ -42,6 +42,7 @@ type Tiling struct {
 	QAgain      bool    // flash: Q is loaded anew for every tile of keys, as it does not fit beside K
 	VAgain      bool    // flash1: V is loaded anew for every block of queries, as it does not fit beside K
 	Packed      bool    // flash: the query heads of a key head share a workgroup's rows
+	Parts       int     // flash: parts of the keys, computed apart and combined; 0: 1
 	Nonzero     float64 // blocksparse: share of blocks that are not zero
 	SlabRows    int     // standard: rows of scores in a buffer; 0: all
 	ProductRows int     // standard: block of the product, and keys of a step of its loop
@@ -85,6 +86,7 @@ func (p *Plan) programTiling() (Tiling, bool) {
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
 	case *matrixProgram:
 		t := Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true,
+			Parts:      prog.shape.Parts,
 			NoneUnseen: true, AheadAgain: !prog.shape.masks(&prog.problem) || !prog.shape.ragged(&prog.problem)}
 		switch prog.shape.Prefetch {
 		case 1:
@@ -123,7 +125,8 @@ func (p *Plan) programTiling() (Tiling, bool) {
 // a name does not tell is taken as usual: Q stays in place, nothing is fetched ahead, and of standard attention the product's
 // block is the scores' with 32 keys a step. The error names the kernel.
 func ParseTiling(algorithm Algorithm, kernel string) (Tiling, error) {
-	t := Tiling{Algorithm: algorithm, LSE: true, Packed: strings.HasSuffix(kernel, " packed")}
+	kernel, parts := cutPartsSuffix(kernel)
+	t := Tiling{Algorithm: algorithm, LSE: true, Packed: strings.HasSuffix(kernel, " packed"), Parts: parts}
 	for _, word := range strings.Fields(kernel) {
 		if r, k, ok := parseTile(word); ok {
 			t.Rows, t.Keys, t.ProductRows, t.ProductKeys = r, k, r, 32
@@ -172,6 +175,13 @@ func (t Tiling) Forward(p Problem) ([]Work, error) {
 		bytes = t.flash1Bytes(&p)
 	case AlgorithmFlash2:
 		bytes = t.flash2Bytes(&p)
+		if t.Parts > 1 {
+			for i := range steps {
+				steps[i].Kernel = partsKernel
+			}
+			combine := t.combineWork(&p)
+			steps, bytes = append(steps, combine), append(bytes, combine)
+		}
 	case AlgorithmBlockSparse:
 		if !(t.Nonzero >= 0 && t.Nonzero <= 1) {
 			return nil, badArgument("Tiling.Nonzero", t.Nonzero, "must be from 0 to 1")
@@ -217,7 +227,11 @@ const (
 	StepSoftmax = "softmax"
 	StepDropout = "dropout"
 	StepValues  = "PV"
+	StepCombine = "combine" // keys in parts
 )
+
+// partsKernel is how labels of kernels end whose results combine_parts puts together.
+const partsKernel = "forward"
 
 // softmaxOps is what the softmax does with a score: the row's maximum, a difference, an exponential, the row's sum, and a
 // division (in FlashAttention, of O at the end). maskOps and dropoutOps are a comparison, and a comparison and a product.
@@ -252,7 +266,7 @@ func (p *Problem) visible(i int) int {
 }
 
 // flash2Bytes: a block of queries loads Q once, walks over the tiles of keys that any of its queries may see, and writes O and
-// lse once.
+// lse once; each part of the keys does so with its share of the tiles, and writes O in fp32, in whole eights.
 func (t Tiling) flash2Bytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
 	group, matrices := 1, p.heads()
@@ -260,38 +274,54 @@ func (t Tiling) flash2Bytes(p *Problem) []Work {
 		group, matrices = p.group(), float64(p.Batch)*float64(p.KeyHeads)
 	}
 	var q, k, v, o float64 // rows loaded and stored for one matrix
-	all := p.QueryLen * group
+	all, parts := p.QueryLen*group, max(t.Parts, 1)
 	for first := 0; first < all; first += t.Rows {
 		rows := min(t.Rows, all-first)
 		tiles := ceilDiv(p.visible((first+rows-1)/group), t.Keys)
 		if !t.NoneUnseen {
 			tiles = max(tiles, 1)
 		}
-		loads := 1
-		if t.QAgain {
-			loads = tiles
+		for part := range parts {
+			begin := part*(tiles/parts) + min(part, tiles%parts) // the first parts have a tile more
+			end := (part+1)*(tiles/parts) + min(part+1, tiles%parts)
+			loads := 1
+			if t.QAgain {
+				loads = end - begin
+			}
+			q += float64(rows * loads)
+			k += float64(t.tileRows(p, begin, end, t.KeysAhead))
+			v += float64(t.tileRows(p, begin, end, t.ValuesAhead))
+			o += float64(rows)
 		}
-		q += float64(rows * loads)
-		k += float64(t.tileRows(p, tiles, t.KeysAhead))
-		v += float64(t.tileRows(p, tiles, t.ValuesAhead))
-		o += float64(rows)
 	}
 	d, dv := float64(p.HeadDim)*size, float64(p.ValueDim)*size
+	row, lse := dv, t.lseSize()
+	if parts > 1 {
+		row, lse = float64(4*8*ceilDiv(p.ValueDim, 8)), 4
+	}
 	return []Work{
 		{Name: StepScores, Read: matrices * (q + k) * d},
-		{Name: StepSoftmax, Written: matrices * o * t.lseSize()},
-		{Name: StepValues, Read: matrices * v * dv, Written: matrices * o * dv},
+		{Name: StepSoftmax, Written: matrices * o * lse},
+		{Name: StepValues, Read: matrices * v * dv, Written: matrices * o * row},
 	}
 }
 
-// tileRows is the keys in the first tiles and in so many ahead of them.
-func (t Tiling) tileRows(p *Problem, tiles, ahead int) int {
-	if tiles == 0 {
+// combineWork: four columns of a row in all parts, with their statistics, become four columns of O; a product and a sum a number.
+func (t Tiling) combineWork(p *Problem) Work {
+	rows, fours := p.heads()*float64(p.QueryLen), float64(ceilDiv(p.ValueDim, 4))
+	parts := rows * fours * float64(t.Parts)
+	return Work{Name: StepCombine, Kernel: partsLabel, FLOPs: 8 * parts, Read: parts * (16 + 4),
+		Written: rows * (float64(p.ValueDim*p.DType.Size()) + t.lseSize())}
+}
+
+// tileRows is the keys in tiles [begin, end) and in so many ahead of them.
+func (t Tiling) tileRows(p *Problem, begin, end, ahead int) int {
+	if begin == end {
 		return 0
 	}
-	n := min((tiles+ahead)*t.Keys, p.KeyLen)
+	n := min((end+ahead)*t.Keys, p.KeyLen) - begin*t.Keys
 	if t.AheadAgain {
-		n += t.Keys * max(0, tiles+ahead-ceilDiv(p.KeyLen, t.Keys))
+		n += t.Keys * max(0, end+ahead-ceilDiv(p.KeyLen, t.Keys))
 	}
 	return n
 }

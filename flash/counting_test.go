@@ -153,13 +153,19 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 			equalBytes(t, modelled(steps, "product", StepValues), total(counted["product"], countedTensors...), "product")
 			return
 		}
+		kernel := ""
+		if tiling.Parts > 1 {
+			kernel = partsKernel
+			equalBytes(t, modelled(steps, partsLabel, StepCombine), total(counted[partsLabel], countedTensors...), "parts put together")
+			delete(counted, partsLabel)
+		}
 		require.Len(t, counted, 1)
 		for _, by := range counted {
-			equalBytes(t, modelled(steps, "", StepScores), total(by, "q", "k"), "Q and K")
-			equalBytes(t, modelled(steps, "", StepSoftmax), total(by, "lse", "statistics"), "lse, m and l")
-			equalBytes(t, modelled(steps, "", StepValues), total(by, "v", "o", "sums"), "V and O")
+			equalBytes(t, modelled(steps, kernel, StepScores), total(by, "q", "k"), "Q and K")
+			equalBytes(t, modelled(steps, kernel, StepSoftmax), total(by, "lse", "statistics"), "lse, m and l")
+			equalBytes(t, modelled(steps, kernel, StepValues), total(by, "v", "o", "sums"), "V and O")
 			all := total(by, countedTensors...)
-			equalBytes(t, moved{read: Total(steps).Read, written: Total(steps).Written}, all, "all")
+			equalBytes(t, modelled(steps, kernel, StepScores, StepSoftmax, StepValues), all, "all")
 			if p == countedProblems["whole"] {
 				t.Logf("%s: %.0f of %.0f bytes loaded for nothing", plan.Kernel(), all.idle, all.read)
 			}
@@ -194,6 +200,9 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"at the tile's start", []string{"grouped", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 16, "steps": 1, "whole": 1}},
 		{"under a branch", []string{"ragged", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
 		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
+		{"parts", []string{"ragged", "grouped", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 16, "prefetch": 1}},
+		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
+		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 16}},
 		{"runs", []string{"whole", "ragged", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

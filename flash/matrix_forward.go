@@ -54,12 +54,19 @@ func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
 	if err != nil {
 		return nil, err
 	}
-	g, err := gridFor(d, tile.groups(p), p.paddedFLOPs(), matrixPace, t)
+	g, err := gridFor(d, tile.groups(p)*uint64(tile.Parts), p.paddedFLOPs(), matrixPace, t)
 	if err != nil {
 		return nil, err
 	}
 	prog := &matrixProgram{problem: *p, name: name, shape: tile, layout: layout, grid: g}
-	prog.checkedKernels = checkedKernels{dev: d, module: name + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
+	module := name
+	if tile.Parts > 1 {
+		module += "_parts"
+		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
+	prog.checkedKernels = checkedKernels{dev: d, module: module + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
 	return prog, prog.usual(p)
 }
 
@@ -96,14 +103,19 @@ type matrixProgram struct {
 	shape   matrixTile
 	layout  matrixLayout
 	grid    grid
+	combine *combiner // of keys in parts; nil: in one
 }
 
-func (m *matrixProgram) scratch() []uint64 { return nil }
-func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() }
+func (m *matrixProgram) scratch() []uint64 { return m.combine.scratch() }
+func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() + m.combine.dispatches() }
 
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixProgram) describe(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
-	return m.problem.withBlocks(spec(m.shape.constants(&m.problem, &m.layout, v)...)),
+	values := m.shape.constants(&m.problem, &m.layout, v)
+	if m.combine != nil {
+		values = append(values, m.shape.Parts)
+	}
+	return m.problem.withBlocks(spec(values...)),
 		pipeline.KernelInfo{Bindings: m.problem.forwardBindings(), PushBytes: forwardPushBytes, SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
 
@@ -122,7 +134,11 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) []int {
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {
-	k, err := m.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
+	v := variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE}
+	if m.combine != nil { // o and lse are its business
+		v = variant{aligned: f.alignedInputs(), lse: true}
+	}
+	k, err := m.kernel(v)
 	if err != nil {
 		return refused(err, &m.problem)
 	}
@@ -131,17 +147,21 @@ func (m *matrixProgram) record(r *recorder, f *operands) error {
 
 // run records the dispatches with a given pipeline.
 func (m *matrixProgram) run(r *recorder, f *operands, k *pipeline.Kernel) error {
-	at := r.push.forward(&m.problem, f)
-	return r.dispatch(k, r.forwardAccess(&m.problem, f), at, m.grid, m.grid.total, m.name)
+	return r.forward(k, &m.problem, f, m.grid, m.name, m.combine)
 }
 
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *matrixProgram) try(k *pipeline.Kernel, v variant) (wrong string, err error) {
 	small := matrixProgram{problem: m.shape.trial(&m.problem), name: m.name, shape: m.shape}
-	if small.grid, err = newGrid(small.shape.groups(&small.problem), 0); err != nil {
+	if small.grid, err = newGrid(small.shape.groups(&small.problem)*uint64(small.shape.Parts), 0); err != nil {
 		return "", err
 	}
-	return m.dev.selfCheck(&small.problem, v, nil, func(r *recorder, f *operands) error { return small.run(r, f, k) })
+	if m.combine != nil {
+		if small.combine, err = newCombiner(m.dev, &small.problem, m.shape.Parts, newTuning(nil)); err != nil {
+			return "", err
+		}
+	}
+	return m.dev.selfCheck(&small.problem, v, small.scratch(), func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes

@@ -26,6 +26,7 @@ type matrixTile struct {
 	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
 	Steps         bool // places of K and V by steps that all invocations share: fewer instructions, but some tiles run at half the pace
 	Whole         bool // where keys are whole tiles, none is clamped: pays at some head dimensions, costs at others
+	Parts         int  // parts of the keys, each for workgroups of its own (parts.go); 0 and 1: all in one
 }
 
 func (t *matrixTile) rows() int    { return t.W * t.RM * t.fragment.M }
@@ -36,7 +37,7 @@ func (t *matrixTile) String() string {
 	if t.Pack {
 		s += " packed"
 	}
-	return s
+	return s + partsSuffix(t.Parts)
 }
 
 // matrixShared is the lengths of the shader's shared arrays and the pitches of their rows, in units of 16 bytes except for x,
@@ -137,6 +138,8 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
 	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
 		return fmt.Sprintf("heads_together = %d must be from 1 to 65536", t.HeadsTogether)
+	case t.Parts < 1 || t.Parts > mostParts:
+		return fmt.Sprintf("parts = %d must be from 1 to %d", t.Parts, mostParts)
 	}
 	return checkSubgroups(t.W, t.fragment.Lanes, t.shared(d, dv).bytes(), c)
 }
@@ -277,6 +280,7 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 	t.Pack = p.group() > 1 && p.QueryLen < t.rows()
 	if c.facts.Type != vk.DeviceCPU {
 		t.shrink(p)
+		t.Parts = partsFor(p, t.groups(p))
 	}
 	switch {
 	case p.Causal != CausalNone:
@@ -289,7 +293,7 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 
 // cut rounds a row of the table to whole fragments.
 func (t *matrixTile) cut(p *Problem, s matrixShape, form int) {
-	t.fragment, t.Form, t.Drop = s, form, p.dropThreshold() > 0
+	t.fragment, t.Form, t.Drop, t.Parts = s, form, p.dropThreshold() > 0, 1
 	whole := max(s.N, s.K) // one divides the other
 	t.CK = ceilDiv(t.CK, whole) * whole
 	t.BC = ceilDiv(t.BC, t.CK) * t.CK
@@ -311,12 +315,12 @@ func (t *matrixTile) groups(p *Problem) uint64 {
 	return uint64(ceilDiv(rows, t.rows())) * uint64(heads)
 }
 
-// shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
+// shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, with keys in parts, or not enough rows to fill one.
 // The tile of keys shrinks along, for fewer invocations share the loading of it.
 func (t *matrixTile) shrink(p *Problem) {
 	const leastSubgroups = 4 // fewer hide no latency
 	rows, _ := t.queries(p)
-	for t.groups(p) < fewGroups || rows <= t.rows()/2 {
+	for t.groups(p)*uint64(mostPartsOf(p)) < fewGroups || rows <= t.rows()/2 {
 		switch {
 		case t.RM > 1:
 			t.RM = ceilDiv(t.RM, 2)
@@ -362,4 +366,5 @@ func (t *matrixTile) override(o *tuning) {
 	}
 	t.HeadsTogether = o.get("heads_together", t.HeadsTogether)
 	t.Pack = o.get("pack", boolInt(t.Pack)) != 0
+	t.Parts = o.get("parts", t.Parts)
 }

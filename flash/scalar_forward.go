@@ -93,8 +93,20 @@ func (s *scalarProgram) record(r *recorder, f *operands) error {
 	if err != nil {
 		return err
 	}
-	at := r.push.forward(&s.problem, f)
-	return r.dispatch(k, r.forwardAccess(&s.problem, f), at, s.grid, s.grid.total, s.name)
+	return r.forward(k, &s.problem, f, s.grid, s.name, nil)
+}
+
+// forward records a fused forward kernel and, where keys are in parts, their combination.
+func (r *recorder) forward(k *pipeline.Kernel, p *Problem, f *operands, g grid, label string, c *combiner) error {
+	access, at := r.forwardAccess(p, f), r.push.forward(p, f)
+	if c == nil {
+		return r.dispatch(k, access, at, g, g.total, label)
+	}
+	c.bind(r)
+	if err := r.dispatch(k, access, at, g, g.total, label); err != nil {
+		return err
+	}
+	return c.record(r, f)
 }
 
 // forwardBindings is the number of tensors of a fused forward kernel: q, k, v, o, lse and, if the problem has one, the block mask.

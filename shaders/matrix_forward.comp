@@ -31,7 +31,8 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK.
-// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl), and PACK is 0. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl), and PACK is 0; KEY_PARTS: keys in parts, PARTS
+// times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
 //
 // Specialization constants (odd(x) = x | 1):
 //   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 CAUSAL
@@ -62,9 +63,18 @@
 #extension GL_GOOGLE_include_directive : require
 
 #define PATCH_ROWS KV
+#ifdef KEY_PARTS
+#define ROW_DONE(row, m, l) STORED(statistics, 4, statistics[PART_ROW(row)] = (l) == 0.0 ? -infinity() : (m) + log2(l))
+#else
 #define ROW_DONE(row, m, l)                                                                                                        \
   STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = LSE_OF(m, l))
+#endif
 #include "matrix_attention.glsl"
+#ifdef KEY_PARTS
+#define GROUPS (total / PARTS)   // of a part
+#else
+#define GROUPS total
+#endif
 #define TWO_TILES (PREFETCH == 3 || PREFETCH == 4)
 #ifdef BLOCK_MASK
 #include "block_mask.glsl"
@@ -73,6 +83,13 @@
 #define FIRST_MASKED (BLOCKS_OF_TILES ? full : 0)   // tiles from here on need a look at single scores
 #define NEXT(n) (n == 1 ? j1 : j2)
 #define ADVANCE (j = j1, j1 = PREFETCH == 3 ? j2 : next_tile(j + 1, end), j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end)
+#elif defined(KEY_PARTS)
+#include "matrix_parts.glsl"
+#define FIRST first
+#define SECOND (first + 1)
+#define FIRST_MASKED full
+#define NEXT(n) (j + n)
+#define ADVANCE ++j
 #else
 #define FIRST 0
 #define SECOND 1
@@ -83,15 +100,20 @@
 
 void main() {
   const uint tid = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID;
+#ifdef KEY_PARTS
+  if (workgroup_index() >= total) return;
+  const uint part = workgroup_index() / GROUPS, id = workgroup_index() % GROUPS;
+#else
   const uint id = workgroup_index();
   if (id >= total) return;
+#endif
 
   // which query block of which head
   const uint rows = PACK ? nq * group : nq, blocks = (rows + BR - 1) / BR;
   uint bh, i;
   if (HEADS_TOGETHER > 1) {
     const uint span = HEADS_TOGETHER * blocks, first = id / span * HEADS_TOGETHER, rest = id % span;
-    const uint members = min(HEADS_TOGETHER, total / blocks - first);
+    const uint members = min(HEADS_TOGETHER, GROUPS / blocks - first);
     i = rest / members; bh = first + rest % members;
   } else { bh = id / blocks; i = id % blocks; }
   if (CAUSAL) i = blocks - 1 - i;
@@ -109,7 +131,14 @@ void main() {
     allowed = clamp(int(query_of(min((i + 1) * BR, rows) - 1)) + causal_shift + 1, 0, int(nk));
     shared_by_all = clamp(int(query_of(i * BR)) + causal_shift + 1, 0, int(nk));
   }
+#ifdef KEY_PARTS
+  // the first tiles % PARTS parts have a tile more
+  const uint tiles = (uint(allowed) + BC - 1) / BC, first = part * (tiles / PARTS) + min(part, tiles % PARTS);
+  const uint end = first + tiles / PARTS + (part < tiles % PARTS ? 1 : 0), full = MASKS ? min(uint(shared_by_all) / BC, end) : end;
+  part_rows = part * (GROUPS / blocks * (PACK ? group : 1) * nq);
+#else
   const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
+#endif
   uvec4 kr[K_EACH], vr[V_EACH];
   OWN_PLACES
   last_tile = end - 1;
@@ -155,7 +184,13 @@ void main() {
   }
 
   // O / l and lse
+#ifdef KEY_PARTS
+  DIVIDE_BY_SUM(DROPOUT, true, rows)
+  barrier();
+  STORE_PART(rows)
+#else
   DIVIDE_BY_SUM(DROPOUT, WRITE_LSE, rows)
   barrier();
   STORE_O(rows)
+#endif
 }

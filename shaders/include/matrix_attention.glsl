@@ -79,9 +79,11 @@ layout(binding = 1) readonly buffer K4_ { uvec4 k4[]; };
 layout(binding = 1) readonly buffer K16_ { uint16_t k16[]; };
 layout(binding = 2) readonly buffer V4_ { uvec4 v4[]; };
 layout(binding = 2) readonly buffer V16_ { uint16_t v16[]; };
+#ifndef KEY_PARTS
 layout(binding = 3) writeonly buffer O4_ { uvec4 o4[]; };
 layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
+#endif
 #include "args.glsl"
 #include "dropout.glsl"
 

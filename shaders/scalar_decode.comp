@@ -1,0 +1,318 @@
+#version 460
+// FlashAttention-2 forward for few queries, in plain fp32 arithmetic: decoding, where all there is to do is to read K and V once.
+//
+//   S = scale Q K^T,  P = exp(S - m),  l = rowsum(P),  O = P V / l,  lse = m + log l
+//
+// Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023, algorithm 1, with the keys in parts for
+// different workgroups as in Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023; combine_parts.comp joins them.
+//
+// Why it looks this way. With a handful of rows a tile in shared memory would be read a handful of times: staging costs more than it saves,
+// and barriers keep loads from being on their way all the time. So nothing is staged. LPR neighbouring lanes share a key: each loads every
+// LPR-th piece of 16 bytes of its rows of K and V straight into registers, and holds the same slices of Q and O, of all rows that attend to
+// this key head, so that K and V are read once for a whole group of query heads:
+//
+//   lane = LPR g + s of a subgroup, g < GROUPS = SG/LPR: keys first + g + GROUPS u, u < U, of a batch of BATCH = GROUPS U keys
+//                                   pieces s + LPR i of a row, i < KP (of K and Q) or VP (of V and O)
+//
+// A score is summed over its LPR lanes by a butterfly of shuffles, after which all of them have it. Each group of LPR lanes goes its own
+// way: it has m, l and O of the keys that it saw, so that nothing else crosses lanes until the end, and O is rescaled only where m grew.
+// The next batch of K is loaded as soon as the scores are computed, that of V as soon as it is added: while one of them is computed with,
+// the other is on its way, in the same registers. Subgroups take batches in turn; groups meet by shuffles, and subgroups in shared memory,
+// once, at the end.
+//
+// Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row with
+// nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
+//
+// Rows are those of a key head: row = query group + member, of query head (key head) group + member. Loads beyond the last key or column are
+// moved inside.
+//
+// Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
+// With PARTS > 1, 3 and 4 are what combine_parts.comp reads: 3 O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up to 8] fp32, 4 the
+// logarithm to base 2 of that sum [PARTS,B,Hq,Nq].
+// Push constants: include/args.glsl. Workgroups: blocks of rows, innermost, then parts, key heads, batch: ceil(Nq group/ROWS) PARTS Hk B.
+// Variants: DTYPE (include/dtype.glsl). Needs subgroup basic and shuffle in compute, and full subgroups of SG.
+//
+// Specialization constants:
+//
+//   0 WG          workgroup size, a multiple of SG
+//   1 ROWS        rows of a workgroup
+//   2 SG          subgroup size
+//   3 D, 4 DV     columns of Q and K, of V and O: 1..256
+//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
+//                 to four elements, and D and DV are multiples of 16 bytes
+//   7 WRITE_LSE   1: binding 4 is written (with PARTS > 1 always)
+//   8 LPR         lanes of a key, a power of two that divides SG
+//   9 U           keys of a lane in a batch
+//  10 PARTS       parts that the batches of keys that a block of rows sees are dealt to
+//  11 MEET        rows whose sums of subgroups lie in shared memory at the same time
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+
+#include "dtype.glsl"
+#include "count.glsl"
+#include "args.glsl"
+#include "common.glsl"
+
+layout(local_size_x = 128, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint ROWS = 4;
+layout(constant_id = 2) const uint SG = 32;
+layout(constant_id = 3) const uint D = 128;
+layout(constant_id = 4) const uint DV = 128;
+layout(constant_id = 5) const bool CAUSAL = false;
+layout(constant_id = 6) const bool ALIGNED = false;
+layout(constant_id = 7) const bool WRITE_LSE = true;
+layout(constant_id = 8) const uint LPR = 8;
+layout(constant_id = 9) const uint U = 4;
+layout(constant_id = 10) const uint PARTS = 1;
+layout(constant_id = 11) const uint MEET = 4;
+
+const uint W = WG / SG;
+const uint GROUPS = SG / LPR;
+const uint BATCH = GROUPS * U;
+const uint K_PIECES = (D + UNIT - 1) / UNIT, KP = (K_PIECES + LPR - 1) / LPR;   // of a row, and of a lane
+const uint V_PIECES = (DV + UNIT - 1) / UNIT, VP = (V_PIECES + LPR - 1) / LPR;
+const uint KQ = KP * UNIT4, VQ = VP * UNIT4;                                    // vec4s of a lane
+const uint FOURS = (DV + 3) / 4, MEET_PITCH = V_PIECES * UNIT4;                 // of a row of O; of one in shared memory
+
+INPUT(q, 0)
+INPUT(k, 1)
+INPUT(v, 2)
+OUTPUT(o, 3)
+layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
+layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
+
+shared vec4 met[W * MEET * MEET_PITCH];
+shared vec2 met_ml[W * ROWS];  // m and l of a subgroup's rows
+
+vec4 Q[ROWS * KQ], O[ROWS * VQ];  // this lane's slices; O not scaled
+float m[ROWS], l[ROWS];           // of the keys that this group of lanes saw
+float S[ROWS * U];                // scores of a batch, then P
+uvec4 K[U * KP], V[U * VP];       // a batch
+
+uint lane, subgroup, s, g;
+uint row0, all_rows, seen;       // first row of the workgroup; rows of the key head; keys that any of the workgroup's rows sees
+uint k_origin, v_origin;          // element at which row 0 of this head lies
+
+// An element's bits.
+#if DTYPE == F32
+#define ELEMENT_BITS(T, at) floatBitsToUint(T##1[at])
+#elif DTYPE == F16
+layout(set = 0, binding = 0, std430) readonly buffer qBits_ { uint16_t qBits[]; };
+layout(set = 0, binding = 1, std430) readonly buffer kBits_ { uint16_t kBits[]; };
+layout(set = 0, binding = 2, std430) readonly buffer vBits_ { uint16_t vBits[]; };
+#define ELEMENT_BITS(T, at) uint(T##Bits[at])
+#else
+#define ELEMENT_BITS(T, at) uint(T##1[at])
+#endif
+
+// 16 bytes of the row of T that begins at element `at`: this lane's i-th, 0 beyond COLS where rows are ragged. Unless real the row is
+// another in its place.
+#define PIECE_OF(NAME, T, COLS)                                                                                                    \
+  uvec4 NAME(uint at, uint i, bool real) {                                                                                         \
+    const uint pieces = (COLS + UNIT - 1) / UNIT, piece = s + LPR * i, inside = pieces % LPR == 0 ? piece : min(piece, pieces - 1);\
+    if (ALIGNED) return LOADED_IF(T, 16, real && piece < pieces, T##16[at / UNIT + inside]);                                       \
+    uvec4 bits = uvec4(0);                                                                                                         \
+    [[unroll]] for (uint e = 0; e < UNIT; ++e) {                                                                                   \
+      const uint col = UNIT * piece + e;                                                                                           \
+      const uint x = LOADED_IF(T, BYTES, real && col < COLS, ELEMENT_BITS(T, at + min(col, COLS - 1)));                            \
+      if (col < COLS) bits[e * BYTES / 4] |= x << 8 * (e * BYTES % 4);                                                             \
+    }                                                                                                                              \
+    return bits;                                                                                                                   \
+  }
+PIECE_OF(q_piece, q, D)
+PIECE_OF(k_piece, k, D)
+PIECE_OF(v_piece, v, DV)
+
+void load_keys(uint batch) {
+  [[unroll]] for (uint u = 0; u < U; ++u) {
+    const uint key = batch * BATCH + g + GROUPS * u, at = k_origin + min(key, max(seen, 1) - 1) * k_sn;
+    [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = k_piece(at, i, key < seen);
+  }
+}
+
+void load_values(uint batch) {
+  [[unroll]] for (uint u = 0; u < U; ++u) {
+    const uint key = batch * BATCH + g + GROUPS * u, at = v_origin + min(key, max(seen, 1) - 1) * v_sn;
+    [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = v_piece(at, i, key < seen);
+  }
+}
+
+// Of a row of the key head, the last row's beyond it.
+uint query_of(uint row) { return min(row, all_rows - 1) / group; }
+uint member_of(uint row) { return min(row, all_rows - 1) % group; }
+
+// Keys that a query sees.
+uint sees(uint query) { return CAUSAL ? uint(clamp(int(query) + causal_shift + 1, 0, int(nk))) : nk; }
+
+void scores() {
+  [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] = 0;
+  [[unroll]] for (uint u = 0; u < U; ++u)
+    [[unroll]] for (uint i = 0; i < KP; ++i) {
+      vec4 x[UNIT4];
+      decode16(K[u * KP + i], x);
+      [[unroll]] for (uint r = 0; r < ROWS; ++r)
+        [[unroll]] for (uint c = 0; c < UNIT4; ++c) S[r * U + u] += dot(Q[r * KQ + i * UNIT4 + c], x[c]);
+    }
+}
+
+void sum_scores() {
+  [[unroll]] for (uint step = 1; step < LPR; step <<= 1)
+    [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] += subgroupShuffleXor(S[x], step);
+}
+
+void mask_scores(uint batch) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    const uint end = sees(query_of(row0 + r));
+    [[unroll]] for (uint u = 0; u < U; ++u)
+      if (batch * BATCH + g + GROUPS * u >= end) S[r * U + u] = NEG_INFINITY;
+  }
+}
+
+void weigh() {
+  float top[ROWS];
+  bool grew = false;
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    top[r] = m[r];
+    [[unroll]] for (uint u = 0; u < U; ++u) top[r] = max(top[r], S[r * U + u]);
+    grew = grew || top[r] > m[r];
+  }
+  if (grew) {
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+      const float alpha = exp2(m[r] - top[r]);
+      m[r] = top[r];
+      l[r] *= alpha;
+      [[unroll]] for (uint j = 0; j < VQ; ++j) O[r * VQ + j] *= alpha;
+    }
+  }
+  [[unroll]] for (uint r = 0; r < ROWS; ++r)
+    [[unroll]] for (uint u = 0; u < U; ++u) {
+      S[r * U + u] = exp2(S[r * U + u] - m[r]);
+      l[r] += S[r * U + u];
+    }
+}
+
+void add_values() {
+  [[unroll]] for (uint u = 0; u < U; ++u)
+    [[unroll]] for (uint i = 0; i < VP; ++i) {
+      vec4 x[UNIT4];
+      decode16(V[u * VP + i], x);
+      [[unroll]] for (uint r = 0; r < ROWS; ++r)
+        [[unroll]] for (uint c = 0; c < UNIT4; ++c) O[r * VQ + i * UNIT4 + c] += S[r * U + u] * x[c];
+    }
+}
+
+// The groups of a subgroup have what the subgroup saw. What saw nothing adds nothing, whatever it multiplied by 0.
+void join_groups() {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    float top = m[r];
+    [[unroll]] for (uint step = LPR; step < SG; step <<= 1) top = max(top, subgroupShuffleXor(top, step));
+    const float a = exp2(m[r] - top);
+    const bool any = l[r] != 0;
+    m[r] = top;
+    l[r] *= a;
+    [[unroll]] for (uint step = LPR; step < SG; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);
+    [[unroll]] for (uint j = 0; j < VQ; ++j) {
+      vec4 x = any ? O[r * VQ + j] * a : vec4(0);
+      [[unroll]] for (uint step = LPR; step < SG; step <<= 1) x += subgroupShuffleXor(x, step);
+      O[r * VQ + j] = x;
+    }
+  }
+}
+
+// Four columns of a row, of the sum l and the reference m.
+void store(uint b, uint kh, uint part, uint row, uint four, vec4 x, float m, float l) {
+  const uint head = kh * group + member_of(row), bh = b * heads + head, query = query_of(row);
+  if (PARTS > 1) {
+    const uint at = part * (total / (PARTS * ((all_rows + ROWS - 1) / ROWS))) * all_rows + bh * nq + query;
+    STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four] = x);
+    if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
+    return;
+  }
+  const uint at = o_off + b * o_sb + head * o_sh + query * o_sn + 4 * four;
+  if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
+  else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
+  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off + bh * nq + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+}
+
+void main() {
+  const uint id = workgroup_index();
+  if (id >= total) return;
+  lane = gl_SubgroupInvocationID;
+  subgroup = gl_SubgroupID;
+  s = lane % LPR;
+  g = lane / LPR;
+
+  all_rows = nq * group;
+  const uint blocks = (all_rows + ROWS - 1) / ROWS, key_heads = heads / group;
+  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads, kh = bh % key_heads;
+  row0 = id % blocks * ROWS;
+  seen = sees(query_of(row0 + ROWS - 1));
+  k_origin = k_off + b * k_sb + kh * k_sh;
+  v_origin = v_off + b * v_sb + kh * v_sh;
+
+  // The part's batches; parts differ by one at most. A subgroup without a batch computes one that is masked: see shaders/NOTES.md on loops
+  // that no invocation enters.
+  const uint batches = (seen + BATCH - 1) / BATCH, least = batches / PARTS, more = batches % PARTS;
+  const uint first = part * least + min(part, more), end = first + least + (part < more ? 1 : 0);
+  const uint whole = sees(query_of(row0)) / BATCH;  // batches that every row sees all of
+  uint batch = first + subgroup;
+  if (batch >= end) batch = batches;
+  load_keys(batch);
+  load_values(batch);
+
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    const uint head = kh * group + member_of(row0 + r), at = q_off + b * q_sb + head * q_sh + query_of(row0 + r) * q_sn;
+    [[unroll]] for (uint i = 0; i < KP; ++i) {
+      vec4 x[UNIT4];
+      decode16(q_piece(at, i, row0 + r < all_rows), x);
+      [[unroll]] for (uint c = 0; c < UNIT4; ++c) Q[r * KQ + i * UNIT4 + c] = s + LPR * i < K_PIECES ? x[c] * scale_log2 : vec4(0);
+    }
+    m[r] = LOWEST;
+    l[r] = 0;
+    [[unroll]] for (uint j = 0; j < VQ; ++j) O[r * VQ + j] = vec4(0);
+  }
+
+  do {
+    const uint next = batch + W;
+    scores();
+    if (next < end) load_keys(next);
+    sum_scores();
+    if (batch >= whole) mask_scores(batch);
+    weigh();
+    add_values();
+    if (next < end) load_values(next);
+    batch = next;
+  } while (batch < end);
+
+  join_groups();
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) if (lane == 0) met_ml[subgroup * ROWS + r] = vec2(m[r], l[r]);
+  [[unroll]] for (uint first_row = 0; first_row < ROWS; first_row += MEET) {
+    if (first_row > 0) barrier();
+    [[unroll]] for (uint r = first_row; r < min(first_row + MEET, ROWS); ++r)
+      if (r % GROUPS == g)
+        [[unroll]] for (uint i = 0; i < VP; ++i)
+          if (s + LPR * i < V_PIECES)
+            [[unroll]] for (uint c = 0; c < UNIT4; ++c)
+              met[(subgroup * MEET + r - first_row) * MEET_PITCH + (s + LPR * i) * UNIT4 + c] = O[r * VQ + i * UNIT4 + c];
+    barrier();
+    const uint rows = min(min(MEET, ROWS - first_row), max(all_rows - row0, first_row) - first_row);
+    for (uint item = subgroup * SG + lane; item < rows * FOURS; item += WG) {
+      const uint r = item / FOURS, four = item % FOURS;
+      float top = LOWEST, sum = 0;
+      [[unroll]] for (uint w = 0; w < W; ++w) top = max(top, met_ml[w * ROWS + first_row + r].x);
+      vec4 x = vec4(0);
+      [[unroll]] for (uint w = 0; w < W; ++w) {
+        const vec2 ml = met_ml[w * ROWS + first_row + r];
+        const float a = exp2(ml.x - top);
+        sum += a * ml.y;
+        x += a * met[(w * MEET + r) * MEET_PITCH + four];
+      }
+      store(b, kh, part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
+    }
+  }
+}
