@@ -203,17 +203,9 @@ func (s *matrixBackwardProgram) verify(aligned, accumulate bool) error {
 	if err != nil {
 		return err
 	}
-	verdict := s.dev.recall(key)
-	if verdict == "" {
-		wrong, err := s.dev.backwardTrial(s, aligned, accumulate)
-		if err != nil {
-			return fmt.Errorf("self-check of matrix_backward: %w", err)
-		}
-		verdict = passed
-		if wrong != "" {
-			verdict = wrong
-		}
-		s.dev.remember(key, verdict)
+	verdict, err := s.dev.verdict(key, func() (string, error) { return s.dev.backwardTrial(s, aligned, accumulate) })
+	if err != nil {
+		return fmt.Errorf("self-check of matrix_backward: %w", err)
 	}
 	if verdict != passed {
 		return &declined{fmt.Sprintf("matrix_backward %s is on the deny-list of this device and driver, because its self-check failed: %s", s.tile(), verdict)}

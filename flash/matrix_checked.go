@@ -61,17 +61,9 @@ func (m *checkedKernels) verify(k *pipeline.Kernel, v variant) error {
 	if err != nil {
 		return err
 	}
-	verdict := m.dev.recall(key)
-	if verdict == "" {
-		wrong, err := m.try(k, v)
-		if err != nil {
-			return fmt.Errorf("self-check of %s: %w", m.module, err)
-		}
-		verdict = passed
-		if wrong != "" {
-			verdict = wrong
-		}
-		m.dev.remember(key, verdict)
+	verdict, err := m.dev.verdict(key, func() (string, error) { return m.try(k, v) })
+	if err != nil {
+		return fmt.Errorf("self-check of %s: %w", m.module, err)
 	}
 	if verdict != passed {
 		where := "this process"

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,11 +19,72 @@ import (
 // file beside the device's pipeline cache.
 
 // known holds the process's findings.
-var known = findings{entries: map[string]string{}}
+var known = findings{entries: map[string]string{}, busy: map[string]chan struct{}{}}
 
 type findings struct {
 	mu      sync.Mutex
-	entries map[string]string // by identity and key
+	entries map[string]string        // by identity and key
+	busy    map[string]chan struct{} // what somebody is finding out, by the same; closed when that has ended
+
+	disk sync.Mutex // held, before mu, while a file is read or written: nobody who only looks something up waits for it
+	file struct {   // as read or written last
+		path    string
+		stamp   fs.FileInfo
+		entries map[string]string
+	}
+}
+
+// enter waits until nobody else is finding out a key of an identity, and keeps others waiting until leave.
+func (f *findings) enter(at string) (leave func()) {
+	f.mu.Lock()
+	for {
+		other, ok := f.busy[at]
+		if !ok {
+			break
+		}
+		f.mu.Unlock()
+		<-other
+		f.mu.Lock()
+	}
+	done := make(chan struct{})
+	f.busy[at] = done
+	f.mu.Unlock()
+	return func() {
+		f.mu.Lock()
+		delete(f.busy, at)
+		f.mu.Unlock()
+		close(done)
+	}
+}
+
+// look gives what a file says of a key, reading it again when it changed. A file that cannot be used costs finding out again, and
+// is replaced by it.
+func (f *findings) look(path, identity, key string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	last := &f.file
+	if last.path != path || !os.SameFile(last.stamp, info) || !last.stamp.ModTime().Equal(info.ModTime()) || last.stamp.Size() != info.Size() {
+		entries, err := readKnown(path, identity)
+		if err != nil {
+			return ""
+		}
+		last.path, last.stamp, last.entries = path, info, entries
+	}
+	return last.entries[key]
+}
+
+// note writes an entry, or its removal, to a file. A disk that cannot be written costs the next process the work.
+func (f *findings) note(path, identity, key, value string) {
+	f.file.path = ""
+	entries, err := addKnown(path, identity, key, value)
+	if err != nil {
+		return
+	}
+	if info, err := os.Stat(path); err == nil {
+		f.file.path, f.file.stamp, f.file.entries = path, info, entries
+	}
 }
 
 // identity names the device and driver that a finding holds for.
@@ -40,52 +102,83 @@ func (d *Device) knownPath() string {
 	return strings.TrimSuffix(path, filepath.Ext(path)) + ".known.json"
 }
 
+// verdict gives what a kernel's self-check found on this device and driver: what is remembered under the key, or else what try says
+// is wrong with it, nothing being [passed]. Goroutines that ask for one key at once share one try; those that ask for others do not
+// wait for it. An error of try is not remembered: whoever waited tries again.
+func (d *Device) verdict(key string, try func() (wrong string, err error)) (string, error) {
+	return d.findOut(key, func() (string, error) {
+		wrong, err := try()
+		if wrong == "" {
+			wrong = passed
+		}
+		return wrong, err
+	})
+}
+
+// findOut gives a finding, made by find and remembered at the first call; find gives "" for what is not to be remembered.
+func (d *Device) findOut(key string, find func() (string, error)) (string, error) {
+	if v := d.recall(key); v != "" {
+		return v, nil
+	}
+	defer known.enter(d.identity() + " " + key)()
+	if v := d.recall(key); v != "" { // another goroutine found it meanwhile
+		return v, nil
+	}
+	v, err := find()
+	if err == nil && v != "" {
+		d.remember(key, v)
+	}
+	return v, err
+}
+
 // recall gives a finding, "" when there is none.
 func (d *Device) recall(key string) string {
 	if d.counting != nil { // builds that no user runs
 		return passed
 	}
 	id := d.identity()
+	at := id + " " + key
 	known.mu.Lock()
-	defer known.mu.Unlock()
-	if v, ok := known.entries[id+" "+key]; ok {
+	v, ok := known.entries[at]
+	known.mu.Unlock()
+	path := d.knownPath()
+	if ok || path == "" {
 		return v
 	}
-	path := d.knownPath()
-	if path == "" {
-		return ""
-	}
-	onDisk, err := readKnown(path, id)
-	if err != nil { // a file that cannot be used costs finding out again, and is replaced by it
-		return ""
-	}
-	v := onDisk[key]
-	if v != "" {
-		known.entries[id+" "+key] = v
+	known.disk.Lock()
+	defer known.disk.Unlock()
+	if v = known.look(path, id, key); v != "" {
+		known.mu.Lock()
+		known.entries[at] = v
+		known.mu.Unlock()
 	}
 	return v
 }
 
-// remember keeps a finding. A disk that cannot be written costs the next process the work.
+// remember keeps a finding.
 func (d *Device) remember(key, value string) {
 	id := d.identity()
 	known.mu.Lock()
-	defer known.mu.Unlock()
 	known.entries[id+" "+key] = value
+	known.mu.Unlock()
 	if path := d.knownPath(); path != "" {
-		_ = addKnown(path, id, key, value)
+		known.disk.Lock()
+		defer known.disk.Unlock()
+		known.note(path, id, key, value)
 	}
 }
 
 // forget drops a finding, so that it is made again.
 func (d *Device) forget(key string) {
 	id := d.identity()
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	delete(known.entries, id+" "+key)
+	known.disk.Lock()
+	defer known.disk.Unlock()
 	if path := d.knownPath(); path != "" {
-		_ = addKnown(path, id, key, "")
+		known.note(path, id, key, "")
 	}
+	known.mu.Lock()
+	delete(known.entries, id+" "+key)
+	known.mu.Unlock()
 }
 
 // knownFile is the file: its entries and a hash of them, since what is read is believed.
@@ -129,9 +222,9 @@ func readKnown(path, identity string) (map[string]string, error) {
 	return f.Entries, nil
 }
 
-// addKnown adds an entry, or removes it when value is "". The file is replaced whole; of two processes that add at the same
+// addKnown adds an entry, or removes it when value is "", and gives what the file then holds. The file is replaced whole; of two processes that add at the same
 // moment one may lose its entry, and finds out again.
-func addKnown(path, identity, key, value string) error {
+func addKnown(path, identity, key, value string) (map[string]string, error) {
 	entries, err := readKnown(path, identity)
 	if err != nil || entries == nil {
 		entries = map[string]string{}
@@ -144,19 +237,19 @@ func addKnown(path, identity, key, value string) error {
 	}
 	sum, err := hashKnown(identity, entries)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, err := json.MarshalIndent(knownFile{knownVersion, identity, sum, entries}, "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	tmp, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = tmp.Write(append(data, '\n'))
 	if err = errors.Join(err, tmp.Close()); err == nil {
@@ -165,5 +258,5 @@ func addKnown(path, identity, key, value string) error {
 	if err != nil {
 		os.Remove(tmp.Name())
 	}
-	return err
+	return entries, err
 }

@@ -1,9 +1,11 @@
 package flash
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,18 +22,24 @@ func forgetProcess(t *testing.T) {
 	t.Cleanup(swap)
 }
 
+// add is addKnown.
+func add(t *testing.T, path, identity, key, value string) {
+	_, err := addKnown(path, identity, key, value)
+	require.NoError(t, err)
+}
+
 func TestKnownFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.known.json")
 	_, err := readKnown(path, "a")
 	require.Error(t, err)
-	require.NoError(t, addKnown(path, "a", "one", "1"))
-	require.NoError(t, addKnown(path, "a", "two", "2"))
+	add(t, path, "a", "one", "1")
+	add(t, path, "a", "two", "2")
 	entries, err := readKnown(path, "a")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"one": "1", "two": "2"}, entries)
 	_, err = readKnown(path, "b")
 	require.ErrorContains(t, err, "another version or device")
-	require.NoError(t, addKnown(path, "a", "one", ""))
+	add(t, path, "a", "one", "")
 	entries, err = readKnown(path, "a")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"two": "2"}, entries)
@@ -47,7 +55,7 @@ func TestKnownFile(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
 		_, err := readKnown(path, "a")
 		require.ErrorContains(t, err, name)
-		require.NoError(t, addKnown(path, "a", "three", "3"))
+		add(t, path, "a", "three", "3")
 		entries, err := readKnown(path, "a")
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"three": "3"}, entries)
@@ -85,7 +93,7 @@ func TestKnownAcrossDevices(t *testing.T) {
 	require.NoError(t, plan.Close())
 
 	// A verdict on disk is what counts: a failed one keeps the kernel out, with its reason, and forgotten it is found again.
-	require.NoError(t, addKnown(d.knownPath(), d.identity(), key, "o[0, 0, 0, 0] is 1 and should be 2"))
+	add(t, d.knownPath(), d.identity(), key, "o[0, 0, 0, 0] is 1 and should be 2")
 	forgetProcess(t)
 	d = open(WithCacheDir(dir))
 	_, err = d.Plan(p, WithTier(TierMatrix))
@@ -101,4 +109,53 @@ func TestKnownAcrossDevices(t *testing.T) {
 	require.Empty(t, d.knownPath())
 	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
 	require.Equal(t, passed, d.recall(key))
+}
+
+// TestVerdictsAreSharedAndDoNotWaitForOthers: of goroutines that use a kernel for the first time at once one tries it, others'
+// kernels are tried meanwhile, and a try that could not be made is made again.
+func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
+	testDevice(t) // skips where there is none
+	forgetProcess(t)
+	d, err := Open(WithCacheDir(t.TempDir()))
+	require.NoError(t, err)
+	t.Cleanup(func() { d.Close() })
+	const goroutines = 8
+	var tries atomic.Int32
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	verdicts := make(chan string, goroutines)
+	for range goroutines {
+		go func() {
+			v, err := d.verdict("one", func() (string, error) {
+				if tries.Add(1) == 1 {
+					close(begun)
+					<-goOn
+					return "", errors.New("no memory")
+				}
+				return "o is wrong", nil
+			})
+			if err != nil {
+				v = err.Error()
+			}
+			verdicts <- v
+		}()
+	}
+	<-begun
+	v, err := d.verdict("another", func() (string, error) { return "", nil })
+	require.NoError(t, err)
+	require.Equal(t, passed, v)
+	close(goOn)
+	count := map[string]int{}
+	for range goroutines {
+		count[<-verdicts]++
+	}
+	require.Equal(t, map[string]int{"no memory": 1, "o is wrong": goroutines - 1}, count)
+	require.EqualValues(t, 2, tries.Load())
+
+	// The file has both, and another process's change of it is seen.
+	forgetProcess(t)
+	require.Equal(t, "o is wrong", d.recall("one"))
+	require.Equal(t, passed, d.recall("another"))
+	add(t, d.knownPath(), d.identity(), "third", passed)
+	require.Equal(t, passed, d.recall("third"))
+	require.Empty(t, d.recall("fourth"))
 }

@@ -97,6 +97,7 @@ func (d *Device) layout(t DType, s matrixShape) (matrixLayout, error) {
 	if err != nil {
 		return matrixLayout{}, err
 	}
+	defer known.enter(d.identity() + " " + key)() // the probe runs once, whoever asks
 	if acc, a, err := parseHeld(d.recall(key), s); err == nil {
 		return decodeLayout(s, acc, a), nil
 	}

@@ -179,17 +179,9 @@ func (t *standardMatrixGradients) verify(s *standardBackwardProgram, v gradientV
 	if err != nil {
 		return err
 	}
-	verdict := s.dev.recall(key)
-	if verdict == "" {
-		wrong, err := t.try(s, v)
-		if err != nil {
-			return fmt.Errorf("self-check of standard attention's backward pass: %w", err)
-		}
-		verdict = passed
-		if wrong != "" {
-			verdict = wrong
-		}
-		s.dev.remember(key, verdict)
+	verdict, err := s.dev.verdict(key, func() (string, error) { return t.try(s, v) })
+	if err != nil {
+		return fmt.Errorf("self-check of standard attention's backward pass: %w", err)
 	}
 	if verdict != passed {
 		return &declined{fmt.Sprintf("standard_backward_matrix %v is on the deny-list of this device and driver, because its self-check failed: %s", t, verdict)}

@@ -366,22 +366,16 @@ func (t *standardMatrixTile) verify(s *standardProgram, v standardVariant, k *st
 	if err != nil {
 		return err
 	}
-	verdict := s.dev.recall(key)
-	if verdict == "" {
+	verdict, err := s.dev.verdict(key, func() (wrong string, err error) {
 		p := t.trial(&s.problem)
 		small, err := newStandardProgram(s.dev, &p, t, newTuning(nil))
 		if err != nil {
-			return err
+			return "", err
 		}
-		wrong, err := s.dev.selfCheck(&p, v.trial(), small.sizes, func(r *recorder, f *operands) error { return small.run(r, f, k) })
-		if err != nil {
-			return fmt.Errorf("self-check of standard attention: %w", err)
-		}
-		verdict = passed
-		if wrong != "" {
-			verdict = wrong
-		}
-		s.dev.remember(key, verdict)
+		return s.dev.selfCheck(&p, v.trial(), small.sizes, func(r *recorder, f *operands) error { return small.run(r, f, k) })
+	})
+	if err != nil {
+		return fmt.Errorf("self-check of standard attention: %w", err)
 	}
 	if verdict == passed {
 		return nil
