@@ -51,6 +51,7 @@ type Tiling struct {
 	LSE         bool // lse is written
 
 	// What kernels load besides, and usually only they know.
+	QReaders               int  // flash2: times that a workgroup loads its queries; 0: 1
 	KeysAhead, ValuesAhead int  // flash2: tiles of K and of V fetched beyond the last that is used
 	AheadAgain             bool // flash2: beyond the last tile of all, those are that tile again, not nothing
 	NoneUnseen             bool // flash2: a block of queries that sees no key loads none, not one tile
@@ -84,6 +85,9 @@ func (p *Plan) programTiling() (Tiling, bool) {
 	switch prog := p.program.(type) {
 	case *scalarProgram:
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
+	case *decodeProgram:
+		s := &prog.shape
+		return Tiling{Algorithm: AlgorithmFlash2, Rows: s.Rows, Keys: 1, Packed: true, NoneUnseen: true, Parts: s.Parts, QReaders: s.W * s.Lanes / s.LPR, LSE: true}, true
 	case *matrixProgram:
 		t := Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.rows(), Keys: prog.shape.BC, Packed: prog.shape.Pack, LSE: true,
 			Parts:      prog.shape.Parts,
@@ -284,7 +288,7 @@ func (t Tiling) flash2Bytes(p *Problem) []Work {
 		for part := range parts {
 			begin := part*(tiles/parts) + min(part, tiles%parts) // the first parts have a tile more
 			end := (part+1)*(tiles/parts) + min(part+1, tiles%parts)
-			loads := 1
+			loads := max(t.QReaders, 1)
 			if t.QAgain {
 				loads = end - begin
 			}

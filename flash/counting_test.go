@@ -120,6 +120,7 @@ var countedProblems = map[string]Problem{
 	"unaligned":   {Batch: 1, Heads: 1, QueryLen: 37, KeyLen: 83, HeadDim: 19, ValueDim: 9, DType: F16, Causal: CausalBottomRight},
 	"grouped":     {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 67, KeyLen: 67, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"one query":   {Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 1, KeyLen: 100, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
+	"few":         {Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 33, HeadDim: 19, ValueDim: 12, DType: F16, Causal: CausalTopLeft},
 	"unseen":      {Batch: 1, Heads: 1, QueryLen: 90, KeyLen: 20, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"unseen keys": {Batch: 1, Heads: 1, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalTopLeft},
 	"whole":       {Batch: 1, Heads: 1, QueryLen: 128, KeyLen: 128, HeadDim: 16, ValueDim: 24, DType: F16},
@@ -191,6 +192,10 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		tune     map[string]int
 	}{
 		{"Q again", []string{"whole", "grouped"}, Flash, TierScalar, map[string]int{"q_resident": 0, "v_early": 0, "dk": 8}},
+		{"few rows, parts", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
+		{"few rows, apart", []string{"few"}, Flash, TierScalar, map[string]int{"rows": 4, "lpr": 2, "u": 3}},
+		{"few rows, more parts than keys", []string{"few"}, Flash, TierScalar, map[string]int{"parts": 40}},
+		{"few rows in tiles", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 0}},
 		{"V again", []string{"ragged", "grouped"}, Flash1, TierScalar, map[string]int{"vc": 4}},
 		{"rows read twice", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"row_threads": 1}},
 		{"slabs of rows", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"max_slab": 10000}},

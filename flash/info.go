@@ -85,7 +85,7 @@ func describe(c *capabilities) DeviceInfo {
 	for _, k := range kernels {
 		t := TierInfo{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name()}
 		for _, dtype := range []DType{F32, F16, BF16} {
-			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: 1024, HeadDim: 64, DType: dtype}.Normalize()
+			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: trialQueries(k, 1024, 1), HeadDim: 64, DType: dtype}.Normalize()
 			if why := k.unsupported(c, &p); why == "" {
 				t.DTypes = append(t.DTypes, dtype)
 			} else {

@@ -45,6 +45,7 @@ type program interface {
 
 // kernels holds every kernel, the most preferred first within its implementation.
 var kernels = []kernel{
+	scalarDecode{},
 	matrixForward{},
 	scalarForward{},
 	matrixStandard{},
@@ -57,6 +58,19 @@ var kernels = []kernel{
 
 // dropping is a kernel that can drop weights.
 type dropping interface{ drops() }
+
+// limited is a kernel for few rows.
+type limited interface {
+	mostRows() int // of a key head
+}
+
+// trialQueries is a number of queries that a kernel takes where there are so many query heads for a key head: n if it can.
+func trialQueries(k kernel, n, group int) int {
+	if l, ok := k.(limited); ok {
+		return min(n, l.mostRows()/group)
+	}
+	return n
+}
 
 // cannot says why a kernel of either pass cannot run a problem, "" when it can.
 func cannot(k anyKernel, c *capabilities, p *Problem) string {

@@ -42,7 +42,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if err := ctx.Err(); err != nil {
 				return out, context.Cause(ctx)
 			}
-			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
+			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: trialQueries(k, 70, 2), KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
 			if err != nil {
 				return out, err
 			}

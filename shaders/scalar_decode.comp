@@ -77,7 +77,8 @@ const uint BATCH = GROUPS * U;
 const uint K_PIECES = (D + UNIT - 1) / UNIT, KP = (K_PIECES + LPR - 1) / LPR;   // of a row, and of a lane
 const uint V_PIECES = (DV + UNIT - 1) / UNIT, VP = (V_PIECES + LPR - 1) / LPR;
 const uint KQ = KP * UNIT4, VQ = VP * UNIT4;                                    // vec4s of a lane
-const uint FOURS = (DV + 3) / 4, MEET_PITCH = V_PIECES * UNIT4;                 // of a row of O; of one in shared memory
+const uint FOURS = PARTS > 1 ? (DV + 7) / 8 * 2 : (DV + 3) / 4;                 // vec4s of a row that are stored
+const uint MEET_PITCH = V_PIECES * UNIT4;                                       // and of one in shared memory
 
 INPUT(q, 0)
 INPUT(k, 1)
@@ -229,7 +230,7 @@ void store(uint b, uint kh, uint part, uint row, uint four, vec4 x, float m, flo
   const uint head = kh * group + member_of(row), bh = b * heads + head, query = query_of(row);
   if (PARTS > 1) {
     const uint at = part * (total / (PARTS * ((all_rows + ROWS - 1) / ROWS))) * all_rows + bh * nq + query;
-    STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four] = x);
+    STORED(sums, 16, sums[at * FOURS + four] = x);
     if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
     return;
   }
@@ -310,7 +311,7 @@ void main() {
         const vec2 ml = met_ml[w * ROWS + first_row + r];
         const float a = exp2(ml.x - top);
         sum += a * ml.y;
-        x += a * met[(w * MEET + r) * MEET_PITCH + four];
+        x += a * met[(w * MEET + r) * MEET_PITCH + min(four, MEET_PITCH - 1)];
       }
       store(b, kh, part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
     }
