@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -93,41 +94,62 @@ func (c *checked) columns() (rows int, worst, most *float64) {
 	return c.rows, &c.maxErr, most
 }
 
-// check computes the sampled rows of one input set in float64 and compares o
-// and lse with them, by the rules of package ref: twice the error of attention
-// in the inputs' own dtype. offset is that of dropout.
-func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row, offset uint32) (checked, error) {
-	var out, want, plain, outLSE, wantLSE, plainLSE []float64
-	for len(rows) > 0 {
-		if err := ctx.Err(); err != nil {
-			return checked{}, err
-		}
-		n := 1
-		for n < len(rows) && rows[n].B == rows[0].B && rows[n].H == rows[0].H {
-			n++
-		}
-		head := rows[:n]
-		rows = rows[n:]
+// expectation is what rows of one input set should be: in float64, and by attention in the inputs' own dtype.
+type expectation struct {
+	rows        []ref.Row // grouped by head
+	want, plain outputs
+}
 
+// expect computes the sampled rows of one input set. offset is that of dropout.
+func expect(ctx context.Context, c Case, in *inputs, rows []ref.Row, offset uint32) (*expectation, error) {
+	e := &expectation{rows: rows}
+	for head := range heads(rows) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		p, local := in.head(c, head, offset)
+		r, rLSE, err := ref.ForwardRows(p, local)
+		if err != nil {
+			return nil, err
+		}
+		y, yLSE, err := ref.PlainForwardRows(p, in.dtype, local)
+		if err != nil {
+			return nil, err
+		}
+		e.want.o, e.want.lse = append(e.want.o, slices.Concat(r...)...), append(e.want.lse, rLSE...)
+		e.plain.o, e.plain.lse = append(e.plain.o, slices.Concat(y...)...), append(e.plain.lse, yLSE...)
+	}
+	return e, nil
+}
+
+// heads cuts rows, which are grouped by head, into those of one head each.
+func heads(rows []ref.Row) iter.Seq[[]ref.Row] {
+	return func(yield func([]ref.Row) bool) {
+		for len(rows) > 0 {
+			n := 1
+			for n < len(rows) && rows[n].B == rows[0].B && rows[n].H == rows[0].H {
+				n++
+			}
+			if !yield(rows[:n]) {
+				return
+			}
+			rows = rows[n:]
+		}
+	}
+}
+
+// check compares o and lse with what is expected, by the rules of package ref: twice the error of attention in the inputs' own
+// dtype.
+func (e *expectation) check(ctx context.Context, c Case, dtype ref.DType, o, lse *flash.Tensor) (checked, error) {
+	var out outputs
+	for head := range heads(e.rows) {
 		got, gotLSE, err := readRows(ctx, o, lse, head)
 		if err != nil {
 			return checked{}, err
 		}
-		out, outLSE = append(out, got...), append(outLSE, gotLSE...)
-
-		p, local := in.head(c, head, offset)
-		r, rLSE, err := ref.ForwardRows(p, local)
-		if err != nil {
-			return checked{}, err
-		}
-		y, yLSE, err := ref.PlainForwardRows(p, in.dtype, local)
-		if err != nil {
-			return checked{}, err
-		}
-		want, wantLSE = append(want, slices.Concat(r...)...), append(wantLSE, rLSE...)
-		plain, plainLSE = append(plain, slices.Concat(y...)...), append(plainLSE, yLSE...)
+		out.o, out.lse = append(out.o, got...), append(out.lse, gotLSE...)
 	}
-	return judge(c, in.dtype, outputs{out, outLSE}, outputs{want, wantLSE}, outputs{plain, plainLSE}), nil
+	return judge(c, dtype, out, e.want, e.plain), nil
 }
 
 // outputs are rows of o, one after the other, with their lse.

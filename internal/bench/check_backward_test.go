@@ -90,6 +90,7 @@ func TestBackwardAlone(t *testing.T) {
 	for i := range s.sets[2:] {
 		s.sets[2+i].in = s.sets[0].in
 	}
+	clear(s.expected)
 	row = shape.Measure(ctx, Job{c, bwd}, true)
 	require.Equal(t, ReasonCheck, row.Reason)
 	require.Contains(t, row.Error, "output is wrong")

@@ -245,3 +245,12 @@ func TestLimitMeansFewerRuns(t *testing.T) {
 	require.Positive(t, row.Fwd.N)
 	require.NoError(t, shape.Close())
 }
+
+// check compares rows of an output with what they should be.
+func check(ctx context.Context, c Case, in *inputs, o, lse *flash.Tensor, rows []ref.Row, offset uint32) (checked, error) {
+	e, err := expect(ctx, c, in, rows, offset)
+	if err != nil {
+		return checked{}, err
+	}
+	return e.check(ctx, c, in.dtype, o, lse)
+}

@@ -59,16 +59,18 @@ func (g normal) at(i uint64) float32 {
 // floats returns values start, start+1, …
 func (g normal) floats(start uint64, n int) []float32 {
 	out := make([]float32, n)
-	for i := range out {
-		out[i] = g.at(start + uint64(i))
-	}
+	inChunks(n, func(lo, hi int) { g.fill(out[lo:hi], start+uint64(lo)) })
 	return out
 }
 
-// bytes returns values start, start+1, … as they lie in memory.
-func (g normal) bytes(start uint64, n int) []byte {
-	size := g.dtype.Size()
-	out := make([]byte, n*size)
+func (g normal) fill(out []float32, start uint64) {
+	for i := range out {
+		out[i] = g.at(start + uint64(i))
+	}
+}
+
+// inChunks calls f for pieces of [0, n), several at a time.
+func inChunks(n int, f func(lo, hi int)) {
 	const chunk = 1 << 18
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -76,11 +78,22 @@ func (g normal) bytes(start uint64, n int) []byte {
 		hi := min(lo+chunk, n)
 		slots <- struct{}{}
 		wait.Go(func() {
-			g.dtype.EncodeTo(out[lo*size:hi*size], g.floats(start+uint64(lo), hi-lo))
+			f(lo, hi)
 			<-slots
 		})
 	}
 	wait.Wait()
+}
+
+// bytes returns values start, start+1, … as they lie in memory.
+func (g normal) bytes(start uint64, n int) []byte {
+	size := g.dtype.Size()
+	out := make([]byte, n*size)
+	inChunks(n, func(lo, hi int) {
+		values := make([]float32, hi-lo)
+		g.fill(values, start+uint64(lo))
+		g.dtype.EncodeTo(out[lo*size:hi*size], values)
+	})
 	return out
 }
 
