@@ -15,6 +15,7 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	dimensions(s)
 	lengths(s)
 	heads(s)
+	fewQueries(s)
 	layouts(s)
 	numerics(s)
 	thresholds(s)
