@@ -2,6 +2,7 @@ package flash
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/vkattn/vkattn/vk"
 )
@@ -58,6 +59,14 @@ const leastDrop = 64
 
 func (s matrixShared) bytes() int { return 16*(s.kv+s.q+s.h+s.rows) + 4*(s.x+s.drop) }
 
+// tilesShared is the number of tiles of keys in shared memory.
+func (t *matrixTile) tilesShared() int {
+	if t.Prefetch == 3 || t.Prefetch == 4 {
+		return 2
+	}
+	return 1
+}
+
 // shared lays shared memory out for head dimensions d and dv. Rows have an odd pitch, which spreads them over the banks.
 func (t *matrixTile) shared(d, dv int) matrixShared {
 	f := &t.fragment
@@ -66,10 +75,7 @@ func (t *matrixTile) shared(d, dv int) matrixShared {
 	if t.Drop {
 		s.drop = max(leastDrop, 16*t.rows()*drawGroups(t.BC))
 	}
-	tiles := 1
-	if t.Prefetch == 3 || t.Prefetch == 4 {
-		tiles = 2
-	}
+	tiles := t.tilesShared()
 	// Rows of the patch hold whole fragments of Q (2 bytes a number) and of O (4), up to 128 bytes where rows are that long and the
 	// patch takes no memory from keys.
 	s.patch = max(f.K/8, f.N/4, 1)
@@ -279,8 +285,7 @@ func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form in
 	// A packed tile reads keys and values once for all query heads of a key head.
 	t.Pack = p.group() > 1 && p.QueryLen < t.rows()
 	if c.facts.Type != vk.DeviceCPU {
-		t.shrink(p)
-		t.Parts = partsFor(p, t.groups(p))
+		t = t.fill(c, p)
 	}
 	switch {
 	case p.Causal != CausalNone:
@@ -315,25 +320,71 @@ func (t *matrixTile) groups(p *Problem) uint64 {
 	return uint64(ceilDiv(rows, t.rows())) * uint64(heads)
 }
 
-// shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, with keys in parts, or not enough rows to fill one.
-// The tile of keys shrinks along, for fewer invocations share the loading of it.
-func (t *matrixTile) shrink(p *Problem) {
-	const leastSubgroups = 4 // fewer hide no latency
-	rows, _ := t.queries(p)
-	for t.groups(p)*uint64(mostPartsOf(p)) < fewGroups || rows <= t.rows()/2 {
-		switch {
-		case t.RM > 1:
-			t.RM = ceilDiv(t.RM, 2)
-		case t.W > leastSubgroups:
-			t.W = max(leastSubgroups, ceilDiv(t.W, 2))
-		default:
-			return
+// fill takes fewer rows a workgroup, or cuts the keys into parts, where that is predicted to be faster: where there are too few
+// workgroups to fill the device.
+func (t matrixTile) fill(c *capabilities, p *Problem) matrixTile {
+	best, least := t, math.Inf(1)
+	for tile, more := t, true; more; more = tile.shrink(p) {
+		pace := 1.0
+		if tile.RM < t.RM {
+			pace = halfPace
 		}
-		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile
-		for t.Prefetch > 0 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.threads()) > mostPieces {
-			t.BC -= t.CK
+		for tile.Parts = 1; tile.Parts <= mostPartsOf(p); tile.Parts++ {
+			if cost := tile.predict(c, p, pace); cost <= least {
+				best, least = tile, cost
+			}
 		}
 	}
+	return best
+}
+
+// What a forward pass costs is predicted in pairs of a row and a key on one multiprocessor. shaders/NOTES.md has the measurements
+// that these numbers are from.
+const (
+	residentSubgroups = 8     // of a multiprocessor, by their registers
+	halfPace          = 1.5   // of a pair where a fragment of keys serves one row fragment and not two
+	combinePairs      = 20000 // for the second dispatch
+	partRowPairs      = 220   // to store a row of a part, and load it again
+)
+
+// predict gives the cost of a pass with this tile and its parts, at so much a pair. A multiprocessor's workgroups share it. They take as
+// long as the one with most keys, or as all of them together.
+func (t *matrixTile) predict(c *capabilities, p *Problem, pace float64) float64 {
+	count := float64(c.multiprocessors())
+	beside := float64(max(1, residentSubgroups/t.W)) // workgroups on a multiprocessor
+	parts, groups := float64(t.Parts), float64(t.groups(p))
+	rounds := math.Ceil(groups * parts / (count * beside))
+	cost := float64(t.rows()) * pace * beside * max(float64(p.visible(p.QueryLen-1)), rounds*p.meanVisible()) / parts
+	if t.Parts > 1 {
+		rows := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
+		cost += combinePairs + partRowPairs/count*parts*rows
+	}
+	return cost
+}
+
+// shrink takes fewer rows a workgroup, if it may be smaller. The tile of keys shrinks along, for fewer invocations share the loading
+// of it.
+func (t *matrixTile) shrink(p *Problem) bool {
+	leastSubgroups := 4 // fewer hide no latency
+	if rows, _ := t.queries(p); max(p.HeadDim, p.ValueDim) > 128 && rows > t.rows()/2 {
+		leastSubgroups = 8
+	}
+	switch {
+	case t.RM > 1:
+		t.RM = ceilDiv(t.RM, 2)
+	case t.W > leastSubgroups:
+		t.W = max(leastSubgroups, ceilDiv(t.W, 2))
+		if t.tilesShared() > 1 { // else two workgroups do not fit beside each other
+			t.Prefetch = 1
+		}
+	default:
+		return false
+	}
+	const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile
+	for t.Prefetch > 0 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.threads()) > mostPieces {
+		t.BC -= t.CK
+	}
+	return true
 }
 
 // override replaces single numbers by the caller's. br is another way to say w.

@@ -22,7 +22,7 @@ import (
 const (
 	mostParts      = 1024     // more is of no use to anything
 	leastPartKeys  = 256      // with fewer, starting and combining a part costs more than it saves
-	mostPartsBytes = 16 << 20 // of memory between the two steps
+	mostPartsBytes = 32 << 20 // of memory between the two steps
 )
 
 // mostPartsOf is the number of parts into which the keys of a problem may sensibly be cut.
@@ -37,20 +37,30 @@ func mostPartsOf(p *Problem) int {
 	return max(1, int(min(uint64(p.KeyLen/leastPartKeys), mostPartsBytes/one, mostParts)))
 }
 
-// partsFor is the number of parts for a problem whose kernel has so many workgroups without: as many as fill a large GPU, and few
-// more, so that the last workgroups do not run alone.
-func partsFor(p *Problem, groups uint64) int {
-	most, best, share := mostPartsOf(p), 1, 0.0
-	if groups >= fewGroups {
-		return 1
+// meanVisible is the mean number of keys that a query may attend to.
+func (p *Problem) meanVisible() float64 {
+	if p.Causal == CausalNone {
+		return float64(p.KeyLen)
 	}
-	for n := 1; n <= most && share < 0.97; n++ {
-		rounds := (uint64(n)*groups + fewGroups - 1) / fewGroups
-		if s := float64(uint64(n)*groups) / float64(rounds*fewGroups); s > share {
-			best, share = n, s
-		}
+	// Queries from the first to the last see a key more each, within 0 and all of them.
+	first, last := float64(1+p.causalShift()), float64(p.QueryLen+p.causalShift())
+	low, high := max(first, 1), min(last, float64(p.KeyLen))
+	sum := 0.0
+	if high >= low {
+		sum = (low + high) * (high - low + 1) / 2
 	}
-	return best
+	if last > float64(p.KeyLen) {
+		sum += float64(p.KeyLen) * (last - max(float64(p.KeyLen), first-1))
+	}
+	return sum / float64(p.QueryLen)
+}
+
+// multiprocessors is how many there are: of a large GPU where the device does not say.
+func (c *capabilities) multiprocessors() int {
+	if n := c.facts.Multiprocessors; n > 0 {
+		return int(n)
+	}
+	return fewGroups
 }
 
 // partsSuffix says in a tile's name how many parts there are.

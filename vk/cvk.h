@@ -63,6 +63,9 @@ enum {
 	VKA_FLOAT_CONTROLS = 1 << 14,
 	VKA_DRIVER = 1 << 15,
 	VKA_BUDGET = 1 << 16,
+	VKA_NV_MULTIPROCESSORS = 1 << 17,
+	VKA_AMD_COMPUTE_UNITS = 1 << 18,
+	VKA_ARM_CORES = 1 << 19,
 };
 
 typedef struct {
@@ -93,6 +96,9 @@ typedef struct {
 	VkPhysicalDeviceSubgroupSizeControlProperties subgroup_size;
 	VkPhysicalDeviceFloatControlsProperties float_controls;
 	VkPhysicalDeviceMaintenance4Properties maintenance4;
+	VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nv_multiprocessors;
+	VkPhysicalDeviceShaderCoreProperties2AMD amd_compute_units;
+	VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm_cores;
 } vka_properties;
 
 typedef struct {

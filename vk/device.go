@@ -144,6 +144,8 @@ func wanted(bit C.uint32_t, f Features) bool {
 		return f.SubgroupExtendedTypes
 	case C.VKA_BUDGET:
 		return f.MemoryBudget
+	case C.VKA_NV_MULTIPROCESSORS, C.VKA_AMD_COMPUTE_UNITS, C.VKA_ARM_CORES:
+		return false // properties alone
 	}
 	return true
 }

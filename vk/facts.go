@@ -66,6 +66,10 @@ type Facts struct {
 	DeviceUUID        [16]byte // of the device, across processes and APIs
 	DriverUUID        [16]byte // of the driver's build
 
+	// Multiprocessors is how many workgroups run side by side at the least: NVIDIA's streaming multiprocessors, AMD's compute
+	// units, Arm's cores; 0 where no extension says.
+	Multiprocessors uint32
+
 	Limits        Limits
 	Subgroup      Subgroup
 	Features      Features // supported

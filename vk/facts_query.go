@@ -102,6 +102,9 @@ var optionals = []optional{
 	{C.VKA_FLOAT_CONTROLS, Version12, extFloatControls},
 	{C.VKA_DRIVER, Version12, "VK_KHR_driver_properties"},
 	{C.VKA_BUDGET, 0, "VK_EXT_memory_budget"},
+	{C.VKA_NV_MULTIPROCESSORS, 0, "VK_NV_shader_sm_builtins"},
+	{C.VKA_AMD_COMPUTE_UNITS, 0, "VK_AMD_shader_core_properties2"},
+	{C.VKA_ARM_CORES, 0, "VK_ARM_shader_core_builtins"},
 }
 
 func structMask(version Version, has func(string) bool) (mask C.uint32_t) {
@@ -165,6 +168,14 @@ func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
 		f.Subgroup.Min, f.Subgroup.Max = uint32(z.minSubgroupSize), uint32(z.maxSubgroupSize)
 		f.Subgroup.RequiredSizeCompute = z.requiredSubgroupSizeStages&C.VK_SHADER_STAGE_COMPUTE_BIT != 0
 		f.Subgroup.MaxWorkgroupSubgroups = uint32(z.maxComputeWorkgroupSubgroups)
+	}
+	switch {
+	case mask&C.VKA_NV_MULTIPROCESSORS != 0:
+		f.Multiprocessors = uint32(p.nv_multiprocessors.shaderSMCount)
+	case mask&C.VKA_AMD_COMPUTE_UNITS != 0:
+		f.Multiprocessors = uint32(p.amd_compute_units.activeComputeUnitCount)
+	case mask&C.VKA_ARM_CORES != 0:
+		f.Multiprocessors = uint32(p.arm_cores.shaderCoreCount)
 	}
 	if mask&C.VKA_FLOAT_CONTROLS != 0 {
 		z := &p.float_controls

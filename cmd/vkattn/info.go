@@ -166,8 +166,12 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 	line("kind", "%s · %s · Vulkan %s", d.Kind, d.Driver, f.EffectiveVersion)
 	line("memory", "%s on the device · %s the largest allocation · %s the largest binding",
 		bytesText(d.Memory), bytesText(f.Limits.MaxAllocationSize), bytesText(f.Limits.MaxStorageBufferRange))
-	line("workgroup", "%s shared memory · %d invocations · subgroups of %s",
-		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations, subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max))
+	side := ""
+	if f.Multiprocessors > 0 {
+		side = fmt.Sprintf(" · %d multiprocessors", f.Multiprocessors)
+	}
+	line("workgroup", "%s shared memory · %d invocations · subgroups of %s%s",
+		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations, subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max), side)
 	line("timestamps", "%s", timestampText(d.facts))
 	var types []string
 	for _, t := range []struct {
