@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,12 +19,11 @@ import (
 
 func newVerify() *cobra.Command {
 	var (
-		device, pattern     string
-		impls, tiers        []string
-		quick, failed, bare bool
-		seed                uint64
-		random              int
-		tuning              map[string]int
+		device, pattern          string
+		impls, tiers, tunings    []string
+		quick, failed, bare, ran bool
+		seed                     uint64
+		random, parallel         int
 	)
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -35,15 +35,31 @@ poisoned, guarded outputs and must give the same bits.
 Before that each kernel passes the self-check that decides, at its first use on a device and driver, whether it
 is used at all: a small problem against attention in float64.
 
+Cases run side by side, for most of the time goes into compiling kernels and computing what is right, on the CPU;
+results come in the order of cases all the same.
+
 The error of each output stands beside the bound it must keep: twice the error of attention computed in the
 inputs' own type. The exit status is not zero when any case fails.`,
 		Example: `  vkattn verify
   vkattn verify --quick --impl flash --tier matrix
   vkattn verify --run 'causal|ragged' --seed 7
-  vkattn verify --impl flash --tier matrix --tuning fm=16,fn=8,fk=16`,
+  vkattn verify --impl flash --tier matrix --tuning fm=16,fn=8,fk=16 --tuning fm=16,fn=8,fk=8`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := conformance.Options{Quick: quick, Seed: seed, Random: random, Tuning: tuning}
+			o := conformance.Options{Quick: quick, Seed: seed, Random: random, Parallel: parallel}
+			if parallel < 0 {
+				return usage(cmd, fmt.Errorf("--parallel is %d: it must be at least 1, or 0 for as many as suit this machine", parallel))
+			}
+			for i, s := range tunings {
+				t, err := bench.ParseTuning(s)
+				if err != nil {
+					return usage(cmd, fmt.Errorf("--%w", err))
+				}
+				if slices.Contains(tunings[:i], s) {
+					return usage(cmd, fmt.Errorf("--tuning %q is given twice", s))
+				}
+				o.Tunings = append(o.Tunings, t.Values())
+			}
 			for _, s := range impls {
 				impl, err := flash.ParseImplementation(s)
 				if err != nil {
@@ -88,7 +104,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 			began := time.Now()
 			results, err := conformance.Run(cmd.Context(), dev, o)
 			if len(results) > 0 && !bare {
-				printCases(out, results, failed, colored(out))
+				printCases(out, results, failed, ran, colored(out))
 			}
 			ok := printVerdicts(out, results, time.Since(began), colored(out)) && sound
 			switch {
@@ -105,11 +121,13 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	deviceFlag(cmd, &device)
 	fl.StringSliceVar(&impls, "impl", nil, "`list` of implementations: standard, flash1, flash, blocksparse (default: all)")
 	fl.StringSliceVar(&tiers, "tier", nil, "`list` of kernel tiers: scalar, matrix (default: all the device has)")
-	fl.StringToIntVar(&tuning, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile")
+	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile; several run one after the other")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
 	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression`")
 	fl.IntVar(&random, "random", 0, "`number` of random problems (default: as many as suit the device)")
 	fl.Uint64Var(&seed, "seed", 1, "`seed` of inputs and random problems")
+	fl.IntVar(&parallel, "parallel", 0, "`number` of cases at once, 1 for one after the other (default: the number of CPUs, as far as memory goes; 2 where a CPU is the device)")
+	fl.BoolVar(&ran, "no-skipped", false, "leave skipped cases out of the list")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
 	fl.BoolVar(&bare, "summary", false, "the verdict of each tier only, no cases")
 	return cmd
@@ -139,12 +157,12 @@ func resultWord(r conformance.Result) string {
 }
 
 // printCases prints one line a case: the error against its bound.
-func printCases(w io.Writer, results []conformance.Result, failedOnly, color bool) {
+func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, color bool) {
 	t := report.NewText([]string{"case", "target", "dtype", "error", "bound", "lse error", "bound", "", "reason"}, "lllrrrrll")
 	shown := 0
 	for _, r := range results {
 		word := resultWord(r)
-		if failedOnly && word != "FAIL" {
+		if failedOnly && word != "FAIL" || ranOnly && word == "skip" {
 			continue
 		}
 		shown++

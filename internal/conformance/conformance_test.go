@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +16,7 @@ import (
 
 const goldenFolder = "../../testdata/vectors"
 
-// TestConformance runs every case on every target that the device offers.
+// TestConformance runs every case on every target that the device offers, several cases at once: go test -parallel says how many.
 func TestConformance(t *testing.T) {
 	dev := device(t)
 	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder), Quick: testing.Short()}
@@ -22,27 +24,32 @@ func TestConformance(t *testing.T) {
 	require.NotEmpty(t, targets)
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
-	ran := map[string]int{}
+	ran := make([]atomic.Int32, len(targets))
 	for _, c := range cases {
-		for _, target := range targets {
-			t.Run(c.Name+"/"+target.String(), func(t *testing.T) {
-				r := c.Run(context.Background(), dev, target)
-				require.Empty(t, takeMessages(), "the validation layers object")
-				if r.Skipped != "" {
-					t.Skip(r.Skipped)
-				}
-				require.True(t, r.Pass, "%v: %s", c.Problem, r.Failure)
-				if target.Tier == flash.TierScalar && (target.Implementation == flash.Flash || target.Implementation == flash.Standard) {
-					require.Empty(t, r.NoGradients)
-				}
-				ran[target.String()]++
-			})
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			defer c.release()
+			for i, target := range targets {
+				t.Run(target.String(), func(t *testing.T) {
+					r := c.Run(context.Background(), dev, target)
+					require.Empty(t, takeMessages(), "the validation layers object, to this or to what ran beside it (-parallel 1: nothing)")
+					if r.Skipped != "" {
+						t.Skip(r.Skipped)
+					}
+					require.True(t, r.Pass, "%v: %s", c.Problem, r.Failure)
+					if target.Tier == flash.TierScalar && (target.Implementation == flash.Flash || target.Implementation == flash.Standard) {
+						require.Empty(t, r.NoGradients)
+					}
+					ran[i].Add(1)
+				})
+			}
+		})
+	}
+	t.Cleanup(func() { // when all of them have ended
+		for i, target := range targets {
+			t.Logf("%s: %d of %d cases ran", target, ran[i].Load(), len(cases))
 		}
-		c.release()
-	}
-	for _, target := range targets {
-		t.Logf("%s: %d of %d cases ran", target, ran[target.String()], len(cases))
-	}
+	})
 }
 
 // TestEveryTierIsThere: what a device must offer at least.
@@ -92,33 +99,113 @@ func TestRandomProblems(t *testing.T) {
 	})
 }
 
-// TestRun checks the suite as the command runs it.
+// TestRun checks the suite as the command runs it: the same results in the same order, whatever runs at once.
 func TestRun(t *testing.T) {
 	dev := device(t)
-	calls := 0
-	results, err := Run(context.Background(), dev, Options{
+	o := Options{
 		Implementations: []flash.Implementation{flash.Flash}, Tiers: []flash.Tier{flash.TierScalar},
-		Filter: only("^(golden/f16_one|golden/f16_d16|core/one/.*)$"),
-		Progress: func(done, total int, r Result) {
-			calls++
-			require.Equal(t, calls, done)
-			require.Equal(t, 5, total)
-		},
-	})
+		Filter: only("^(golden/f16_one|golden/f16_d16|core/one/.*|threshold/65536-tiny-large-last-gap16/f16)$"),
+	}
+	cases, err := Cases(dev, o)
 	require.NoError(t, err)
-	require.Len(t, results, 5)
-	require.Equal(t, 5, calls)
-	for _, r := range results {
-		require.True(t, r.Pass, "%s: %s%s", r.Case, r.Failure, r.Skipped)
-		require.NotEmpty(t, r.Kernel)
-		require.Positive(t, r.Bound)
-		require.LessOrEqual(t, r.MaxErr, r.Bound)
-		require.Positive(t, r.Duration)
+	require.Len(t, cases, 6)
+	var names []string // as results must come
+	for _, c := range cases {
+		for _, target := range Targets(dev, o) {
+			names = append(names, c.Name+" "+target.String())
+		}
+	}
+	for _, parallel := range []int{0, 1, 4} {
+		var told []string
+		o.Parallel, o.Progress = parallel, func(done, total int, r Result) {
+			told = append(told, r.Case+" "+r.Target)
+			require.Len(t, told, done)
+			require.Len(t, names, total)
+		}
+		results, err := Run(context.Background(), dev, o)
+		require.NoError(t, err)
+		require.Equal(t, names, told, "%d at once", parallel)
+		require.Len(t, results, len(names))
+		for i, r := range results {
+			require.Equal(t, names[i], r.Case+" "+r.Target)
+			if r.Skipped != "" {
+				continue
+			}
+			require.True(t, r.Pass, "%s: %s", r.Case, r.Failure)
+			require.NotEmpty(t, r.Kernel)
+			require.Positive(t, r.Bound)
+			require.LessOrEqual(t, r.MaxErr, r.Bound)
+			require.Positive(t, r.Duration)
+		}
 	}
 	_, err = Run(context.Background(), dev, Options{Filter: only("no such case")})
 	require.Error(t, err)
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err = Run(cancelled, dev, Options{Filter: only("core/one/f16")})
-	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, takeMessages())
+}
+
+// A suite that is cancelled ends at once, with the results that were there.
+func TestRunIsCancelled(t *testing.T) {
+	dev := device(t)
+	o := Options{Implementations: []flash.Implementation{flash.Flash}, Tiers: []flash.Tier{flash.TierScalar}, Filter: only("core/(one|gqa|dv|top-left)")}
+	for _, after := range []int{0, 2} {
+		ctx, cancel := context.WithCancel(context.Background())
+		told := 0
+		o.Parallel, o.Progress = 3, func(done, _ int, _ Result) {
+			told = done
+			if done == after {
+				cancel()
+			}
+		}
+		if after == 0 {
+			cancel()
+		}
+		results, err := Run(ctx, dev, o)
+		require.ErrorIs(t, err, context.Canceled)
+		require.GreaterOrEqual(t, told, after)
+		if after == 0 {
+			require.Empty(t, results)
+		}
+		require.GreaterOrEqual(t, len(results), after)
+		for _, r := range results {
+			require.Empty(t, r.Failure, "%s: what was cut short is no result", r.Case)
+		}
+	}
+	require.Empty(t, takeMessages())
+}
+
+// A case's estimate of its memory is not far below what it takes: cases beside it count on that.
+func TestFootprints(t *testing.T) {
+	dev := device(t)
+	targets := Targets(dev, Options{Tiers: []flash.Tier{flash.TierScalar}})
+	for _, c := range []*Case{
+		{Name: "forward", Problem: flash.Problem{Batch: 2, Heads: 8, KeyHeads: 2, QueryLen: 128, KeyLen: 300, HeadDim: 64, DType: flash.F16}, Sample: 4},
+		{Name: "odd", Layouts: all(OddBNHD), Problem: flash.Problem{Batch: 3, Heads: 9, QueryLen: 150, HeadDim: 40, DType: flash.F32}, Sample: 4},
+		{Name: "gradients", Gradients: true, Problem: flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, HeadDim: 32, DType: flash.F32, Causal: flash.CausalBottomRight}},
+	} {
+		shared, runs := c.footprint(targets)
+		require.Positive(t, shared)
+		for i, target := range targets {
+			if target.skip(c) != "" {
+				require.Zero(t, runs[i])
+				continue
+			}
+			dev.ResetPeak()
+			before := dev.Usage()
+			r := c.Run(context.Background(), dev, target)
+			require.Empty(t, r.Failure, "%s on %v", c.Name, target)
+			if r.Skipped != "" {
+				continue
+			}
+			took := int64(0)
+			for label, use := range dev.Usage().ByLabel {
+				if !strings.HasPrefix(label, "staging") { // belongs to the device
+					took += int64(use.Peak - before.ByLabel[label].Current)
+				}
+			}
+			const guards = 64 << 10 // and what allocations are rounded up to
+			require.Positive(t, took)
+			require.LessOrEqual(t, took, runs[i]+guards, "%s on %v", c.Name, target)
+		}
+	}
+	require.Positive(t, budget(dev))
 }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"runtime"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
@@ -16,13 +19,14 @@ import (
 type Options struct {
 	Implementations []flash.Implementation // nil: all
 	Tiers           []flash.Tier           // nil: all
-	Tuning          map[string]int         // forced on every target, a fragment shape for example (fm, fn, fk)
+	Tunings         []map[string]int       // each makes targets of its own that it is forced on, with a fragment shape for example (fm, fn, fk)
 	Quick           bool                   // the core cases only
 	Seed            uint64                 // of inputs and random problems
 	Random          int                    // how many random problems; 0: as many as suit the device
 	Filter          *regexp.Regexp         // of case names; nil: all
 	Vectors         fs.FS                  // folder of golden vectors; nil: the few that are built in
-	// Progress is called after each result, done counting from 1 to total.
+	Parallel        int                    // how many cases run at once; 0: as many as suit the device and this machine
+	// Progress is called with each result, in their order and one at a time, done counting from 1 to total.
 	Progress func(done, total int, r Result)
 }
 
@@ -53,8 +57,9 @@ func (r *Result) fail(format string, a ...any) {
 	}
 }
 
-// Run runs the suite. A case that fails is a Result; an error means that the suite itself could not go
-// on: the device was lost, the context cancelled, the vectors unreadable.
+// Run runs the suite, several cases at once. Results are in the order of cases, and of targets within each. A case that fails is a
+// Result; an error means that the suite itself could not go on: the device was lost, the context cancelled, the vectors unreadable. The
+// results are then those of cases that had ended.
 func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
 	targets := Targets(dev, o)
 	if len(targets) == 0 {
@@ -64,25 +69,118 @@ func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	total := len(cases) * len(targets)
-	results := make([]Result, 0, total)
-	for _, c := range cases {
-		for _, t := range targets {
+	all := &collected{slots: make([]slot, len(cases)*len(targets)), progress: o.Progress}
+	groups := make([]group, len(cases))
+	for i, c := range cases {
+		groups[i] = c.group(targets, func(n int, t Target) error {
+			at := i*len(targets) + n
+			all.begin(at, c, t)
 			r := c.Run(ctx, dev, t)
 			if err := ctx.Err(); err != nil {
-				return results, err
+				return err
 			}
-			results = append(results, r)
-			if o.Progress != nil {
-				o.Progress(len(results), total, r)
-			}
+			all.end(at, r)
 			if err := dev.Lost(); err != nil {
-				return results, fmt.Errorf("conformance: %s on %v: %w", c.Name, t, err)
+				return fmt.Errorf("conformance: %s: %w", all.underWay(at), err)
 			}
-		}
-		c.release()
+			return nil
+		})
 	}
-	return results, nil
+	err = schedule(ctx, o.workers(dev), budget(dev), groups)
+	return all.results(), err
+}
+
+// workers is how many cases run at once.
+func (o *Options) workers(dev *flash.Device) int {
+	switch {
+	case o.Parallel > 0:
+		return o.Parallel
+	case onCPU(dev.Info()):
+		return cpuWorkers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// cpuWorkers is the number of workers where the processor is the device too: while it compiles and runs one case's kernels, in threads
+// of its own, another's answers are computed.
+const cpuWorkers = 2
+
+// group is the case on all targets.
+func (c *Case) group(targets []Target, run func(n int, t Target) error) group {
+	shared, runs := c.footprint(targets)
+	return group{
+		shared: shared, runs: runs,
+		prepare: func() {
+			for _, t := range targets {
+				if t.skip(c) == "" {
+					_ = c.prepare() // its error is each run's failure
+					return
+				}
+			}
+		},
+		run:     func(n int) error { return run(n, targets[n]) },
+		release: c.release,
+	}
+}
+
+// collected gathers results by their place in the order of cases.
+type collected struct {
+	progress func(done, total int, r Result)
+
+	mu    sync.Mutex
+	slots []slot
+	told  int // results that progress was called with: those before the first that is missing
+}
+
+type slot struct {
+	result Result
+	name   string // of what runs
+	ended  bool
+}
+
+func (a *collected) begin(at int, c *Case, t Target) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.slots[at].name = fmt.Sprintf("%s on %v", c.Name, t)
+}
+
+func (a *collected) end(at int, r Result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.slots[at].result, a.slots[at].ended = r, true
+	for a.told < len(a.slots) && a.slots[a.told].ended {
+		a.told++
+		if a.progress != nil {
+			a.progress(a.told, len(a.slots), a.slots[a.told-1].result)
+		}
+	}
+}
+
+// underWay names what ran when something happened: place at, which has just ended, and whatever runs beside it.
+func (a *collected) underWay(at int) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := []string{a.slots[at].name}
+	for _, s := range a.slots {
+		if s.name != "" && !s.ended {
+			names = append(names, s.name)
+		}
+	}
+	if len(names) > 1 {
+		return fmt.Sprintf("one of these, which ran at once: %s", strings.Join(names, ", "))
+	}
+	return names[0]
+}
+
+// results gives those there are.
+func (a *collected) results() []Result {
+	var out []Result
+	for _, s := range a.slots {
+		if s.ended {
+			out = append(out, s.result)
+		}
+	}
+	return out
 }
 
 // runs is how often each case is run: caches that are wrong the second time show on the third at the
@@ -94,15 +192,12 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 	start := time.Now()
 	r = Result{
 		Case: c.Name, Implementation: t.Implementation, Tier: t.Tier, Target: t.String(),
-		DType: c.Problem.DType, Problem: c.Problem, Skipped: c.refuse,
+		DType: c.Problem.DType, Problem: c.Problem, Skipped: t.skip(c),
 	}
 	defer func() {
 		r.Duration = time.Since(start)
 		r.Pass = r.Failure == "" && r.Skipped == ""
 	}()
-	if r.Skipped == "" {
-		r.Skipped = t.skip(c)
-	}
 	if r.Skipped != "" {
 		return r
 	}
@@ -111,8 +206,7 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 		return r
 	}
 	if err := c.execute(ctx, dev, t, &r); err != nil {
-		// Only a tier that needs special hardware may decline a problem.
-		if errors.Is(err, flash.ErrUnsupported) && t.Tier != flash.TierScalar {
+		if errors.Is(err, flash.ErrUnsupported) && t.declines() {
 			r.Skipped = err.Error()
 			return r
 		}

@@ -38,31 +38,66 @@ var forms = map[flash.Tier]struct {
 	flash.TierMatrix: {"form", []int{1, 2, 3}},
 }
 
-// Targets lists what the device offers, in the order of Device.Info, narrowed by the options.
+// Targets lists what the device offers, in the order of Device.Info, narrowed by the options: with each tuning of theirs in turn.
 func Targets(dev *flash.Device, o Options) []Target {
+	tunings := o.Tunings
+	if len(tunings) == 0 {
+		tunings = []map[string]int{nil}
+	}
 	var out []Target
-	info := dev.Info()
-	for _, tier := range info.Tiers {
+	for _, tier := range dev.Info().Tiers {
 		if len(o.Implementations) > 0 && !slices.Contains(o.Implementations, tier.Implementation) ||
 			len(o.Tiers) > 0 && !slices.Contains(o.Tiers, tier.Tier) || len(tier.DTypes) == 0 {
 			continue
 		}
-		base := Target{Implementation: tier.Implementation, Tier: tier.Tier, Tuning: maps.Clone(o.Tuning), info: tier}
-		base.light = tier.Tier == flash.TierMatrix && onCPU(info)
-		form, ok := forms[tier.Tier]
-		if _, forced := o.Tuning[form.parameter]; !ok || forced || !hasTuning(dev, base, form.parameter) {
-			out = append(out, base)
-			continue
-		}
-		for _, value := range form.values {
-			t := base
-			t.Tuning = map[string]int{form.parameter: value}
-			maps.Copy(t.Tuning, o.Tuning)
-			out = append(out, t)
+		for _, tuning := range tunings {
+			for _, t := range tierTargets(dev, tier, tuning) {
+				if !slices.ContainsFunc(out, func(o Target) bool { return o.String() == t.String() }) {
+					out = append(out, t)
+				}
+			}
 		}
 	}
 	return out
 }
+
+// tierTargets are those of a tier with a tuning: one for each form of its kernel that the tuning leaves open.
+func tierTargets(dev *flash.Device, tier flash.TierInfo, tuning map[string]int) (out []Target) {
+	info := dev.Info()
+	base := Target{Implementation: tier.Implementation, Tier: tier.Tier, Tuning: maps.Clone(tuning), info: tier}
+	base.light = tier.Tier == flash.TierMatrix && onCPU(info)
+	if decode, ok := decodes(info, tier); ok {
+		base.Tuning = map[string]int{"decode": decode}
+		maps.Copy(base.Tuning, tuning)
+	}
+	form, ok := forms[tier.Tier]
+	if _, forced := tuning[form.parameter]; !ok || forced || !hasTuning(dev, base, form.parameter) {
+		return []Target{base}
+	}
+	for _, value := range form.values {
+		t := base
+		t.Tuning = map[string]int{form.parameter: value}
+		maps.Copy(t.Tuning, tuning)
+		out = append(out, t)
+	}
+	return out
+}
+
+// decodes says which value of the tuning parameter decode makes plans take this kernel and not the other of its tier, where a device has
+// both: one is for few rows, and the other takes those too.
+func decodes(info flash.DeviceInfo, tier flash.TierInfo) (value int, both bool) {
+	both = slices.ContainsFunc(info.Tiers, func(t flash.TierInfo) bool { return t.Kernel == "scalar_decode" && len(t.DTypes) > 0 })
+	switch tier.Kernel {
+	case "scalar_decode":
+		return 1, both
+	case "scalar_forward":
+		return 0, both
+	}
+	return 0, false
+}
+
+// declines says whether the target may decline a problem: a tier that needs special hardware, and a kernel for few rows.
+func (t Target) declines() bool { return t.Tier != flash.TierScalar || t.Tuning["decode"] == 1 }
 
 // hasTuning asks a plan whether its kernel has a tuning parameter.
 func hasTuning(dev *flash.Device, t Target, parameter string) bool {
@@ -115,6 +150,9 @@ func (t Target) skipsGradients(c *Case) bool {
 
 // skip says why a case does not run on this target, "" when it does.
 func (t Target) skip(c *Case) string {
+	if c.refuse != "" {
+		return c.refuse
+	}
 	if !slices.Contains(t.info.DTypes, c.Problem.DType) {
 		for _, why := range t.info.Missing {
 			if strings.HasPrefix(why, c.Problem.DType.String()) {
