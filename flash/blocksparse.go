@@ -44,9 +44,6 @@ func chooseBlockTile(c *capabilities, p *Problem, s matrixShape, form int, t *tu
 	if tile.Pack {
 		return tile, t.bad("pack", "must be 0 with a block mask")
 	}
-	if tile.Parts != 1 {
-		return tile, t.bad("parts", "must be 1 with a block mask")
-	}
 	if !p.Blocks.ofTiles(tile.rows(), tile.BC) {
 		tile.KeepMasks = true // the loop with masks is the one that looks at single scores
 	}

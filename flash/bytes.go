@@ -84,7 +84,7 @@ func (p *Plan) Tiling() (Tiling, bool) {
 func (p *Plan) programTiling() (Tiling, bool) {
 	switch prog := p.program.(type) {
 	case *scalarProgram:
-		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, LSE: true}, true
+		return Tiling{Algorithm: AlgorithmFlash2, Rows: prog.shape.BR, Keys: prog.shape.BC, QAgain: !prog.shape.QResident, Parts: prog.shape.Parts, LSE: true}, true
 	case *decodeProgram:
 		s := &prog.shape
 		return Tiling{Algorithm: AlgorithmFlash2, Rows: s.Rows, Keys: 1, Packed: true, NoneUnseen: true, Parts: s.Parts, QReaders: s.W * s.Lanes / s.LPR, LSE: true}, true
@@ -282,7 +282,7 @@ func (t Tiling) flash2Bytes(p *Problem) []Work {
 	for first := 0; first < all; first += t.Rows {
 		rows := min(t.Rows, all-first)
 		tiles := ceilDiv(p.visible((first+rows-1)/group), t.Keys)
-		if !t.NoneUnseen {
+		if !t.NoneUnseen && parts == 1 {
 			tiles = max(tiles, 1)
 		}
 		for part := range parts {
@@ -290,7 +290,7 @@ func (t Tiling) flash2Bytes(p *Problem) []Work {
 			end := (part+1)*(tiles/parts) + min(part+1, tiles%parts)
 			loads := max(t.QReaders, 1)
 			if t.QAgain {
-				loads = end - begin
+				loads = max(end-begin, boolInt(!t.NoneUnseen))
 			}
 			q += float64(rows * loads)
 			k += float64(t.tileRows(p, begin, end, t.KeysAhead))

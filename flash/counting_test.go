@@ -205,6 +205,8 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"at the tile's start", []string{"grouped", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 16, "steps": 1, "whole": 1}},
 		{"under a branch", []string{"ragged", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
 		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
+		{"parts", []string{"ragged", "grouped", "unseen", "fp32"}, Flash, TierScalar, map[string]int{"parts": 3, "decode": 0}},
+		{"parts, Q again", []string{"whole", "unaligned"}, Flash, TierScalar, map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
 		{"parts", []string{"ragged", "grouped", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 16, "prefetch": 1}},
 		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
 		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 16}},

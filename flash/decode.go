@@ -108,11 +108,7 @@ func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
 }
 
 func (s *decodeProgram) record(r *recorder, f *operands) error {
-	v := variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE}
-	if s.combine != nil { // o and lse are its business
-		v = variant{aligned: f.alignedInputs(), lse: true}
-	}
-	k, err := s.kernel(v)
+	k, err := s.kernel(f.variant(s.combine))
 	if err != nil {
 		return err
 	}

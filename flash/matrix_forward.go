@@ -134,11 +134,7 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) []int {
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {
-	v := variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE}
-	if m.combine != nil { // o and lse are its business
-		v = variant{aligned: f.alignedInputs(), lse: true}
-	}
-	k, err := m.kernel(v)
+	k, err := m.kernel(f.variant(m.combine))
 	if err != nil {
 		return refused(err, &m.problem)
 	}

@@ -144,8 +144,6 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
 	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
 		return fmt.Sprintf("heads_together = %d must be from 1 to 65536", t.HeadsTogether)
-	case t.Parts < 1 || t.Parts > mostParts:
-		return fmt.Sprintf("parts = %d must be from 1 to %d", t.Parts, mostParts)
 	}
 	return checkSubgroups(t.W, t.fragment.Lanes, t.shared(d, dv).bytes(), c)
 }
@@ -270,6 +268,9 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 		tile := complete(row.tile)
 		tile.override(t)
 		if why = tile.check(p.HeadDim, p.ValueDim, c); why == "" {
+			why = checkParts(tile.Parts, p)
+		}
+		if why == "" {
 			return tile, nil
 		}
 	}
@@ -327,10 +328,13 @@ func (t matrixTile) fill(c *capabilities, p *Problem) matrixTile {
 	for tile, more := t, true; more; more = tile.shrink(p) {
 		pace := 1.0
 		if tile.RM < t.RM {
-			pace = halfPace
+			pace *= halfPace
+		}
+		if tile.W < t.W {
+			pace *= smallPace
 		}
 		for tile.Parts = 1; tile.Parts <= mostPartsOf(p); tile.Parts++ {
-			if cost := tile.predict(c, p, pace); cost <= least {
+			if cost := tile.predict(c, p, pace); cost < least {
 				best, least = tile, cost
 			}
 		}
@@ -343,6 +347,8 @@ func (t matrixTile) fill(c *capabilities, p *Problem) matrixTile {
 const (
 	residentSubgroups = 8     // of a multiprocessor, by their registers
 	halfPace          = 1.5   // of a pair where a fragment of keys serves one row fragment and not two
+	smallPace         = 1.05  // where fewer subgroups share a tile of keys
+	alonePace         = 0.8   // of a workgroup whose multiprocessor would hold another, as long as it has none
 	combinePairs      = 20000 // for the second dispatch
 	partRowPairs      = 220   // to store a row of a part, and load it again
 )
@@ -354,6 +360,9 @@ func (t *matrixTile) predict(c *capabilities, p *Problem, pace float64) float64 
 	beside := float64(max(1, residentSubgroups/t.W)) // workgroups on a multiprocessor
 	parts, groups := float64(t.Parts), float64(t.groups(p))
 	rounds := math.Ceil(groups * parts / (count * beside))
+	if beside > 1 && groups*parts <= count {
+		pace *= alonePace
+	}
 	cost := float64(t.rows()) * pace * beside * max(float64(p.visible(p.QueryLen-1)), rounds*p.meanVisible()) / parts
 	if t.Parts > 1 {
 		rows := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)

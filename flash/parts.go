@@ -37,6 +37,18 @@ func mostPartsOf(p *Problem) int {
 	return max(1, int(min(uint64(p.KeyLen/leastPartKeys), mostPartsBytes/one, mostParts)))
 }
 
+// checkParts gives the rule that a number of parts breaks, "" for none.
+func checkParts(parts int, p *Problem) string {
+	most := mostParts
+	if !p.Blocks.none() {
+		most = 1 // a block mask has few keys as it is
+	}
+	if parts < 1 || parts > most {
+		return fmt.Sprintf("parts = %d must be from 1 to %d", parts, most)
+	}
+	return ""
+}
+
 // meanVisible is the mean number of keys that a query may attend to.
 func (p *Problem) meanVisible() float64 {
 	if p.Causal == CausalNone {

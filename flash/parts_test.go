@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -50,6 +51,32 @@ func TestPartsOnMatrices(t *testing.T) {
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, "parts = ")
 	}
+}
+
+// TestPartsInScalarArithmetic does the same for the scalar kernel, with and without subgroups, in every type.
+func TestPartsInScalarArithmetic(t *testing.T) {
+	d := testDevice(t)
+	for name, p := range map[string]Problem{
+		"causal":                {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 183, HeadDim: 20, ValueDim: 12, DType: F32, Causal: CausalBottomRight},
+		"one query":             {Batch: 1, Heads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 33, DType: F16},
+		"rows that see nothing": {Batch: 1, Heads: 2, QueryLen: 90, KeyLen: 40, HeadDim: 16, ValueDim: 1, DType: BF16, Causal: CausalBottomRight},
+	} {
+		for _, tuning := range []map[string]int{{"parts": 2}, {"parts": 5, "subgroup": 0}, {"parts": 30, "max_groups": 7}} {
+			t.Run(fmt.Sprint(name, " ", tuning), func(t *testing.T) {
+				tuning["decode"] = 0
+				s := newSample(t, p)
+				plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(tuning))
+				require.Contains(t, plan.Kernel(), "scalar_forward")
+				require.Contains(t, plan.Kernel(), fmt.Sprintf(", keys in %d parts", tuning["parts"]))
+				f := s.tensors(t, d, plainly(t, d))
+				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				s.check(t, plan, f)
+			})
+		}
+	}
+	_, err := d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithImplementation(BlockSparse), WithTuning(map[string]int{"parts": 2}))
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "parts = 2 must be from 1 to 1")
 }
 
 // TestPartsDrop: the mask of dropout belongs to queries and keys, not to parts.
@@ -149,7 +176,6 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 		{128, 8, 64, 4096, CausalNone, []choice{{4, 1, 16}, {4, 1, 32}}},
 		{128, 8, 256, 4096, CausalNone, []choice{{4, 2, 16}, {4, 1, 8}, {8, 2, 16}}},
 		{128, 8, 512, 16384, CausalNone, []choice{{8, 2, 8}, {4, 2, 8}, {8, 2, 16}}},
-		{64, 16, 1024, 1024, CausalNone, []choice{{4, 2, 1}, {4, 2, 2}, {4, 1, 1}}},
 		{64, 16, 1024, 1024, CausalBottomRight, []choice{{4, 2, 1}, {4, 1, 2}, {4, 2, 2}, {8, 2, 2}, {4, 1, 1}}},
 		{64, 16, 2048, 2048, CausalNone, []choice{{8, 2, 1}, {4, 2, 1}}},
 		{64, 16, 2048, 2048, CausalBottomRight, []choice{{4, 1, 1}, {4, 2, 2}, {8, 2, 2}, {4, 2, 1}}},

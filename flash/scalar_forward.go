@@ -45,16 +45,22 @@ func fitScalarForward(name string, d *Device, p *Problem, t *tuning) (program, e
 	if err != nil {
 		return nil, err
 	}
-	blocks := uint64(ceilDiv(p.QueryLen, tile.BR))
-	g, err := gridFor(d, blocks*uint64(p.Batch)*uint64(p.Heads), p.ForwardFLOPs(), scalarPace, t)
+	g, err := gridFor(d, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), scalarPace, t)
 	if err != nil {
 		return nil, err
 	}
+	prog := &scalarProgram{dev: d, problem: *p, name: name, shape: tile, grid: g}
 	module := name
+	if tile.Parts > 1 {
+		module += "_parts"
+		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
 	if tile.Subgroup {
 		module += "_subgroup"
 	}
-	prog := &scalarProgram{dev: d, problem: *p, name: name, shape: tile, grid: g, module: module + "." + p.DType.suffix()}
+	prog.module = module + "." + p.DType.suffix()
 	// The usual case is dense tensors with lse.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	_, err = prog.kernel(variant{aligned: aligned, lse: true})
@@ -69,12 +75,13 @@ type scalarProgram struct {
 	shape   scalarTile
 	grid    grid
 	module  string
+	combine *combiner // of keys in parts; nil: in one
 	kernels [variants]atomic.Pointer[pipeline.Kernel]
 }
 
 func (s *scalarProgram) tile() string      { return s.shape.String() }
-func (s *scalarProgram) scratch() []uint64 { return nil }
-func (s *scalarProgram) dispatches() int   { return s.grid.dispatches() }
+func (s *scalarProgram) scratch() []uint64 { return s.combine.scratch() }
+func (s *scalarProgram) dispatches() int   { return s.grid.dispatches() + s.combine.dispatches() }
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
@@ -85,18 +92,29 @@ func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
 		if t.Subgroup {
 			info.SubgroupSize, info.FullSubgroups = s.dev.caps.facts.Subgroup.Size, true
 		}
-		constants := spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0))
-		return p.withBlocks(constants), info
+		values := []int{t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
+			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0)}
+		if s.combine != nil {
+			values = append(values, t.Parts)
+		}
+		return p.withBlocks(spec(values...)), info
 	})
 }
 
 func (s *scalarProgram) record(r *recorder, f *operands) error {
-	k, err := s.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
+	k, err := s.kernel(f.variant(s.combine))
 	if err != nil {
 		return err
 	}
-	return r.forward(k, &s.problem, f, s.grid, s.name, nil)
+	return r.forward(k, &s.problem, f, s.grid, s.name, s.combine)
+}
+
+// variant is the one for these tensors of a fused forward kernel. Where keys are in parts, o and lse are the combiner's business.
+func (f *operands) variant(c *combiner) variant {
+	if c != nil {
+		return variant{aligned: f.alignedInputs(), lse: true}
+	}
+	return variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE}
 }
 
 // forward records a fused forward kernel and, where keys are in parts, their combination.

@@ -2,6 +2,7 @@ package flash
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 
 	"github.com/vkattn/vkattn/vk"
@@ -19,13 +20,19 @@ type scalarTile struct {
 	QResident bool // Q is staged once, whole
 	VEarly    bool // V of the whole tile is staged with K
 	Subgroup  bool // rows are reduced by shuffles
+	Parts     int  // parts of the keys, each for workgroups of its own (parts.go); 1: all in one
+}
+
+// groups is the number of workgroups for one part.
+func (t *scalarTile) groups(p *Problem) uint64 {
+	return uint64(ceilDiv(p.QueryLen, t.BR)) * uint64(p.Batch) * uint64(p.Heads)
 }
 
 func (t *scalarTile) tx() int      { return t.BC / t.MC }
 func (t *scalarTile) ty() int      { return t.BR / t.MR }
 func (t *scalarTile) threads() int { return t.tx() * t.ty() }
 
-func (t *scalarTile) String() string { return fmt.Sprintf("%dx%d", t.BR, t.BC) }
+func (t *scalarTile) String() string { return fmt.Sprintf("%dx%d", t.BR, t.BC) + partsSuffix(t.Parts) }
 
 // scalarShared is the layout of shared memory, in units of 16 bytes: where K, V and P begin, and the length. reduce is the
 // length in floats of the array for row reductions. The shader sizes its arrays with these numbers.
@@ -199,6 +206,16 @@ func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error
 	return firstScalarTile(c, p, t, func(*scalarTile) bool { return true })
 }
 
+// partsToFill is the number of parts with which two workgroups fall to each multiprocessor, and more where blocks see few keys and
+// others many; in fp32 arithmetic a part is not long before it is worth its memory.
+func (t *scalarTile) partsToFill(c *capabilities, p *Problem) int {
+	if c.facts.Type == vk.DeviceCPU {
+		return 1
+	}
+	enough := 2 * float64(c.multiprocessors()) * float64(p.visible(p.QueryLen-1)) / max(1, p.meanVisible())
+	return min(mostPartsOf(p), int(math.Ceil(enough/float64(t.groups(p)))))
+}
+
 // firstScalarTile takes the first shape that suits and fits.
 func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarTile) bool) (scalarTile, error) {
 	dim, why := max(p.HeadDim, p.ValueDim), ""
@@ -213,7 +230,10 @@ func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarT
 			continue
 		}
 		if why = tile.fit(c, p, t); why == "" {
-			return tile, nil
+			tile.Parts = t.get("parts", tile.partsToFill(c, p))
+			if why = checkParts(tile.Parts, p); why == "" {
+				return tile, nil
+			}
 		}
 		if len(t.given) > 0 {
 			break // the caller's numbers do not fit: say so rather than look for others that go with them

@@ -27,8 +27,10 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
-// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl); SUBGROUP: rows are reduced by shuffles (needs subgroup basic and shuffle in compute, a
-// power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through shared memory.
+// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl); KEY_PARTS: keys in parts, with PARTS
+// times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up
+// to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup basic and
+// shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through shared memory.
 //
 // Specialization constants. v4 stands for vec4s (16 bytes), odd(x) for x | 1, DK4 = DK/4 and so on, DC = ceil(D/DK).
 //
@@ -50,6 +52,7 @@
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
+//  21 PARTS       KEY_PARTS: the number of parts
 //
 //   sizes in v4:  Q  BR odd(DC DK4) resident, else BR odd(DK4)     K  BC odd(DK4)
 //                 P  BR odd(PC4)                                   V  VC TX ceil(DV4/TX), BC instead of VC with V_EARLY
@@ -107,8 +110,16 @@ const uint V_ROWS = V_EARLY ? BC : VC;
 INPUT(q, 0)
 INPUT(k, 1)
 INPUT(v, 2)
+#ifdef KEY_PARTS
+layout(constant_id = 21) const uint PARTS = 2;
+layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
+layout(set = 0, binding = 4, std430) writeonly buffer Statistics { float statistics[]; };
+#define GROUPS (total / PARTS)  // of a part
+#else
 OUTPUT(o, 3)
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };
+#define GROUPS total
+#endif
 
 shared vec4 tile[SHARED_V4];
 #ifndef SUBGROUP
@@ -229,8 +240,13 @@ void key_tile(uint key0, bool edge) {
 }
 
 void main() {
+#ifdef KEY_PARTS
+  if (workgroup_index() >= total) return;
+  const uint part = workgroup_index() / GROUPS, id = workgroup_index() % GROUPS;
+#else
   const uint id = workgroup_index();
   if (id >= total) return;
+#endif
 #ifdef SUBGROUP
   lid = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
 #else
@@ -240,7 +256,7 @@ void main() {
   ty = lid / TX;
 
   const uint blocks = (nq + BR - 1) / BR;
-  const uint matrices = total / blocks;  // B Hq
+  const uint matrices = GROUPS / blocks;  // B Hq
   bh = CAUSAL ? id % matrices : id / blocks;
   q0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
   const uint b = bh / heads, h = bh % heads;
@@ -266,6 +282,12 @@ void main() {
   uint t = next_tile(0, end);
   if (t >= end) t = (nk + BC - 1) / BC;
   do { key_tile(t * BC, t >= whole); t = next_tile(t + 1, end); } while (t < end);
+#elif defined(KEY_PARTS)
+  // The first end % PARTS parts have a tile more. One without any takes one beyond the last key, where all is zero and masked.
+  uint t = part * (end / PARTS) + min(part, end % PARTS);
+  const uint stop = t + end / PARTS + (part < end % PARTS ? 1 : 0);
+  if (t >= stop) t = (nk + BC - 1) / BC;
+  do key_tile(t * BC, t >= whole); while (++t < stop);
 #else
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
   uint t = 0;
@@ -273,6 +295,19 @@ void main() {
 #endif
 
   sum_over_row(l);
+#ifdef KEY_PARTS
+  [[unroll]] for (uint i = 0; i < MR; ++i) {
+    const uint row = q0 + ty + TY * i;
+    if (row >= nq) continue;
+    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
+    const uint at = (part * matrices + bh) * nq + row;
+    [[unroll]] for (uint j = 0; j < MD4; ++j) {
+      const uint four = tx + TX * j;
+      if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four] = acc[i * MD4 + j] * inv);
+    }
+    if (tx == 0) STORED(statistics, 4, statistics[at] = l[i] == 0 ? NEG_INFINITY : m[i] + log2(l[i]));
+  }
+#else
   const uint o_origin = o_off + b * o_sb + h * o_sh;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
@@ -291,4 +326,5 @@ void main() {
     }
     if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
   }
+#endif
 }
