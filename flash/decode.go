@@ -245,7 +245,7 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 	tile.U, tile.W = t.get("u", tile.U), t.get("w", tile.W)
 	tile.Parts = 1
 	if tile.Rows > 0 {
-		tile.Parts = decodeParts(p, tile.groups(p))
+		tile.Parts = decodeParts(c, p, tile.groups(p))
 	}
 	tile.Parts = t.get("parts", tile.Parts)
 	if tile.LPR > 0 && tile.W > 0 {
@@ -265,17 +265,21 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 
 // What parts are chosen by.
 const (
-	decodeGroups    = 264     // workgroups that a large GPU runs at the same time, two on each of 132 multiprocessors
+	decodeBeside    = 2       // workgroups that run side by side on a multiprocessor, by their registers
+	decodeOnCPU     = 16      // workgroups that keep a CPU's cores busy
 	decodePartKeys  = 128     // fewer keys in a part are not worth a workgroup
 	decodeMostBytes = 8 << 20 // of memory between the kernel and the combination
 )
 
-// decodeParts is the number of parts for a problem whose kernel has so many workgroups without: as many as a large GPU runs at a time.
-func decodeParts(p *Problem, groups uint64) int {
+// decodeParts is the number of parts for a problem whose kernel has so many workgroups without: as many as run at the same time.
+func decodeParts(c *capabilities, p *Problem, groups uint64) int {
 	var one uint64
 	for _, size := range partsScratch(p, 1) {
 		one += size
 	}
-	keys := uint64(p.visible(p.QueryLen - 1))
-	return int(max(1, min(decodeGroups/groups, keys/decodePartKeys, decodeMostBytes/one, mostParts)))
+	keys, beside := uint64(p.visible(p.QueryLen-1)), decodeBeside*uint64(c.multiprocessors())
+	if c.is(onCPU) {
+		beside = decodeOnCPU
+	}
+	return int(max(1, min(beside/groups, keys/decodePartKeys, decodeMostBytes/one, mostParts)))
 }
