@@ -381,6 +381,10 @@ func (t *matrixTile) shrink(p *Problem) bool {
 	switch {
 	case t.RM > 1:
 		t.RM = ceilDiv(t.RM, 2)
+		if t.W <= leastSubgroups && t.tilesShared() > 1 { // there are registers for the next tile now, and half as many barriers to wait at
+			t.Prefetch = 1
+			t.BC *= 2
+		}
 	case t.W > leastSubgroups:
 		t.W = max(leastSubgroups, ceilDiv(t.W, 2))
 		if t.tilesShared() > 1 { // else two workgroups do not fit beside each other
@@ -389,7 +393,7 @@ func (t *matrixTile) shrink(p *Problem) bool {
 	default:
 		return false
 	}
-	const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile
+	const mostPieces = 8 // of 16 bytes, that an invocation holds of the next tile
 	for t.Prefetch > 0 && t.BC > t.CK && ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.threads()) > mostPieces {
 		t.BC -= t.CK
 	}

@@ -176,6 +176,7 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 		{128, 8, 64, 4096, CausalNone, []choice{{4, 1, 16}, {4, 1, 32}}},
 		{128, 8, 256, 4096, CausalNone, []choice{{4, 2, 16}, {4, 1, 8}, {8, 2, 16}}},
 		{128, 8, 512, 16384, CausalNone, []choice{{8, 2, 8}, {4, 2, 8}, {8, 2, 16}}},
+		{64, 16, 1024, 1024, CausalNone, []choice{{4, 2, 1}, {8, 1, 1}, {4, 2, 2}, {4, 1, 1}}},
 		{64, 16, 1024, 1024, CausalBottomRight, []choice{{4, 2, 1}, {4, 1, 2}, {4, 2, 2}, {8, 2, 2}, {4, 1, 1}}},
 		{64, 16, 2048, 2048, CausalNone, []choice{{8, 2, 1}, {4, 2, 1}}},
 		{64, 16, 2048, 2048, CausalBottomRight, []choice{{4, 1, 1}, {4, 2, 2}, {8, 2, 2}, {4, 2, 1}}},

@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 
 	"github.com/vkattn/vkattn/vk"
@@ -206,14 +205,14 @@ func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error
 	return firstScalarTile(c, p, t, func(*scalarTile) bool { return true })
 }
 
-// partsToFill is the number of parts with which two workgroups fall to each multiprocessor, and more where blocks see few keys and
-// others many; in fp32 arithmetic a part is not long before it is worth its memory.
+// partsToFill is the number of parts with which almost two workgroups fall to each multiprocessor, more where some blocks see few keys and
+// others many, and never a few workgroups too many, which would run alone.
 func (t *scalarTile) partsToFill(c *capabilities, p *Problem) int {
 	if c.facts.Type == vk.DeviceCPU {
 		return 1
 	}
 	enough := 2 * float64(c.multiprocessors()) * float64(p.visible(p.QueryLen-1)) / max(1, p.meanVisible())
-	return min(mostPartsOf(p), int(math.Ceil(enough/float64(t.groups(p)))))
+	return max(1, min(mostPartsOf(p), int(enough/float64(t.groups(p)))))
 }
 
 // firstScalarTile takes the first shape that suits and fits.
