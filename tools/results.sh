@@ -7,12 +7,13 @@
 #     dropout     GPT-2 medium, dropout 0 and 0.1               reports     every sweep of the reports, beside PyTorch
 #     dims, bf16  other head dimensions, the other type         scalar      the kernels for any GPU
 #     standard    standard attention beside PyTorch's, both passes
+#     few         decoding, and few queries, where keys are in parts
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a step may take (300 s); an interrupted step keeps its rows, and goes on
 # with the next call.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1; shift
 mkdir -p "$dir"
@@ -54,13 +55,17 @@ dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer 
 reports()  { bench reports --suite reports --rounds 2 ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some six minutes on an H200
 dims()     { bench dims --suite dims --impl flash "${beside[@]}"; }
 standard() { bench standard --impl standard --batch 8 --heads 16 --seq 512,2k --head-dim 64,128,256 --pass both ${peer:+--peer "$peer" --peer-impl standard --rounds 3}; }
+few()      {
+  bench few --suite decode --impl flash ${peer:+--peer "$peer" --peer-impl fa2,cudnn --rounds 3}
+  bench few --suite few --impl flash "${beside[@]}"
+}
 bf16()     { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }
 scalar()  {
   bench forward-scalar --impl flash,standard --tier scalar --dtype fp32 --batch 4 --heads 16 --seq 2048 --head-dim 64 --causal false
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
-steps=(verify papers backward train-long dropout standard reports dims bf16 scalar)
+steps=(verify papers backward train-long dropout standard reports dims few bf16 scalar)
 [ $# -gt 0 ] || set -- "${steps[@]}"
 for step in "$@"; do
   case " ${steps[*]} " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]}" >&2; exit 2 ;; esac

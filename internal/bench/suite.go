@@ -120,6 +120,15 @@ var suites = []Suite{
 			QueryLen: []int{1}, Seq: []int{4096, 16384, 65536}, Causal: no}},
 	},
 	{
+		Name: "few", About: "few queries against many keys, one batch of 16 heads of 64 and of 8 of 128: too few blocks to fill a GPU",
+		Grids: []Grid{
+			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, QueryLen: []int{64}, Seq: []int{4096, 16384}, Causal: no},
+			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, QueryLen: []int{256}, Seq: []int{4096, 16384}, Causal: no},
+			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, Seq: []int{512, 1024, 2048, 4096}},
+		},
+		CPU: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, QueryLen: []int{16, 64}, Seq: []int{512, 1024}, Causal: no}},
+	},
+	{
 		Name: "dims", About: "head dimensions between the powers of two, sequence length 4096",
 		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{4}, Heads: []int{16}, Seq: []int{4096},
 			HeadDim: []int{32, 40, 80, 96, 112, 192}, Causal: no}},
