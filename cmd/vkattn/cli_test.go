@@ -73,6 +73,9 @@ func TestUsageErrors(t *testing.T) {
 		{"tune --head-dim 300", "head-dim is 300"},
 		{"verify --tier x", `--tier "x": it must be scalar or matrix`},
 		{"verify --impl x", `--impl "x": it must be standard, flash1, flash (flash2) or blocksparse`},
+		{"verify --parallel -1", "--parallel is -1: it must be at least 1, or 0"},
+		{"verify --tuning fm", `--tuning "fm": it must be a comma list of name=number`},
+		{"verify --tuning form=1 --tuning form=1", `--tuning "form=1" is given twice`},
 		{"verify --run [", `--run "[": it must be a regular expression`},
 	} {
 		t.Run(test.args, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -269,6 +270,46 @@ func TestVerify(t *testing.T) {
 	require.Contains(t, stdout, "flash2/scalar")
 	require.Contains(t, stdout, "pass")
 	require.NotContains(t, stdout, "FAIL")
+
+	// The same rows in the same order, whatever runs at once; what is skipped is listed unless it is not asked for.
+	quick := []string{"verify", "--impl", "flash", "--tier", "scalar", "--run", "^core/one/f|^golden/(f16_one|f16_d16|f32_softcap)"}
+	table := func(more ...string) []string {
+		status, stdout, stderr := call(slices.Concat(quick, more)...)
+		require.Zero(t, status, stdout+stderr)
+		var rows []string
+		for _, line := range strings.Split(stdout, "\n") {
+			if strings.HasPrefix(line, "core/") || strings.HasPrefix(line, "golden/") {
+				rows = append(rows, line)
+			}
+		}
+		return rows
+	}
+	one := table("--parallel", "1")
+	require.Greater(t, len(one), 3)
+	require.Equal(t, one, table("--parallel", "5"))
+	require.Equal(t, one, table())
+	ran := slices.DeleteFunc(slices.Clone(one), func(row string) bool { return strings.Contains(row, "  skip  ") })
+	require.Less(t, len(ran), len(one))
+	words := func(rows []string) (out []string) { // columns are as wide as what is listed
+		for _, row := range rows {
+			out = append(out, strings.Join(strings.Fields(row), " "))
+		}
+		return out
+	}
+	require.Equal(t, words(ran), words(table("--no-skipped")))
+	require.Empty(t, table("--failed"))
+	require.Empty(t, table("--summary"))
+
+	// Each tuning has targets of its own, and one that kernels do not have fails.
+	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--summary", "--tuning", "max_slab=4000", "--tuning", "max_slab=8000")
+	require.Zero(t, status, stdout+stderr)
+	require.Contains(t, stdout, "standard/scalar/max_slab=4000 2 cases passed")
+	require.Contains(t, stdout, "standard/scalar/max_slab=8000 2 cases passed")
+	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--tuning", "max_slab=4000", "--tuning", "colour=3")
+	require.Equal(t, exitFailure, status, stdout+stderr)
+	require.Contains(t, stdout, "WithTuning[colour] is 3")
+	require.Contains(t, stdout, "2 FAILED")
+	require.Contains(t, stdout, "standard/scalar/max_slab=4000 2 cases passed")
 
 	status, _, stderr = call("verify", "--run", "no such case")
 	require.Equal(t, exitFailure, status)
