@@ -193,7 +193,7 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 	}{
 		{"Q again", []string{"whole", "grouped"}, Flash, TierScalar, map[string]int{"q_resident": 0, "v_early": 0, "dk": 8}},
 		{"few rows, parts", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
-		{"few rows, apart", []string{"few"}, Flash, TierScalar, map[string]int{"rows": 4, "lpr": 2, "u": 3}},
+		{"few rows, apart", []string{"few"}, Flash, TierScalar, map[string]int{"rows": 4, "lpr": 4, "u": 2}},
 		{"few rows, more parts than keys", []string{"few"}, Flash, TierScalar, map[string]int{"parts": 40}},
 		{"few rows in tiles", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 0}},
 		{"V again", []string{"ragged", "grouped"}, Flash1, TierScalar, map[string]int{"vc": 4}},

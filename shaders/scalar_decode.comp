@@ -207,11 +207,7 @@ void add_values() {
     }
 }
 
-// Sums over the groups of a subgroup, by halves: at every step a lane keeps half of the sums that it has and hands the other half to its
-// partner, until each group has its share of all of them, the first HELD(LPR) of O. What saw nothing adds nothing, whatever it multiplied by 0.
-const uint SUMS = ROWS * VQ;
-#define HELD(lanes) ((SUMS * (lanes) + SG - 1) / SG)  // sums of a lane that has its share among so many lanes
-
+// The groups of a subgroup have what the subgroup saw. What saw nothing adds nothing, whatever it multiplied by 0.
 void join_groups() {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     float top = m[r];
@@ -221,25 +217,12 @@ void join_groups() {
     m[r] = top;
     l[r] *= a;
     [[unroll]] for (uint step = LPR; step < SG; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);
-    [[unroll]] for (uint j = 0; j < VQ; ++j) O[r * VQ + j] = any ? O[r * VQ + j] * a : vec4(0);
-  }
-  [[unroll]] for (uint step = SG / 2; step >= LPR; step >>= 1) {
-    const uint kept = HELD(step);
-    const bool upper = (lane & step) != 0;
-    [[unroll]] for (uint x = 0; x < kept; ++x) {
-      const vec4 other = x + kept < HELD(2 * step) ? O[x + kept] : vec4(0);
-      O[x] = (upper ? other : O[x]) + subgroupShuffleXor(upper ? O[x] : other, step);
+    [[unroll]] for (uint j = 0; j < VQ; ++j) {
+      vec4 x = any ? O[r * VQ + j] * a : vec4(0);
+      [[unroll]] for (uint step = LPR; step < SG; step <<= 1) x += subgroupShuffleXor(x, step);
+      O[r * VQ + j] = x;
     }
   }
-}
-
-// The sum that is a lane's x-th after join_groups; SUMS where there is none.
-uint sum_of(uint x) {
-  [[unroll]] for (uint step = LPR; step < SG; step <<= 1) {
-    if ((lane & step) != 0) x += HELD(step);
-    if (x >= HELD(2 * step)) return SUMS;
-  }
-  return x;
 }
 
 // Four columns of a row, of the sum l and the reference m.
@@ -311,10 +294,12 @@ void main() {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) if (lane == 0) met_ml[subgroup * ROWS + r] = vec2(m[r], l[r]);
   [[unroll]] for (uint first_row = 0; first_row < ROWS; first_row += MEET) {
     if (first_row > 0) barrier();
-    [[unroll]] for (uint x = 0; x < HELD(LPR); ++x) {
-      const uint sum = sum_of(x), r = sum / VQ - first_row, piece = s + LPR * (sum % VQ / UNIT4);
-      if (sum < SUMS && r < MEET && piece < V_PIECES) met[(subgroup * MEET + r) * MEET_PITCH + piece * UNIT4 + sum % UNIT4] = O[x];
-    }
+    [[unroll]] for (uint r = first_row; r < min(first_row + MEET, ROWS); ++r)
+      if (r % GROUPS == g)
+        [[unroll]] for (uint i = 0; i < VP; ++i)
+          if (s + LPR * i < V_PIECES)
+            [[unroll]] for (uint c = 0; c < UNIT4; ++c)
+              met[(subgroup * MEET + r - first_row) * MEET_PITCH + (s + LPR * i) * UNIT4 + c] = O[r * VQ + i * UNIT4 + c];
     barrier();
     const uint rows = min(min(MEET, ROWS - first_row), max(all_rows - row0, first_row) - first_row);
     for (uint item = subgroup * SG + lane; item < rows * FOURS; item += WG) {
