@@ -29,7 +29,8 @@ beside=(); [ -z "$peer" ] || beside=(--peer "$peer" --rounds 3)
 section() { # title, flags of verify...: a section of the conformance record; what failed, or did not run, stands there too
   local status=0 text
   echo "## $1: vkattn verify --no-skipped${2+ ${*:2}}"
-  text=$(timeout -s INT "$limit" "$vkattn" verify --no-skipped "${@:2}" 2>&1) || status=$?
+  # In the foreground: timeout signals its whole group besides, and a second Ctrl-C ends vkattn before it has printed.
+  text=$(timeout --foreground -s INT "$limit" "$vkattn" verify --no-skipped "${@:2}" 2>&1) || status=$?
   sed -e '/^$/d' -e '/^─/d' -e 's/   */  /g' -e 's/ *$//' <<<"$text"
   echo
   # A device without such matrices has nothing to check there.
