@@ -130,7 +130,8 @@ func (p *Plan) programTiling() (Tiling, bool) {
 // block is the scores' with 32 keys a step. The error names the kernel.
 func ParseTiling(algorithm Algorithm, kernel string) (Tiling, error) {
 	kernel, parts := cutPartsSuffix(kernel)
-	t := Tiling{Algorithm: algorithm, LSE: true, Packed: strings.HasSuffix(kernel, " packed"), Parts: parts}
+	t := Tiling{Algorithm: algorithm, LSE: true, Parts: parts,
+		Packed: strings.HasSuffix(kernel, " packed") || strings.HasPrefix(kernel, scalarDecode{}.name()+" ")}
 	for _, word := range strings.Fields(kernel) {
 		if r, k, ok := parseTile(word); ok {
 			t.Rows, t.Keys, t.ProductRows, t.ProductKeys = r, k, r, 32

@@ -159,6 +159,9 @@ func TestParseTiling(t *testing.T) {
 	got, err := ParseTiling(AlgorithmFlash2, "matrix_forward 16x64 16x16x16 form 1 packed")
 	require.NoError(t, err)
 	require.True(t, got.Packed)
+	got, err = ParseTiling(AlgorithmFlash2, "scalar_decode 4x16, keys in 33 parts")
+	require.NoError(t, err)
+	require.Equal(t, Tiling{Algorithm: AlgorithmFlash2, Rows: 4, Keys: 16, Packed: true, Parts: 33, ProductRows: 4, ProductKeys: 32, LSE: true}, got)
 	_, err = ParseTiling(AlgorithmFlash2, "cudnn")
 	require.EqualError(t, err, `flash: the kernel "cudnn" names no tile such as 64x32`)
 }
