@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -33,18 +36,21 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	var out []Verdict
+	type trial struct {
+		kernel  kernel
+		problem Problem
+		verdict Verdict
+		done    bool
+	}
+	var trials []*trial
 	for _, k := range kernels {
 		if len(impls) > 0 && !slices.Contains(impls, k.implementation()) || len(tiers) > 0 && !slices.Contains(tiers, k.tier()) {
 			continue
 		}
 		for _, dtype := range []DType{F32, F16, BF16} {
-			if err := ctx.Err(); err != nil {
-				return out, context.Cause(ctx)
-			}
 			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: trialQueries(k, 70, 2), KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
 			if err != nil {
-				return out, err
+				return nil, err
 			}
 			if k.unsupported(&d.caps, &p) != "" {
 				continue
@@ -52,15 +58,34 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if _, ok := k.(blockMasking); ok {
 				p.Blocks = Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
-			v := Verdict{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name(), DType: dtype}
-			if v.Why, err = d.check(k, &p, &v); err != nil {
-				return out, d.fail(fmt.Errorf("self-check of %s: %w", k.name(), err))
-			}
-			v.Pass = v.Why == ""
-			out = append(out, v)
+			trials = append(trials, &trial{kernel: k, problem: p, verdict: Verdict{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name(), DType: dtype}})
 		}
 	}
-	return out, nil
+	// Side by side: a driver takes longer to compile a kernel than a device to run it.
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, t := range trials {
+		group.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			v := &t.verdict
+			if v.Why, err = d.check(t.kernel, &t.problem, v); err != nil {
+				return d.fail(fmt.Errorf("self-check of %s: %w", t.kernel.name(), err))
+			}
+			v.Pass, t.done = v.Why == "", true
+			return nil
+		})
+	}
+	err := group.Wait()
+	var out []Verdict
+	for _, t := range trials {
+		if !t.done {
+			break
+		}
+		out = append(out, t.verdict)
+	}
+	return out, err
 }
 
 func (d *Device) check(k kernel, p *Problem, v *Verdict) (wrong string, err error) {
