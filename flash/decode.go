@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -104,7 +103,7 @@ func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
 		p, t := &s.problem, &s.shape
 		info := pipeline.KernelInfo{Bindings: p.forwardBindings(), PushBytes: forwardPushBytes, SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
 		return spec(t.threads(), t.Rows, t.Lanes, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.LPR, t.U, t.Parts, t.Meet, t.rowsUp()), info
+			t.LPR, t.U, t.Parts, t.Meet), info
 	})
 }
 
@@ -159,9 +158,6 @@ var decodeParameters = map[string]bool{decodeParameter: true, "rows": true, "w":
 
 func (t *decodeTile) threads() int { return t.W * t.Lanes }
 
-// rowsUp is the rows of scores that the lanes of a key are dealt: a power of two.
-func (t *decodeTile) rowsUp() int { return 1 << bits.Len(uint(t.Rows-1)) }
-
 // batch is the number of keys that a subgroup takes at a time.
 func (t *decodeTile) batch() int { return t.Lanes / t.LPR * t.U }
 
@@ -215,10 +211,8 @@ func (t *decodeTile) check(p *Problem, l *vk.Limits) (name, why string) {
 		return "w", "must be from 1 to 32"
 	case t.LPR < 1 || t.LPR > t.Lanes || t.Lanes%t.LPR != 0 || t.LPR&(t.LPR-1) != 0:
 		return "lpr", fmt.Sprintf("must be a power of two that divides the %d lanes of a subgroup", t.Lanes)
-	case t.rowsUp() > t.LPR:
-		return "lpr", fmt.Sprintf("must be at least %d for %d rows", t.rowsUp(), t.Rows)
-	case t.U < 1 || t.U > 16 || t.U&(t.U-1) != 0:
-		return "u", "must be a power of two up to 16"
+	case t.U < 1 || t.U > 16:
+		return "u", "must be from 1 to 16"
 	case t.Parts < 1 || t.Parts > mostParts:
 		return "parts", fmt.Sprintf("must be from 1 to %d", mostParts)
 	case t.registers(p) > decodeMostSpilled:
@@ -236,7 +230,7 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 	for tile.registers(p) > decodeMostRegisters && tile.LPR < tile.Lanes {
 		tile.LPR *= 2
 	}
-	for blocks := 2; (tile.registers(p) > decodeMostRegisters || tile.rowsUp() > tile.LPR) && tile.Rows > 1; blocks++ {
+	for blocks := 2; tile.registers(p) > decodeMostRegisters && tile.Rows > 1; blocks++ {
 		tile.Rows = ceilDiv(all, blocks)
 	}
 	tile.Rows, tile.LPR = t.get("rows", tile.Rows), t.get("lpr", tile.LPR)

@@ -32,7 +32,7 @@ func TestDecode(t *testing.T) {
 		{"as it is chosen", grouped, nil},
 		{"one part", grouped, map[string]int{"parts": 1, "w": 2}},
 		{"parts", grouped, map[string]int{"parts": 3, "w": 1, "lpr": 8, "u": 2}},
-		{"more parts than keys", grouped, map[string]int{"parts": 210, "lpr": 8, "rows": 5, "u": 4}},
+		{"more parts than keys", grouped, map[string]int{"parts": 210, "lpr": 2, "rows": 5, "u": 3}},
 		{"rows apart", grouped, map[string]int{"rows": 4, "parts": 2, "w": 2, "u": 1}},
 		{"several dispatches", grouped, map[string]int{"rows": 1, "parts": 3, "max_groups": 5}},
 		{"ragged", ragged, map[string]int{"lpr": 8}},
