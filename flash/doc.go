@@ -28,6 +28,15 @@
 // backward too: no kernel adds in an order that may change. Every kernel is held to twice the error of attention computed in the
 // inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
 //
+// # Few queries
+//
+// Where a problem has too few blocks of queries to fill the device, [Flash] cuts the keys into parts, which workgroups of their
+// own take and a second kernel puts together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are the
+// output and the base-2 log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a
+// multiple of 8, and 32 MiB at the most unless the caller asks for more parts. [Plan.Kernel] says how many there are, and
+// [WithTuning] of "parts" sets another number, 1 for none. Up to eight rows for each key head, decoding, have a kernel of their own
+// on devices with subgroup shuffles; "decode" 0 does without.
+//
 // # Errors
 //
 // Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the
@@ -44,6 +53,7 @@
 // # Sources
 //
 // Dao, Fu, Ermon, Rudra, Ré: FlashAttention, 2022 ([Flash1], [BlockSparse]); Dao: FlashAttention-2, 2023 ([Flash]); Milakov,
-// Gimelshein: Online normalizer calculation for softmax, 2018; Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as
+// Gimelshein: Online normalizer calculation for softmax, 2018; Dao, Haziza, Massa, Sizov: Flash-Decoding for long-context
+// inference, 2023 (keys in parts); Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as
 // 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout).
 package flash

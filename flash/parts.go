@@ -114,6 +114,9 @@ const combineThreads = 128 // of a workgroup; every device allows it
 const partsLabel = "combine_parts"
 
 func newCombiner(d *Device, p *Problem, parts int, t *tuning) (*combiner, error) {
+	if err := d.caps.holds(partsScratch(p, parts)); err != nil {
+		return nil, err
+	}
 	c := &combiner{dev: d, problem: *p, parts: parts, share: 1}
 	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
 		c.share *= 2

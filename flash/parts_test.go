@@ -74,7 +74,11 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 			})
 		}
 	}
-	_, err := d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithImplementation(BlockSparse), WithTuning(map[string]int{"parts": 2}))
+	_, err := d.Plan(Problem{Batch: 1, Heads: 8, QueryLen: 1 << 16, HeadDim: 64, DType: F16}, WithTier(TierScalar), WithTuning(map[string]int{"parts": mostParts}))
+	var m *MemoryError
+	require.ErrorAs(t, err, &m)
+	require.Equal(t, uint64(mostParts)*8<<16*64*4, m.Needed)
+	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithImplementation(BlockSparse), WithTuning(map[string]int{"parts": 2}))
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, err, "parts = 2 must be from 1 to 1")
 }
