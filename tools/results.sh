@@ -10,8 +10,8 @@
 #     few         decoding, and few queries, where keys are in parts
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
-# PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s); an interrupted step keeps its rows, and
-# goes on with the next call; verify begins again, and says that it was interrupted.
+# PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an interrupted step keeps its
+# rows, and goes on with the next call; verify begins again, and says that it was interrupted.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -30,13 +30,13 @@ section() { # title, flags of verify...: a section of the conformance record; wh
   local status=0 text
   echo "## $1: vkattn verify --no-skipped${2+ ${*:2}}"
   # In the foreground: timeout signals its whole group besides, and a second Ctrl-C ends vkattn before it has printed.
-  text=$(timeout --foreground -s INT "$limit" "$vkattn" verify --no-skipped "${@:2}" 2>&1) || status=$?
+  text=$(timeout --foreground -s INT "$((2 * limit))" "$vkattn" verify --no-skipped "${@:2}" 2>&1) || status=$?
   sed -e '/^$/d' -e '/^─/d' -e 's/   */  /g' -e 's/ *$//' <<<"$text"
   echo
   # A device without such matrices has nothing to check there.
   [ $status = 0 ] || grep -q '^no case ran$\|the device offers none of' <<<"$text"
 }
-verify() { # the whole suite; some four minutes on an H200 with 16 CPU cores
+verify() { # the whole suite; some seven minutes on an H200 with 16 CPU cores
   local file=$dir/$name-verify.txt failed=0
   {
     echo "# vkattn verify, the whole conformance suite: a line of each case and target, but those that do not apply to a target (skip)."
