@@ -52,7 +52,7 @@ papers()   { bench forward --suite papers --impl flash "${beside[@]}"; }
 backward() { bench backward --suite papers --impl flash --head-dim 64,128 --pass bwd,both "${beside[@]}"; }
 train-long() { bench train-long --impl flash --batch 1 --heads 16 --seq 64k --head-dim 64 --causal --pass fwd,bwd "${beside[@]}"; }
 dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard --rounds 3}; }
-reports()  { bench reports --suite reports --rounds 2 ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some six minutes on an H200
+reports()  { bench reports --suite reports --rounds 3 ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some nine minutes on an H200: LIMIT=600
 dims()     { bench dims --suite dims --impl flash "${beside[@]}"; }
 standard() { bench standard --impl standard --batch 8 --heads 16 --seq 512,2k --head-dim 64,128,256 --pass both ${peer:+--peer "$peer" --peer-impl standard --rounds 3}; }
 few()      {
