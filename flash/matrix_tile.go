@@ -268,6 +268,7 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 		tile := complete(row.tile)
 		tile.override(t)
 		if why = tile.check(p.HeadDim, p.ValueDim, c); why == "" {
+			tile.recut(c, p, t)
 			why = checkParts(tile.Parts, p)
 		}
 		if why == "" {
@@ -333,13 +334,33 @@ func (t matrixTile) fill(c *capabilities, p *Problem) matrixTile {
 		if tile.W < t.W {
 			pace *= smallPace
 		}
-		for tile.Parts = 1; tile.Parts <= mostPartsOf(p); tile.Parts++ {
-			if cost := tile.predict(c, p, pace); cost < least {
-				best, least = tile, cost
-			}
+		if cost := tile.cutKeys(c, p, pace); cost < least {
+			best, least = tile, cost
 		}
 	}
 	return best
+}
+
+// cutKeys cuts the keys into as many parts as are predicted to be fastest with this tile, and gives the cost.
+func (t *matrixTile) cutKeys(c *capabilities, p *Problem, pace float64) float64 {
+	parts, least := 1, math.Inf(1)
+	for t.Parts = 1; t.Parts <= mostPartsOf(p); t.Parts++ {
+		if cost := t.predict(c, p, pace); cost < least {
+			parts, least = t.Parts, cost
+		}
+	}
+	t.Parts = parts
+	return least
+}
+
+// recut does the same where the caller gave another tile than fill chose the parts for, unless parts are given too.
+func (t *matrixTile) recut(c *capabilities, p *Problem, o *tuning) {
+	given := func(name string) bool { _, ok := o.given[name]; return ok }
+	if t.KeysOutside || c.facts.Type == vk.DeviceCPU || given("parts") || !given("w") && !given("rm") && !given("br") {
+		return
+	}
+	t.cutKeys(c, p, 1)
+	o.effect["parts"] = t.Parts
 }
 
 // What a forward pass costs is predicted in pairs of a row and a key on one multiprocessor. shaders/NOTES.md has the measurements

@@ -200,3 +200,22 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 		require.Contains(t, m.good, choice{tile.W, tile.RM, tile.Parts}, "%v", p)
 	}
 }
+
+// TestPartsOfAGivenTile: a tile from the caller, or from the tuning file, has parts that suit it.
+func TestPartsOfAGivenTile(t *testing.T) {
+	p, err := Problem{Batch: 1, Heads: 8, QueryLen: 64, KeyLen: 1 << 14, HeadDim: 128, DType: F16}.Normalize()
+	require.NoError(t, err)
+	for _, test := range []struct {
+		tuning map[string]int
+		parts  int
+	}{
+		{nil, 33}, {map[string]int{"w": 4, "rm": 1}, 33}, // two workgroups on each of 132 multiprocessors, 8 heads
+		{map[string]int{"w": 8, "rm": 2}, 16}, {map[string]int{"br": 128}, 16}, {map[string]int{"w": 8, "parts": 3}, 3},
+	} {
+		tuning := newTuning(test.tuning)
+		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{16, 16, 16, 32}, formRegisters, tuning)
+		require.NoError(t, err)
+		require.Equal(t, test.parts, tile.Parts, "%v: %v", test.tuning, tile.String())
+		require.Equal(t, test.parts, tuning.effect["parts"])
+	}
+}
