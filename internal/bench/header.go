@@ -37,7 +37,7 @@ func DescribeDevice(info flash.DeviceInfo) Header {
 	return h
 }
 
-// tierNames lists the tiers that the device has for any implementation.
+// tierNames lists the tiers that the device has for any implementation, the one that asks more of it first.
 func tierNames(info flash.DeviceInfo) []string {
 	var out []string
 	for _, t := range info.Tiers {
@@ -45,6 +45,7 @@ func tierNames(info flash.DeviceInfo) []string {
 			out = append(out, name)
 		}
 	}
+	slices.Sort(out) // matrix, scalar
 	return out
 }
 
