@@ -212,7 +212,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if dtypes == "" {
 			dtypes = "none"
 		}
-		line(name, "%-11s %-7s %s", k.Impl, k.Tier, dtypes)
+		line(name, "%-11s %-7s %s  %s", k.Impl, k.Tier, dtypes, k.Kernel)
 		for _, m := range k.Missing {
 			line("", "%-11s %-7s   %s", "", "", m)
 		}
