@@ -100,6 +100,7 @@ func cutPartsSuffix(kernel string) (rest string, parts int) {
 type combiner struct {
 	dev     *Device
 	problem Problem
+	module  string
 	parts   int
 	share   int // invocations of four columns of a row
 	rows    uint32
@@ -117,7 +118,7 @@ func newCombiner(d *Device, p *Problem, parts int, t *tuning) (*combiner, error)
 	if err := d.caps.holds(partsScratch(p, parts)); err != nil {
 		return nil, err
 	}
-	c := &combiner{dev: d, problem: *p, parts: parts, share: 1}
+	c := &combiner{dev: d, problem: *p, module: "combine_parts." + p.DType.suffix(), parts: parts, share: 1}
 	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
 		c.share *= 2
 	}
@@ -165,7 +166,7 @@ func (c *combiner) bind(r *recorder) {
 
 func (c *combiner) kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 	v := variant{aligned: aligned, lse: lse}
-	return c.dev.variant(&c.kernels[v.index()], "combine_parts."+c.problem.DType.suffix(), func() ([]vk.SpecConstant, pipeline.KernelInfo) {
+	return c.dev.variant(&c.kernels[v.index()], c.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
 		return spec(combineThreads, c.share, c.problem.ValueDim, c.parts, boolInt(aligned), boolInt(lse)), pipeline.KernelInfo{Bindings: 4, PushBytes: combinePushBytes}
 	})
 }

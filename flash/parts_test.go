@@ -219,3 +219,29 @@ func TestPartsOfAGivenTile(t *testing.T) {
 		require.Equal(t, test.parts, tuning.effect["parts"])
 	}
 }
+
+// TestPartsSteadyState: two dispatches and the workspace between them cost no allocation either, with keys in parts and decoding.
+func TestPartsSteadyState(t *testing.T) {
+	d := testDevice(t)
+	for _, test := range []struct {
+		p      Problem
+		tuning map[string]int
+	}{
+		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 100, HeadDim: 16, DType: F16}, map[string]int{"parts": 3}},
+		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 1, KeyLen: 100, HeadDim: 16, DType: F16}, map[string]int{"parts": 3}},
+	} {
+		s := newSample(t, test.p)
+		plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
+		require.Contains(t, plan.Kernel(), ", keys in 3 parts")
+		r, err := plan.NewRecording()
+		require.NoError(t, err)
+		sets := [2]Forward{s.tensors(t, d, plainly(t, d)), s.tensors(t, d, plainly(t, d))}
+		i := 0
+		require.Zero(t, testing.AllocsPerRun(20, func() {
+			i++
+			if err := r.Forward(sets[i%2]); err != nil {
+				t.Fatal(err)
+			}
+		}), plan.Kernel())
+	}
+}
