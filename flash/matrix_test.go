@@ -363,15 +363,7 @@ func narrow(x []float64) []float32 {
 func TestMatrixSteadyState(t *testing.T) {
 	d := matrixDevice(t)
 	s := newSample(t, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16})
-	r, err := mustPlan(t, d, s.p, WithTier(TierMatrix)).NewRecording()
-	require.NoError(t, err)
-	sets, i := [2]Forward{s.tensors(t, d, plainly(t, d)), s.tensors(t, d, plainly(t, d))}, 0
-	require.Zero(t, testing.AllocsPerRun(20, func() {
-		i++
-		if err := r.Forward(sets[i%2]); err != nil {
-			t.Fatal(err)
-		}
-	}))
+	requireSteadyState(t, d, s, mustPlan(t, d, s.p, WithTier(TierMatrix)))
 }
 
 // TestMatrixAttached: on a device of the caller's, Plan checks both variants of alignment, since recording must not submit.

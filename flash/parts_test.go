@@ -233,15 +233,6 @@ func TestPartsSteadyState(t *testing.T) {
 		s := newSample(t, test.p)
 		plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
 		require.Contains(t, plan.Kernel(), ", keys in 3 parts")
-		r, err := plan.NewRecording()
-		require.NoError(t, err)
-		sets := [2]Forward{s.tensors(t, d, plainly(t, d)), s.tensors(t, d, plainly(t, d))}
-		i := 0
-		require.Zero(t, testing.AllocsPerRun(20, func() {
-			i++
-			if err := r.Forward(sets[i%2]); err != nil {
-				t.Fatal(err)
-			}
-		}), plan.Kernel())
+		requireSteadyState(t, d, s, plan)
 	}
 }

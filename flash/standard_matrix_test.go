@@ -45,17 +45,7 @@ func TestStandardMatrix(t *testing.T) {
 func TestStandardSteadyState(t *testing.T) {
 	d := testDevice(t)
 	s := newSample(t, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 16, DType: F16})
-	plan := mustPlan(t, d, s.p, WithImplementation(Standard))
-	r, err := plan.NewRecording()
-	require.NoError(t, err)
-	sets := [2]Forward{s.tensors(t, d, plainly(t, d)), s.tensors(t, d, plainly(t, d))}
-	i := 0
-	require.Zero(t, testing.AllocsPerRun(20, func() {
-		i++
-		if err := r.Forward(sets[i%2]); err != nil {
-			t.Fatal(err)
-		}
-	}))
+	requireSteadyState(t, d, s, mustPlan(t, d, s.p, WithImplementation(Standard)))
 }
 
 func TestStandardMatrixTuningErrors(t *testing.T) {

@@ -222,3 +222,17 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 		t.Fatalf("no kernel runs %v", p)
 	}
 }
+
+// requireSteadyState: recording again and again for other tensors of the sample's problem allocates nothing.
+func requireSteadyState(t *testing.T, d *Device, s *sample, plan *Plan) {
+	t.Helper()
+	r, err := plan.NewRecording()
+	require.NoError(t, err)
+	sets, i := [2]Forward{s.tensors(t, d, plainly(t, d)), s.tensors(t, d, plainly(t, d))}, 0
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		i++
+		if err := r.Forward(sets[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}), plan.Kernel())
+}
