@@ -9,14 +9,14 @@
 #   VKATTN_REQUIRE_MATRIX=1       cooperative matrices
 #   VKATTN_REQUIRE_VALIDATION=1   the Khronos validation layer
 #   VKATTN_REQUIRE_BROWSER=1      a Chromium (VKATTN_BROWSER names one)
-# VKATTN_TEST_TIMEOUT is the limit of one package (15m).
+# VKATTN_TEST_TIMEOUT is the limit of one package (30m: with no cached pipelines, two cores compile for a quarter of an hour).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VKATTN_EXEC=$(tools/setup.sh --exec)
 export VKATTN_EXEC # for tests that start a built command
 
 # -count=1: a result remembered from another driver would say nothing about this one.
-flags=(-count=1 -timeout "${VKATTN_TEST_TIMEOUT:-15m}")
+flags=(-count=1 -timeout "${VKATTN_TEST_TIMEOUT:-30m}")
 [ -z "$VKATTN_EXEC" ] || flags+=(-exec "$VKATTN_EXEC")
 [ $# -gt 0 ] || set -- ./...
 exec go test "${flags[@]}" "$@"
