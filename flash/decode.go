@@ -273,13 +273,9 @@ const (
 
 // decodeParts is the number of parts for a problem whose kernel has so many workgroups without: as many as run at the same time.
 func decodeParts(c *capabilities, p *Problem, groups uint64) int {
-	var one uint64
-	for _, size := range partsScratch(p, 1) {
-		one += size
-	}
 	keys, beside := uint64(p.visible(p.QueryLen-1)), decodeBeside*uint64(c.multiprocessors())
 	if c.is(onCPU) {
 		beside = decodeOnCPU
 	}
-	return int(max(1, min(beside/groups, keys/decodePartKeys, decodeMostBytes/one, mostParts)))
+	return int(max(1, min(beside/groups, keys/decodePartKeys, decodeMostBytes/partBytes(p), mostParts)))
 }

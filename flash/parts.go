@@ -30,11 +30,7 @@ func mostPartsOf(p *Problem) int {
 	if !p.Blocks.none() {
 		return 1
 	}
-	var one uint64
-	for _, size := range partsScratch(p, 1) {
-		one += size
-	}
-	return max(1, int(min(uint64(p.KeyLen/leastPartKeys), mostPartsBytes/one, mostParts)))
+	return max(1, int(min(uint64(p.KeyLen/leastPartKeys), mostPartsBytes/partBytes(p), mostParts)))
 }
 
 // checkParts gives the rule that a number of parts breaks, "" for none.
@@ -140,6 +136,14 @@ func newCombiner(d *Device, p *Problem, parts int, t *tuning) (*combiner, error)
 func partsScratch(p *Problem, parts int) []uint64 {
 	rows := uint64(parts) * uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
 	return []uint64{4 * rows * uint64(ceilDiv(p.ValueDim, 8)*8), 4 * rows}
+}
+
+// partBytes is what one part takes of that memory.
+func partBytes(p *Problem) (n uint64) {
+	for _, size := range partsScratch(p, 1) {
+		n += size
+	}
+	return n
 }
 
 // scratch is partsScratch, nothing where there are no parts.

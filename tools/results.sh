@@ -10,8 +10,8 @@
 #     few         decoding, and few queries, where keys are in parts
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
-# PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an interrupted step keeps its
-# rows, and goes on with the next call; verify begins again, and says that it was interrupted.
+# PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an
+# interrupted step keeps its rows, and goes on with the next call; verify begins again, and says that it was interrupted.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
