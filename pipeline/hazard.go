@@ -178,8 +178,7 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 		for i := range h.ranges {
 			if o := &h.ranges[i]; o.buffer == buffer && lo <= o.lo && o.hi <= hi {
 				o.write, o.writeSeenBy, o.reads = 0, 0, [2]reads{}
-				o.prior = priorState{use: Untouched}
-				o.declared = o.declared || o == r
+				o.prior, o.declared = priorState{use: Untouched}, true
 			}
 		}
 		r.write = stage

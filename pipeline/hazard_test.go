@@ -227,3 +227,101 @@ func TestHazardsDeclaredUses(t *testing.T) {
 	h.need(&b, 1, 0, 128, vk.StageCompute, Read)
 	assert.Equal(t, DefaultPrior.Stages, b.srcStages, "bytes beyond the declared range keep the default")
 }
+
+// TestHazardsForgetWhatAWriteImplies checks the very barriers around a write. It has waited for what was done to its range
+// before, so whatever comes after waits for the write alone; and nothing that it has not waited for is forgotten.
+func TestHazardsForgetWhatAWriteImplies(t *testing.T) {
+	const compute, transfer = vk.StageCompute, vk.StageTransfer
+	const fragment = vk.Stage(1 << 7)
+	var h hazards
+	access := func(lo, hi uint64, stage vk.Stage, mode Mode) (b barrier) {
+		h.need(&b, 1, lo, hi, stage, mode)
+		if b.srcStages != 0 {
+			h.passed(b)
+		}
+		h.did(1, lo, hi, stage, mode)
+		return b
+	}
+	behind := func(b barrier, stages vk.Stage, accesses vk.Access, stage vk.Stage, what string) {
+		t.Helper()
+		seen := allAccesses(stage)
+		if accesses == 0 {
+			seen = 0 // nothing was written: waiting is enough
+		}
+		assert.Equal(t, barrier{stages, accesses, stage, seen}, b, what)
+	}
+	ends := func(stages vk.Stage, what string) {
+		t.Helper()
+		b := h.final()
+		assert.Equal(t, stages, b.srcStages, what)
+		assert.Equal(t, writes(stages), b.srcAccesses, what)
+	}
+	begin := func(prior Use) {
+		h.reset()
+		h.declarePrior(1, 0, 64, prior)
+	}
+
+	begin(Untouched)
+	assert.Zero(t, access(0, 64, compute, Read))
+	behind(access(0, 64, transfer, Write), compute, 0, transfer, "a write waits for the read")
+	ends(transfer, "what follows waits for the write, not for the read before it")
+
+	begin(Untouched)
+	assert.Zero(t, access(0, 64, compute, Read))
+	assert.Zero(t, access(0, 64, transfer, Read))
+	behind(access(0, 64, compute, Write), compute|transfer, 0, compute, "a write waits for reads of both kinds")
+	begin(Untouched)
+	assert.Zero(t, access(0, 64, transfer, Read))
+	assert.Zero(t, access(0, 64, compute, Read))
+	behind(access(0, 64, transfer, Write), compute|transfer, 0, transfer, "in whichever order")
+
+	begin(Use{Stages: fragment, Accesses: vk.AccessShaderWrite})
+	behind(access(0, 64, compute, Write), fragment, vk.AccessShaderWrite, compute, "a write waits for what was before the recording")
+	behind(access(0, 64, transfer, Read), compute, vk.AccessShaderWrite, transfer, "and a read waits for the write alone")
+
+	h.reset() // nothing is declared
+	behind(access(0, 64, compute, Write), DefaultPrior.Stages, DefaultPrior.Accesses, compute, "the default")
+	behind(access(0, 64, transfer, Read), compute, vk.AccessShaderWrite, transfer, "the default is forgotten too")
+	h.reset()
+	access(0, 64, compute, Write)
+	behind(access(0, 65, transfer, Read), DefaultPrior.Stages, DefaultPrior.Accesses, transfer, "but not of the byte beyond")
+
+	begin(Use{Stages: fragment, Accesses: vk.AccessShaderWrite})
+	behind(access(0, 32, compute, Write), fragment, vk.AccessShaderWrite, compute, "half")
+	behind(access(32, 64, transfer, Read), fragment, vk.AccessShaderWrite, transfer, "the other half is as it was")
+
+	begin(Untouched)
+	assert.Zero(t, access(0, 16, transfer, Write))
+	behind(access(0, 64, compute, Write), transfer, vk.AccessTransferWrite, compute, "a write waits for one inside its range")
+	behind(access(0, 16, transfer, Read), compute, vk.AccessShaderWrite, transfer, "which is forgotten")
+	begin(Untouched)
+	assert.Zero(t, access(0, 64, transfer, Write))
+	behind(access(0, 16, compute, Write), transfer, vk.AccessTransferWrite, compute, "a write waits for one around its range")
+	ends(compute|transfer, "which is not forgotten")
+
+	begin(Untouched)
+	assert.Zero(t, access(0, 16, compute, Write))
+	behind(access(0, 32, transfer, Read), compute, vk.AccessShaderWrite, transfer, "a read waits for a write")
+	behind(access(16, 32, compute, Write), transfer, 0, compute, "a write waits for the read, and need not see anything")
+	behind(access(0, 16, compute, Read), compute, vk.AccessShaderWrite, compute, "so that wait does not stand for seeing the first write")
+
+	begin(Untouched)
+	assert.Zero(t, access(0, 16, compute, Write))
+	behind(access(0, 16, transfer, Read), compute, vk.AccessShaderWrite, transfer, "a read waits for a write")
+	assert.Zero(t, access(16, 32, transfer, Write))
+	behind(access(16, 32, compute, Read), transfer, vk.AccessTransferWrite, compute, "a read waits for a write")
+	assert.Zero(t, access(0, 16, compute, Read), "two barriers in a row lead from the first write here")
+}
+
+// TestHazardsNextOfAPart: a use declared for a part of what was written does not stand for the rest.
+func TestHazardsNextOfAPart(t *testing.T) {
+	const fragment = vk.Stage(1 << 7)
+	var h hazards
+	h.reset()
+	h.declarePrior(1, 0, 64, Untouched)
+	h.declareNext(1, 0, 16, Use{Stages: fragment, Accesses: vk.AccessShaderRead})
+	h.did(1, 0, 64, vk.StageCompute, Write)
+	assert.Equal(t, barrier{vk.StageCompute, vk.AccessShaderWrite, DefaultNext.Stages | fragment, DefaultNext.Accesses}, h.final())
+	h.declareNext(1, 0, 64, Untouched)
+	assert.Equal(t, barrier{vk.StageCompute, vk.AccessShaderWrite, fragment, vk.AccessShaderRead}, h.final())
+}
