@@ -9,8 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"time"
+
+	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
 // The file of a pipeline cache is a header, little-endian, followed by what vkGetPipelineCacheData gave:
@@ -22,12 +22,11 @@ import (
 //	44  SHA-256 of the data             32 bytes
 //
 // A driver trusts cache data that bears its own header, and some crash on damaged data; so nothing reaches the driver whose
-// length and checksum do not agree. Other processes may load and store at any time: a store replaces the file in one rename,
-// and holds a lock from reading to renaming so that two stores merge instead of losing one another's pipelines.
+// length and checksum do not agree. Other processes may load and store at any time: a store replaces the file whole, and holds
+// a lock from reading to replacing so that two stores merge instead of losing one another's pipelines.
 const (
 	cacheHeaderSize = 76
 	maxCacheSize    = 1 << 30
-	lockPatience    = 5 * time.Second
 )
 
 var cacheMagic = [8]byte{'V', 'K', 'A', 'T', 'P', 'C', '0', '1'}
@@ -113,46 +112,19 @@ func readCache(path string, id cacheID) ([]byte, error) {
 }
 
 // storeCache replaces a cache file by merge(what valid data it holds now, nil if none). Concurrent stores, from this process
-// or others, take turns.
-func storeCache(path string, id cacheID, merge func(onDisk []byte) ([]byte, error)) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	// Where the file system has no locks, or their holder hangs, storing without is still safe: the file stays whole, and
-	// only what another process adds in the same moment is lost, to be compiled again.
-	if unlock, err := lockFile(path + ".lock"); err == nil {
-		defer unlock()
-	}
-	onDisk, _ := readCache(path, id) // damaged data is replaced
-	data, err := merge(onDisk)
-	if err != nil {
-		return err
-	}
-	if len(data) > maxCacheSize {
-		return fmt.Errorf("the cache has grown to %s; delete %s", humanBytes(uint64(len(data))), path)
-	}
-	return writeAtomically(path, encodeCache(id, data))
-}
-
-// writeAtomically makes path hold b: a reader sees the old content or the new, also when this process is killed in between.
-func writeAtomically(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+// or others, take turns. It gives what was wrong with a file that was there, too.
+func storeCache(path string, id cacheID, merge func(onDisk []byte) ([]byte, error)) (damage, err error) {
+	err = diskfile.Update(path, func() ([]byte, error) {
+		var onDisk []byte
+		onDisk, damage = readCache(path, id)
+		data, err := merge(onDisk)
+		if err != nil {
+			return nil, err
+		}
+		if len(data) > maxCacheSize {
+			return nil, fmt.Errorf("the cache has grown to %s; delete %s", humanBytes(uint64(len(data))), path)
+		}
+		return encodeCache(id, data), nil
+	})
+	return damage, err
 }

@@ -25,7 +25,7 @@ func TestCacheFileChild(t *testing.T) {
 		t.Skip("only as a child of TestCacheFileManyProcesses")
 	}
 	for i := range stores {
-		require.NoError(t, storeCache(path, testID, func(onDisk []byte) ([]byte, error) {
+		require.NoError(t, store(path, func(onDisk []byte) ([]byte, error) {
 			if onDisk == nil {
 				onDisk = driverData(testID, "")
 			}

@@ -24,6 +24,12 @@ func driverData(id cacheID, body string) []byte {
 	return append(b, body...)
 }
 
+// store is storeCache of testID.
+func store(path string, merge func(onDisk []byte) ([]byte, error)) error {
+	_, err := storeCache(path, testID, merge)
+	return err
+}
+
 func TestCacheFileRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b", testID.fileName())
 	got, err := readCache(path, testID)
@@ -31,7 +37,7 @@ func TestCacheFileRoundTrip(t *testing.T) {
 	require.Nil(t, got)
 
 	want := driverData(testID, "pipelines")
-	require.NoError(t, storeCache(path, testID, func(onDisk []byte) ([]byte, error) {
+	require.NoError(t, store(path, func(onDisk []byte) ([]byte, error) {
 		assert.Nil(t, onDisk)
 		return want, nil
 	}))
@@ -89,7 +95,7 @@ func TestCacheFileConcurrentStores(t *testing.T) {
 		wg.Add(2)
 		go func() {
 			defer wg.Done()
-			assert.NoError(t, storeCache(path, testID, func(onDisk []byte) ([]byte, error) {
+			assert.NoError(t, store(path, func(onDisk []byte) ([]byte, error) {
 				if onDisk == nil {
 					onDisk = driverData(testID, "")
 				}
@@ -111,7 +117,7 @@ func TestCacheFileConcurrentStores(t *testing.T) {
 func TestCacheFileUnwritablePlace(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
-	err := storeCache(filepath.Join(blocked, "cache.bin"), testID, func([]byte) ([]byte, error) { return driverData(testID, ""), nil })
+	err := store(filepath.Join(blocked, "cache.bin"), func([]byte) ([]byte, error) { return driverData(testID, ""), nil })
 	assert.Error(t, err)
 }
 

@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -30,20 +28,13 @@ type Context struct {
 
 	memory  account
 	kernels kernelTable
-	disk    diskCache
+	disk    diskCache[*vk.PipelineCache]
 	upload  stagingRing
 	down    stagingRing
 
 	timestampBits uint32
 	closed        atomic.Bool
 	recordings    sync.Map // *Recording → struct{}: what Close has to free
-}
-
-// DiskCache says what became of the pipeline cache file.
-type DiskCache struct {
-	Path   string // empty when there is none
-	Loaded int    // bytes of usable data found when the context was made
-	Err    error  // why the file, or a place for it, could not be used
 }
 
 // New makes a Context on a device. The device stays the caller's and must outlive the context.
@@ -107,84 +98,6 @@ func (c *Context) Close() error {
 	c.closeBuffers()
 	if c.disk.cache != nil {
 		err = errors.Join(err, c.disk.cache.Close())
-	}
-	return err
-}
-
-// diskCache is the pipeline cache in memory and its file.
-type diskCache struct {
-	cache *vk.PipelineCache
-	id    cacheID
-	state DiskCache
-	dirty atomic.Bool
-	mu    sync.Mutex // one store at a time
-}
-
-// DiskCache returns what became of the pipeline cache file. A file that cannot be used costs compile time, nothing else; it
-// is replaced by the next store.
-func (c *Context) DiskCache() DiskCache {
-	c.disk.mu.Lock()
-	defer c.disk.mu.Unlock()
-	return c.disk.state
-}
-
-func (c *Context) openDiskCache() error {
-	f := c.facts
-	c.disk.id = cacheID{Vendor: f.VendorID, Device: f.DeviceID, Driver: f.DriverVersion, UUID: f.PipelineCacheUUID}
-	var data []byte
-	if !c.options.NoDiskCache {
-		dir, err := c.options.CacheDir, error(nil)
-		if dir == "" {
-			if dir, err = os.UserCacheDir(); err == nil {
-				dir = filepath.Join(dir, "vkattn", "pipelines")
-			}
-		}
-		if c.disk.state.Err = err; err == nil {
-			c.disk.state.Path = filepath.Join(dir, c.disk.id.fileName())
-			data, c.disk.state.Err = readCache(c.disk.state.Path, c.disk.id)
-		}
-	}
-	cache, err := c.dev.NewPipelineCache(data)
-	if err != nil && len(data) > 0 { // the driver has its own opinion of the data
-		c.disk.state.Err, data = err, nil
-		cache, err = c.dev.NewPipelineCache(nil)
-	}
-	c.disk.cache = cache
-	c.disk.state.Loaded = len(data)
-	return err
-}
-
-// SaveCache stores the pipelines made so far on disk, merged with what other processes stored meanwhile. Close does it too.
-func (c *Context) SaveCache() error {
-	if err := c.usable(); err != nil {
-		return err
-	}
-	return c.saveCache()
-}
-
-func (c *Context) saveCache() error {
-	d := &c.disk
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state.Path == "" || !d.dirty.Swap(false) || c.dev.Lost() != nil {
-		return nil
-	}
-	err := storeCache(d.state.Path, d.id, func(onDisk []byte) ([]byte, error) {
-		if len(onDisk) > 0 {
-			other, err := c.dev.NewPipelineCache(onDisk)
-			if err == nil {
-				err = d.cache.Merge(other)
-				err = errors.Join(err, other.Close())
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		return d.cache.Data()
-	})
-	if err != nil {
-		d.dirty.Store(true)
-		d.state.Err = err
 	}
 	return err
 }

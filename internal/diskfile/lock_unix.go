@@ -1,29 +1,27 @@
 //go:build unix
 
-package pipeline
+package diskfile
 
 import (
+	"errors"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes an exclusive lock on a file, waiting for it at most lockPatience; the system releases it when the process
-// ends in any way.
-func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for give := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if (err != unix.EWOULDBLOCK && err != unix.EINTR) || time.Now().After(give) {
-			f.Close()
-			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+// TryLock takes an exclusive lock on an open file and says whether it got it: false means that another process, or another
+// open file of this one, holds it. The lock goes when the file is closed or the process ends in any way. An error means
+// that the file system has no locks.
+func TryLock(f *os.File) (bool, error) {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return false, nil
+		case !errors.Is(err, unix.EINTR):
+			return false, &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}
 	}
 }

@@ -1,28 +1,24 @@
-package pipeline
+package diskfile
 
 import (
+	"errors"
 	"os"
-	"time"
 
 	"golang.org/x/sys/windows"
 )
 
-// lockFile takes an exclusive lock on a file, waiting for it at most lockPatience; the system releases it when the process
-// ends in any way.
-func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
+// TryLock takes an exclusive lock on an open file and says whether it got it: false means that another process, or another
+// open file of this one, holds it. The lock goes when the file is closed or the process ends in any way. An error means
+// that the file system has no locks.
+func TryLock(f *os.File) (bool, error) {
 	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
-	for give := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
-		err = windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, new(windows.Overlapped))
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if err != windows.ERROR_LOCK_VIOLATION || time.Now().After(give) {
-			f.Close()
-			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
-		}
+	// Windows keeps others from reading locked bytes, so the byte locked is one that no file has.
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, windows.ERROR_LOCK_VIOLATION):
+		return false, nil
 	}
+	return false, &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 }
