@@ -217,19 +217,19 @@ func (b *Buffer) DeviceAddress() (uint64, error) {
 
 // Flush makes what the host wrote to a range visible to the device. Coherent memory needs none and costs nothing.
 func (b *Buffer) Flush(offset, size uint64) error {
-	return b.sync("Flush", offset, size, func(offset, size C.uint64_t) error {
-		return b.dev.check("vkFlushMappedMemoryRanges", C.vka_memory_flush(b.dev.table, C.uint64_t(b.memory), offset, size))
+	return b.sync("Flush", offset, size, func(offset, size uint64) error {
+		return b.dev.check("vkFlushMappedMemoryRanges", C.vka_memory_flush(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset), C.uint64_t(size)))
 	})
 }
 
 // Invalidate makes what the device wrote to a range visible to the host. Coherent memory needs none and costs nothing.
 func (b *Buffer) Invalidate(offset, size uint64) error {
-	return b.sync("Invalidate", offset, size, func(offset, size C.uint64_t) error {
-		return b.dev.check("vkInvalidateMappedMemoryRanges", C.vka_memory_invalidate(b.dev.table, C.uint64_t(b.memory), offset, size))
+	return b.sync("Invalidate", offset, size, func(offset, size uint64) error {
+		return b.dev.check("vkInvalidateMappedMemoryRanges", C.vka_memory_invalidate(b.dev.table, C.uint64_t(b.memory), C.uint64_t(offset), C.uint64_t(size)))
 	})
 }
 
-func (b *Buffer) sync(call string, offset, size uint64, do func(offset, size C.uint64_t) error) error {
+func (b *Buffer) sync(call string, offset, size uint64, do func(offset, size uint64) error) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (b *Buffer) sync(call string, offset, size uint64, do func(offset, size C.u
 		return nil
 	}
 	first, n := wholeAtoms(offset, size, b.capacity, b.allocated, b.dev.facts.Limits.NonCoherentAtomSize)
-	return do(C.uint64_t(first), C.uint64_t(n))
+	return do(first, n)
 }
 
 // wholeAtoms widens a range of a buffer to whole atoms of its memory, and to WholeSize where the last one would pass the
