@@ -56,8 +56,8 @@ func New(dev *vk.Device, o Options) (*Context, error) {
 	c.memory.alive = map[*Buffer]struct{}{}
 	c.memory.perHeap = make([]uint64, max(1, len(c.facts.Heaps)))
 	c.kernels.entries = map[kernelKey]*kernelEntry{}
-	c.upload = stagingRing{ctx: c, kind: vk.Upload, label: "staging upload"}
-	c.down = stagingRing{ctx: c, kind: vk.Readback, label: "staging download"}
+	c.upload = stagingRing{ctx: c, kind: vk.Upload, label: "staging upload", sync: (*vk.Buffer).Flush}
+	c.down = stagingRing{ctx: c, kind: vk.Readback, label: "staging download", sync: (*vk.Buffer).Invalidate}
 	if err := c.openDiskCache(); err != nil {
 		return nil, err
 	}

@@ -172,14 +172,18 @@ func (c *Context) refuse(label string, size uint64, kind vk.MemoryKind) error {
 
 // free returns how many bytes this process may still allocate of a kind: the most that any heap with such memory has left.
 func (c *Context) free(kind vk.MemoryKind) (free uint64, known bool) {
-	heaps := c.heaps()
+	return c.leftIn(c.heaps(), c.dev.Enabled().MemoryBudget, kind)
+}
+
+// leftIn is free of these heaps. Whether they say what is used is up to the device; else what the context allocated counts.
+func (c *Context) leftIn(heaps []vk.Heap, budgeted bool, kind vk.MemoryKind) (free uint64, known bool) {
 	for _, t := range c.facts.MemoryTypes {
 		if !holds(t, kind) || int(t.Heap) >= len(heaps) {
 			continue
 		}
 		h := heaps[t.Heap]
 		limit, used := h.Budget, h.Usage
-		if !c.dev.Enabled().MemoryBudget {
+		if !budgeted {
 			limit, used = h.Size, c.memory.perHeap[t.Heap]
 		}
 		free, known = max(free, limit-min(limit, used)), true

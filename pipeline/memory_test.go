@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
@@ -48,6 +50,67 @@ func TestUsage(t *testing.T) {
 	a.Close()
 	assert.Zero(t, c.Usage().Current)
 	assert.Equal(t, wa, c.Usage().Peak)
+}
+
+// TestPeaksOutliveWhatMadeThem: a small allocation after a large one that is gone is no new peak.
+func TestPeaksOutliveWhatMadeThem(t *testing.T) {
+	c := newContext(t, Options{})
+	large, err := c.Alloc("x", 100_000, vk.DeviceLocal)
+	require.NoError(t, err)
+	high := large.AllocatedBytes()
+	large.Close()
+	small, err := c.Alloc("x", 1000, vk.DeviceLocal)
+	require.NoError(t, err)
+	u := c.Usage()
+	assert.Equal(t, small.AllocatedBytes(), u.Current)
+	assert.Equal(t, high, u.Peak)
+	assert.EqualValues(t, 1000, u.Asked)
+	assert.EqualValues(t, 100_000, u.PeakAsked)
+	assert.Equal(t, LabelUsage{Current: small.AllocatedBytes(), Peak: high, Buffers: 1}, u.ByLabel["x"])
+}
+
+// TestHeapsAreCounted: where the device does not keep account itself, what is free is what was not allocated, or was freed
+// again, in the heap of its kind.
+func TestHeapsAreCounted(t *testing.T) {
+	c := newContext(t, Options{})
+	perHeap := func() []uint64 {
+		c.memory.mu.Lock()
+		defer c.memory.mu.Unlock()
+		return slices.Clone(c.memory.perHeap)
+	}
+	none := make([]uint64, len(c.facts.Heaps))
+	require.Equal(t, none, perHeap())
+	for range 2 {
+		want := slices.Clone(none)
+		var buffers []*Buffer
+		for _, kind := range []vk.MemoryKind{vk.DeviceLocal, vk.Upload, vk.Readback} {
+			b, err := c.Alloc("x", 5000, kind)
+			require.NoError(t, err)
+			want[c.heapFor(kind)] += b.AllocatedBytes()
+			buffers = append(buffers, b)
+		}
+		require.Equal(t, want, perHeap())
+		for _, b := range buffers {
+			b.Close()
+		}
+		require.Equal(t, none, perHeap(), "freed")
+	}
+
+	// A device of made-up heaps.
+	facts := *c.facts
+	facts.Heaps = []vk.Heap{{Size: 1000, DeviceLocal: true}, {Size: 700}}
+	facts.MemoryTypes = []vk.MemoryType{{Heap: 0, Flags: vk.MemoryDeviceLocal}, {Heap: 1, Flags: vk.MemoryHostVisible | vk.MemoryHostCoherent}}
+	made := &Context{dev: c.dev, facts: &facts, memory: account{perHeap: []uint64{300, 100}}}
+	free, known := made.leftIn(facts.Heaps, false, vk.DeviceLocal)
+	require.True(t, known)
+	require.EqualValues(t, 700, free)
+	free, _ = made.leftIn(facts.Heaps, false, vk.Upload)
+	require.EqualValues(t, 600, free)
+	made.memory.perHeap[0] = 2000
+	free, _ = made.leftIn(facts.Heaps, false, vk.DeviceLocal)
+	require.Zero(t, free, "more than there is leaves nothing")
+	free, _ = made.leftIn([]vk.Heap{{Size: 1000, Budget: 900, Usage: 850}, {}}, true, vk.DeviceLocal)
+	require.EqualValues(t, 50, free, "the device's own account")
 }
 
 func TestUsageFromManyGoroutines(t *testing.T) {
@@ -158,6 +221,41 @@ func TestTransfers(t *testing.T) {
 	assert.ErrorAs(t, c.Download(ctx, b.Range(room, 4), make([]byte, 4)), &arg)
 	b.Close()
 	assert.ErrorAs(t, c.Download(ctx, Binding{Buffer: b.Buffer, Size: 4}, make([]byte, 4)), &arg)
+}
+
+// TestTransfersSynchroniseTheHost counts what memory that is not coherent depends on: one flush of each chunk before the device
+// copies it, one invalidation of each before the host does, and a failure of either told.
+func TestTransfersSynchroniseTheHost(t *testing.T) {
+	c := newContext(t, Options{StagingBytes: 64 << 10})
+	same := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	require.True(t, same(c.upload.sync, (*vk.Buffer).Flush))
+	require.True(t, same(c.down.sync, (*vk.Buffer).Invalidate))
+
+	var flushed, invalidated []uint64
+	var failing error
+	count := func(sizes *[]uint64, kind vk.MemoryKind) func(*vk.Buffer, uint64, uint64) error {
+		return func(b *vk.Buffer, offset, size uint64) error {
+			assert.Equal(t, kind, b.Kind())
+			assert.Zero(t, offset)
+			*sizes = append(*sizes, size)
+			return failing
+		}
+	}
+	c.upload.sync, c.down.sync = count(&flushed, vk.Upload), count(&invalidated, vk.Readback)
+	const room = 3*64<<10 - 100
+	b, err := c.Alloc("data", room, vk.DeviceLocal)
+	require.NoError(t, err)
+	data := make([]byte, room)
+	chunks := []uint64{64 << 10, 64 << 10, 64<<10 - 100}
+	require.NoError(t, c.Upload(context.Background(), b.All(), data))
+	assert.Equal(t, chunks, flushed)
+	assert.Empty(t, invalidated)
+	require.NoError(t, c.Download(context.Background(), b.All(), data))
+	assert.Equal(t, chunks, flushed)
+	assert.ElementsMatch(t, chunks, invalidated)
+	failing = vk.ErrOutOfHostMemory
+	assert.ErrorIs(t, c.Upload(context.Background(), b.All(), data), failing)
+	assert.ErrorIs(t, c.Download(context.Background(), b.All(), data), failing)
 }
 
 // TestTransferCancelledHalfWay cancels between two chunks: the error comes back and the ring works afterwards.

@@ -13,12 +13,15 @@ type stagingRing struct {
 	ctx   *Context
 	kind  vk.MemoryKind
 	label string
+	// sync makes what the host wrote visible to the device, or the other way round, where memory is not coherent.
+	sync func(b *vk.Buffer, offset, size uint64) error
 
 	mu    sync.Mutex // one transfer at a time
 	slots [2]stagingSlot
 }
 
 type stagingSlot struct {
+	ring *stagingRing
 	buf  *Buffer
 	rec  *Recording
 	host []byte // what a download still has to deliver; nil when idle
@@ -30,6 +33,7 @@ func (s *stagingRing) ready(n uint64) error {
 	n = min(s.ctx.options.StagingBytes, max(n, 64<<10))
 	for i := range s.slots {
 		slot := &s.slots[i]
+		slot.ring = s
 		if slot.rec == nil {
 			var err error
 			if slot.rec, err = s.ctx.NewRecording(RecordingInfo{MaxDispatches: 1}); err != nil {
@@ -60,7 +64,7 @@ func (s *stagingSlot) settle() error {
 	if err != nil || host == nil {
 		return err
 	}
-	if err := s.buf.Invalidate(0, uint64(len(host))); err != nil {
+	if err := s.ring.sync(s.buf.Buffer, 0, uint64(len(host))); err != nil {
 		return err
 	}
 	copy(host, s.buf.Mapped())
@@ -130,7 +134,7 @@ func (s *stagingRing) close() {
 func (c *Context) Upload(ctx context.Context, b Binding, data []byte) error {
 	return c.upload.transfer(ctx, "Upload", b, data, func(slot *stagingSlot, part Binding, host []byte) error {
 		copy(slot.buf.Mapped(), host)
-		if err := slot.buf.Flush(0, part.Size); err != nil {
+		if err := c.upload.sync(slot.buf.Buffer, 0, part.Size); err != nil {
 			return err
 		}
 		staged := slot.buf.Range(0, part.Size)
