@@ -30,6 +30,7 @@ type Device struct {
 	caps     capabilities
 	info     DeviceInfo
 	counting *countingBuilds // nil but in tests
+	notices  notices
 
 	mu     sync.Mutex
 	closed bool

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
 // What was found out about a device by running something on it, probed layouts and verdicts of self-checks, is true until
@@ -58,33 +60,37 @@ func (f *findings) enter(at string) (leave func()) {
 }
 
 // look gives what a file says of a key, reading it again when it changed. A file that cannot be used costs finding out again, and
-// is replaced by it.
-func (f *findings) look(path, identity, key string) string {
+// is replaced by it; the error says what is wrong with it.
+func (f *findings) look(path, identity, key string) (string, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", err
 	}
 	last := &f.file
 	if last.path != path || !os.SameFile(last.stamp, info) || !last.stamp.ModTime().Equal(info.ModTime()) || last.stamp.Size() != info.Size() {
 		entries, err := readKnown(path, identity)
 		if err != nil {
-			return ""
+			return "", err
 		}
 		last.path, last.stamp, last.entries = path, info, entries
 	}
-	return last.entries[key]
+	return last.entries[key], nil
 }
 
-// note writes an entry, or its removal, to a file. A disk that cannot be written costs the next process the work.
-func (f *findings) note(path, identity, key, value string) {
+// note writes an entry, or its removal, to a file. damage says what was wrong with the file that was there.
+func (f *findings) note(path, identity, key, value string) (damage, err error) {
 	f.file.path = ""
-	entries, err := addKnown(path, identity, key, value)
+	entries, damage, err := addKnown(path, identity, key, value)
 	if err != nil {
-		return
+		return damage, err
 	}
 	if info, err := os.Stat(path); err == nil {
 		f.file.path, f.file.stamp, f.file.entries = path, info, entries
 	}
+	return damage, nil
 }
 
 // identity names the device and driver that a finding holds for.
@@ -147,7 +153,9 @@ func (d *Device) recall(key string) string {
 	}
 	known.disk.Lock()
 	defer known.disk.Unlock()
-	if v = known.look(path, id, key); v != "" {
+	v, err := known.look(path, id, key)
+	d.damagedKnown(err)
+	if v != "" {
 		known.mu.Lock()
 		known.entries[at] = v
 		known.mu.Unlock()
@@ -161,10 +169,28 @@ func (d *Device) remember(key, value string) {
 	known.mu.Lock()
 	known.entries[id+" "+key] = value
 	known.mu.Unlock()
-	if path := d.knownPath(); path != "" {
-		known.disk.Lock()
-		defer known.disk.Unlock()
-		known.note(path, id, key, value)
+	known.disk.Lock()
+	defer known.disk.Unlock()
+	d.note(key, value)
+}
+
+// note is that of the device's file, if it has one. A disk that cannot be written costs the next process the work.
+func (d *Device) note(key, value string) {
+	path := d.knownPath()
+	if path == "" {
+		return
+	}
+	damage, err := known.note(path, d.identity(), key, value)
+	d.damagedKnown(damage)
+	if err != nil {
+		d.notices.say("verdicts of self-checks could not be stored (%v): the next run checks again", err)
+	}
+}
+
+// damagedKnown tells of a file of findings that cannot be used.
+func (d *Device) damagedKnown(err error) {
+	if err != nil {
+		d.notices.say("verdicts of self-checks on disk cannot be used (%v): kernels are checked again", err)
 	}
 }
 
@@ -173,9 +199,7 @@ func (d *Device) forget(key string) {
 	id := d.identity()
 	known.disk.Lock()
 	defer known.disk.Unlock()
-	if path := d.knownPath(); path != "" {
-		known.note(path, id, key, "")
-	}
+	d.note(key, "")
 	known.mu.Lock()
 	delete(known.entries, id+" "+key)
 	known.mu.Unlock()
@@ -200,11 +224,23 @@ func hashKnown(identity string, entries map[string]string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
+// readKnown reads a file of an identity. One that is not there has no entries.
 func readKnown(path, identity string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
+	entries, err := parseKnown(data, identity)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return entries, nil
+}
+
+func parseKnown(data []byte, identity string) (map[string]string, error) {
 	var f knownFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, err
@@ -217,46 +253,30 @@ func readKnown(path, identity string) (map[string]string, error) {
 		return nil, err
 	}
 	if sum != f.SHA256 {
-		return nil, errors.New("damaged")
+		return nil, errors.New("damaged: its checksum does not match")
 	}
 	return f.Entries, nil
 }
 
-// addKnown adds an entry, or removes it when value is "", and gives what the file then holds. The file is replaced whole; of two processes that add at the same
-// moment one may lose its entry, and finds out again.
-func addKnown(path, identity, key, value string) (map[string]string, error) {
-	entries, err := readKnown(path, identity)
-	if err != nil || entries == nil {
+// addKnown adds an entry, or removes it when value is "", and gives what the file then holds, and what was wrong with it before.
+// Entries that other processes add at the same moment stay.
+func addKnown(path, identity, key, value string) (entries map[string]string, damage, err error) {
+	err = diskfile.Update(path, func() ([]byte, error) {
+		var old map[string]string
+		old, damage = readKnown(path, identity)
 		entries = map[string]string{}
-	}
-	entries = maps.Clone(entries)
-	if value == "" {
-		delete(entries, key)
-	} else {
-		entries[key] = value
-	}
-	sum, err := hashKnown(identity, entries)
-	if err != nil {
-		return nil, err
-	}
-	data, err := json.MarshalIndent(knownFile{knownVersion, identity, sum, entries}, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	tmp, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return nil, err
-	}
-	_, err = tmp.Write(append(data, '\n'))
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return entries, err
+		maps.Copy(entries, old)
+		if value == "" {
+			delete(entries, key)
+		} else {
+			entries[key] = value
+		}
+		sum, err := hashKnown(identity, entries)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.MarshalIndent(knownFile{knownVersion, identity, sum, entries}, "", "  ")
+		return append(data, '\n'), err
+	})
+	return entries, damage, err
 }

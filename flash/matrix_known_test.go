@@ -24,17 +24,18 @@ func forgetProcess(t *testing.T) {
 
 // add is addKnown.
 func add(t *testing.T, path, identity, key, value string) {
-	_, err := addKnown(path, identity, key, value)
+	_, _, err := addKnown(path, identity, key, value)
 	require.NoError(t, err)
 }
 
 func TestKnownFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.known.json")
-	_, err := readKnown(path, "a")
-	require.Error(t, err)
+	entries, err := readKnown(path, "a")
+	require.NoError(t, err)
+	require.Empty(t, entries, "there is no file")
 	add(t, path, "a", "one", "1")
 	add(t, path, "a", "two", "2")
-	entries, err := readKnown(path, "a")
+	entries, err = readKnown(path, "a")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"one": "1", "two": "2"}, entries)
 	_, err = readKnown(path, "b")
@@ -55,14 +56,16 @@ func TestKnownFile(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
 		_, err := readKnown(path, "a")
 		require.ErrorContains(t, err, name)
-		add(t, path, "a", "three", "3")
+		_, damage, err := addKnown(path, "a", "three", "3")
+		require.NoError(t, err)
+		require.ErrorContains(t, damage, name)
 		entries, err := readKnown(path, "a")
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"three": "3"}, entries)
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
 	require.NoError(t, err)
-	require.Equal(t, []string{path}, left, "no temporary files")
+	require.Equal(t, []string{path, path + ".lock"}, left, "no temporary files")
 }
 
 // TestKnownAcrossDevices: what one device object found out, the next reads from disk, and a process without a disk cache

@@ -1,7 +1,9 @@
 package flash
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
 // A tile that was measured to be the fastest on the user's own device takes the place of the built-in choice. Such tiles are
@@ -195,6 +199,7 @@ var storedTunings tuningStore
 func (d *Device) storedTuning(kernel string, p *Problem) (entry *TuningEntry, note string) {
 	entries, err := storedTunings.read(TuningFile())
 	if err != nil {
+		d.notices.say("stored tunings are not used: %v", err)
 		return nil, err.Error()
 	}
 	key := d.tuningKey(kernel, p)
@@ -231,32 +236,55 @@ func (s *tuningStore) read(path string) ([]TuningEntry, error) {
 
 // tuningFile is what the file holds.
 type tuningFile struct {
-	Version int           `json:"version"`
-	Entries []TuningEntry `json:"entries"`
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256,omitempty"` // of the entries without white space; whoever edits them by hand takes it out
+	Entries json.RawMessage `json:"entries"`
 }
 
 const tuningVersion = 1
+
+func hashTunings(entries json.RawMessage) (string, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, entries)
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:]), err
+}
 
 func loadTunings(path string) ([]TuningEntry, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("flash: tuning file: %w", err)
 	}
+	return parseTunings(path, data)
+}
+
+// parseTunings reads what a file holds; path is for errors.
+func parseTunings(path string, data []byte) ([]TuningEntry, error) {
+	damaged := func(err error) error {
+		return fmt.Errorf("flash: tuning file %s is damaged (remove it): %w", path, err)
+	}
 	var f tuningFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("flash: tuning file %s is damaged (remove it): %w", path, err)
+		return nil, damaged(err)
 	}
 	if f.Version != tuningVersion {
 		return nil, fmt.Errorf("flash: tuning file %s is of version %d, and this library reads version %d", path, f.Version, tuningVersion)
 	}
-	for _, e := range f.Entries {
+	var entries []TuningEntry
+	if err := json.Unmarshal(f.Entries, &entries); err != nil {
+		return nil, damaged(err)
+	}
+	if sum, err := hashTunings(f.Entries); err != nil || f.SHA256 != "" && f.SHA256 != sum {
+		return nil, damaged(errors.New("its checksum does not match; after an edit by hand, remove the line sha256"))
+	}
+	for _, e := range entries {
 		for name, v := range e.Tuning {
 			if v < 0 {
 				return nil, fmt.Errorf("flash: tuning file %s: %s is %d: it must not be negative", path, name, v)
 			}
 		}
 	}
-	return f.Entries, nil
+	return entries, nil
 }
 
 // StoredTunings gives the entries of the user's tuning file.
@@ -266,7 +294,8 @@ func StoredTunings() ([]TuningEntry, error) {
 }
 
 // StoreTunings puts entries into the user's tuning file, in place of those with the same keys. The file is replaced whole,
-// so that a reader never sees half of it.
+// so that a reader never sees half of it, and what other processes store at the same moment stays. A file that is damaged is
+// left as it is, and the error says so.
 func StoreTunings(entries ...TuningEntry) error {
 	return rewriteTunings(func(old []TuningEntry) []TuningEntry {
 		return append(slices.DeleteFunc(old, func(o TuningEntry) bool {
@@ -285,41 +314,43 @@ func RemoveTunings(keys ...TuningKey) error {
 	})
 }
 
+// encodeTunings makes the file, its entries sorted.
+func encodeTunings(all []TuningEntry) ([]byte, error) {
+	slices.SortFunc(all, func(a, b TuningEntry) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.DType, b.DType),
+			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Driver, b.Driver))
+	})
+	f := tuningFile{Version: tuningVersion}
+	var err error
+	if f.Entries, err = json.Marshal(all); err != nil {
+		return nil, err
+	}
+	if f.SHA256, err = hashTunings(f.Entries); err != nil {
+		return nil, err
+	}
+	data, err := json.MarshalIndent(f, "", "  ")
+	return append(data, '\n'), err
+}
+
 func rewriteTunings(change func(old []TuningEntry) []TuningEntry) error {
 	path := TuningFile()
 	if path == "" {
 		return fmt.Errorf("flash: there is no tuning file to write: %s is off, or there is no configuration directory", TuningEnv)
 	}
-	var old []TuningEntry
-	if _, err := os.Stat(path); err == nil {
-		if old, err = loadTunings(path); err != nil {
-			return err
+	var unread error
+	err := diskfile.Update(path, func() ([]byte, error) {
+		var old []TuningEntry
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			if old, unread = loadTunings(path); unread != nil {
+				return nil, unread
+			}
 		}
-	}
-	all := change(slices.Clone(old))
-	slices.SortFunc(all, func(a, b TuningEntry) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.DType, b.DType),
-			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Driver, b.Driver))
+		return encodeTunings(change(old))
 	})
-	data, err := json.MarshalIndent(tuningFile{tuningVersion, all}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("flash: tuning file: %w", err)
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("flash: tuning file: %w", err)
-	}
-	tmp, err := os.CreateTemp(dir, ".tuning-*")
-	if err != nil {
-		return fmt.Errorf("flash: tuning file: %w", err)
-	}
-	_, err = tmp.Write(append(data, '\n'))
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
+	if unread != nil {
+		return unread
 	}
 	if err != nil {
-		os.Remove(tmp.Name())
 		return fmt.Errorf("flash: tuning file: %w", err)
 	}
 	storedTunings.mu.Lock()

@@ -95,7 +95,7 @@ func TestStoredTuning(t *testing.T) {
 	require.False(t, plan(p).Tuned())
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
 	require.NoError(t, err)
-	require.Equal(t, []string{path}, left, "no temporary file stays")
+	require.Equal(t, []string{path, path + ".lock"}, left, "no temporary file stays")
 }
 
 func TestStoredTuningThatDoesNotFit(t *testing.T) {
@@ -132,6 +132,9 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 		require.Equal(t, builtIn, plan.Kernel())
 		why := plan.WhyNotFaster()
 		require.Contains(t, why[len(why)-1], name)
+		require.Condition(t, func() bool {
+			return strings.HasPrefix(strings.Join(d.Notices(), "\n"), "stored tunings are not used: ")
+		})
 		require.Error(t, StoreTunings(TuningEntry{TuningKey: key}), "a file that cannot be read is not overwritten")
 	}
 	t.Setenv(TuningEnv, "off")

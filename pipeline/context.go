@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -82,12 +81,13 @@ func (c *Context) usable() error {
 }
 
 // Close waits for what is in flight, stores the pipeline cache and frees everything that was made from the context, buffers,
-// kernels and recordings included. The device stays open. Closing again does nothing.
+// kernels and recordings included. The device stays open. A cache that cannot be stored is no error of Close: DiskCache says
+// so. Closing again does nothing.
 func (c *Context) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
-	err := c.saveCache()
+	_ = c.saveCache()
 	c.upload.close()
 	c.down.close()
 	c.recordings.Range(func(r, _ any) bool {
@@ -97,7 +97,7 @@ func (c *Context) Close() error {
 	c.kernels.close()
 	c.closeBuffers()
 	if c.disk.cache != nil {
-		err = errors.Join(err, c.disk.cache.Close())
+		return c.disk.cache.Close()
 	}
-	return err
+	return nil
 }

@@ -91,7 +91,7 @@ func removeLeftovers(path string) {
 func replace(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
-		return err
+		return failed(path, err)
 	}
 	_, err = f.Write(data)
 	if err == nil {
@@ -105,6 +105,20 @@ func replace(path string, data []byte) error {
 	}
 	if err != nil {
 		os.Remove(f.Name())
+		return failed(path, err)
 	}
-	return err
+	return nil
+}
+
+// failed says of path what went wrong with its temporary file, whose name means nothing to anyone.
+func failed(path string, err error) error {
+	var one *fs.PathError
+	var two *os.LinkError
+	switch {
+	case errors.As(err, &one):
+		err = one.Err
+	case errors.As(err, &two):
+		err = two.Err
+	}
+	return &fs.PathError{Op: "write", Path: path, Err: err}
 }

@@ -1,0 +1,46 @@
+package flash
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// notices are what Notices gives.
+type notices struct {
+	mu    sync.Mutex
+	kinds []string // formats
+	said  []string
+}
+
+// say keeps a notice, the first of its kind.
+func (n *notices) say(format string, why error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Contains(n.kinds, format) {
+		n.kinds = append(n.kinds, format)
+		n.said = append(n.said, fmt.Sprintf(format, why))
+	}
+}
+
+// Notices says what was wrong with the files that a device keeps between runs: compiled kernels, verdicts of self-checks and the
+// user's tuning file. None of it keeps attention from being computed; a file that is damaged, or cannot be written, costs the
+// work that it would have saved. Each is said once. Close may add to the list, and leaves it.
+func (d *Device) Notices() []string {
+	if d == nil || d.ctx == nil {
+		return nil
+	}
+	d.notices.mu.Lock()
+	out := slices.Clone(d.notices.said)
+	d.notices.mu.Unlock()
+	c := d.ctx.DiskCache()
+	if c.Err != nil && c.Path != "" {
+		out = append(out, fmt.Sprintf("compiled kernels on disk cannot be used (%v): they are compiled again", c.Err))
+	} else if c.Err != nil {
+		out = append(out, fmt.Sprintf("compiled kernels are not kept: %v", c.Err))
+	}
+	if c.StoreErr != nil {
+		out = append(out, fmt.Sprintf("compiled kernels could not be stored (%v): the next run compiles them again", c.StoreErr))
+	}
+	return out
+}
