@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 			}
 			var r *analysis.Result
 			if len(args) == 1 {
-				r, err = analyzeFile(args[0], g, nonzero)
+				r, err = analyzeFile(cmd.ErrOrStderr(), args[0], g, nonzero)
 			} else {
 				r, err = analyzeDevice(cmd, &f, g, nonzero, plans)
 			}
@@ -87,8 +88,8 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 }
 
 // analyzeFile analyses the rows that agree with every axis that the flags name.
-func analyzeFile(path string, g bench.Grid, nonzero float64) (*analysis.Result, error) {
-	file, err := bench.ReadFile(path)
+func analyzeFile(stderr io.Writer, path string, g bench.Grid, nonzero float64) (*analysis.Result, error) {
+	file, err := readResults(stderr, path)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 	if err != nil {
 		return nil, err
 	}
-	defer dev.Close()
+	defer closeDevice(cmd.ErrOrStderr(), dev)
 	usual := analyzeGPU
 	if bench.IsCPU(dev.Info()) {
 		usual = analyzeCPU

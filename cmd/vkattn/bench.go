@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -296,23 +295,26 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 
 	// Whatever can be refused is refused before anything is measured.
-	earlier, err := f.earlier()
+	file, earlier, err := f.earlier(stderr)
 	if err != nil {
 		return err
 	}
+	if file != nil {
+		defer file.Close() // again where the sink has closed it
+	}
 	var peers []bench.Row
 	if f.compare != "" {
-		file, err := bench.ReadFile(f.compare)
+		other, err := readResults(stderr, f.compare)
 		if err != nil {
 			return err
 		}
-		peers = file.Rows
+		peers = other.Rows
 	}
 	dev, err := openDevice(f.device)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer closeDevice(stderr, dev)
 	jobs, err := f.jobs(g, bench.IsCPU(dev.Info()))
 	if err != nil {
 		return usage(cmd, err)
@@ -323,7 +325,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	header.Rounds = f.rounds
 
-	var traceFile *os.File
+	var traceFile *bench.OutFile
 	if f.trace != "" {
 		if traceFile, err = bench.CreateFile(f.trace, f.traceMode()); err != nil {
 			return err
@@ -350,7 +352,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		r.PeerImpls = nil
 	}
 	keep(r, earlier, jobs, dev.Info().Name)
-	sink, err := f.newSink(header, peers, jobs)
+	sink, err := f.newSink(file, header, peers, jobs)
 	if err != nil {
 		if peer != nil {
 			peer.Close()
@@ -384,12 +386,15 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if traceFile != nil && ctx.Err() == nil {
 		runErr = errors.Join(runErr, writeTrace(ctx, traceFile, measurer, header, r.Rows))
 	}
-	if err := errors.Join(runErr, sink.close()); err != nil && ctx.Err() == nil {
-		return err
-	}
+	runErr = errors.Join(runErr, sink.close())
 	sortLike(r.Rows, jobs)
-	if err := report.Write(stdout, f.format, r, colored(stdout)); err != nil {
-		return err
+	if runErr == nil || ctx.Err() != nil || len(r.Rows) > 0 { // what was measured is printed, whatever went wrong after that
+		if err := report.Write(stdout, f.format, r, colored(stdout)); err != nil {
+			return errors.Join(runErr, err)
+		}
+	}
+	if runErr != nil && ctx.Err() == nil {
+		return runErr
 	}
 	if ctx.Err() != nil {
 		fmt.Fprintf(stderr, "%d of %s measured\n", len(r.Rows), count(len(jobs), "row"))

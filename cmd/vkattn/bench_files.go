@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -10,29 +11,41 @@ import (
 	"github.com/vkattn/vkattn/internal/report"
 )
 
-// earlier reads the rows that --append finds in the --out file.
-func (f *benchFlags) earlier() ([]bench.Row, error) {
+// readResults reads a result file, and says so when its end is missing.
+func readResults(stderr io.Writer, path string) (*bench.File, error) {
+	f, err := bench.ReadFile(path)
+	if err == nil && f.Cut > 0 {
+		fmt.Fprintf(stderr, "vkattn: %s: the last line was cut off, and is left out\n", path)
+	}
+	return f, err
+}
+
+// earlier opens the --out file that --append adds to and gives its rows; without such a file there are none.
+func (f *benchFlags) earlier(stderr io.Writer) (*bench.OutFile, []bench.Row, error) {
 	if f.out == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	info, err := os.Stat(f.out)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, nil
+		return nil, nil, nil
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case info.IsDir():
-		return nil, fmt.Errorf("--out %s is a folder: it must be a file", f.out)
+		return nil, nil, fmt.Errorf("--out %s is a folder: it must be a file", f.out)
 	case !f.appendTo && !f.force:
-		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", f.out)
-	case f.force || info.Size() == 0:
-		return nil, nil
+		return nil, nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", f.out)
+	case f.force:
+		return nil, nil, nil
 	}
-	file, err := bench.ReadFile(f.out)
-	if err != nil {
-		return nil, err
+	file, err := bench.CreateFile(f.out, bench.Append)
+	if err != nil || file.Earlier == nil {
+		return file, nil, err
 	}
-	return file.Rows, nil
+	if file.Earlier.Cut > 0 {
+		fmt.Fprintf(stderr, "vkattn: %s: the last line was cut off, and is removed\n", f.out)
+	}
+	return file, file.Earlier.Rows, nil
 }
 
 // keep takes over the earlier rows that are wanted again, and the peers' beside them; those of shapes that are measured anew
@@ -78,13 +91,12 @@ func sortLike(rows []bench.Row, jobs []bench.Job) {
 
 // sink is the --out file; without one it takes rows and does nothing.
 type sink struct {
-	file *os.File
+	file *bench.OutFile
 	w    *bench.Writer
 }
 
-// newSink opens the --out file and writes the header, and the rows of --compare
-// that belong to the jobs.
-func (f *benchFlags) newSink(h bench.Header, peers []bench.Row, jobs []bench.Job) (*sink, error) {
+// newSink opens the --out file, unless it is open, and writes the header, and the rows of --compare that belong to the jobs.
+func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.Row, jobs []bench.Job) (*sink, error) {
 	if f.out == "" {
 		return &sink{}, nil
 	}
@@ -95,9 +107,11 @@ func (f *benchFlags) newSink(h bench.Header, peers []bench.Row, jobs []bench.Job
 	case f.force:
 		mode = bench.Force
 	}
-	file, err := bench.CreateFile(f.out, mode)
-	if err != nil {
-		return nil, err
+	if file == nil {
+		var err error
+		if file, err = bench.CreateFile(f.out, mode); err != nil {
+			return nil, err
+		}
 	}
 	s := &sink{file, bench.NewWriter(file)}
 	if err := s.w.Header(h); err != nil {

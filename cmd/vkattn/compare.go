@@ -37,7 +37,7 @@ func newCompare() *cobra.Command {
 			var files [2]*bench.File
 			for i, path := range args {
 				var err error
-				if files[i], err = bench.ReadFile(path); err != nil {
+				if files[i], err = readResults(cmd.ErrOrStderr(), path); err != nil {
 					return err
 				}
 			}

@@ -32,6 +32,17 @@ func openDevice(name string) (*flash.Device, error) {
 	return dev, err
 }
 
+// closeDevice closes a device and tells what it has to say about the files that it keeps.
+func closeDevice(stderr io.Writer, dev *flash.Device) {
+	err := dev.Close()
+	for _, notice := range dev.Notices() {
+		fmt.Fprintln(stderr, "vkattn: "+notice)
+	}
+	if err != nil && !errors.Is(err, flash.ErrDeviceLost) { // the loss of the device ended the command, and is told by it
+		fmt.Fprintf(stderr, "vkattn: closing the device: %v\n", err)
+	}
+}
+
 // helpWithDrivers says where a Vulkan driver comes from, for who has none.
 func helpWithDrivers(w io.Writer) {
 	fmt.Fprintln(w, "\nvkattn needs a Vulkan loader and a driver:")
@@ -68,14 +79,14 @@ func headerOf(ctx context.Context, dev *flash.Device) (bench.Header, error) {
 
 // onTerminal says whether w is a terminal.
 func onTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // helpWidth is the width in columns to fold help to.
 func helpWidth(w io.Writer) int {
 	const readable = 120
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
 			return min(columns, readable)
 		}

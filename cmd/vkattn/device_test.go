@@ -24,15 +24,24 @@ import (
 // needDevice skips without a Vulkan device, or fails where one is required.
 func needDevice(t *testing.T) {
 	t.Helper()
+	if !haveDevice(t) {
+		t.Skip("there is no Vulkan device")
+	}
+}
+
+// haveDevice says whether there is a Vulkan device, and fails where there is none and one is required.
+func haveDevice(t *testing.T) bool {
+	t.Helper()
 	t.Setenv(flash.TuningEnv, "off") // what this machine's user has stored is not what is tested
 	_, err := flash.Devices()
-	switch {
-	case errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") == "1":
+	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
 		t.Fatalf("VKATTN_REQUIRE_DEVICE=1, but: %v", err)
-	case errors.Is(err, flash.ErrNoDevice):
-		t.Skip(err)
+	}
+	if errors.Is(err, flash.ErrNoDevice) {
+		return false
 	}
 	require.NoError(t, err)
+	return true
 }
 
 // TestNoDriver: a machine without a driver says what to install, and what keeps the loader from looking there.

@@ -29,7 +29,7 @@ the bandwidth of a large copy; and each kernel's self-check is run.`,
   vkattn info --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			infos, err := deviceInfos(cmd.Context(), device, measure)
+			infos, err := deviceInfos(cmd.Context(), cmd.ErrOrStderr(), device, measure)
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ type checkJSON struct {
 	Why    string `json:"why,omitempty"`
 }
 
-func deviceInfos(ctx context.Context, device string, measure bool) ([]deviceJSON, error) {
+func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure bool) ([]deviceJSON, error) {
 	infos, err := flash.Devices()
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func deviceInfos(ctx context.Context, device string, measure bool) ([]deviceJSON
 			d.Kernels = append(d.Kernels, k)
 		}
 		if measure {
-			if err := d.measure(ctx); err != nil {
+			if err := d.measure(ctx, stderr); err != nil {
 				return nil, err
 			}
 		}
@@ -126,12 +126,12 @@ func deviceInfos(ctx context.Context, device string, measure bool) ([]deviceJSON
 	return out, nil
 }
 
-func (d *deviceJSON) measure(ctx context.Context) error {
+func (d *deviceJSON) measure(ctx context.Context, stderr io.Writer) error {
 	dev, err := openDevice(fmt.Sprint(d.Index))
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer closeDevice(stderr, dev)
 	p, err := dev.MeasurePeaks(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Device, err)

@@ -54,9 +54,13 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
 
-	root := newRoot(stdout, stderr)
+	out := &output{w: stdout}
+	root := newRoot(out.writer(), stderr)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if out.err != nil && ctx.Err() == nil && (err == nil || errors.Is(err, errSilent)) { // what was asked for was not delivered
+		err = fmt.Errorf("the output is not complete: %w", out.err)
+	}
 	var usage *usageError
 	switch {
 	case err == nil:

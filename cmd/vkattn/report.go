@@ -38,7 +38,7 @@ where the files have it, else the longest sweep that they have.`,
 			}
 			var files []*bench.File
 			for _, path := range args {
-				f, err := bench.ReadFile(path)
+				f, err := readResults(cmd.ErrOrStderr(), path)
 				if err != nil {
 					return err
 				}
@@ -47,7 +47,7 @@ where the files have it, else the longest sweep that they have.`,
 			var peer *bench.File
 			if compare != "" {
 				var err error
-				if peer, err = bench.ReadFile(compare); err != nil {
+				if peer, err = readResults(cmd.ErrOrStderr(), compare); err != nil {
 					return err
 				}
 			}

@@ -38,7 +38,7 @@ func TestReportOfBrokenFiles(t *testing.T) {
 		text string
 		want string
 	}{
-		"cut.jsonl":      {strings.Join(lines[:5], "") + lines[5][:40], "cut.jsonl:6: not a JSON object"},
+		"cut.jsonl":      {strings.Join(lines[:5], "") + lines[5][:40] + "\n" + lines[6], "cut.jsonl:6: not a JSON object"},
 		"foreign.jsonl":  {lines[0] + `{"benchmark": "other", "ms": 3}` + "\n", "foreign.jsonl:2: neither a header (vkattn, torch) nor a result row (impl)"},
 		"bad.jsonl":      {lines[0] + strings.Replace(lines[1], `"fwd_ms": `, `"fwd_ms": -`, 1), "bad.jsonl:2: bad result row: fwd_ms is -"},
 		"text.jsonl":     {"Hello.\n", "text.jsonl:1: not a JSON object"},
@@ -59,6 +59,21 @@ func TestReportOfBrokenFiles(t *testing.T) {
 			require.Contains(t, stderr, test.want, "%s %s", args[0], name)
 			require.NoFileExists(t, filepath.Join(out, "index.html"))
 		}
+	}
+}
+
+// TestReportOfACutFile: a file whose last line a power cut left unfinished is read without it, and that is said.
+func TestReportOfACutFile(t *testing.T) {
+	dir := t.TempDir()
+	good, err := os.ReadFile(synthetic)
+	require.NoError(t, err)
+	end := strings.LastIndex(strings.TrimSpace(string(good)), "\n") + 1
+	path := filepath.Join(dir, "cut.jsonl")
+	require.NoError(t, os.WriteFile(path, good[:end+40], 0o644))
+	for _, args := range [][]string{{"report", path, "--out", dir}, {"analyze", path}, {"compare", synthetic, path}} {
+		status, _, stderr := call(args...)
+		require.Zero(t, status, stderr)
+		require.Equal(t, "vkattn: "+path+": the last line was cut off, and is left out\n", stderr)
 	}
 }
 

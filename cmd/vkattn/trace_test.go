@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,16 +79,15 @@ func TestAppendContinuesAnInterruptedSweep(t *testing.T) {
 	require.Len(t, whole.Rows, 4)
 
 	// As if it had been stopped after the first row, in the middle of writing the second.
-	f, err := os.Create(out)
+	text, err := os.ReadFile(out)
 	require.NoError(t, err)
-	w := bench.NewWriter(f)
-	require.NoError(t, w.Header(whole.Headers[0]))
-	require.NoError(t, w.Row(whole.Rows[0]))
-	require.NoError(t, f.Close())
+	lines := strings.SplitAfter(string(text), "\n")
+	require.NoError(t, os.WriteFile(out, []byte(lines[0]+lines[1]+lines[2][:100]), 0o644))
 
 	status, _, stderr = call(tiny("--impl", "standard,flash", "--out", out, "--append")...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "1 row of 4 in "+out+" already")
+	require.Equal(t, 1, strings.Count(stderr, "vkattn: "+out+": the last line was cut off, and is removed\n"), stderr)
 	again, err := bench.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, again.Rows, 4)
@@ -102,6 +102,7 @@ func TestAppendContinuesAnInterruptedSweep(t *testing.T) {
 	status, _, stderr = call(tiny("--impl", "standard,flash", "--out", out, "--append")...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stderr, "4 rows of 4")
+	require.NotContains(t, stderr, "cut off")
 	last, err := bench.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, last.Rows, 4)

@@ -116,11 +116,14 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 	if flash.TuningFile() == "" && !dry {
 		return fmt.Errorf("there is nowhere to store tunings (%s is off, or there is no configuration directory): use --dry-run to only measure", flash.TuningEnv)
 	}
+	if _, err := flash.StoredTunings(); err != nil && !dry { // nothing could be stored in the end
+		return err
+	}
 	dev, err := openDevice(f.device)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer closeDevice(stderr, dev)
 	if reset {
 		return resetTunings(out, dev)
 	}

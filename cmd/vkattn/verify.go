@@ -85,8 +85,8 @@ inputs' own type. The exit status is not zero when any case fails.`,
 			if err != nil {
 				return err
 			}
-			defer dev.Close()
 			out, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			defer closeDevice(stderr, dev)
 			header := bench.DescribeDevice(dev.Info())
 			header.VKAttn = version()
 			for _, line := range report.HeaderLines(header) {

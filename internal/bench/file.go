@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 )
@@ -46,6 +45,7 @@ type File struct {
 	Headers []Header          // of this program; several when runs were appended
 	Other   []json.RawMessage // lines of a peer that are not rows: its header, its GEMM figure
 	Rows    []Row
+	Cut     int // bytes of a last line that a kill or a power cut left unfinished, and that is left out
 }
 
 // ReadFile reads a result file of ours or of torch_baseline.py. An error names
@@ -61,12 +61,28 @@ func ReadFile(path string) (*File, error) {
 
 // Read is ReadFile on a stream; path is for errors.
 func Read(path string, r io.Reader) (*File, error) {
+	out, err := read(path, r)
+	if err == nil && len(out.Headers)+len(out.Rows)+len(out.Other) == 0 {
+		if out.Cut > 0 {
+			return nil, fmt.Errorf("%s:1: the only line was cut off", path)
+		}
+		return nil, fmt.Errorf("%s:1: the file is empty: it must hold one JSON object a line", path)
+	}
+	return out, err
+}
+
+// read is Read of a file that may hold nothing yet.
+func read(path string, r io.Reader) (*File, error) {
 	out := &File{Path: path}
 	in := bufio.NewReader(r)
 	for line := 1; ; line++ {
 		text, err := in.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		if err != nil && cutOff(text) {
+			out.Cut = len(text)
+			break
 		}
 		if text := bytes.TrimSpace(text); len(text) > 0 {
 			if err := out.add(text); err != nil {
@@ -77,10 +93,13 @@ func Read(path string, r io.Reader) (*File, error) {
 			break
 		}
 	}
-	if len(out.Headers)+len(out.Rows)+len(out.Other) == 0 {
-		return nil, fmt.Errorf("%s:1: the file is empty: it must hold one JSON object a line", path)
-	}
 	return out, nil
+}
+
+// cutOff says whether a last line, which has no end, is the beginning of a JSON object, or what a file system leaves of one whose
+// bytes did not reach the disk.
+func cutOff(text []byte) bool {
+	return len(text) > 0 && (text[0] == '{' || text[0] == 0) && !json.Valid(bytes.TrimSpace(text))
 }
 
 // add takes one line: a header of ours, a row, or a peer's remark.
@@ -111,7 +130,7 @@ func (f *File) add(text []byte) error {
 	return nil
 }
 
-// Writer appends JSON lines and flushes each, so that an interrupted sweep
+// Writer appends JSON lines, each in one write, so that an interrupted sweep
 // keeps the rows it has.
 type Writer struct{ w io.Writer }
 
@@ -143,31 +162,4 @@ func (w *Writer) line(v any) error {
 	}
 	_, err := w.w.Write(out.Bytes())
 	return err
-}
-
-// CreateMode says what CreateFile does with a file that exists.
-type CreateMode int
-
-const (
-	CreateNew CreateMode = iota // refuse
-	Append                      // add to it
-	Force                       // replace it
-)
-
-// CreateFile opens a result file for writing.
-func CreateFile(path string, mode CreateMode) (*os.File, error) {
-	flags := os.O_WRONLY | os.O_CREATE
-	switch mode {
-	case Append:
-		flags |= os.O_APPEND
-	case Force:
-		flags |= os.O_TRUNC
-	default:
-		flags |= os.O_EXCL
-	}
-	f, err := os.OpenFile(path, flags, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s exists already: add to it with --append, replace it with --force, or name another file", path)
-	}
-	return f, err
 }

@@ -68,7 +68,9 @@ func TestBadFiles(t *testing.T) {
 	for name, test := range map[string]struct{ text, err string }{
 		"empty":        {"", "f.jsonl:1: the file is empty"},
 		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object"},
-		"cut short":    {good + good + `{"impl": "fa2", "dty`, "f.jsonl:3: not a JSON object"},
+		"cut short":    {good + `{"impl": "fa2", "dty` + "\n" + good, "f.jsonl:2: not a JSON object"},
+		"only a cut":   {`{"vkattn": "0`, "f.jsonl:1: the only line was cut off"},
+		"not ours":     {good + `hello`, "f.jsonl:2: not a JSON object"},
 		"an array":     {"[1]\n", "f.jsonl:1: not a JSON object"},
 		"foreign":      {`{"name": "x"}` + "\n", "f.jsonl:1: neither a header"},
 		"bad dtype":    {`{"impl": "fa2", "dtype": "int8", "B": 1, "H": 1, "N": 1, "D": 1}`, `f.jsonl:1: bad result row: dtype "int8"`},
@@ -86,27 +88,6 @@ func TestBadFiles(t *testing.T) {
 	}
 	_, err := ReadFile(filepath.Join(t.TempDir(), "missing"))
 	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
-func TestCreateFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out.jsonl")
-	write := func(mode CreateMode, text string) error {
-		f, err := CreateFile(path, mode)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		_, err = f.WriteString(text)
-		return err
-	}
-	require.NoError(t, write(CreateNew, "a"))
-	require.ErrorContains(t, write(CreateNew, "b"), "exists already: add to it with --append")
-	require.NoError(t, write(Append, "c"))
-	data, _ := os.ReadFile(path)
-	require.Equal(t, "ac", string(data))
-	require.NoError(t, write(Force, "d"))
-	data, _ = os.ReadFile(path)
-	require.Equal(t, "d", string(data))
 }
 
 func TestRoundKeepsSixDigits(t *testing.T) {
