@@ -44,12 +44,12 @@ func TestFullDisk(t *testing.T) {
 	for n := range 30 {
 		seqs = append(seqs, string(rune('1'+n%9))+strings.Repeat("0", n/9))
 	}
-	stderr, err := h.mounted(t, "size=64k", `head -c 40000 /dev/zero >"$DISK/filler"
+	stderr, err := h.mounted(t, "size=64k", `head -c 49000 /dev/zero >"$DISK/filler"
 "$@" --out "$DISK/out.jsonl"
 status=$?
 cp "$DISK/out.jsonl" "$KEEP/out.jsonl"
 ls "$DISK" >"$KEEP/listing"
-exit $status`, "bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "1", "--head-dim", "8", "--causal", "--q-len", "1,2,3", "--seq", strings.Join(seqs, ","), "--format", "csv")
+exit $status`, "bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "1", "--head-dim", "8", "--causal", "--q-len", "1", "--seq", strings.Join(seqs, ","), "--format", "csv")
 	require.Error(t, err)
 	require.Contains(t, stderr, filepath.Join(h.dir, "disk", "out.jsonl")+": no space left on device")
 	require.Equal(t, 1, strings.Count(stderr, "compiled kernels could not be stored"), stderr)
@@ -68,6 +68,7 @@ exit $status`, "bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "
 
 // TestReadOnlyCache: a home that cannot be written costs time and one line for each file, nothing else.
 func TestReadOnlyCache(t *testing.T) {
+	long(t)
 	needDevice(t)
 	h := newHome(t)
 	stderr, err := h.mounted(t, "size=64k,ro", `exec "$@"`, tiny("--impl", "flash", "--tier", "scalar", "--seq", "16")...)
