@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"unsafe"
 )
 
 // External is a device that somebody else made, with whatever binding: all handles are plain integers.
@@ -28,7 +29,13 @@ type External struct {
 
 // Attach makes a Device of somebody else's. Close leaves the device as it was and destroys only what was made through this
 // package. The owner must keep the handles alive until then.
-func Attach(e External) (*Device, error) {
+func Attach(e External) (*Device, error) { return attachWith(e, nil) }
+
+func attachWith(e External, f *Faults) (*Device, error) {
+	faults, err := f.orEnvironment()
+	if err != nil {
+		return nil, err
+	}
 	for _, h := range []struct {
 		name  string
 		value uintptr
@@ -53,15 +60,19 @@ func Attach(e External) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := attach(table, e, version)
+	var d *Device
+	if err = faults.hookInstance(table, e.PhysicalDevice); err == nil {
+		d, err = attach(table, e, version, faults)
+	}
 	if err != nil {
+		faults.unhook(unsafe.Pointer(table))
 		C.vka_instance_free(table)
 		return nil, err
 	}
 	return d, nil
 }
 
-func attach(table *C.vka_instance, e External, version Version) (*Device, error) {
+func attach(table *C.vka_instance, e External, version Version, faults *Faults) (*Device, error) {
 	facts, err := queryFacts(table, e.PhysicalDevice, version)
 	if err != nil {
 		return nil, err
@@ -83,7 +94,7 @@ func attach(table *C.vka_instance, e External, version Version) (*Device, error)
 	}
 	d := &Device{
 		instance: table, physical: e.PhysicalDevice, facts: facts, enabled: e.Enabled, handle: e.Device,
-		external: e, sharedLock: e.QueueLock,
+		external: e, sharedLock: e.QueueLock, faults: faults,
 		mask: structMask(facts.EffectiveVersion, facts.HasExtension),
 	}
 	if err := d.init(e.Queue, e.QueueFamily); err != nil {

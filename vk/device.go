@@ -34,6 +34,7 @@ type Device struct {
 	owned      bool
 	queue      Queue
 	sharedLock sync.Locker // the caller's, of an attached queue; may be nil
+	faults     *Faults     // of tests; nil otherwise
 
 	lost atomic.Pointer[CallError]
 
@@ -94,7 +95,7 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	}
 	d := &Device{
 		instance: in.table, parent: in, physical: p.handle, facts: p.facts, enabled: enabled, mask: mask,
-		handle: uintptr(handle), owned: true,
+		handle: uintptr(handle), owned: true, faults: in.faults,
 	}
 	if err := d.init(0, family); err != nil {
 		C.vka_device_destroy_unloaded(in.table, handle)
@@ -209,6 +210,10 @@ func (d *Device) init(queue uintptr, family uint32) error {
 	if queue == 0 {
 		queue = uintptr(C.vka_device_queue(d.table, C.uint32_t(family)))
 	}
+	if err := d.faults.hookDevice(d.table, queue); err != nil {
+		C.vka_device_free(d.table)
+		return err
+	}
 	d.enabled.TimelineSemaphore = d.enabled.TimelineSemaphore && C.vka_has_timeline(d.table) != 0
 	d.enabled.PipelineExecutableInfo = d.enabled.PipelineExecutableInfo && C.vka_has_executable(d.table) != 0
 	d.queue.dev, d.queue.handle, d.queue.family = d, queue, family
@@ -316,8 +321,10 @@ func (d *Device) Close() error {
 	if d.owned {
 		C.vka_device_destroy(d.table)
 	} else {
+		d.faults.unhook(unsafe.Pointer(d.instance))
 		C.vka_instance_free(d.instance)
 	}
+	d.faults.unhook(unsafe.Pointer(d.table))
 	C.vka_device_free(d.table)
 	d.table, d.instance = nil, nil
 	if d.parent != nil {

@@ -47,8 +47,13 @@ uint32_t vka_instance_version(uint64_t gipa) {
 	return v;
 }
 
-// counted turns the two-call idiom's result into a count: out may be NULL to ask for it.
-static int32_t counted(VkResult r, uint32_t n) { return r < 0 ? (int32_t)r : (int32_t)n; }
+// counted turns the two-call idiom's result into a count: cap is 0 to ask for it. An array that did not hold all counts as full,
+// whatever the driver wrote: the caller makes a larger one and asks again.
+static int32_t counted(VkResult r, uint32_t n, uint32_t cap) {
+	if (r < 0)
+		return (int32_t)r;
+	return (int32_t)(r == VK_INCOMPLETE && n < cap ? cap : n);
+}
 
 int32_t vka_instance_extensions(uint64_t gipa, const char *layer, VkExtensionProperties *out, uint32_t cap) {
 	PFN_vkEnumerateInstanceExtensionProperties f =
@@ -57,7 +62,7 @@ int32_t vka_instance_extensions(uint64_t gipa, const char *layer, VkExtensionPro
 		return VK_ERROR_INITIALIZATION_FAILED;
 	uint32_t n = cap;
 	VkResult r = f(layer, &n, out);
-	return counted(r, n);
+	return counted(r, n, cap);
 }
 
 int32_t vka_instance_layers(uint64_t gipa, VkLayerProperties *out, uint32_t cap) {
@@ -67,7 +72,7 @@ int32_t vka_instance_layers(uint64_t gipa, VkLayerProperties *out, uint32_t cap)
 		return VK_ERROR_INITIALIZATION_FAILED;
 	uint32_t n = cap;
 	VkResult r = f(&n, out);
-	return counted(r, n);
+	return counted(r, n, cap);
 }
 
 static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
@@ -143,7 +148,7 @@ int32_t vka_physical_devices(uint64_t gipa, uint64_t instance, uint64_t *out, ui
 		return VK_ERROR_INITIALIZATION_FAILED;
 	uint32_t n = cap;
 	VkResult r = f((VkInstance)(uintptr_t)instance, &n, (VkPhysicalDevice *)out);
-	return counted(r, n);
+	return counted(r, n, cap);
 }
 
 void vka_instance_destroy_unloaded(uint64_t gipa, uint64_t instance) {
@@ -196,7 +201,7 @@ void vka_messenger_destroy(vka_instance *t, uint64_t m) {
 int32_t vka_device_extensions(vka_instance *t, uint64_t physical, VkExtensionProperties *out, uint32_t cap) {
 	uint32_t n = cap;
 	VkResult r = t->EnumerateDeviceExtensionProperties(PHYSICAL(physical), NULL, &n, out);
-	return counted(r, n);
+	return counted(r, n, cap);
 }
 
 // LINK appends a member to a pNext chain when cond holds.
@@ -278,7 +283,7 @@ int32_t vka_matrices(vka_instance *t, uint64_t physical, VkCooperativeMatrixProp
 	}
 	uint32_t n = cap;
 	VkResult r = t->GetPhysicalDeviceCooperativeMatrixPropertiesKHR(PHYSICAL(physical), &n, out);
-	return counted(r, n);
+	return counted(r, n, cap);
 }
 
 int32_t vka_device_create(vka_instance *t, uint64_t physical, uint32_t family, uint32_t mask, vka_features *features,

@@ -28,6 +28,7 @@ type InstanceOptions struct {
 	SyncValidation bool          // also check for missing barriers; implies Validation
 	MaxAPIVersion  Version       // do not ask for more than this; 0 means 1.3
 	OnMessage      func(Message) // receives warnings and errors of the layers, on whichever goroutine made the call; must not use this package
+	Faults         *Faults       // calls that shall fail, for tests; nil: those of VKATTN_FAULT, most often none
 }
 
 // Instance is a Vulkan instance with its own function table. It is safe for concurrent use.
@@ -41,6 +42,7 @@ type Instance struct {
 	skipped   []error
 	validated bool
 	debug     bool // VK_EXT_debug_utils is enabled
+	faults    *Faults
 
 	mu     sync.Mutex
 	open   map[*Device]struct{}
@@ -50,6 +52,10 @@ type Instance struct {
 // NewInstance loads the loader if need be, creates an instance of version 1.1 to 1.3 and finds its physical devices.
 func NewInstance(o InstanceOptions) (*Instance, error) {
 	if err := Load(); err != nil {
+		return nil, err
+	}
+	faults, err := o.Faults.orEnvironment()
+	if err != nil {
 		return nil, err
 	}
 	gipa := C.uint64_t(GetInstanceProcAddr())
@@ -68,13 +74,13 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	keepDrivers(version)
 
 	o.Validation = o.Validation || o.SyncValidation
-	offered, err := instanceExtensions(gipa, "")
+	offered, err := instanceExtensions(faults, gipa, "")
 	if err != nil {
 		return nil, err
 	}
 	var layers, extensions []string
 	if o.Validation {
-		have, err := instanceLayers(gipa)
+		have, err := instanceLayers(faults, gipa)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +88,7 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 			return nil, ErrLayerMissing
 		}
 		layers = append(layers, validationLayer)
-		more, err := instanceExtensions(gipa, validationLayer)
+		more, err := instanceExtensions(faults, gipa, validationLayer)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +109,7 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which SyncValidation needs: %w", extValidationFeature, ErrUnsupported)
 	}
 
-	in := &Instance{version: version, validated: o.Validation, debug: debug, open: map[*Device]struct{}{}}
+	in := &Instance{version: version, validated: o.Validation, debug: debug, faults: faults, open: map[*Device]struct{}{}}
 	if messenger {
 		in.receiver = addReceiver(o.OnMessage)
 	}
@@ -116,17 +122,22 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		return fail(callErr("vkCreateInstance", ErrOutOfHostMemory, ""))
 	}
 	defer C.free(unsafe.Pointer(chain))
-	handle, physical, err := createInstance(o.AppName, version, layers, extensions, portability,
+	handle, physical, err := createInstance(faults, o.AppName, version, layers, extensions, portability,
 		C.vka_instance_chain_head(chain, cbool(messenger), cbool(sync)))
 	if err != nil {
 		return fail(err)
 	}
 	in.handle = handle
-	in.table, err = loadInstance(gipa, handle)
+	if in.table, err = loadInstance(gipa, handle); err == nil {
+		if err = faults.hookInstance(in.table, physical...); err != nil {
+			in.free()
+		}
+	}
 	if err != nil {
 		C.vka_instance_destroy_unloaded(gipa, C.uint64_t(handle))
 		return fail(err)
 	}
+	faults.countInstance(1)
 	if messenger {
 		if r := Result(C.vka_messenger_create(in.table, C.uint64_t(in.receiver), &in.messenger)); r < 0 {
 			in.destroy()
@@ -211,9 +222,15 @@ func (in *Instance) destroy() {
 		C.vka_messenger_destroy(in.table, in.messenger)
 	}
 	C.vka_instance_destroy(in.table)
+	in.faults.countInstance(-1)
+	in.free()
+	receivers.Delete(in.receiver)
+}
+
+func (in *Instance) free() {
+	in.faults.unhook(unsafe.Pointer(in.table))
 	C.vka_instance_free(in.table)
 	in.table = nil
-	receivers.Delete(in.receiver)
 }
 
 // PhysicalDevice is a device that can be opened.
@@ -236,21 +253,21 @@ func cbool(b bool) C.int {
 	return 0
 }
 
-func instanceExtensions(gipa C.uint64_t, layer string) ([]string, error) {
+func instanceExtensions(f *Faults, gipa C.uint64_t, layer string) ([]string, error) {
 	var name *C.char
 	if layer != "" {
 		name = C.CString(layer)
 		defer C.free(unsafe.Pointer(name))
 	}
-	return listNames("vkEnumerateInstanceExtensionProperties", func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
+	return listNames("vkEnumerateInstanceExtensionProperties", faulty(f, callInstanceExtensions, func(out *C.VkExtensionProperties, n C.uint32_t) C.int32_t {
 		return C.vka_instance_extensions(gipa, name, out, n)
-	}, func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
+	}), func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
 }
 
-func instanceLayers(gipa C.uint64_t) ([]string, error) {
-	return listNames("vkEnumerateInstanceLayerProperties", func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
+func instanceLayers(f *Faults, gipa C.uint64_t) ([]string, error) {
+	return listNames("vkEnumerateInstanceLayerProperties", faulty(f, callInstanceLayers, func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
 		return C.vka_instance_layers(gipa, out, n)
-	}, func(p *C.VkLayerProperties) string { return C.GoString(&p.layerName[0]) })
+	}), func(p *C.VkLayerProperties) string { return C.GoString(&p.layerName[0]) })
 }
 
 // listNames is [list] with a name from each element.

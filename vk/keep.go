@@ -18,6 +18,6 @@ func keepDrivers(version Version) {
 	if kept.instances++; kept.instances < 2 || kept.held {
 		return
 	}
-	_, _, err := createInstance("vkattn", version, nil, nil, false, nil)
+	_, _, err := createInstance(nil, "vkattn", version, nil, nil, false, nil)
 	kept.held = err == nil // else whoever asked for an instance gets the reason
 }

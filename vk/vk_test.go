@@ -64,35 +64,53 @@ type rig struct {
 
 func newRig(t testing.TB, dev *vk.Device, n, factor uint32) *rig {
 	t.Helper()
-	r := &rig{dev: dev, n: n}
-	var err error
+	r, err := makeRig(dev, n, factor, nil)
+	require.NoError(t, err)
+	return r
+}
+
+func makeRig(dev *vk.Device, n, factor uint32, cache *vk.PipelineCache) (r *rig, err error) {
+	r = &rig{dev: dev, n: n}
 	size := uint64(4 * n)
-	r.x, err = dev.NewBuffer(size, vk.DeviceLocal)
-	require.NoError(t, err)
-	r.y, err = dev.NewBuffer(size, vk.DeviceLocal)
-	require.NoError(t, err)
-	r.up, err = dev.NewBuffer(size, vk.Upload)
-	require.NoError(t, err)
-	r.down, err = dev.NewBuffer(size, vk.Readback)
-	require.NoError(t, err)
-	r.pipeline, err = dev.NewComputePipeline(affineInfo(factor))
-	require.NoError(t, err)
-	r.pool, err = dev.NewDescriptorPool(1, 2)
-	require.NoError(t, err)
-	r.set, err = r.pool.Allocate(r.pipeline)
-	require.NoError(t, err)
-	require.NoError(t, dev.UpdateDescriptors(r.set, []vk.BufferBinding{{Buffer: r.x, Size: r.x.Capacity()}, {Buffer: r.y, Size: r.y.Capacity()}}))
-	r.commands, err = dev.NewCommandPool()
-	require.NoError(t, err)
-	r.cmd, err = r.commands.Allocate()
-	require.NoError(t, err)
-	r.fence, err = dev.NewFence(false)
-	require.NoError(t, err)
+	for _, b := range []struct {
+		to   **vk.Buffer
+		kind vk.MemoryKind
+	}{{&r.x, vk.DeviceLocal}, {&r.y, vk.DeviceLocal}, {&r.up, vk.Upload}, {&r.down, vk.Readback}} {
+		if *b.to, err = dev.NewBuffer(size, b.kind); err != nil {
+			return nil, err
+		}
+	}
+	w := words(r.up)
+	for i := range n {
+		w[i] = i
+	}
+	info := affineInfo(factor)
+	info.Cache, info.CaptureStats = cache, cache != nil && dev.Enabled().PipelineExecutableInfo
+	if r.pipeline, err = dev.NewComputePipeline(info); err != nil {
+		return nil, err
+	}
+	if r.pool, err = dev.NewDescriptorPool(1, 2); err != nil {
+		return nil, err
+	}
+	if r.set, err = r.pool.Allocate(r.pipeline); err != nil {
+		return nil, err
+	}
+	if err = dev.UpdateDescriptors(r.set, []vk.BufferBinding{{Buffer: r.x, Size: r.x.Capacity()}, {Buffer: r.y, Size: r.y.Capacity()}}); err != nil {
+		return nil, err
+	}
+	if r.commands, err = dev.NewCommandPool(); err != nil {
+		return nil, err
+	}
+	if r.cmd, err = r.commands.Allocate(); err != nil {
+		return nil, err
+	}
+	if r.fence, err = dev.NewFence(false); err != nil {
+		return nil, err
+	}
 	if dev.Queue().TimestampValidBits() > 0 {
 		r.queries, err = dev.NewQueryPool(2)
-		require.NoError(t, err)
 	}
-	return r
+	return r, err
 }
 
 // encode fills the stream: upload, poison y, dispatch, download, with timestamps around the dispatch.

@@ -27,7 +27,7 @@ func initVulkanGo(gipa uintptr) error {
 }
 
 // createInstance calls vkCreateInstance and returns the instance and its physical devices. next is C memory.
-func createInstance(app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
+func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	vulkanGo.Lock()
 	defer vulkanGo.Unlock()
 	// vulkan-go puts the addresses of Go strings into C memory, so they are pinned until the call is over.
@@ -51,6 +51,9 @@ func createInstance(app string, version Version, layers, extensions []string, po
 	if portability {
 		info.Flags = 1 // VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
 	}
+	if r, fails := f.take(callCreateInstance, false); fails {
+		return 0, nil, callErr("vkCreateInstance", r, "")
+	}
 	var handle vulkan.Instance
 	r := vulkan.CreateInstance(&info, nil, &handle)
 	runtime.KeepAlive(&info)
@@ -69,13 +72,20 @@ func createInstance(app string, version Version, layers, extensions []string, po
 	}
 	for {
 		var n uint32
-		if r := vulkan.EnumeratePhysicalDevices(handle, &n, nil); r < 0 {
+		r := vulkan.EnumeratePhysicalDevices(handle, &n, nil)
+		if injected, fails := f.take(callPhysicalDevices, false); fails {
+			r = vulkan.Result(injected)
+		}
+		if r < 0 {
 			return 0, nil, callErr("vkEnumeratePhysicalDevices", Result(r), "")
 		}
 		physical = make([]uintptr, n)
 		if n > 0 {
 			devices := make([]vulkan.PhysicalDevice, n)
 			r := vulkan.EnumeratePhysicalDevices(handle, &n, devices)
+			if injected, fails := f.take(callPhysicalDevices, true); fails {
+				r = vulkan.Result(injected)
+			}
 			if Result(r) == Incomplete {
 				continue // a device came between the two calls
 			}

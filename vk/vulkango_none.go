@@ -16,7 +16,7 @@ import "unsafe"
 func initVulkanGo(uintptr) error { return nil }
 
 // createInstance calls vkCreateInstance and returns the instance and its physical devices. next is C memory.
-func createInstance(app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
+func createInstance(f *Faults, app string, version Version, layers, extensions []string, portability bool, next unsafe.Pointer) (instance uintptr, physical []uintptr, err error) {
 	gipa := C.uint64_t(GetInstanceProcAddr())
 	name := C.CString(app)
 	defer C.free(unsafe.Pointer(name))
@@ -24,15 +24,18 @@ func createInstance(app string, version Version, layers, extensions []string, po
 	defer freeLayers()
 	e, freeExtensions := cStrings(extensions)
 	defer freeExtensions()
+	if r, fails := f.take(callCreateInstance, false); fails {
+		return 0, nil, callErr("vkCreateInstance", r, "")
+	}
 	var handle C.uint64_t
 	r := Result(C.vka_instance_create(gipa, name, C.uint32_t(version), l, C.uint32_t(len(layers)), e, C.uint32_t(len(extensions)),
 		cbool(portability), next, &handle))
 	if r != Success {
 		return 0, nil, callErr("vkCreateInstance", r, "")
 	}
-	devices, err := list("vkEnumeratePhysicalDevices", func(out *C.uint64_t, n C.uint32_t) C.int32_t {
+	devices, err := list("vkEnumeratePhysicalDevices", faulty(f, callPhysicalDevices, func(out *C.uint64_t, n C.uint32_t) C.int32_t {
 		return C.vka_physical_devices(gipa, handle, out, n)
-	})
+	}))
 	if err != nil {
 		C.vka_instance_destroy_unloaded(gipa, handle)
 		return 0, nil, err

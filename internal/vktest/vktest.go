@@ -21,6 +21,7 @@ type Options struct {
 	NoValidation   bool             // for timing
 	Device         vk.DeviceOptions // of PhysicalDevice.Open
 	MaxAPIVersion  vk.Version       // of NewInstance
+	Faults         *vk.Faults       // of NewInstance
 }
 
 // Instance opens a validated instance for the length of the test.
@@ -28,7 +29,7 @@ func Instance(t testing.TB, o Options) *vk.Instance {
 	t.Helper()
 	rec := &recorder{t: t}
 	options := vk.InstanceOptions{
-		AppName: t.Name(), MaxAPIVersion: o.MaxAPIVersion,
+		AppName: t.Name(), MaxAPIVersion: o.MaxAPIVersion, Faults: o.Faults,
 		Validation: !o.NoValidation, SyncValidation: o.SyncValidation && !o.NoValidation, OnMessage: rec.message,
 	}
 	in, err := vk.NewInstance(options)
