@@ -41,8 +41,7 @@ const bufferGranularity = 16
 
 // Buffer is a VkBuffer that storage bindings, copies and fills can use, with memory of its own unless it was wrapped.
 type Buffer struct {
-	dev       *Device
-	handle    uintptr
+	object
 	memory    uintptr
 	size      uint64
 	capacity  uint64 // of the VkBuffer
@@ -67,7 +66,8 @@ func (d *Device) NewBuffer(size uint64, kind MemoryKind) (*Buffer, error) {
 	if size == 0 || size > most {
 		return nil, argErr("NewBuffer", "size", size, fmt.Sprintf("it must be at least 1 and at most %d, the device's largest allocation", most))
 	}
-	b := &Buffer{dev: d, size: size, kind: kind, capacity: min((size+bufferGranularity-1)&^(bufferGranularity-1), most)}
+	b := &Buffer{size: size, kind: kind, capacity: min((size+bufferGranularity-1)&^(bufferGranularity-1), most)}
+	b.dev = d
 	if err := b.create(); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (b *Buffer) create() (err error) {
 	if err := d.checkFor("vkCreateBuffer", C.vka_buffer_create(d.table, C.uint64_t(b.capacity), address, &c), detail); err != nil {
 		return err
 	}
-	b.handle = uintptr(c.handle)
+	b.handle.Store(uintptr(c.handle))
 	defer func() {
 		if err != nil {
 			b.destroy()
@@ -175,13 +175,14 @@ func (d *Device) WrapBuffer(handle uintptr, size uint64) (*Buffer, error) {
 	if size == 0 {
 		return nil, argErr("WrapBuffer", "size", 0, "it must be at least 1")
 	}
-	b := &Buffer{dev: d, handle: handle, size: size, capacity: size, foreign: true}
+	b := &Buffer{size: size, capacity: size, foreign: true}
+	b.init(d, handle)
 	d.track(b)
 	return b, nil
 }
 
 // Handle returns the VkBuffer, 0 after Close.
-func (b *Buffer) Handle() uintptr { return b.handle }
+func (b *Buffer) Handle() uintptr { return b.handle.Load() }
 
 // Device returns the device that the buffer belongs to.
 func (b *Buffer) Device() *Device { return b.dev }
@@ -201,18 +202,23 @@ func (b *Buffer) Kind() MemoryKind { return b.kind }
 
 // Mapped returns the buffer's bytes in host memory, Capacity of them, nil for device-local buffers and after Close. It must
 // not be touched after Close.
-func (b *Buffer) Mapped() []byte { return b.mapped }
+func (b *Buffer) Mapped() []byte {
+	if b.handle.Load() == 0 {
+		return nil
+	}
+	return b.mapped
+}
 
 // DeviceAddress returns the address that shaders can use; it needs the feature BufferDeviceAddress.
 func (b *Buffer) DeviceAddress() (uint64, error) {
 	if err := b.enter(); err != nil {
 		return 0, err
 	}
-	defer b.dev.leave()
+	defer b.leave()
 	if !b.dev.enabled.BufferDeviceAddress {
 		return 0, fmt.Errorf("vk: DeviceAddress: the feature BufferDeviceAddress is not enabled: %w", ErrUnsupported)
 	}
-	return uint64(C.vka_buffer_address(b.dev.table, C.uint64_t(b.handle))), nil
+	return uint64(C.vka_buffer_address(b.dev.table, C.uint64_t(b.handle.Load()))), nil
 }
 
 // Flush makes what the host wrote to a range visible to the device. Coherent memory needs none and costs nothing.
@@ -233,7 +239,7 @@ func (b *Buffer) sync(call string, offset, size uint64, do func(offset, size uin
 	if err := b.enter(); err != nil {
 		return err
 	}
-	defer b.dev.leave()
+	defer b.leave()
 	if b.mapped == nil {
 		return argErr(call, "buffer", b.kind, "it must be mapped: of kind Upload or Readback")
 	}
@@ -267,7 +273,7 @@ func (b *Buffer) enter() error {
 	if b == nil {
 		return ErrClosed
 	}
-	return b.dev.enterObject(&b.handle, nil)
+	return b.object.enter()
 }
 
 // Close destroys the buffer and frees its memory. Work that uses it must be done. A second call does nothing.
@@ -279,8 +285,9 @@ func (b *Buffer) Close() error {
 }
 
 func (b *Buffer) destroy() {
+	handle, done := b.take()
+	defer done()
 	if !b.foreign {
-		C.vka_buffer_destroy(b.dev.table, C.uint64_t(b.handle), C.uint64_t(b.memory))
+		C.vka_buffer_destroy(b.dev.table, C.uint64_t(handle), C.uint64_t(b.memory))
 	}
-	b.handle, b.memory, b.mapped, b.allocated = 0, 0, nil, 0
 }

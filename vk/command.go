@@ -7,15 +7,13 @@ import "C"
 
 import (
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
 // CommandPool hands out command buffers of the device's queue family.
 type CommandPool struct {
-	dev     *Device
-	mu      sync.Mutex // recording into any of a pool's buffers uses the pool
-	handle  uintptr
+	object  // recording into any of a pool's buffers uses the pool alone
 	buffers map[*CommandBuffer]struct{}
 }
 
@@ -36,7 +34,7 @@ func (s commandState) String() string {
 type CommandBuffer struct {
 	dev     *Device
 	pool    *CommandPool // nil for a wrapped one
-	handle  uintptr
+	handle  atomic.Uintptr
 	state   commandState
 	oneTime bool
 }
@@ -51,7 +49,8 @@ func (d *Device) NewCommandPool() (*CommandPool, error) {
 	if err := d.check("vkCreateCommandPool", C.vka_command_pool_create(d.table, C.uint32_t(d.queue.family), &h)); err != nil {
 		return nil, err
 	}
-	p := &CommandPool{dev: d, handle: uintptr(h), buffers: map[*CommandBuffer]struct{}{}}
+	p := &CommandPool{buffers: map[*CommandBuffer]struct{}{}}
+	p.init(d, uintptr(h))
 	d.track(p)
 	return p, nil
 }
@@ -60,13 +59,10 @@ func (p *CommandPool) enter() error {
 	if p == nil {
 		return ErrClosed
 	}
-	return p.dev.enterObject(&p.handle, &p.mu)
+	return p.enterAlone()
 }
 
-func (p *CommandPool) leave() {
-	p.mu.Unlock()
-	p.dev.leave()
-}
+func (p *CommandPool) leave() { p.leaveAlone() }
 
 // Allocate makes an empty command buffer.
 func (p *CommandPool) Allocate() (*CommandBuffer, error) {
@@ -75,10 +71,11 @@ func (p *CommandPool) Allocate() (*CommandBuffer, error) {
 	}
 	defer p.leave()
 	var h C.uint64_t
-	if err := p.dev.check("vkAllocateCommandBuffers", C.vka_command_allocate(p.dev.table, C.uint64_t(p.handle), &h)); err != nil {
+	if err := p.dev.check("vkAllocateCommandBuffers", C.vka_command_allocate(p.dev.table, C.uint64_t(p.handle.Load()), &h)); err != nil {
 		return nil, err
 	}
-	c := &CommandBuffer{dev: p.dev, pool: p, handle: uintptr(h)}
+	c := &CommandBuffer{dev: p.dev, pool: p}
+	c.handle.Store(uintptr(h))
 	p.buffers[c] = struct{}{}
 	return c, nil
 }
@@ -89,7 +86,7 @@ func (p *CommandPool) Reset() error {
 		return err
 	}
 	defer p.leave()
-	if err := p.dev.check("vkResetCommandPool", C.vka_command_pool_reset(p.dev.table, C.uint64_t(p.handle))); err != nil {
+	if err := p.dev.check("vkResetCommandPool", C.vka_command_pool_reset(p.dev.table, C.uint64_t(p.handle.Load()))); err != nil {
 		return err
 	}
 	for c := range p.buffers {
@@ -107,13 +104,13 @@ func (p *CommandPool) Close() error {
 }
 
 func (p *CommandPool) destroy() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	handle, done := p.take()
+	defer done()
 	for c := range p.buffers {
-		c.handle = 0
+		c.handle.Store(0)
 	}
-	C.vka_command_pool_destroy(p.dev.table, C.uint64_t(p.handle))
-	p.handle, p.buffers = 0, nil
+	C.vka_command_pool_destroy(p.dev.table, C.uint64_t(handle))
+	p.buffers = nil
 }
 
 // WrapCommandBuffer makes a CommandBuffer of somebody else's VkCommandBuffer. Only Execute may be called on it, while its
@@ -126,7 +123,9 @@ func WrapCommandBuffer(d *Device, handle uintptr) (*CommandBuffer, error) {
 		return nil, err
 	}
 	d.leave()
-	return &CommandBuffer{dev: d, handle: handle, state: commandRecording}, nil
+	c := &CommandBuffer{dev: d, state: commandRecording}
+	c.handle.Store(handle)
+	return c, nil
 }
 
 // enter begins a call; want lists the states that it is allowed in.
@@ -138,9 +137,9 @@ func (c *CommandBuffer) enter(call string, want ...commandState) error {
 		return err
 	}
 	if c.pool != nil {
-		c.pool.mu.Lock()
+		c.pool.use.Lock()
 	}
-	if c.handle == 0 {
+	if c.handle.Load() == 0 {
 		c.leave()
 		return ErrClosed
 	}
@@ -163,7 +162,7 @@ func (c *CommandBuffer) enter(call string, want ...commandState) error {
 
 func (c *CommandBuffer) leave() {
 	if c.pool != nil {
-		c.pool.mu.Unlock()
+		c.pool.use.Unlock()
 	}
 	c.dev.leave()
 }
@@ -174,7 +173,7 @@ func (c *CommandBuffer) Begin(oneTime bool) error {
 		return err
 	}
 	defer c.leave()
-	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle), cbool(oneTime))); err != nil {
+	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle.Load()), cbool(oneTime))); err != nil {
 		return err
 	}
 	c.state, c.oneTime = commandRecording, oneTime
@@ -199,7 +198,7 @@ func (c *CommandBuffer) Execute(s *Stream) error {
 	if s.dev != nil && s.dev != c.dev {
 		return argErr("CommandBuffer.Execute", "stream", "of another device", "it must be of the command buffer's device")
 	}
-	at := C.vka_command_execute(c.dev.table, C.uint64_t(c.handle), (*C.uint64_t)(unsafe.Pointer(&s.words[0])), C.size_t(len(s.words)))
+	at := C.vka_command_execute(c.dev.table, C.uint64_t(c.handle.Load()), (*C.uint64_t)(unsafe.Pointer(&s.words[0])), C.size_t(len(s.words)))
 	if at >= 0 {
 		return fmt.Errorf("vk: CommandBuffer.Execute: word %d of the stream is no command", int64(at))
 	}
@@ -212,7 +211,7 @@ func (c *CommandBuffer) End() error {
 		return err
 	}
 	defer c.leave()
-	if err := c.dev.check("vkEndCommandBuffer", C.vka_command_end(c.dev.table, C.uint64_t(c.handle))); err != nil {
+	if err := c.dev.check("vkEndCommandBuffer", C.vka_command_end(c.dev.table, C.uint64_t(c.handle.Load()))); err != nil {
 		return err
 	}
 	c.state = commandExecutable
@@ -225,7 +224,7 @@ func (c *CommandBuffer) Reset() error {
 		return err
 	}
 	defer c.leave()
-	if err := c.dev.check("vkResetCommandBuffer", C.vka_command_reset(c.dev.table, C.uint64_t(c.handle))); err != nil {
+	if err := c.dev.check("vkResetCommandBuffer", C.vka_command_reset(c.dev.table, C.uint64_t(c.handle.Load()))); err != nil {
 		return err
 	}
 	c.state = commandInitial
@@ -233,7 +232,7 @@ func (c *CommandBuffer) Reset() error {
 }
 
 // Handle returns the VkCommandBuffer, 0 after Close.
-func (c *CommandBuffer) Handle() uintptr { return c.handle }
+func (c *CommandBuffer) Handle() uintptr { return c.handle.Load() }
 
 // Device returns the device that the command buffer belongs to.
 func (c *CommandBuffer) Device() *Device { return c.dev }
@@ -247,13 +246,13 @@ func (c *CommandBuffer) Close() error {
 	p := c.pool
 	p.dev.life.RLock()
 	defer p.dev.life.RUnlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.handle == 0 || p.handle == 0 || p.dev.closed {
+	p.use.Lock()
+	defer p.use.Unlock()
+	if c.handle.Load() == 0 || p.handle.Load() == 0 || p.dev.closed {
 		return nil
 	}
 	delete(p.buffers, c)
-	C.vka_command_free(p.dev.table, C.uint64_t(p.handle), C.uint64_t(c.handle))
-	c.handle = 0
+	C.vka_command_free(p.dev.table, C.uint64_t(p.handle.Load()), C.uint64_t(c.handle.Load()))
+	c.handle.Store(0)
 	return nil
 }

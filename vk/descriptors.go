@@ -7,15 +7,12 @@ import "C"
 
 import (
 	"fmt"
-	"sync"
 	"unsafe"
 )
 
 // DescriptorPool hands out descriptor sets of storage buffers.
 type DescriptorPool struct {
-	dev     *Device
-	mu      sync.Mutex
-	handle  uintptr
+	object
 	epoch   uint32 // counts resets, so that sets from before are recognized
 	scratch []uint64
 }
@@ -51,7 +48,8 @@ func (d *Device) NewDescriptorPool(sets, storageBuffers int) (*DescriptorPool, e
 	if err := d.check("vkCreateDescriptorPool", C.vka_descriptor_pool_create(d.table, C.uint32_t(sets), C.uint32_t(storageBuffers), &h)); err != nil {
 		return nil, err
 	}
-	p := &DescriptorPool{dev: d, handle: uintptr(h)}
+	p := &DescriptorPool{}
+	p.init(d, uintptr(h))
 	d.track(p)
 	return p, nil
 }
@@ -60,13 +58,10 @@ func (p *DescriptorPool) enter() error {
 	if p == nil {
 		return ErrClosed
 	}
-	return p.dev.enterObject(&p.handle, &p.mu)
+	return p.enterAlone()
 }
 
-func (p *DescriptorPool) leave() {
-	p.mu.Unlock()
-	p.dev.leave()
-}
+func (p *DescriptorPool) leave() { p.leaveAlone() }
 
 // Allocate makes a set for a pipeline. A full pool gives ErrOutOfPoolMemory.
 func (p *DescriptorPool) Allocate(c *ComputePipeline) (DescriptorSet, error) {
@@ -74,11 +69,11 @@ func (p *DescriptorPool) Allocate(c *ComputePipeline) (DescriptorSet, error) {
 		return DescriptorSet{}, err
 	}
 	defer p.leave()
-	if c == nil || c.dev != p.dev || c.sets == 0 {
+	if c == nil || c.dev != p.dev || c.sets == 0 || c.handle.Load() == 0 {
 		return DescriptorSet{}, argErr("DescriptorPool.Allocate", "pipeline", "nil, closed, without bindings or of another device", "it must be an open pipeline of the same device with bindings")
 	}
 	var h C.uint64_t
-	if err := p.dev.check("vkAllocateDescriptorSets", C.vka_descriptor_set_allocate(p.dev.table, C.uint64_t(p.handle), C.uint64_t(c.sets), &h)); err != nil {
+	if err := p.dev.check("vkAllocateDescriptorSets", C.vka_descriptor_set_allocate(p.dev.table, C.uint64_t(p.handle.Load()), C.uint64_t(c.sets), &h)); err != nil {
 		return DescriptorSet{}, err
 	}
 	return DescriptorSet{pool: p, handle: uintptr(h), epoch: p.epoch, bindings: c.bindings}, nil
@@ -91,7 +86,7 @@ func (p *DescriptorPool) Reset() error {
 	}
 	defer p.leave()
 	p.epoch++
-	return p.dev.check("vkResetDescriptorPool", C.vka_descriptor_pool_reset(p.dev.table, C.uint64_t(p.handle)))
+	return p.dev.check("vkResetDescriptorPool", C.vka_descriptor_pool_reset(p.dev.table, C.uint64_t(p.handle.Load())))
 }
 
 // Close destroys the pool and its sets. Work that uses them must be done. A second call does nothing.
@@ -103,10 +98,9 @@ func (p *DescriptorPool) Close() error {
 }
 
 func (p *DescriptorPool) destroy() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	C.vka_descriptor_pool_destroy(p.dev.table, C.uint64_t(p.handle))
-	p.handle = 0
+	handle, done := p.take()
+	defer done()
+	C.vka_descriptor_pool_destroy(p.dev.table, C.uint64_t(handle))
 	p.epoch++
 }
 
@@ -132,7 +126,7 @@ func (d *Device) UpdateDescriptors(set DescriptorSet, b []BufferBinding) error {
 	lim := &d.facts.Limits
 	for i := range b {
 		x := &b[i]
-		if x.Buffer == nil || x.Buffer.handle == 0 || x.Buffer.dev != d {
+		if x.Buffer == nil || x.Buffer.handle.Load() == 0 || x.Buffer.dev != d {
 			return argErr(call, fmt.Sprintf("b[%d].Buffer", i), "nil, closed or of another device", "it must be an open buffer of this device")
 		}
 		if x.Offset%lim.MinStorageBufferAlignment != 0 || x.Offset >= x.Buffer.capacity {
@@ -141,7 +135,7 @@ func (d *Device) UpdateDescriptors(set DescriptorSet, b []BufferBinding) error {
 		if most := min(lim.MaxStorageBufferRange, x.Buffer.capacity-x.Offset); x.Size == 0 || x.Size > most {
 			return argErr(call, fmt.Sprintf("b[%d].Size", i), x.Size, fmt.Sprintf("it must be between 1 and %d", most))
 		}
-		p.scratch = append(p.scratch, uint64(x.Buffer.handle), x.Offset, x.Size)
+		p.scratch = append(p.scratch, uint64(x.Buffer.handle.Load()), x.Offset, x.Size)
 	}
 	if len(b) > 0 {
 		C.vka_descriptor_update(d.table, C.uint64_t(set.handle), (*C.uint64_t)(unsafe.Pointer(&p.scratch[0])), C.uint32_t(len(b)))

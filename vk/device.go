@@ -355,25 +355,6 @@ func (d *Device) enter() error {
 
 func (d *Device) leave() { d.life.RUnlock() }
 
-// enterObject is enter for a call on one of the device's objects, which fails too when that is closed. Objects with a lock
-// of their own are locked until they leave.
-func (d *Device) enterObject(handle *uintptr, lock *sync.Mutex) error {
-	if err := d.enter(); err != nil {
-		return err
-	}
-	if lock != nil {
-		lock.Lock()
-	}
-	if *handle != 0 {
-		return nil
-	}
-	if lock != nil {
-		lock.Unlock()
-	}
-	d.leave()
-	return ErrClosed
-}
-
 // check turns a result into an error and remembers the loss of the device.
 func (d *Device) check(call string, r C.int32_t) error { return d.checkFor(call, r, "") }
 

@@ -8,15 +8,12 @@ import "C"
 
 import (
 	"fmt"
-	"sync"
 	"unsafe"
 )
 
 // PipelineCache is a VkPipelineCache. It is safe for concurrent use.
 type PipelineCache struct {
-	dev    *Device
-	mu     sync.Mutex // held while data is read or merged; creating pipelines is synchronized by the driver
-	handle uintptr
+	object // used alone while data is read or merged; creating pipelines is synchronized by the driver
 }
 
 // NewPipelineCache makes a cache, filled with what Data returned earlier on the same device and driver, or empty. Drivers
@@ -34,7 +31,8 @@ func (d *Device) NewPipelineCache(data []byte) (*PipelineCache, error) {
 	if err := d.check("vkCreatePipelineCache", C.vka_cache_create(d.table, p, C.size_t(len(data)), &h)); err != nil {
 		return nil, err
 	}
-	c := &PipelineCache{dev: d, handle: uintptr(h)}
+	c := &PipelineCache{}
+	c.init(d, uintptr(h))
 	d.track(c)
 	return c, nil
 }
@@ -43,13 +41,10 @@ func (c *PipelineCache) enter() error {
 	if c == nil {
 		return ErrClosed
 	}
-	return c.dev.enterObject(&c.handle, &c.mu)
+	return c.enterAlone()
 }
 
-func (c *PipelineCache) leave() {
-	c.mu.Unlock()
-	c.dev.leave()
-}
+func (c *PipelineCache) leave() { c.leaveAlone() }
 
 // Data returns the cache's content, to be given to NewPipelineCache later.
 func (c *PipelineCache) Data() ([]byte, error) {
@@ -59,14 +54,14 @@ func (c *PipelineCache) Data() ([]byte, error) {
 	defer c.leave()
 	for {
 		var size C.size_t
-		if err := c.dev.check("vkGetPipelineCacheData", C.vka_cache_data(c.dev.table, C.uint64_t(c.handle), nil, &size)); err != nil {
+		if err := c.dev.check("vkGetPipelineCacheData", C.vka_cache_data(c.dev.table, C.uint64_t(c.handle.Load()), nil, &size)); err != nil {
 			return nil, err
 		}
 		if size == 0 {
 			return nil, nil
 		}
 		data := make([]byte, size)
-		r := C.vka_cache_data(c.dev.table, C.uint64_t(c.handle), unsafe.Pointer(&data[0]), &size)
+		r := C.vka_cache_data(c.dev.table, C.uint64_t(c.handle.Load()), unsafe.Pointer(&data[0]), &size)
 		if err := c.dev.check("vkGetPipelineCacheData", r); err != nil {
 			return nil, err
 		}
@@ -94,10 +89,10 @@ func (c *PipelineCache) merge(o *PipelineCache) error {
 		return err
 	}
 	defer c.leave()
-	if o.handle == 0 {
+	if o.handle.Load() == 0 {
 		return ErrClosed
 	}
-	return c.dev.check("vkMergePipelineCaches", C.vka_cache_merge(c.dev.table, C.uint64_t(c.handle), C.uint64_t(o.handle)))
+	return c.dev.check("vkMergePipelineCaches", C.vka_cache_merge(c.dev.table, C.uint64_t(c.handle.Load()), C.uint64_t(o.handle.Load())))
 }
 
 // Close destroys the cache; pipelines made with it stay. A second call does nothing.
@@ -109,10 +104,9 @@ func (c *PipelineCache) Close() error {
 }
 
 func (c *PipelineCache) destroy() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	C.vka_cache_destroy(c.dev.table, C.uint64_t(c.handle))
-	c.handle = 0
+	handle, done := c.take()
+	defer done()
+	C.vka_cache_destroy(c.dev.table, C.uint64_t(handle))
 }
 
 // SpecConstant is the value of one 32-bit specialization constant.
@@ -134,9 +128,8 @@ type PipelineInfo struct {
 
 // ComputePipeline is a compute pipeline with its layout.
 type ComputePipeline struct {
-	dev       *Device
+	object
 	name      string
-	handle    uintptr
 	layout    uintptr
 	sets      uintptr // VkDescriptorSetLayout
 	bindings  int
@@ -166,7 +159,7 @@ func (d *Device) checkPipeline(i *PipelineInfo) error {
 		return fmt.Errorf("vk: %s: CaptureStats needs the feature PipelineExecutableInfo: %w", call, ErrUnsupported)
 	case i.Cache != nil && i.Cache.dev != d:
 		return argErr(call, "Cache", "of another device", "it must be of the same device")
-	case i.Cache != nil && i.Cache.handle == 0:
+	case i.Cache != nil && i.Cache.handle.Load() == 0:
 		return fmt.Errorf("vk: %s: Cache: %w", call, ErrClosed)
 	}
 	seen := make(map[uint32]bool, len(i.Spec))
@@ -198,7 +191,14 @@ func (d *Device) NewComputePipeline(i PipelineInfo) (*ComputePipeline, error) {
 		full_subgroups: cbool(i.FullSubgroups), capture_stats: cbool(i.CaptureStats),
 	}
 	if i.Cache != nil {
-		info.cache = C.uint64_t(i.Cache.handle)
+		// Not alone, and so not through enter: several pipelines may be made with one cache at once.
+		i.Cache.use.RLock()
+		defer i.Cache.use.RUnlock()
+		handle := i.Cache.handle.Load()
+		if handle == 0 {
+			return nil, fmt.Errorf("vk: NewComputePipeline: Cache: %w", ErrClosed)
+		}
+		info.cache = C.uint64_t(handle)
 	}
 	var spec *C.uint32_t
 	if len(i.Spec) > 0 {
@@ -211,10 +211,11 @@ func (d *Device) NewComputePipeline(i PipelineInfo) (*ComputePipeline, error) {
 		return nil, d.checkFor(C.GoString(out.call), r, i.Name)
 	}
 	p := &ComputePipeline{
-		dev: d, name: i.Name, handle: uintptr(out.pipeline), layout: uintptr(out.layout), sets: uintptr(out.set_layout),
+		name: i.Name, layout: uintptr(out.layout), sets: uintptr(out.set_layout),
 		bindings: i.Bindings, pushBytes: i.PushBytes, stats: i.CaptureStats,
 	}
-	d.name(C.VK_OBJECT_TYPE_PIPELINE, p.handle, i.Name)
+	p.init(d, uintptr(out.pipeline))
+	d.name(C.VK_OBJECT_TYPE_PIPELINE, uintptr(out.pipeline), i.Name)
 	d.track(p)
 	return p, nil
 }
@@ -232,7 +233,7 @@ func (p *ComputePipeline) Bindings() int { return p.bindings }
 func (p *ComputePipeline) PushBytes() int { return p.pushBytes }
 
 // Handle returns the VkPipeline, 0 after Close.
-func (p *ComputePipeline) Handle() uintptr { return p.handle }
+func (p *ComputePipeline) Handle() uintptr { return p.handle.Load() }
 
 // Stat is one statistic that the driver has of a compiled pipeline, for example "Register Count".
 type Stat struct {
@@ -242,18 +243,15 @@ type Stat struct {
 
 // Stats returns the statistics of a pipeline made with CaptureStats.
 func (p *ComputePipeline) Stats() ([]Stat, error) {
-	if err := p.dev.enter(); err != nil {
+	if err := p.enter(); err != nil {
 		return nil, err
 	}
-	defer p.dev.leave()
-	if p.handle == 0 {
-		return nil, ErrClosed
-	}
+	defer p.leave()
 	if !p.stats {
 		return nil, argErr("ComputePipeline.Stats", "pipeline", p.name, "it must have been made with CaptureStats")
 	}
 	var out [128]C.vka_stat
-	n := C.vka_pipeline_stats(p.dev.table, C.uint64_t(p.handle), &out[0], C.uint32_t(len(out)))
+	n := C.vka_pipeline_stats(p.dev.table, C.uint64_t(p.handle.Load()), &out[0], C.uint32_t(len(out)))
 	if err := p.dev.checkFor("vkGetPipelineExecutableStatisticsKHR", n, p.name); err != nil {
 		return nil, err
 	}
@@ -273,6 +271,7 @@ func (p *ComputePipeline) Close() error {
 }
 
 func (p *ComputePipeline) destroy() {
-	C.vka_pipeline_destroy(p.dev.table, C.uint64_t(p.handle), C.uint64_t(p.layout), C.uint64_t(p.sets))
-	p.handle, p.layout, p.sets = 0, 0, 0
+	handle, done := p.take()
+	defer done()
+	C.vka_pipeline_destroy(p.dev.table, C.uint64_t(handle), C.uint64_t(p.layout), C.uint64_t(p.sets))
 }

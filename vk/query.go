@@ -12,9 +12,8 @@ import (
 
 // QueryPool holds timestamps.
 type QueryPool struct {
-	dev    *Device
-	handle uintptr
-	count  int
+	object
+	count int
 }
 
 // NewQueryPool makes room for a number of timestamps. They must be reset in a stream before they are written. A queue
@@ -35,7 +34,8 @@ func (d *Device) NewQueryPool(timestamps int) (*QueryPool, error) {
 	if err := d.check("vkCreateQueryPool", C.vka_query_pool_create(d.table, C.uint32_t(timestamps), &h)); err != nil {
 		return nil, err
 	}
-	p := &QueryPool{dev: d, handle: uintptr(h), count: timestamps}
+	p := &QueryPool{count: timestamps}
+	p.init(d, uintptr(h))
 	d.track(p)
 	return p, nil
 }
@@ -49,20 +49,17 @@ func (p *QueryPool) Results(first int, dst []uint64) error {
 	if p == nil {
 		return ErrClosed
 	}
-	if err := p.dev.enter(); err != nil {
+	if err := p.enter(); err != nil {
 		return err
 	}
-	defer p.dev.leave()
-	if p.handle == 0 {
-		return ErrClosed
-	}
+	defer p.leave()
 	if first < 0 || first+len(dst) > p.count {
 		return argErr("QueryPool.Results", "first, len(dst)", [2]int{first, len(dst)}, fmt.Sprintf("they must lie within %d queries", p.count))
 	}
 	if len(dst) == 0 {
 		return nil
 	}
-	r := C.vka_query_results(p.dev.table, C.uint64_t(p.handle), C.uint32_t(first), C.uint32_t(len(dst)), (*C.uint64_t)(unsafe.Pointer(&dst[0])))
+	r := C.vka_query_results(p.dev.table, C.uint64_t(p.handle.Load()), C.uint32_t(first), C.uint32_t(len(dst)), (*C.uint64_t)(unsafe.Pointer(&dst[0])))
 	if err := p.dev.check("vkGetQueryPoolResults", r); err != nil {
 		return err
 	}
@@ -96,6 +93,7 @@ func (p *QueryPool) Close() error {
 }
 
 func (p *QueryPool) destroy() {
-	C.vka_query_pool_destroy(p.dev.table, C.uint64_t(p.handle))
-	p.handle = 0
+	handle, done := p.take()
+	defer done()
+	C.vka_query_pool_destroy(p.dev.table, C.uint64_t(handle))
 }

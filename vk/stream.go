@@ -117,7 +117,7 @@ func (s *Stream) op(code, n uint64) { s.words = append(s.words, code|(n+1)<<8) }
 
 // Bind binds a pipeline and, unless it has no bindings, a descriptor set for it. Push and Dispatch refer to it.
 func (s *Stream) Bind(p *ComputePipeline, set DescriptorSet) {
-	if p == nil || p.handle == 0 {
+	if p == nil || p.handle.Load() == 0 {
 		s.fail("Bind", "pipeline", "nil or closed", "it must be open")
 		return
 	}
@@ -133,7 +133,7 @@ func (s *Stream) Bind(p *ComputePipeline, set DescriptorSet) {
 	}
 	s.pipeline = p
 	s.op(opBind, 3)
-	s.words = append(s.words, uint64(p.handle), uint64(p.layout), uint64(set.handle))
+	s.words = append(s.words, uint64(p.handle.Load()), uint64(p.layout), uint64(set.handle))
 }
 
 // Push sets the push constants of the bound pipeline, from byte 0 on. len(data) must be a multiple of 4 and at most the
@@ -199,7 +199,7 @@ func (s *Stream) Barrier(srcStage Stage, srcAccess Access, dstStage Stage, dstAc
 	s.op(opBarrier, uint64(4+3*len(buffers)))
 	s.words = append(s.words, uint64(srcStage), uint64(srcAccess), uint64(dstStage), uint64(dstAccess))
 	for i := range buffers {
-		s.words = append(s.words, uint64(buffers[i].Buffer.handle), buffers[i].Offset, buffers[i].Size)
+		s.words = append(s.words, uint64(buffers[i].Buffer.handle.Load()), buffers[i].Offset, buffers[i].Size)
 	}
 }
 
@@ -214,12 +214,12 @@ func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, siz
 		s.fail("Copy", "size", "WholeSize", "it must be a number of bytes")
 		return
 	}
-	if dst.handle == src.handle && dstOffset < srcOffset+size && srcOffset < dstOffset+size {
+	if dst.handle.Load() == src.handle.Load() && dstOffset < srcOffset+size && srcOffset < dstOffset+size {
 		s.fail("Copy", "dstOffset", dstOffset, fmt.Sprintf("it must not overlap the source at %d with size %d in the same buffer", srcOffset, size))
 		return
 	}
 	s.op(opCopy, 5)
-	s.words = append(s.words, uint64(src.handle), uint64(dst.handle), srcOffset, dstOffset, size)
+	s.words = append(s.words, uint64(src.handle.Load()), uint64(dst.handle.Load()), srcOffset, dstOffset, size)
 }
 
 // Fill sets a range of a buffer to a repeated 32-bit value. Offset and size must be multiples of 4, or size WholeSize.
@@ -228,7 +228,7 @@ func (s *Stream) Fill(r BufferRange, value uint32) {
 		return
 	}
 	s.op(opFill, 4)
-	s.words = append(s.words, uint64(r.Buffer.handle), r.Offset, r.Size, uint64(value))
+	s.words = append(s.words, uint64(r.Buffer.handle.Load()), r.Offset, r.Size, uint64(value))
 }
 
 // WriteTimestamp writes the time at which all earlier commands have passed the stage into query i.
@@ -237,7 +237,7 @@ func (s *Stream) WriteTimestamp(pool *QueryPool, i int, stage Stage) {
 		return
 	}
 	s.op(opTimestamp, 3)
-	s.words = append(s.words, uint64(pool.handle), uint64(i), uint64(stage))
+	s.words = append(s.words, uint64(pool.handle.Load()), uint64(i), uint64(stage))
 }
 
 // ResetQueries makes n queries from the first on ready to be written.
@@ -246,7 +246,7 @@ func (s *Stream) ResetQueries(pool *QueryPool, first, n int) {
 		return
 	}
 	s.op(opResetQueries, 3)
-	s.words = append(s.words, uint64(pool.handle), uint64(first), uint64(n))
+	s.words = append(s.words, uint64(pool.handle.Load()), uint64(first), uint64(n))
 }
 
 // Label opens a named region that debuggers show. Without VK_EXT_debug_utils it does nothing.
@@ -281,7 +281,7 @@ func (s *Stream) checkQuery(call string, pool *QueryPool, first, n int) bool {
 	if s.err != nil {
 		return false
 	}
-	if pool == nil || pool.handle == 0 {
+	if pool == nil || pool.handle.Load() == 0 {
 		s.fail(call, "pool", "nil or closed", "it must be open")
 		return false
 	}
@@ -294,7 +294,7 @@ func (s *Stream) checkQuery(call string, pool *QueryPool, first, n int) bool {
 
 func (s *Stream) checkRange(call, name string, r *BufferRange, align uint64) bool {
 	b := r.Buffer
-	if b == nil || b.handle == 0 {
+	if b == nil || b.handle.Load() == 0 {
 		s.fail(call, name, "nil or closed", "it must be open")
 		return false
 	}

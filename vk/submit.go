@@ -74,22 +74,22 @@ func (q *Queue) Submit(s Submission) error {
 	}
 	var fence uintptr
 	if s.Fence != nil {
-		if s.Fence.dev != d || s.Fence.handle == 0 {
+		if s.Fence.dev != d || s.Fence.handle.Load() == 0 {
 			return argErr(call, "Fence", "closed or of another device", "it must be an open fence of this device")
 		}
-		fence = s.Fence.handle
+		fence = s.Fence.handle.Load()
 	}
 	q.lock()
 	defer q.unlock()
 	q.scratch = q.scratch[:0]
 	for i, c := range s.Commands {
-		if c == nil || c.dev != d || c.handle == 0 {
+		if c == nil || c.dev != d || c.handle.Load() == 0 {
 			return argErr(call, fmt.Sprintf("Commands[%d]", i), "nil, closed or of another device", "it must be an open command buffer of this device")
 		}
 		if c.pool != nil && c.state != commandExecutable {
 			return argErr(call, fmt.Sprintf("Commands[%d]", i), c.state, fmt.Sprintf("it must be %v", commandExecutable))
 		}
-		q.scratch = append(q.scratch, uint64(c.handle))
+		q.scratch = append(q.scratch, uint64(c.handle.Load()))
 	}
 	if err := q.appendPoints("Wait", s.Wait); err != nil {
 		return err
@@ -116,10 +116,10 @@ func (q *Queue) Submit(s Submission) error {
 // appendPoints appends the semaphores and then their values to the scratch.
 func (q *Queue) appendPoints(name string, points []TimelinePoint) error {
 	for i, p := range points {
-		if p.Semaphore == nil || p.Semaphore.dev != q.dev || p.Semaphore.handle == 0 {
+		if p.Semaphore == nil || p.Semaphore.dev != q.dev || p.Semaphore.handle.Load() == 0 {
 			return argErr("Queue.Submit", fmt.Sprintf("%s[%d]", name, i), "nil, closed or of another device", "it must be an open semaphore of this device")
 		}
-		q.scratch = append(q.scratch, uint64(p.Semaphore.handle))
+		q.scratch = append(q.scratch, uint64(p.Semaphore.handle.Load()))
 	}
 	for _, p := range points {
 		q.scratch = append(q.scratch, p.Value)
@@ -166,10 +166,7 @@ func waitSliced(timeout time.Duration, wait func(ns C.uint64_t) (Result, error))
 }
 
 // Fence is a VkFence.
-type Fence struct {
-	dev    *Device
-	handle uintptr
-}
+type Fence struct{ object }
 
 // NewFence makes a fence.
 func (d *Device) NewFence(signaled bool) (*Fence, error) {
@@ -181,7 +178,8 @@ func (d *Device) NewFence(signaled bool) (*Fence, error) {
 	if err := d.check("vkCreateFence", C.vka_fence_create(d.table, cbool(signaled), &h)); err != nil {
 		return nil, err
 	}
-	f := &Fence{dev: d, handle: uintptr(h)}
+	f := &Fence{}
+	f.init(d, uintptr(h))
 	d.track(f)
 	return f, nil
 }
@@ -190,7 +188,7 @@ func (f *Fence) enter() error {
 	if f == nil {
 		return ErrClosed
 	}
-	return f.dev.enterObject(&f.handle, nil)
+	return f.object.enter()
 }
 
 // Wait waits until the fence is signaled. When the timeout passes first it returns [Timeout]; a negative timeout never ends.
@@ -199,8 +197,8 @@ func (f *Fence) Wait(timeout time.Duration) error {
 		if err := f.enter(); err != nil {
 			return 0, err
 		}
-		defer f.dev.leave()
-		r := C.vka_fence_wait(f.dev.table, C.uint64_t(f.handle), ns)
+		defer f.leave()
+		r := C.vka_fence_wait(f.dev.table, C.uint64_t(f.handle.Load()), ns)
 		return Result(r), f.dev.check("vkWaitForFences", r)
 	})
 }
@@ -210,8 +208,8 @@ func (f *Fence) Signaled() (bool, error) {
 	if err := f.enter(); err != nil {
 		return false, err
 	}
-	defer f.dev.leave()
-	r := C.vka_fence_status(f.dev.table, C.uint64_t(f.handle))
+	defer f.leave()
+	r := C.vka_fence_status(f.dev.table, C.uint64_t(f.handle.Load()))
 	return Result(r) == Success, f.dev.check("vkGetFenceStatus", r)
 }
 
@@ -220,8 +218,8 @@ func (f *Fence) Reset() error {
 	if err := f.enter(); err != nil {
 		return err
 	}
-	defer f.dev.leave()
-	return f.dev.check("vkResetFences", C.vka_fence_reset(f.dev.table, C.uint64_t(f.handle)))
+	defer f.leave()
+	return f.dev.check("vkResetFences", C.vka_fence_reset(f.dev.table, C.uint64_t(f.handle.Load())))
 }
 
 // Close destroys the fence, which must not be part of unfinished work. A second call does nothing.
@@ -233,15 +231,13 @@ func (f *Fence) Close() error {
 }
 
 func (f *Fence) destroy() {
-	C.vka_fence_destroy(f.dev.table, C.uint64_t(f.handle))
-	f.handle = 0
+	handle, done := f.take()
+	defer done()
+	C.vka_fence_destroy(f.dev.table, C.uint64_t(handle))
 }
 
 // TimelineSemaphore is a semaphore with a value that only grows. It is safe for concurrent use until closed.
-type TimelineSemaphore struct {
-	dev    *Device
-	handle uintptr
-}
+type TimelineSemaphore struct{ object }
 
 // NewTimelineSemaphore makes a timeline semaphore; it needs the feature TimelineSemaphore.
 func (d *Device) NewTimelineSemaphore(initial uint64) (*TimelineSemaphore, error) {
@@ -256,7 +252,8 @@ func (d *Device) NewTimelineSemaphore(initial uint64) (*TimelineSemaphore, error
 	if err := d.check("vkCreateSemaphore", C.vka_timeline_create(d.table, C.uint64_t(initial), &h)); err != nil {
 		return nil, err
 	}
-	t := &TimelineSemaphore{dev: d, handle: uintptr(h)}
+	t := &TimelineSemaphore{}
+	t.init(d, uintptr(h))
 	d.track(t)
 	return t, nil
 }
@@ -265,7 +262,7 @@ func (t *TimelineSemaphore) enter() error {
 	if t == nil {
 		return ErrClosed
 	}
-	return t.dev.enterObject(&t.handle, nil)
+	return t.object.enter()
 }
 
 // Value returns the value reached.
@@ -273,9 +270,9 @@ func (t *TimelineSemaphore) Value() (uint64, error) {
 	if err := t.enter(); err != nil {
 		return 0, err
 	}
-	defer t.dev.leave()
+	defer t.leave()
 	var v C.uint64_t
-	r := C.vka_timeline_value(t.dev.table, C.uint64_t(t.handle), &v)
+	r := C.vka_timeline_value(t.dev.table, C.uint64_t(t.handle.Load()), &v)
 	return uint64(v), t.dev.check("vkGetSemaphoreCounterValue", r)
 }
 
@@ -285,8 +282,8 @@ func (t *TimelineSemaphore) Wait(value uint64, timeout time.Duration) error {
 		if err := t.enter(); err != nil {
 			return 0, err
 		}
-		defer t.dev.leave()
-		r := C.vka_timeline_wait(t.dev.table, C.uint64_t(t.handle), C.uint64_t(value), ns)
+		defer t.leave()
+		r := C.vka_timeline_wait(t.dev.table, C.uint64_t(t.handle.Load()), C.uint64_t(value), ns)
 		return Result(r), t.dev.check("vkWaitSemaphores", r)
 	})
 }
@@ -296,12 +293,12 @@ func (t *TimelineSemaphore) Signal(value uint64) error {
 	if err := t.enter(); err != nil {
 		return err
 	}
-	defer t.dev.leave()
-	return t.dev.check("vkSignalSemaphore", C.vka_timeline_signal(t.dev.table, C.uint64_t(t.handle), C.uint64_t(value)))
+	defer t.leave()
+	return t.dev.check("vkSignalSemaphore", C.vka_timeline_signal(t.dev.table, C.uint64_t(t.handle.Load()), C.uint64_t(value)))
 }
 
 // Handle returns the VkSemaphore, 0 after Close.
-func (t *TimelineSemaphore) Handle() uintptr { return t.handle }
+func (t *TimelineSemaphore) Handle() uintptr { return t.handle.Load() }
 
 // Close destroys the semaphore, which must not be part of unfinished work. A second call does nothing.
 func (t *TimelineSemaphore) Close() error {
@@ -312,6 +309,7 @@ func (t *TimelineSemaphore) Close() error {
 }
 
 func (t *TimelineSemaphore) destroy() {
-	C.vka_timeline_destroy(t.dev.table, C.uint64_t(t.handle))
-	t.handle = 0
+	handle, done := t.take()
+	defer done()
+	C.vka_timeline_destroy(t.dev.table, C.uint64_t(handle))
 }
