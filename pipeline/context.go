@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -32,8 +33,12 @@ type Context struct {
 	down    stagingRing
 
 	timestampBits uint32
-	closed        atomic.Bool
-	recordings    sync.Map // *Recording → struct{}: what Close has to free
+	// life is read-locked by every use of what was made from the context and locked by Close, so that nothing is freed under a
+	// use. Uses must not nest.
+	life   sync.RWMutex
+	closed atomic.Bool
+
+	recordings sync.Map // *Recording → struct{}: what Close has to free
 }
 
 // New makes a Context on a device. The device stays the caller's and must outlive the context.
@@ -80,9 +85,32 @@ func (c *Context) usable() error {
 	return c.dev.Lost()
 }
 
-// Close waits for what is in flight, stores the pipeline cache and frees everything that was made from the context, buffers,
-// kernels and recordings included. The device stays open. A cache that cannot be stored is no error of Close: DiskCache says
-// so. Closing again does nothing.
+// enter begins a use of the context or of what was made from it: it fails when the context is closed or the device lost. leave
+// must follow when it does not.
+func (c *Context) enter() error {
+	c.life.RLock()
+	err := c.usable()
+	if err != nil {
+		c.life.RUnlock()
+	}
+	return err
+}
+
+func (c *Context) leave() { c.life.RUnlock() }
+
+// Run calls f, which uses what was made from the context by way of the device itself, submits say: Close waits until it has
+// returned. It must use no method of the context, or of a recording.
+func (c *Context) Run(f func() error) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	return f()
+}
+
+// Close waits for the device, stores the pipeline cache and frees everything that was made from the context, buffers, kernels and
+// recordings included. Uses of these by other goroutines end before, or with ErrClosed. The device stays open. A cache that cannot
+// be stored is no error of Close: DiskCache says so. Closing again does nothing.
 func (c *Context) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -90,14 +118,20 @@ func (c *Context) Close() error {
 	_ = c.saveCache()
 	c.upload.close()
 	c.down.close()
+	c.life.Lock()
+	defer c.life.Unlock()
+	var err error
+	if e := c.dev.WaitIdle(); !errors.Is(e, vk.ErrDeviceLost) && !errors.Is(e, vk.ErrClosed) {
+		err = errors.Join(err, e)
+	}
 	c.recordings.Range(func(r, _ any) bool {
-		r.(*Recording).Close()
+		r.(*Recording).close()
 		return true
 	})
 	c.kernels.close()
 	c.closeBuffers()
 	if c.disk.cache != nil {
-		return c.disk.cache.Close()
+		err = errors.Join(err, c.disk.cache.Close())
 	}
-	return nil
+	return err
 }

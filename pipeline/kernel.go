@@ -44,9 +44,10 @@ func (k *Kernel) PushBytes() int { return k.pushBytes }
 // Stats returns what the driver tells of the compiled kernel, for example its register count. It needs Options.CaptureStats
 // and VK_KHR_pipeline_executable_properties.
 func (k *Kernel) Stats() ([]vk.Stat, error) {
-	if err := k.ctx.usable(); err != nil {
+	if err := k.ctx.enter(); err != nil {
 		return nil, err
 	}
+	defer k.ctx.leave()
 	return k.pipeline.Stats()
 }
 
@@ -122,9 +123,10 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 // Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
 // one compilation; a failure is returned to all of them and tried again by the next call.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
-	if err := c.usable(); err != nil {
+	if err := c.enter(); err != nil {
 		return nil, err
 	}
+	defer c.leave()
 	if err := c.checkKernel(&i); err != nil {
 		return nil, err
 	}

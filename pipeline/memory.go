@@ -123,9 +123,10 @@ func (c *Context) ResetPeak() {
 // Alloc allocates a buffer of size bytes, counted under a label. An allocation that cannot succeed, because it passes a limit
 // of the device or what is free in its memory, is refused before the device is asked, with a *MemoryError.
 func (c *Context) Alloc(label string, size uint64, kind vk.MemoryKind) (*Buffer, error) {
-	if err := c.usable(); err != nil {
+	if err := c.enter(); err != nil {
 		return nil, err
 	}
+	defer c.leave()
 	if label == "" {
 		return nil, argErr("Alloc", "label", `""`, "it must say what the memory is for")
 	}

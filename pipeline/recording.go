@@ -46,9 +46,10 @@ type Recording struct {
 
 // NewRecording makes an empty recording.
 func (c *Context) NewRecording(i RecordingInfo) (*Recording, error) {
-	if err := c.usable(); err != nil {
+	if err := c.enter(); err != nil {
 		return nil, err
 	}
+	defer c.leave()
 	if i.MaxDispatches < 1 || i.MaxDispatches > 1<<20 {
 		return nil, argErr("NewRecording", "MaxDispatches", i.MaxDispatches, "it must be at least 1 and at most 1048576")
 	}
@@ -85,9 +86,10 @@ func (r *Recording) Err() error { return r.err }
 
 // Reset empties the recording. It keeps what it owns.
 func (r *Recording) Reset() error {
-	if err := r.usable(); err != nil {
+	if err := r.enter(); err != nil {
 		return err
 	}
+	defer r.leave()
 	if r.run.inFlight {
 		return ErrInFlight
 	}
@@ -102,11 +104,27 @@ func (r *Recording) Reset() error {
 }
 
 // Own makes the recording close a buffer, its workspace say, when it is closed itself.
-func (r *Recording) Own(b *Buffer) { r.owned = append(r.owned, b) }
+func (r *Recording) Own(b *Buffer) {
+	r.ctx.life.RLock()
+	defer r.leave()
+	r.owned = append(r.owned, b)
+	if r.closed {
+		b.Close()
+	}
+}
 
 // Close waits for the recording's own submission and frees everything it owns. Closing again does nothing.
 func (r *Recording) Close() error {
-	if r == nil || r.closed {
+	if r == nil {
+		return nil
+	}
+	r.ctx.life.RLock()
+	defer r.leave()
+	return r.close()
+}
+
+func (r *Recording) close() error {
+	if r.closed {
 		return nil
 	}
 	var err error
@@ -125,12 +143,19 @@ func (r *Recording) Close() error {
 	return err
 }
 
-func (r *Recording) usable() error {
+// enter begins a use of the recording; leave must follow when it does not fail.
+func (r *Recording) enter() error {
+	if err := r.ctx.enter(); err != nil {
+		return err
+	}
 	if r.closed {
+		r.leave()
 		return ErrClosed
 	}
-	return r.ctx.usable()
+	return nil
 }
+
+func (r *Recording) leave() { r.ctx.leave() }
 
 // fail keeps the first error and returns it.
 func (r *Recording) fail(err error) error {
@@ -146,6 +171,7 @@ func (r *Recording) Prior(b Binding, u Use) error {
 	if err := r.declare("Prior", &b, u); err != nil {
 		return err
 	}
+	defer r.leave()
 	r.hazards.declarePrior(b.Buffer.Handle(), b.Offset, b.Offset+b.Size, u)
 	return nil
 }
@@ -155,38 +181,47 @@ func (r *Recording) Next(b Binding, u Use) error {
 	if err := r.declare("Next", &b, u); err != nil {
 		return err
 	}
+	defer r.leave()
 	r.hazards.declareNext(b.Buffer.Handle(), b.Offset, b.Offset+b.Size, u)
 	return nil
 }
 
+// declare begins a declaration, as open does.
 func (r *Recording) declare(call string, b *Binding, u Use) error {
 	if err := r.open(call); err != nil {
 		return err
 	}
+	var err error
 	if name, value, rule := r.ctx.check(b, 1); rule != "" {
-		return r.fail(argErr(call, name, value, rule))
+		err = r.fail(argErr(call, name, value, rule))
+	} else if u.Stages == 0 && u.Accesses != 0 {
+		err = r.fail(argErr(call, "Stages", u.Stages, "accesses need the stages that make them"))
 	}
-	if u.Stages == 0 && u.Accesses != 0 {
-		return r.fail(argErr(call, "Stages", u.Stages, "accesses need the stages that make them"))
+	if err != nil {
+		r.leave()
 	}
-	return nil
+	return err
 }
 
-// open returns why nothing can be added, or nil.
+// open begins to add something, or returns why nothing can be added; leave must follow when it does not fail.
 func (r *Recording) open(call string) error {
 	if r.err != nil {
 		return r.err
 	}
-	if err := r.usable(); err != nil {
+	err := r.enter()
+	if err != nil {
 		return r.fail(err)
 	}
-	if r.run.inFlight {
-		return ErrInFlight
+	switch {
+	case r.run.inFlight:
+		err = ErrInFlight
+	case r.sealed:
+		err = argErr(call, "recording", "already recorded", "Reset must come before new operations")
 	}
-	if r.sealed {
-		return argErr(call, "recording", "already recorded", "Reset must come before new operations")
+	if err != nil {
+		r.leave()
 	}
-	return nil
+	return err
 }
 
 // Dispatch adds a run of a kernel on groups[0]·groups[1]·groups[2] workgroups. access holds the kernel's bindings in order
@@ -196,6 +231,7 @@ func (r *Recording) Dispatch(k *Kernel, access []Access, push []byte, groups [3]
 	if err := r.open("Dispatch"); err != nil {
 		return err
 	}
+	defer r.leave()
 	if err := r.checkDispatch(k, access, push, groups, label); err != nil {
 		return r.fail(err)
 	}
@@ -270,6 +306,7 @@ func (r *Recording) Copy(dst, src Binding, label string) error {
 	if err := r.open("Copy"); err != nil {
 		return err
 	}
+	defer r.leave()
 	if err := r.checkTransfer("Copy", "dst.", label, &dst, 1); err != nil {
 		return r.fail(err)
 	}
@@ -296,6 +333,7 @@ func (r *Recording) Fill(dst Binding, value uint32, label string) error {
 	if err := r.open("Fill"); err != nil {
 		return err
 	}
+	defer r.leave()
 	if err := r.checkTransfer("Fill", "dst.", label, &dst, 4); err != nil {
 		return r.fail(err)
 	}
@@ -357,13 +395,10 @@ func (r *Recording) barrier(b barrier) {
 	r.barriers++
 }
 
-// seal ends the list of operations with the barrier towards what follows.
+// seal ends the list of operations with the barrier towards what follows. The recording is entered.
 func (r *Recording) seal() error {
 	if r.err != nil {
 		return r.err
-	}
-	if err := r.usable(); err != nil {
-		return err
 	}
 	if !r.sealed {
 		r.barrier(r.hazards.final())
@@ -378,6 +413,10 @@ func (r *Recording) Record(cmd *vk.CommandBuffer) error {
 	if cmd == nil {
 		return argErr("Record", "cmd", "nil", "it must be a command buffer")
 	}
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.leave()
 	if err := r.seal(); err != nil {
 		return err
 	}

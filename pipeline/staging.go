@@ -58,7 +58,7 @@ func (s *stagingSlot) settle() error {
 	if s.busy == nil {
 		return nil
 	}
-	err := s.busy.finish()
+	err := s.busy.wait()
 	host := s.host
 	s.busy, s.host = nil, nil
 	if err != nil || host == nil {

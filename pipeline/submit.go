@@ -53,6 +53,10 @@ func (c *Context) Submit(r *Recording) (*Pending, error) {
 	if r == nil || r.ctx != c {
 		return nil, argErr("Submit", "r", "nil or of another context", "it must be a recording of this context")
 	}
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.leave()
 	if r.run.inFlight {
 		return nil, ErrInFlight
 	}
@@ -100,7 +104,7 @@ type Pending struct {
 // in use must stay until then; it makes Wait return the context's error once the work has finished. Waiting again returns
 // the same at once.
 func (p *Pending) Wait(ctx context.Context) error {
-	if err := p.finish(); err != nil {
+	if err := p.wait(); err != nil {
 		return err
 	}
 	if ctx != nil && ctx.Err() != nil {
@@ -111,13 +115,22 @@ func (p *Pending) Wait(ctx context.Context) error {
 
 // Done says without blocking whether the submission has finished.
 func (p *Pending) Done() (bool, error) {
+	p.rec.ctx.life.RLock()
+	defer p.rec.leave()
 	if !p.rec.run.inFlight {
 		return true, p.err
 	}
 	return p.rec.run.fence.Signaled()
 }
 
-// finish waits for the fence.
+// wait is finish for those who have not entered.
+func (p *Pending) wait() error {
+	p.rec.ctx.life.RLock()
+	defer p.rec.leave()
+	return p.finish()
+}
+
+// finish waits for the fence. Nothing is freed meanwhile: the recording is entered, or being closed.
 func (p *Pending) finish() error {
 	o := &p.rec.run
 	if !o.inFlight {
@@ -138,7 +151,10 @@ func (p *Pending) HasTimestamps() bool { return p.rec.HasTimestamps() }
 // Timings returns the GPU time of each operation, once Wait has returned; see Recording.Timings. Without timestamps, or
 // before the end, it returns nil.
 func (p *Pending) Timings() []Timing {
-	if !p.rec.run.finished {
+	p.rec.ctx.life.RLock()
+	finished := p.rec.run.finished
+	p.rec.leave()
+	if !finished {
 		return nil
 	}
 	t, err := p.rec.Timings()
@@ -151,7 +167,10 @@ func (p *Pending) Timings() []Timing {
 // Nanoseconds returns the GPU time from the beginning of the first operation to the end of the last; see
 // Recording.Nanoseconds.
 func (p *Pending) Nanoseconds() (float64, error) {
-	if p.rec.run.inFlight {
+	p.rec.ctx.life.RLock()
+	inFlight := p.rec.run.inFlight
+	p.rec.leave()
+	if inFlight {
 		return 0, ErrInFlight
 	}
 	return p.rec.Nanoseconds()

@@ -13,9 +13,10 @@ type Timing struct {
 
 // readTicks fetches the timestamps of the last execution.
 func (r *Recording) readTicks() error {
-	if err := r.usable(); err != nil {
+	if err := r.enter(); err != nil {
 		return err
 	}
+	defer r.leave()
 	if r.queries == nil || len(r.labels) == 0 || !r.sealed {
 		return ErrNoTimestamps
 	}
