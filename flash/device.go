@@ -283,13 +283,19 @@ func (d *Device) usable() error {
 	if d == nil || d.dev == nil {
 		return badArgument("Device", "nil or zero", "must come from Open or Attach")
 	}
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
-		return fmt.Errorf("%w: Device", ErrClosed)
+	if d.isClosed() {
+		return errDeviceClosed
 	}
 	return d.Lost()
+}
+
+// errDeviceClosed is what everything made on a device returns after the device's Close.
+var errDeviceClosed = fmt.Errorf("%w: the Device was closed", ErrClosed)
+
+func (d *Device) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
 }
 
 // fail makes an error of the layers below one of this package's; it keeps nil.
@@ -297,11 +303,13 @@ func (d *Device) fail(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case !errors.Is(err, ErrClosed) && d.isClosed(): // whatever was met when things had gone
+		return fmt.Errorf("%w: %w", errDeviceClosed, err)
 	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed), errors.Is(err, ErrArgument), errors.Is(err, ErrUnsupported):
 		return err // one of this package's already
 	case errors.Is(err, vk.ErrDeviceLost):
 		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
-	case errors.Is(err, vk.ErrClosed):
+	case errors.Is(err, vk.ErrClosed), errors.Is(err, pipeline.ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	return fmt.Errorf("flash: %w", err)
@@ -312,7 +320,7 @@ func (d *Device) adopt(o owned) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return fmt.Errorf("%w: Device", ErrClosed)
+		return errDeviceClosed
 	}
 	d.live[o] = struct{}{}
 	return nil
@@ -326,7 +334,8 @@ func (d *Device) disown(o owned) {
 }
 
 // Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is
-// attached. Closing again does nothing.
+// attached; the error of a lost one says that it is lost. What other goroutines do with them meanwhile ends before, or with an error that is ErrClosed. Closing again does
+// nothing.
 func (d *Device) Close() error {
 	if d == nil || d.dev == nil {
 		return nil
@@ -341,13 +350,21 @@ func (d *Device) Close() error {
 	d.live = nil
 	d.mu.Unlock()
 
-	err := d.dev.WaitIdle()
+	// The context first: it lets nobody begin anything, waits for those who have begun and then for the device, and frees what
+	// they used. For the others only their own books are left to close.
+	err := d.ctx.Close()
 	for o := range live {
 		err = errors.Join(err, o.release())
 	}
-	err = errors.Join(err, d.ctx.Close(), d.dev.Close())
+	err = errors.Join(err, d.dev.Close())
 	if d.instance != nil {
 		err = errors.Join(err, d.instance.Close())
 	}
-	return d.fail(err)
+	if lost := d.Lost(); lost != nil {
+		return lost
+	}
+	if err != nil {
+		return fmt.Errorf("flash: closing the device: %w", err)
+	}
+	return nil
 }

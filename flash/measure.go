@@ -136,7 +136,10 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 		return RunTimes{}, err
 	}
 	began := time.Now()
-	if err := t.d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{t.cmd}, Fence: t.fence}); err != nil {
+	err := t.d.ctx.Run(func() error { // what the commands use must not go before they have been waited for
+		return t.d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{t.cmd}, Fence: t.fence})
+	})
+	if err != nil {
 		return RunTimes{}, err
 	}
 	if err := t.fence.Wait(-1); err != nil {

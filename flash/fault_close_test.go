@@ -1,0 +1,142 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A device is closed while goroutines do everything that can be done with one. Each of them gets results until then, and
+// ErrClosed after; the layers have nothing to say, and the race detector, where it is on, nothing either.
+func TestCloseBesideUse(t *testing.T) {
+	rounds := 8
+	if testing.Short() {
+		rounds = 3
+	}
+	var done [16]atomic.Int64
+	for round := range rounds {
+		d := testDevice(t)
+		p, err := Problem{Batch: 1, Heads: 2, QueryLen: 5, KeyLen: 9, HeadDim: 8}.Normalize()
+		require.NoError(t, err)
+		plan := mustPlan(t, d, p, WithTier(TierScalar))
+		standard := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar))
+		s := newSample(t, p)
+		var sets [6]Forward
+		for i := range sets {
+			sets[i] = s.tensors(t, d, plainly(t, d))
+		}
+		gradients := Backward{Q: sets[4].Q, K: sets[4].K, V: sets[4].V, O: sets[4].O, LSE: sets[4].LSE, DO: plainly(t, d)(F32, p.OShape()),
+			DQ: plainly(t, d)(F32, p.QShape()), DK: plainly(t, d)(F32, p.KShape()), DV: plainly(t, d)(F32, p.VShape())}
+		require.NoError(t, gradients.DO.Upload(bg, s.q))
+		rec, err := plan.NewRecording(WithTimestamps())
+		require.NoError(t, err)
+		timed, err := plan.NewRecording()
+		require.NoError(t, err)
+		require.NoError(t, timed.Forward(sets[2]))
+
+		values := make([]float32, sets[0].O.Elements())
+		uses := []func(i int) error{
+			func(i int) error { return sets[0].Q.Upload(bg, s.q) },
+			func(i int) error { return sets[0].O.Download(bg, values) },
+			func(i int) error { return plan.Forward(bg, sets[1].Q, sets[1].K, sets[1].V, sets[1].O, sets[1].LSE) },
+			func(i int) error {
+				f := sets[3]
+				if i%2 == 0 {
+					f.LSE = nil
+				}
+				if err := rec.Forward(f); err != nil {
+					return err
+				}
+				pending, err := rec.Submit()
+				if err != nil {
+					return err
+				}
+				if _, err := pending.Done(); err != nil {
+					return err
+				}
+				err = pending.Wait(bg)
+				pending.GPUTime()
+				rec.Timings()
+				return err
+			},
+			func(i int) error { _, err := d.TimeRuns(bg, []*Recording{timed}, 1+i%3); return err },
+			func(i int) error { return plan.Backward(bg, gradients) },
+			func(i int) error {
+				w, err := standard.NewWeights()
+				if err != nil {
+					return err
+				}
+				f := sets[5]
+				f.Weights = w
+				pending, err := standard.SubmitForward(f)
+				if err == nil {
+					err = pending.Wait(bg)
+				}
+				return errors.Join(err, w.Close())
+			},
+			func(i int) error {
+				q := p
+				q.QueryLen = 5 + i%2
+				other, err := d.Plan(q, WithTier(TierScalar))
+				if err != nil {
+					return err
+				}
+				r, err := other.NewRecording()
+				if err == nil {
+					err = r.Close()
+				}
+				return errors.Join(err, other.Close())
+			},
+			func(i int) error {
+				x, err := d.NewTensorBNHD(F16, 1, 2, 3, 8)
+				if err != nil {
+					return err
+				}
+				_ = x.Buffer()
+				return errors.Join(x.Upload(bg, make([]float32, 48)), x.Close())
+			},
+			func(i int) error { _, err := d.Attention(bg, s.q, s.k, s.v, p); return err },
+			func(i int) error { d.Usage(); d.ResetPeak(); _, err := d.Heaps(); return err },
+			func(i int) error {
+				if i == 0 {
+					return d.WaitIdle()
+				}
+				_, err := d.SelfCheck(context.Background(), []Implementation{Flash}, []Tier{TierScalar})
+				return err
+			},
+		}
+		for u, use := range uses { // once alone, so that kernels are compiled
+			require.NoError(t, use(0), u)
+		}
+		var wait sync.WaitGroup
+		errs := make([]error, len(uses))
+		for u, use := range uses {
+			wait.Go(func() {
+				for i := 1; errs[u] == nil; i++ {
+					if errs[u] = use(i); errs[u] == nil {
+						done[u].Add(1)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+		if round%2 == 0 {
+			wait.Go(func() { plan.Close() })
+		}
+		require.NoError(t, d.Close())
+		wait.Wait()
+		for u, err := range errs {
+			require.ErrorIs(t, err, ErrClosed, u)
+		}
+		require.Zero(t, d.Usage().Current)
+	}
+	for u := range 12 {
+		t.Logf("use %d: %d times", u, done[u].Load())
+	}
+}
