@@ -121,8 +121,12 @@ func (c *Context) Close() error {
 	c.life.Lock()
 	defer c.life.Unlock()
 	var err error
-	if e := c.dev.WaitIdle(); !errors.Is(e, vk.ErrDeviceLost) && !errors.Is(e, vk.ErrClosed) {
-		err = errors.Join(err, e)
+	idle := c.dev.WaitIdle()
+	for try := 1; try < 3 && idle != nil; try++ {
+		idle = c.dev.WaitIdle() // what is freed while the device uses it brings down more than a wait that failed
+	}
+	if !errors.Is(idle, vk.ErrDeviceLost) && !errors.Is(idle, vk.ErrClosed) {
+		err = errors.Join(err, idle)
 	}
 	c.recordings.Range(func(r, _ any) bool {
 		r.(*Recording).close()

@@ -113,7 +113,8 @@ func (r *Recording) Own(b *Buffer) {
 	}
 }
 
-// Close waits for the recording's own submission and frees everything it owns. Closing again does nothing.
+// Close waits for the recording's own submission and frees everything it owns. Where it cannot wait it frees nothing, and can be
+// called again. Closing again does nothing.
 func (r *Recording) Close() error {
 	if r == nil {
 		return nil
@@ -129,7 +130,9 @@ func (r *Recording) close() error {
 	}
 	var err error
 	if r.run.inFlight {
-		err = r.run.pending.finish()
+		if err = r.run.pending.finish(); r.run.inFlight {
+			return err
+		}
 	}
 	r.closed = true
 	r.ctx.recordings.Delete(r)

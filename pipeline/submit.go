@@ -94,6 +94,20 @@ func (c *Context) Submit(r *Recording) (*Pending, error) {
 	return &o.pending, nil
 }
 
+// Await waits for a fence. Where the driver cannot, for lack of memory say, it waits for the device: a wait that fails says nothing of
+// the work, which may still be using memory. An error other than a device that is lost or closed means that the work may not have
+// ended.
+func (c *Context) Await(f *vk.Fence) error {
+	err := f.Wait(-1)
+	if err == nil || errors.Is(err, vk.ErrDeviceLost) || errors.Is(err, vk.ErrClosed) {
+		return err
+	}
+	if e := c.dev.WaitIdle(); e != nil {
+		return errors.Join(err, e)
+	}
+	return nil
+}
+
 // Pending is a submission of a recording.
 type Pending struct {
 	rec *Recording
@@ -130,13 +144,20 @@ func (p *Pending) wait() error {
 	return p.finish()
 }
 
+// InFlight says whether the device may still be running the submission, for all that was waited: after an error of Wait it may.
+func (p *Pending) InFlight() bool {
+	p.rec.ctx.life.RLock()
+	defer p.rec.leave()
+	return p.rec.run.inFlight
+}
+
 // finish waits for the fence. Nothing is freed meanwhile: the recording is entered, or being closed.
 func (p *Pending) finish() error {
 	o := &p.rec.run
 	if !o.inFlight {
 		return p.err
 	}
-	err := o.fence.Wait(-1)
+	err := p.rec.ctx.Await(o.fence)
 	if err != nil && !errors.Is(err, vk.ErrDeviceLost) && !errors.Is(err, vk.ErrClosed) {
 		return err // still in flight for all we know
 	}

@@ -302,15 +302,16 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	var err error
-	if d.owned {
-		if err = d.waitIdle(); errors.Is(err, ErrDeviceLost) {
-			err = nil // whoever cares has been told; the device is going away
-		}
-	} else {
-		d.queue.lock()
-		err = d.check("vkQueueWaitIdle", C.vka_queue_wait_idle(d.table, C.uint64_t(d.queue.handle)))
-		d.queue.unlock()
+	wait := d.waitIdle
+	if !d.owned {
+		wait = d.queue.waitIdle
+	}
+	err := wait()
+	for try := 1; try < 3 && err != nil && !errors.Is(err, ErrDeviceLost); try++ {
+		err = wait() // what is destroyed while the device uses it brings down more than a program that waits for memory
+	}
+	if d.owned && errors.Is(err, ErrDeviceLost) {
+		err = nil // whoever cares has been told; the device is going away
 	}
 	d.mu.Lock()
 	for c := range d.children {

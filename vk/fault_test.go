@@ -150,7 +150,7 @@ func TestFaultWalk(t *testing.T) {
 			case call == "vkAllocateMemory" && err == nil: // another kind of memory did
 			case want == vk.Timeout && err == nil: // waited on
 			case want == vk.Incomplete && err == nil: // asked again
-			case call == "vkDeviceWaitIdle" && want == vk.ErrDeviceLost && err == nil: // of Close, which has nothing to add
+			case call == "vkDeviceWaitIdle" && err == nil: // of Close, which tries again, and of a lost device has nothing to add
 			case !errors.Is(err, want):
 				t.Errorf("%s gave %v, and the error is %v", call, want, err)
 			case !strings.Contains(err.Error(), call):

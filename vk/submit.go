@@ -133,6 +133,10 @@ func (q *Queue) WaitIdle() error {
 		return err
 	}
 	defer q.dev.leave()
+	return q.waitIdle()
+}
+
+func (q *Queue) waitIdle() error {
 	q.lock()
 	defer q.unlock()
 	return q.dev.check("vkQueueWaitIdle", C.vka_queue_wait_idle(q.dev.table, C.uint64_t(q.handle)))
