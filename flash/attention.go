@@ -25,6 +25,7 @@ func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, er
 
 // Attention is the function [Attention] on this device.
 func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o []float32, err error) {
+	defer during("Attention", &err)
 	if p, err = p.Normalize(); err != nil {
 		return nil, err
 	}

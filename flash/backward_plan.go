@@ -36,7 +36,8 @@ type backwardChoice struct {
 	tier  Tier           // insisted on; "" for the fastest that can
 	given map[string]int // tuning
 
-	once    sync.Once
+	mu      sync.Mutex
+	made    bool // for good: what was chosen, or that nothing can be
 	kernel  backwardKernel
 	program backwardProgram
 	tuning  map[string]int
@@ -44,10 +45,16 @@ type backwardChoice struct {
 	err     error
 }
 
-// backward gives the plan's choice for backward passes, made at the first call.
+// backward gives the plan's choice for backward passes, made at the first call; one that the driver could not make, for lack of memory
+// say, is tried again.
 func (p *Plan) backward() (*backwardChoice, error) {
 	c := &p.gradient
-	c.once.Do(func() { c.err = c.choose(p) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.made {
+		c.err = c.choose(p)
+		c.made = c.err == nil || errors.Is(c.err, ErrArgument) || errors.Is(c.err, ErrUnsupported)
+	}
 	return c, c.err
 }
 
@@ -71,7 +78,8 @@ type BackwardInfo struct {
 
 // BackwardInfo says how the plan runs backward passes. Their kernels are chosen and built at the first call of this or of
 // anything that needs them; what runs only forward never builds them.
-func (p *Plan) BackwardInfo() (BackwardInfo, error) {
+func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
+	defer during("BackwardInfo", &err)
 	if err := p.usable(); err != nil {
 		return BackwardInfo{}, err
 	}
@@ -92,7 +100,8 @@ func (p *Plan) DropoutProbability() float64 { return float64(p.problem.dropThres
 
 // Backward runs a backward pass and waits. Recordings, with their workspace, are kept for the next call until Close. Errors are as
 // those of [Plan.Forward], or an [*UnsupportedError] where the implementation has no backward pass for the problem.
-func (p *Plan) Backward(ctx context.Context, b Backward) error {
+func (p *Plan) Backward(ctx context.Context, b Backward) (err error) {
+	defer during("Backward", &err)
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
 	}
@@ -104,7 +113,8 @@ func (p *Plan) Backward(ctx context.Context, b Backward) error {
 }
 
 // SubmitBackward runs a backward pass without waiting, as SubmitForward does a forward one.
-func (p *Plan) SubmitBackward(b Backward) (Pending, error) {
+func (p *Plan) SubmitBackward(b Backward) (_ Pending, err error) {
+	defer during("SubmitBackward", &err)
 	r, err := p.take(passBackward)
 	if err != nil {
 		return Pending{}, err
@@ -113,7 +123,8 @@ func (p *Plan) SubmitBackward(b Backward) (Pending, error) {
 }
 
 // RecordBackward writes a backward pass into the caller's command buffer, as RecordForward does a forward one.
-func (p *Plan) RecordBackward(cmd uintptr, b Backward) (*Recording, error) {
+func (p *Plan) RecordBackward(cmd uintptr, b Backward) (_ *Recording, err error) {
+	defer during("RecordBackward", &err)
 	r, err := p.NewRecording(ForBackward())
 	if err != nil {
 		return nil, err

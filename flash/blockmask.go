@@ -65,8 +65,9 @@ type BlockMask struct {
 
 // NewBlockMask puts the block mask of a problem into device memory: bits in row-major order, of shape MaskShape, true where the
 // block is attended to. All batch entries share it. The error is an *ArgumentError where Problem.Blocks is zero or the number of bits is wrong.
-func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (*BlockMask, error) {
-	p, err := p.Normalize()
+func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *BlockMask, err error) {
+	defer during("NewBlockMask", &err)
+	p, err = p.Normalize()
 	if err != nil {
 		return nil, err
 	}

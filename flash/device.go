@@ -49,6 +49,7 @@ type deviceOptions struct {
 	sync      bool
 	cacheDir  string
 	noCache   bool
+	faults    *vk.Faults
 }
 
 // WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200", "4090"). One or
@@ -90,6 +91,18 @@ func WithoutDiskCache() DeviceOption {
 	return func(o *deviceOptions) error { o.noCache = true; return nil }
 }
 
+// WithFaults makes calls of this device into the driver fail, so that a program can be tested against a driver that does; the
+// environment variable VKATTN_FAULT does the same for a whole process. See [vk.Faults].
+func WithFaults(f *vk.Faults) DeviceOption {
+	return func(o *deviceOptions) error {
+		if f == nil {
+			return badArgument("WithFaults", "nil", "must be made by vk.NewFaults or vk.ParseFaults")
+		}
+		o.faults = f
+		return nil
+	}
+}
+
 func deviceOptionsOf(opts []DeviceOption) (o deviceOptions, err error) {
 	for _, opt := range opts {
 		if opt != nil {
@@ -111,7 +124,7 @@ func newInstance(opts []DeviceOption) (inst *vk.Instance, o deviceOptions, err e
 		return nil, o, fmt.Errorf("%w: %w", ErrNoDevice, err)
 	}
 	inst, err = vk.NewInstance(vk.InstanceOptions{
-		AppName: "vkattn", Validation: o.onMessage != nil, SyncValidation: o.sync, OnMessage: o.onMessage,
+		AppName: "vkattn", Validation: o.onMessage != nil, SyncValidation: o.sync, OnMessage: o.onMessage, Faults: o.faults,
 	})
 	if errors.Is(err, vk.ErrIncompatibleDriver) { // what the loader says when there is none, too
 		return nil, o, fmt.Errorf("%w: the Vulkan loader %s finds no driver: %w", ErrNoDevice, vk.LoaderName(), err)
@@ -124,7 +137,8 @@ func newInstance(opts []DeviceOption) (inst *vk.Instance, o deviceOptions, err e
 
 // Devices lists the machine's devices in the order in which Open prefers them, what each offers attention, and why it stands
 // where it stands. Options that choose a device are ignored.
-func Devices(opts ...DeviceOption) ([]DeviceInfo, error) {
+func Devices(opts ...DeviceOption) (_ []DeviceInfo, err error) {
+	defer during("Devices", &err)
 	inst, _, err := newInstance(opts)
 	if err != nil {
 		return nil, err
@@ -136,7 +150,8 @@ func Devices(opts ...DeviceOption) ([]DeviceInfo, error) {
 
 // Open opens the best device, or the one that WithDevice names: discrete GPUs before integrated ones, those before others and
 // the CPU last (see [Devices]). The error is [ErrNoDevice] where there is no Vulkan, no device, or none of that name.
-func Open(opts ...DeviceOption) (*Device, error) {
+func Open(opts ...DeviceOption) (_ *Device, err error) {
+	defer during("Open", &err)
 	inst, o, err := newInstance(opts)
 	if err != nil {
 		return nil, err
@@ -178,7 +193,8 @@ func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
 // External.QueueLock, which is held around every submission made here. Uploads, downloads, Forward, Backward and their Submit forms
 // submit, and the first Plan of a kind does: kernels on matrices prove themselves on a small problem before they are used. The
 // error is an [*ArgumentError] for a handle that is missing, and says which feature is claimed and not there.
-func Attach(external External, opts ...DeviceOption) (*Device, error) {
+func Attach(external External, opts ...DeviceOption) (_ *Device, err error) {
+	defer during("Attach", &err)
 	o, err := deviceOptionsOf(opts)
 	if err != nil {
 		return nil, err
@@ -205,7 +221,7 @@ func Attach(external External, opts ...DeviceOption) (*Device, error) {
 			return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
 		}
 	}
-	dev, err := vk.Attach(external)
+	dev, err := vk.AttachWithFaults(external, o.faults)
 	if err != nil {
 		return nil, fmt.Errorf("flash: attaching to the device: %w", err)
 	}
@@ -254,7 +270,8 @@ func (d *Device) ResetPeak() {
 }
 
 // Heaps gives the device's memory heaps as they are now.
-func (d *Device) Heaps() ([]vk.Heap, error) {
+func (d *Device) Heaps() (_ []vk.Heap, err error) {
+	defer during("Heaps", &err)
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
@@ -263,7 +280,8 @@ func (d *Device) Heaps() ([]vk.Heap, error) {
 }
 
 // WaitIdle waits until the device has nothing left to do.
-func (d *Device) WaitIdle() error {
+func (d *Device) WaitIdle() (err error) {
+	defer during("WaitIdle", &err)
 	if err := d.usable(); err != nil {
 		return err
 	}
@@ -336,7 +354,8 @@ func (d *Device) disown(o owned) {
 // Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is
 // attached; the error of a lost one says that it is lost. What other goroutines do with them meanwhile ends before, or with an error that is ErrClosed. Closing again does
 // nothing.
-func (d *Device) Close() error {
+func (d *Device) Close() (err error) {
+	defer during("Close", &err)
 	if d == nil || d.dev == nil {
 		return nil
 	}
@@ -352,7 +371,7 @@ func (d *Device) Close() error {
 
 	// The context first: it lets nobody begin anything, waits for those who have begun and then for the device, and frees what
 	// they used. For the others only their own books are left to close.
-	err := d.ctx.Close()
+	err = d.ctx.Close()
 	for o := range live {
 		err = errors.Join(err, o.release())
 	}

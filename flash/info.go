@@ -2,6 +2,7 @@ package flash
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -141,6 +142,9 @@ func enumerate(inst *vk.Instance) ([]*vk.PhysicalDevice, []DeviceInfo, error) {
 	phys, err := inst.PhysicalDevices()
 	if err != nil {
 		return nil, nil, fmt.Errorf("flash: listing devices: %w", err)
+	}
+	if skipped := errors.Join(inst.Skipped()...); len(phys) == 0 && skipped != nil {
+		return nil, nil, fmt.Errorf("%w: no device that the Vulkan loader knows can be used: %w", ErrNoDevice, skipped)
 	}
 	if len(phys) == 0 {
 		return nil, nil, fmt.Errorf("%w: the Vulkan loader knows no device (is a driver installed?)", ErrNoDevice)

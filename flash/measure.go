@@ -36,7 +36,8 @@ const MaxTimedRuns = 4096
 // and a timestamp stand before and after each run, so that runs do not overlap and each is timed alone; neither the
 // submission nor the barriers are in the times. The recordings must have been given their tensors (Recording.Forward) and
 // must not be in flight.
-func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (RunTimes, error) {
+func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (_ RunTimes, err error) {
+	defer during("TimeRuns", &err)
 	if err := d.usable(); err != nil {
 		return RunTimes{}, err
 	}
@@ -142,7 +143,7 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 	if err != nil {
 		return RunTimes{}, err
 	}
-	if err := t.fence.Wait(-1); err != nil {
+	if err := t.d.ctx.Await(t.fence); err != nil {
 		return RunTimes{}, err
 	}
 	res := RunTimes{N: n, Wall: time.Since(began), OnDevice: t.queries != nil, Runs: make([]time.Duration, n)}

@@ -30,12 +30,12 @@ const (
 )
 
 // MeasurePeaks measures the ceilings. It takes about a tenth of a second of device time for each.
-func (d *Device) MeasurePeaks(ctx context.Context) (Peaks, error) {
+func (d *Device) MeasurePeaks(ctx context.Context) (_ Peaks, err error) {
+	defer during("MeasurePeaks", &err)
 	var p Peaks
 	if err := d.usable(); err != nil {
 		return p, err
 	}
-	var err error
 	if p.FP32, err = d.peakFMA(ctx); err != nil {
 		return p, fmt.Errorf("measuring the fp32 peak: %w", d.fail(err))
 	}

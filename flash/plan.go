@@ -35,8 +35,9 @@ type Plan struct {
 //
 // The error is an [*ArgumentError] for a problem or an option that cannot be, an [*UnsupportedError] with every kernel's reason
 // where none can run it, a [*MemoryError] where a workspace passes what the device can bind.
-func (d *Device) Plan(p Problem, opts ...PlanOption) (*Plan, error) {
-	p, err := p.Normalize()
+func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
+	defer during("Plan", &err)
+	p, err = p.Normalize()
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,8 @@ func (p *Plan) String() string {
 //
 // The error is an [*ArgumentError] for a tensor that does not fit its place, a [*MemoryError] where there is no room for the
 // workspace, the context's own where it is cancelled, after the device has finished.
-func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
+func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) (err error) {
+	defer during("Forward", &err)
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
 	}
@@ -166,7 +168,8 @@ func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) error {
 
 // SubmitForward runs the plan without waiting. The tensors must stay until Wait; a submission that is never waited for keeps
 // its recording until Close.
-func (p *Plan) SubmitForward(f Forward) (Pending, error) {
+func (p *Plan) SubmitForward(f Forward) (_ Pending, err error) {
+	defer during("SubmitForward", &err)
 	r, err := p.take(passForward)
 	if err != nil {
 		return Pending{}, err
@@ -189,7 +192,8 @@ func (p *Plan) send(r *Recording, err error) (Pending, error) {
 // RecordForward writes the plan into the caller's command buffer; see Recording.Record. The caller closes the recording when
 // the device has finished with the command buffer. Where the same tensors or command buffers come again and again, a
 // NewRecording of one's own saves making descriptors and workspace each time.
-func (p *Plan) RecordForward(cmd uintptr, f Forward) (*Recording, error) {
+func (p *Plan) RecordForward(cmd uintptr, f Forward) (_ *Recording, err error) {
+	defer during("RecordForward", &err)
 	r, err := p.NewRecording()
 	if err != nil {
 		return nil, err
@@ -205,7 +209,8 @@ func (p *Plan) RecordForward(cmd uintptr, f Forward) (*Recording, error) {
 
 // NewRecording makes an empty recording with descriptors and workspace of its own. It lives until its own Close, or the
 // device's.
-func (p *Plan) NewRecording(opts ...RecordingOption) (*Recording, error) {
+func (p *Plan) NewRecording(opts ...RecordingOption) (_ *Recording, err error) {
+	defer during("NewRecording", &err)
 	var o recordingOptions
 	for _, opt := range opts {
 		if opt != nil {
@@ -271,7 +276,8 @@ func (p *Plan) put(r *Recording) {
 
 // Close frees the recordings that the plan keeps for Forward, Backward and their Submit forms, after waiting for those in flight. Closing
 // again does nothing.
-func (p *Plan) Close() error {
+func (p *Plan) Close() (err error) {
+	defer during("Plan.Close", &err)
 	if p == nil || p.dev == nil {
 		return nil
 	}

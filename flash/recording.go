@@ -161,7 +161,8 @@ func (r *Recording) usable() error {
 
 // Forward prepares the recording for these tensors, in place of what it held before. After the first time it allocates
 // nothing, and when nothing changed it does nothing.
-func (r *Recording) Forward(f Forward) error {
+func (r *Recording) Forward(f Forward) (err error) {
+	defer during("Recording.Forward", &err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.free(passForward); err != nil {
@@ -185,7 +186,7 @@ func (r *Recording) Forward(f Forward) error {
 	r.weights, r.ops.weights = f.Weights, f.Weights.all()
 	held := f.tensors()
 	copy(r.tensors[:], held[:])
-	err := r.begin()
+	err = r.begin()
 	if err == nil {
 		err = r.plan.program.record(&r.writer, &r.ops)
 	}
@@ -197,7 +198,8 @@ func (r *Recording) Forward(f Forward) error {
 }
 
 // Backward is Forward for a recording made with ForBackward.
-func (r *Recording) Backward(b Backward) error {
+func (r *Recording) Backward(b Backward) (err error) {
+	defer during("Recording.Backward", &err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.free(passBackward); err != nil {
@@ -267,7 +269,8 @@ func (r *Recording) begin() error {
 // Record writes the commands into a command buffer of the caller's: a VkCommandBuffer of the same device, in the recording
 // state, outside a render pass, for a queue family with compute. It submits and allocates nothing. Until the device has
 // finished with the command buffer, the recording and its tensors must stay as they are.
-func (r *Recording) Record(cmd uintptr) error {
+func (r *Recording) Record(cmd uintptr) (err error) {
+	defer during("Record", &err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.prepared(); err != nil {
@@ -306,7 +309,8 @@ func (r *Recording) prepared() error {
 }
 
 // Submit runs the commands on the device's queue and returns without waiting.
-func (r *Recording) Submit() (Pending, error) {
+func (r *Recording) Submit() (_ Pending, err error) {
+	defer during("Submit", &err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.prepared(); err != nil {
@@ -340,8 +344,11 @@ func (r *Recording) wait() error {
 	if r.inFlight == nil {
 		return r.err
 	}
-	r.err = r.plan.dev.fail(r.inFlight.Wait(context.Background()))
-	r.inFlight = nil
+	err := r.plan.dev.fail(r.inFlight.Wait(context.Background()))
+	if err != nil && r.inFlight.InFlight() {
+		return err // and to be waited for again: the device may be using the tensors
+	}
+	r.err, r.inFlight = err, nil
 	r.mark(-1)
 	return r.err
 }
@@ -393,7 +400,8 @@ func (r *Recording) Timings() []Timing {
 }
 
 // Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again does nothing.
-func (r *Recording) Close() error {
+func (r *Recording) Close() (err error) {
+	defer during("Recording.Close", &err)
 	if r == nil || r.plan == nil {
 		return nil
 	}
@@ -409,7 +417,9 @@ func (r *Recording) release() error {
 	}
 	var err error
 	if r.inFlight != nil {
-		err = r.wait()
+		if err = r.wait(); r.inFlight != nil {
+			return errors.Join(err, r.plan.dev.adopt(r)) // it must stay for now
+		}
 	}
 	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [10]heldTensor{}, nil
 	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
@@ -423,7 +433,8 @@ type Pending struct {
 
 // Wait waits for the submission. A cancelled context makes it return the context's error, but not before the device has
 // finished with the memory. Waiting again returns at once.
-func (p Pending) Wait(ctx context.Context) error {
+func (p Pending) Wait(ctx context.Context) (err error) {
+	defer during("Wait", &err)
 	r := p.rec
 	if r == nil {
 		return badArgument("Pending", "empty", "must come from Submit")
@@ -434,8 +445,8 @@ func (p Pending) Wait(ctx context.Context) error {
 		return nil
 	}
 	finished := r.inFlight != nil
-	err := r.wait()
-	pooled := finished && r.pool && !r.closed
+	err = r.wait()
+	pooled := finished && r.inFlight == nil && r.pool && !r.closed
 	r.mu.Unlock()
 	if pooled {
 		r.plan.put(r)
@@ -447,7 +458,8 @@ func (p Pending) Wait(ctx context.Context) error {
 }
 
 // Done says without waiting whether the submission has finished.
-func (p Pending) Done() (bool, error) {
+func (p Pending) Done() (_ bool, err error) {
+	defer during("Done", &err)
 	r := p.rec
 	if r == nil {
 		return true, badArgument("Pending", "empty", "must come from Submit")

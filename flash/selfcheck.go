@@ -32,7 +32,8 @@ type Verdict struct {
 // small problem, and compares with attention computed in float64 on the host. Kernels of tiers that depend on more than the
 // specification promises are checked by Plan too, before their first use on a device and driver; those verdicts are
 // remembered, and one that is on the deny-list fails here with what was wrong with it.
-func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []Tier) ([]Verdict, error) {
+func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []Tier) (_ []Verdict, err error) {
+	defer during("SelfCheck", &err)
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			return nil
 		})
 	}
-	err := group.Wait()
+	err = group.Wait()
 	var out []Verdict
 	for _, t := range trials {
 		if !t.done {

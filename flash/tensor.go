@@ -2,6 +2,7 @@ package flash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -38,20 +39,23 @@ type memory struct {
 
 // NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order. Its contents are undefined. The error is
 // an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
-func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (*Tensor, error) {
+func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
+	defer during("NewTensor", &err)
 	shape := [4]int{batch, heads, length, dim}
 	return d.allocate("tensor", dtype, shape, contiguous)
 }
 
 // NewTensorBNHD allocates a tensor of shape [batch, heads, length, dim] whose memory is laid out [batch, length, heads, dim].
 // Its contents are undefined.
-func (d *Device) NewTensorBNHD(dtype DType, batch, heads, length, dim int) (*Tensor, error) {
+func (d *Device) NewTensorBNHD(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
+	defer during("NewTensorBNHD", &err)
 	shape := [4]int{batch, heads, length, dim}
 	return d.allocate("tensor", dtype, shape, contiguousBNHD)
 }
 
 // NewLSE allocates the fp32 tensor of row statistics, of shape [batch, heads, length, 1].
-func (d *Device) NewLSE(batch, heads, length int) (*Tensor, error) {
+func (d *Device) NewLSE(batch, heads, length int) (_ *Tensor, err error) {
+	defer during("NewLSE", &err)
 	return d.allocate("lse", F32, [4]int{batch, heads, length, 1}, contiguous)
 }
 
@@ -87,7 +91,8 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 // TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
 // element size; strides are in elements, the last one 1; all-zero strides mean row-major order. The buffer must outlive the
 // tensor and all work on it; Close leaves it alone. The error is an [*ArgumentError] that names what does not fit.
-func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (*Tensor, error) {
+func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (_ *Tensor, err error) {
+	defer during("TensorOn", &err)
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
@@ -198,7 +203,8 @@ func (t *Tensor) usable(name string) error {
 
 // Close frees the buffer if the tensor's device allocated it; it waits for work of this library that uses it. Closing again
 // does nothing.
-func (t *Tensor) Close() error {
+func (t *Tensor) Close() (err error) {
+	defer during("Tensor.Close", &err)
 	if t == nil || t.mem == nil || t.mem.closed.Load() {
 		return nil
 	}
@@ -213,6 +219,10 @@ func (m *memory) release() error {
 	var err error
 	if m.busy.Load() > 0 {
 		err = m.dev.fail(m.dev.dev.WaitIdle())
+		if err != nil && !errors.Is(err, ErrDeviceLost) && !errors.Is(err, ErrClosed) {
+			m.closed.Store(false) // the device may be using it: it must stay for now
+			return errors.Join(err, m.dev.adopt(m))
+		}
 	}
 	if m.own != nil {
 		m.own.Close()
@@ -228,7 +238,8 @@ const transferElements = 1 << 20
 // Upload converts values, in the order b, h, n, d, to the tensor's type (to nearest even) and copies them to the device; work that
 // was submitted earlier and uses the tensor is waited for by the device. There must be Elements values. Memory between the
 // elements of a strided tensor keeps its contents.
-func (t *Tensor) Upload(ctx context.Context, values []float32) error {
+func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
+	defer during("Upload", &err)
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
@@ -264,7 +275,8 @@ func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
 
 // Download copies the tensor into values, in the order b, h, n, d, as fp32, after work that was submitted earlier. There must be
 // room for Elements values, no more.
-func (t *Tensor) Download(ctx context.Context, values []float32) error {
+func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
+	defer during("Download", &err)
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
@@ -292,7 +304,8 @@ func (t *Tensor) Download(ctx context.Context, values []float32) error {
 }
 
 // UploadBytes copies Bytes() raw bytes to the tensor's place in the buffer, gaps between strided elements included.
-func (t *Tensor) UploadBytes(ctx context.Context, data []byte) error {
+func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
+	defer during("UploadBytes", &err)
 	if err := t.checkTransfer("data", len(data), t.layout.span); err != nil {
 		return err
 	}
@@ -300,7 +313,8 @@ func (t *Tensor) UploadBytes(ctx context.Context, data []byte) error {
 }
 
 // DownloadBytes copies Bytes() raw bytes out of the buffer, gaps between strided elements included.
-func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) error {
+func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) (err error) {
+	defer during("DownloadBytes", &err)
 	if err := t.checkTransfer("data", len(data), t.layout.span); err != nil {
 		return err
 	}

@@ -104,7 +104,8 @@ type Candidate struct {
 
 // Candidates lists the tilings that fit the device, for the kernel that Plan would take with these options; the built-in
 // choice comes first. A kernel without a choice has that one alone. Stored tunings are not looked at.
-func (d *Device) Candidates(p Problem, opts ...PlanOption) ([]Candidate, error) {
+func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err error) {
+	defer during("Candidates", &err)
 	opts = append(slices.Clone(opts), withoutStored)
 	plan, err := d.Plan(p, opts...)
 	if err != nil {

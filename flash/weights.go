@@ -22,7 +22,8 @@ type keeper interface{ kept() []uint64 }
 
 // NewWeights allocates room for what a backward pass needs of a forward pass besides tensors. It is nil where that is nothing, as
 // with Flash: Forward.Weights and Backward.Weights are nil then too. The error is a *MemoryError where the device has no room.
-func (p *Plan) NewWeights() (*Weights, error) {
+func (p *Plan) NewWeights() (_ *Weights, err error) {
+	defer during("NewWeights", &err)
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
