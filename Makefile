@@ -1,12 +1,13 @@
 # make bench    set up what is missing, then measure attention on this machine
 # make test     set up what is missing, then run every test
+# make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
 # make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build bench test shaders lint windows clean
+.PHONY: build bench test race shaders lint windows clean
 
 MINGW ?= x86_64-w64-mingw32-gcc
 
@@ -21,6 +22,12 @@ bench:
 test:
 	@tools/setup.sh
 	@tools/test.sh $(TESTFLAGS) ./...
+
+# Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
+race:
+	@tools/setup.sh
+	@tools/test.sh -race -short $(TESTFLAGS) ./vk ./pipeline
+	@tools/test.sh -race -short -run 'BesideUse|EndsWaits|UseAfterClose|Verdicts|Transfers|TestZeroValues|KnownFile' $(TESTFLAGS) ./flash
 
 shaders:
 	tools/glslc.sh
