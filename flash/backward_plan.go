@@ -61,6 +61,9 @@ func (p *Plan) backward() (*backwardChoice, error) {
 func (c *backwardChoice) choose(p *Plan) (err error) {
 	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.problem, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k backwardKernel) (t *tuning, note string, err error) {
 		t = newBackwardTuning(c.given)
+		if err := t.fits(k); err != nil {
+			return nil, "", err
+		}
 		c.program, err = k.plan(p.dev, &p.problem, p.program, t)
 		return t, "", err
 	})

@@ -212,7 +212,7 @@ func TestBackwardPlan(t *testing.T) {
 	for _, c := range []struct {
 		tuning map[string]int
 		says   string
-	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"q_mc": 3}, "q_mc"}, {map[string]int{"kv_br": 1 << 16}, "workgroup"}} {
+	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"q_mc": 3}, "q_mc"}, {map[string]int{"kv_br": 1024, "kv_bc": 512}, "workgroup"}} {
 		_, err := mustPlan(t, d, p, WithTier(TierScalar), WithBackwardTuning(c.tuning)).BackwardInfo()
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, c.says)

@@ -41,13 +41,14 @@ func countingDevice(t testing.TB) (*Device, *counts) {
 	c.buffer, err = d.ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
 	require.NoError(t, err)
 	t.Cleanup(c.buffer.Close)
-	d.counting = &countingBuilds{counts: c.place, modules: func(name string) ([]uint32, error) {
+	d.counting = &countingBuilds{counts: c.place}
+	d.modules = func(name string) ([]uint32, error) {
 		code, err := counting.Modules.Module(name)
 		if errors.Is(err, shaders.ErrUnknownModule) { // it moves no tensors
 			return shaders.Module(name)
 		}
 		return code, err
-	}}
+	}
 	return d, c
 }
 

@@ -16,6 +16,7 @@ func (scalarDecode) name() string                   { return "scalar_decode" }
 func (scalarDecode) implementation() Implementation { return Flash }
 func (scalarDecode) tier() Tier                     { return TierScalar }
 func (scalarDecode) mostRows() int                  { return decodeRows }
+func (scalarDecode) yields()                        {}
 
 // decodeRows is the most rows of a key head, queries of all query heads that read it, that scalar_decode takes: more keep the arithmetic
 // busier than the memory, and matrices are faster.
@@ -23,6 +24,15 @@ const decodeRows = 8
 
 // decodeParameter is the tuning parameter that turns scalar_decode off (0) or insists on it (1).
 const decodeParameter = "decode"
+
+// wantsDecode says whether the caller insists on scalar_decode.
+func (t *tuning) wantsDecode() bool {
+	on, given := t.given[decodeParameter]
+	if given {
+		t.effect[decodeParameter] = on
+	}
+	return on != 0
+}
 
 func (scalarDecode) unsupported(c *capabilities, p *Problem) string {
 	if why := c.lacksScalar(p.DType); why != "" {
@@ -53,15 +63,8 @@ func (c *capabilities) lacksShuffles() string {
 }
 
 func (k scalarDecode) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	for name := range t.given {
-		if !decodeParameters[name] { // the next kernel knows it, or says what there is
-			return nil, &declined{fmt.Sprintf("it has no tuning parameter %s", name)}
-		}
-	}
-	if on := t.get(decodeParameter, 1); on == 0 {
+	if t.get(decodeParameter, 1) == 0 {
 		return nil, &declined{"WithTuning[" + decodeParameter + "] is 0"}
-	} else if on != 1 {
-		return nil, t.bad(decodeParameter, "must be 0 or 1")
 	}
 	tile, err := chooseDecodeTile(&d.caps, p, t)
 	if err != nil {
@@ -153,9 +156,6 @@ type decodeTile struct {
 	Meet  int // rows that subgroups add up at the same time
 }
 
-// decodeParameters are the names of what can be overridden.
-var decodeParameters = map[string]bool{decodeParameter: true, "rows": true, "w": true, "lpr": true, "u": true, "parts": true, "max_groups": true}
-
 func (t *decodeTile) threads() int { return t.W * t.Lanes }
 
 // batch is the number of keys that a subgroup takes at a time.
@@ -207,14 +207,8 @@ func (t *decodeTile) check(p *Problem, l *vk.Limits) (name, why string) {
 	switch {
 	case t.Rows < 1 || t.Rows > all:
 		return "rows", fmt.Sprintf("must be from 1 to the %d rows of a key head", all)
-	case t.W < 1 || t.W > 32:
-		return "w", "must be from 1 to 32"
 	case t.LPR < 1 || t.LPR > t.Lanes || t.Lanes%t.LPR != 0 || t.LPR&(t.LPR-1) != 0:
 		return "lpr", fmt.Sprintf("must be a power of two that divides the %d lanes of a subgroup", t.Lanes)
-	case t.U < 1 || t.U > 16:
-		return "u", "must be from 1 to 16"
-	case t.Parts < 1 || t.Parts > mostParts:
-		return "parts", fmt.Sprintf("must be from 1 to %d", mostParts)
 	case t.registers(p) > decodeMostSpilled:
 		return "lpr", fmt.Sprintf("%d words of Q and O in a lane pass %d: more lanes must share a row, or fewer rows a workgroup", t.registers(p), decodeMostSpilled)
 	}
@@ -234,23 +228,15 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 		tile.Rows = ceilDiv(all, blocks)
 	}
 	tile.Rows, tile.LPR = t.get("rows", tile.Rows), t.get("lpr", tile.LPR)
-	if tile.LPR > 0 {
-		for tile.U > 1 && tile.U*tile.pieces(p)*4 > decodeMostInFlight {
-			tile.U /= 2
-		}
+	for tile.U > 1 && tile.U*tile.pieces(p)*4 > decodeMostInFlight {
+		tile.U /= 2
 	}
 	for tile.W > 1 && checkLimits(tile.threads(), 0, limits) != "" {
 		tile.W /= 2
 	}
 	tile.U, tile.W = t.get("u", tile.U), t.get("w", tile.W)
-	tile.Parts = 1
-	if tile.Rows > 0 {
-		tile.Parts = decodeParts(c, p, tile.groups(p))
-	}
-	tile.Parts = t.get("parts", tile.Parts)
-	if tile.LPR > 0 && tile.W > 0 {
-		tile.complete(p, limits)
-	}
+	tile.Parts = t.get("parts", decodeParts(c, p, tile.groups(p)))
+	tile.complete(p, limits)
 	if name, why := tile.check(p, limits); why != "" {
 		if _, given := t.given[name]; given {
 			return decodeTile{}, t.bad(name, "%s", why)

@@ -31,6 +31,7 @@ type Device struct {
 	info     DeviceInfo
 	counting *countingBuilds // nil but in tests
 	notices  notices
+	modules  func(name string) ([]uint32, error) // where shaders come from in tests; nil: from the package of that name
 
 	mu     sync.Mutex
 	closed bool

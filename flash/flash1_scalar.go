@@ -84,17 +84,26 @@ func flash1Grid(c *capabilities, p *Problem, bc int, flops float64, at pace, t *
 	if limit := c.groupsPerDispatch(uint64(blocks), flops, pace{at.discrete * used, at.other * used}); limit > 0 {
 		keyBlocks = 1 << (bits.Len64(limit) - 1) // a power of two, so that there are few pipelines
 	}
-	if n := t.get("max_key_blocks", 0); n > 0 {
-		keyBlocks = min(keyBlocks, n)
+	cut := t.get("max_key_blocks", 0)
+	if cut > 0 {
+		keyBlocks = min(keyBlocks, cut)
 	}
 	if keyBlocks >= blocks {
 		keyBlocks = allKeyBlocks
 	}
 	limit := heads // a head's parts must not run at the same time
-	if n := uint64(t.get("max_groups", 0)); n > 0 {
-		limit = min(limit, n)
+	groups := t.get("max_groups", 0)
+	if groups > 0 {
+		limit = min(limit, uint64(groups))
 	}
 	g, err = newGrid(heads*uint64(ceilDiv(blocks, keyBlocks)), limit)
+	if err == nil && g.dispatches() > mostDispatches && (cut > 0 || groups > 0) {
+		name := "max_key_blocks"
+		if cut == 0 {
+			name = "max_groups"
+		}
+		err = t.bad(name, "cuts %d blocks of keys of %d heads into %d dispatches, more than %d", blocks, heads, g.dispatches(), mostDispatches)
+	}
 	return g, keyBlocks, err
 }
 

@@ -57,7 +57,7 @@ func TestFlash1TilesOfOtherDevices(t *testing.T) {
 	} {
 		s.runTile(t, d, tile, WithImplementation(Flash1))
 	}
-	for _, bad := range []map[string]int{{"br": 7}, {"bc": 12}, {"mc": 3}, {"mr": 0}, {"dk": 7}, {"vc": 5}, {"br": 1 << 14}} {
+	for _, bad := range []map[string]int{{"br": 7}, {"bc": 12}, {"mc": 3}, {"mr": 0}, {"dk": 7}, {"vc": 5}, {"br": 1 << 14}, {"br": 1024}} {
 		_, err := d.Plan(p, WithImplementation(Flash1), WithTier(TierScalar), WithTuning(bad))
 		require.ErrorIs(t, err, ErrArgument, "%v", bad)
 	}

@@ -3,9 +3,6 @@ package flash
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -128,7 +125,7 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 		if err != nil {
 			return k, nil, reasons, d.fail(err)
 		}
-		return k, t.effect, reasons, t.unknown(k.name())
+		return k, t.effect, reasons, nil
 	}
 	what := fmt.Sprintf("%s%v (%v", pass, p, of)
 	if insisted != "" {
@@ -208,17 +205,6 @@ func (t *tuning) get(name string, otherwise int) int {
 	return v
 }
 
-// unknown gives an error for overrides that the kernel did not take.
-func (t *tuning) unknown(kernel string) error {
-	for name, v := range t.given {
-		if _, ok := t.effect[name]; !ok {
-			known := slices.Sorted(maps.Keys(t.effect))
-			return badArgument(t.option+"["+name+"]", v, "%s has no such parameter; it has %s", kernel, strings.Join(known, ", "))
-		}
-	}
-	return nil
-}
-
 // bad is the error of a parameter's value that breaks a rule.
 func (t *tuning) bad(name string, rule string, a ...any) error {
 	return badArgument(t.option+"["+name+"]", t.effect[name], rule, a...)
@@ -252,8 +238,16 @@ func (c *capabilities) groupsPerDispatch(groups uint64, flops float64, at pace) 
 // gridFor makes a grid whose dispatches stay short. max_groups lowers the bound further, for tests.
 func gridFor(d *Device, groups uint64, flops float64, at pace, t *tuning) (grid, error) {
 	limit := d.caps.groupsPerDispatch(groups, flops, at)
-	if n := uint64(t.get("max_groups", 0)); n > 0 && (limit == 0 || n < limit) {
-		limit = n
+	n := t.get("max_groups", 0)
+	if n == 0 || limit > 0 && limit <= uint64(n) {
+		return newGrid(groups, limit)
 	}
-	return newGrid(groups, limit)
+	g, err := newGrid(groups, uint64(n))
+	if err == nil && g.dispatches() > mostDispatches {
+		err = t.bad("max_groups", "cuts %d workgroups into %d dispatches, more than %d", groups, g.dispatches(), mostDispatches)
+	}
+	return g, err
 }
+
+// mostDispatches is the most that a caller may cut a kernel's work into: a recording holds descriptors for each.
+const mostDispatches = 1 << 14

@@ -40,6 +40,9 @@ func (p *Problem) paddedFLOPs() float64 {
 }
 
 func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
+	if t.wantsDecode() {
+		return nil, &declined{"WithTuning[" + decodeParameter + "] asks for " + scalarDecode{}.name()}
+	}
 	return fitMatrixForward(k.name(), d, p, t, chooseMatrixTile)
 }
 

@@ -15,8 +15,8 @@ import (
 // denormals once they are operands of the second product, and a device that flushes them loses what many of them add up to.
 func (d *Device) module(name string) ([]uint32, error) {
 	modules := shaders.Module
-	if d.counting != nil {
-		modules = d.counting.modules
+	if d.modules != nil {
+		modules = d.modules
 	}
 	code, err := modules(name)
 	if err != nil {
@@ -42,8 +42,7 @@ func (d *Device) moduleHash(name string) (string, error) {
 // countingBuilds replace a device's kernels by builds of them that add up the bytes they load and store, for tests of the byte
 // model (shaders/include/count.glsl). They have one binding more, after the others.
 type countingBuilds struct {
-	modules func(name string) ([]uint32, error)
-	counts  func(label string) pipeline.Binding // where the dispatches of a label count
+	counts func(label string) pipeline.Binding // where the dispatches of a label count
 }
 
 // bind adds the binding of a counting build.

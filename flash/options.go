@@ -3,6 +3,7 @@ package flash
 import (
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Implementation is an algorithm.
@@ -100,22 +101,26 @@ func WithTile(rows, cols int) PlanOption {
 }
 
 // WithTuning overrides named tuning parameters of the kernel. Plan.Tuning gives the names and values in effect; Plan fails on
-// a name the chosen kernel does not have and on values that break the device's limits.
+// a name the chosen kernel does not have, on a value outside the range of its parameter, and on values that do not go with one
+// another or break the device's limits.
 func WithTuning(values map[string]int) PlanOption {
-	return func(o *planOptions) error { return override(&o.tuning, "WithTuning", values) }
+	return func(o *planOptions) error { return override(&o.tuning, kernels, "WithTuning", values) }
 }
 
 // WithBackwardTuning is WithTuning for the kernels of the backward pass; BackwardInfo.Tuning gives names and values. They are
-// chosen late: it is Plan.BackwardInfo, or the first backward pass, that fails on names and values which do not fit.
+// chosen late: Plan fails on values that no kernel takes, and Plan.BackwardInfo, or the first backward pass, on names and values that
+// the chosen one does not take.
 func WithBackwardTuning(values map[string]int) PlanOption {
-	return func(o *planOptions) error { return override(&o.backwardTuning, "WithBackwardTuning", values) }
+	return func(o *planOptions) error {
+		return override(&o.backwardTuning, backwardKernels, "WithBackwardTuning", values)
+	}
 }
 
-// override adds an option's values to those of options before it.
-func override(given *map[string]int, option string, values map[string]int) error {
-	for name, v := range values {
-		if v < 0 {
-			return badArgument(option+"["+name+"]", v, "must not be negative")
+// override adds an option's values to those of options before it. Each must be within the range that some kernel of the list has for it.
+func override[K anyKernel](given *map[string]int, list []K, option string, values map[string]int) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := allowed(list, option, name, values[name]); err != nil {
+			return err
 		}
 	}
 	if *given == nil {

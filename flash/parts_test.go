@@ -49,7 +49,7 @@ func TestPartsOnMatrices(t *testing.T) {
 	for _, bad := range []map[string]int{{"parts": 0}, {"parts": mostParts + 1}} {
 		_, err := d.Plan(ragged, WithTier(TierMatrix), WithTuning(bad))
 		require.ErrorIs(t, err, ErrArgument)
-		require.ErrorContains(t, err, "parts = ")
+		require.ErrorContains(t, err, "WithTuning[parts] is ")
 	}
 }
 

@@ -33,7 +33,7 @@ func (c *capabilities) lacksScalar(t DType) string {
 }
 
 func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	if _, given := t.given[decodeParameter]; given && t.get(decodeParameter, 0) != 0 {
+	if t.wantsDecode() {
 		return nil, &declined{"WithTuning[" + decodeParameter + "] asks for " + scalarDecode{}.name()}
 	}
 	return fitScalarForward(k.name(), d, p, t)

@@ -93,12 +93,16 @@ func (s *standardProgram) dense() standardVariant {
 	return standardVariant{qk: s.problem.HeadDim*size%16 == 0, vo: s.problem.ValueDim*size%16 == 0, lse: true}
 }
 
+// mostSlabs is the most that a caller may cut the scores into: each takes three dispatches.
+const mostSlabs = mostDispatches / 4
+
 // cut makes the slabs. max_slab lowers the largest buffer, for tests.
 func (s *standardProgram) cut(t *tuning) error {
 	p, l := &s.problem, &s.dev.caps.facts.Limits
 	heads, rowBytes := p.Batch*p.Heads, uint64(s.pitch*p.DType.Size())
 	most := l.MaxStorageBufferRange
-	for _, m := range []uint64{l.MaxAllocationSize, l.MaxBufferSize, uint64(t.get("max_slab", 0))} {
+	cut := uint64(t.get("max_slab", 0))
+	for _, m := range []uint64{l.MaxAllocationSize, l.MaxBufferSize, cut} {
 		if m > 0 {
 			most = min(most, m)
 		}
@@ -109,6 +113,9 @@ func (s *standardProgram) cut(t *tuning) error {
 			total = 1<<64 - 1
 		}
 		return &MemoryError{Label: "workspace", Needed: total, Available: memory, Rule: "the device's memory, for the matrix of scores"}
+	}
+	if cut > 0 && (cut < rowBytes || total/min(total, cut) > mostSlabs) {
+		return t.bad("max_slab", "must hold a row of scores, %d bytes, and cut their %d bytes into %d buffers at most", rowBytes, total, mostSlabs)
 	}
 	var err error
 	if s.slabs, err = cutSlabs(heads, p.QueryLen, rowBytes, most); err != nil {

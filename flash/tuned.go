@@ -167,8 +167,8 @@ func (d *Device) fit(k kernel, p *Problem, o *planOptions) (prog program, t *tun
 		entry, note = d.storedTuning(k.name(), p)
 		if entry != nil {
 			t = newTuning(entry.Tuning)
-			if prog, err = k.plan(d, p, t); err == nil {
-				err = t.unknown(k.name())
+			if err = t.fits(k); err == nil {
+				prog, err = k.plan(d, p, t)
 			}
 			var no *declined
 			switch {
@@ -181,7 +181,9 @@ func (d *Device) fit(k kernel, p *Problem, o *planOptions) (prog program, t *tun
 		}
 	}
 	t = newTuning(o.tuning)
-	prog, err = k.plan(d, p, t)
+	if err = t.fits(k); err == nil {
+		prog, err = k.plan(d, p, t)
+	}
 	return prog, t, nil, note, err
 }
 
@@ -277,13 +279,6 @@ func parseTunings(path string, data []byte) ([]TuningEntry, error) {
 	}
 	if sum, err := hashTunings(f.Entries); err != nil || f.SHA256 != "" && f.SHA256 != sum {
 		return nil, damaged(errors.New("its checksum does not match; after an edit by hand, remove the line sha256"))
-	}
-	for _, e := range entries {
-		for name, v := range e.Tuning {
-			if v < 0 {
-				return nil, fmt.Errorf("flash: tuning file %s: %s is %d: it must not be negative", path, name, v)
-			}
-		}
 	}
 	return entries, nil
 }

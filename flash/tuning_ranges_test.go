@@ -1,0 +1,292 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/shaders"
+)
+
+// errPlanned is where a plan ends that would be built next.
+var errPlanned = errors.New("planned, not built")
+
+// planningDevice is a device that chooses kernels and tiles and then, in place of building a pipeline, fails with errPlanned. What
+// probes the layout of matrices is built.
+func planningDevice(t testing.TB) *Device {
+	d := matrixDevice(t)
+	d.modules = func(name string) ([]uint32, error) {
+		if strings.HasPrefix(name, "matrix_probe") {
+			return shaders.Module(name)
+		}
+		return nil, errPlanned
+	}
+	return d
+}
+
+// tunedKernel is a kernel of either pass, with a problem for it and a way to ask for it with some tuning.
+type tunedKernel struct {
+	kernel anyKernel
+	p      Problem
+	plan   func(d *Device, values map[string]int) error
+	fit    func(d *Device, t *tuning) error // without the check of ranges
+}
+
+// tunedKernels has all of them. Plans of the backward pass have a forward program that a test device can build at once.
+func tunedKernels(t testing.TB) (out []tunedKernel) {
+	problem := func(k anyKernel) Problem {
+		p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 40, KeyLen: 50, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+		if _, ok := k.(limited); ok {
+			p.QueryLen = 3
+		}
+		if _, ok := k.(blockMasking); ok {
+			p.Blocks = Blocks{Queries: 16, Keys: 16}
+		}
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		return p
+	}
+	for _, k := range kernels {
+		p := problem(k)
+		out = append(out, tunedKernel{k, p, func(d *Device, values map[string]int) error {
+			all := maps.Clone(values)
+			if _, given := all[decodeParameter]; !given && k.implementation() == Flash {
+				_, few := k.(limited)
+				all[decodeParameter] = boolInt(few)
+			}
+			plan, err := d.Plan(p, WithImplementation(k.implementation()), WithTier(k.tier()), WithTuning(all))
+			return errors.Join(err, plan.Close())
+		}, func(d *Device, tn *tuning) error {
+			_, err := k.plan(d, &p, tn)
+			return err
+		}})
+	}
+	for _, k := range backwardKernels {
+		p := problem(k)
+		fit := func(d *Device, tn *tuning) error {
+			var forward program
+			if k.implementation() == Standard {
+				tile, err := chooseStandardTile(&d.caps, &p, newTuning(nil))
+				if err != nil {
+					return err
+				}
+				if forward, err = newStandardProgram(d, &p, &tile, newTuning(nil)); err != nil {
+					return err
+				}
+			}
+			_, err := k.plan(d, &p, forward, tn)
+			return err
+		}
+		out = append(out, tunedKernel{k, p, func(d *Device, values map[string]int) error {
+			var o planOptions
+			if err := WithBackwardTuning(values)(&o); err != nil {
+				return err
+			}
+			tn := newBackwardTuning(o.backwardTuning)
+			if err := tn.fits(k); err != nil {
+				return err
+			}
+			return fit(d, tn)
+		}, fit})
+	}
+	return out
+}
+
+// TestKernelParameters: the table of ranges has what kernels take, no more and no less, and their own choices are within it.
+func TestKernelParameters(t *testing.T) {
+	d := planningDevice(t)
+	seen := 0
+	for _, k := range tunedKernels(t) {
+		known := kernelParameters[k.kernel.name()]
+		require.NotEmpty(t, known, k.kernel.name())
+		given := map[string]int{}
+		if _, ok := known[decodeParameter]; ok && k.kernel.name() != "scalar_decode" {
+			given[decodeParameter] = 0
+		}
+		tn := newTuning(given)
+		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.name())
+		require.Equal(t, slices.Sorted(maps.Keys(known)), slices.Sorted(maps.Keys(tn.effect)), k.kernel.name())
+		for name, v := range tn.effect {
+			require.True(t, known[name].allows(v), "%s chooses %s = %d: %v", k.kernel.name(), name, v, known[name])
+		}
+		seen++
+	}
+	require.Len(t, kernelParameters, seen, "a kernel that does not exist")
+}
+
+// TestTilesAreWithinRanges: so are the tables' rows, for any device, and what is offered for measuring.
+func TestTilesAreWithinRanges(t *testing.T) {
+	require.NotEmpty(t, matrixTiles)
+	c := h200()
+	for _, k := range kernels {
+		tunes, ok := k.(tunable)
+		if !ok {
+			continue
+		}
+		for _, queries := range []int{1, 2, 40, 5000} {
+			p, err := Problem{Batch: 1, Heads: 4, QueryLen: queries, HeadDim: 64, DType: F16}.Normalize()
+			require.NoError(t, err)
+			if _, ok := k.(limited); ok && queries > 8 {
+				continue
+			}
+			for _, m := range tunes.candidates(c, &p) {
+				require.NoError(t, newTuning(m).fits(k), "%s %v", k.name(), m)
+			}
+		}
+	}
+}
+
+// hostile are values that no kernel expects, and some that are merely odd.
+var hostile = []int{0, -1, 1, 2, 3, 5, 7, 1 << 10, math.MaxInt32, math.MaxInt32 + 1, 1 << 32, 1 << 62, math.MaxInt64, math.MinInt64, math.MinInt32}
+
+// TestHostileTunings: whatever a parameter of whatever kernel is given, the plan says at once what is wrong, or goes on to be built.
+func TestHostileTunings(t *testing.T) {
+	d := planningDevice(t)
+	for _, k := range tunedKernels(t) {
+		for name, r := range kernelParameters[k.kernel.name()] {
+			for _, v := range r.probes() {
+				start := time.Now()
+				err := k.plan(d, map[string]int{name: v})
+				took := time.Since(start)
+				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.name(), name, v, err)
+				require.Less(t, took, 50*time.Millisecond, at)
+				var arg *ArgumentError
+				switch {
+				case !r.allows(v):
+					require.ErrorAs(t, err, &arg, at)
+					require.Contains(t, arg.Argument, "["+name+"]", at)
+					require.Equal(t, fmt.Sprint(v), arg.Value)
+					require.Contains(t, arg.Rule, fmt.Sprint(r.most), at)
+				case errors.Is(err, errPlanned), errors.Is(err, ErrUnsupported), errors.Is(err, ErrArgument):
+				case errors.As(err, new(*declined)): // of a backward kernel, which leaves the problem to the next
+				default:
+					t.Fatal(at)
+				}
+			}
+		}
+	}
+}
+
+// TestHostileTuningsThatRun: what is not refused computes attention. Only the scalar tier: each is a pipeline to compile.
+func TestHostileTuningsThatRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some hundred pipelines")
+	}
+	d, planning := testDevice(t), planningDevice(t)
+	for _, k := range tunedKernels(t) {
+		if k.kernel.tier() != TierScalar || k.kernel.implementation() == BlockSparse {
+			continue
+		}
+		if _, backward := k.kernel.(backwardKernel); backward {
+			continue // TestHostileBackwardTuningsThatRun
+		}
+		s := newSample(t, k.p)
+		f := s.tensors(t, d, plainly(t, d))
+		for name, r := range kernelParameters[k.kernel.name()] {
+			for _, v := range r.probes() {
+				given := map[string]int{name: v}
+				if name != decodeParameter && k.kernel.implementation() == Flash {
+					_, few := k.kernel.(limited)
+					given[decodeParameter] = boolInt(few)
+				}
+				if err := k.plan(planning, given); !errors.Is(err, errPlanned) {
+					continue
+				}
+				plan := mustPlan(t, d, s.p, WithImplementation(k.kernel.implementation()), WithTier(TierScalar), WithTuning(given))
+				t.Run(fmt.Sprintf("%s-%v", plan.Kernel(), given), func(t *testing.T) {
+					require.Equal(t, v, plan.Tuning()[name])
+					s.poison(t, f)
+					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+					s.check(t, plan, f)
+				})
+				require.NoError(t, plan.Close())
+			}
+		}
+	}
+}
+
+// probes are values to try: the ends of the range, those within, and those without.
+func (r parameter) probes() []int {
+	return slices.Compact(slices.Sorted(slices.Values(append([]int{r.least - 1, r.least, r.most, r.most + 1, 256}, hostile...))))
+}
+
+// TestHostileBackwardTuningsThatRun is the same for gradients.
+func TestHostileBackwardTuningsThatRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some fifty pipelines")
+	}
+	d, planning := testDevice(t), planningDevice(t)
+	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 70, KeyLen: 81, HeadDim: 20, ValueDim: 12, Causal: CausalBottomRight}
+	plan := mustPlan(t, d, p)
+	_, b := newBackwardSample(t, d, plan, F32)
+	require.NoError(t, plan.Backward(bg, b))
+	want := [3][]float32{download(t, b.DQ), download(t, b.DK), download(t, b.DV)}
+	for _, k := range tunedKernels(t) {
+		if k.kernel.name() != "scalar_backward" {
+			continue
+		}
+		for name, r := range kernelParameters[k.kernel.name()] {
+			for _, v := range r.probes() {
+				if err := k.plan(planning, map[string]int{name: v}); !errors.Is(err, errPlanned) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s=%d", name, v), func(t *testing.T) {
+					other := mustPlan(t, d, p, WithBackwardTuning(map[string]int{name: v}))
+					require.NoError(t, other.Backward(bg, b))
+					for i, g := range []*Tensor{b.DQ, b.DK, b.DV} {
+						require.InDeltaSlice(t, doubles(want[i]), doubles(download(t, g)), 2e-4)
+					}
+					require.NoError(t, other.Close())
+				})
+			}
+		}
+	}
+}
+
+// FuzzTuning: a plan with any tuning of any kernel is refused by name or goes on to be built, whatever the values say together, and
+// neither takes long nor panics.
+func FuzzTuning(f *testing.F) {
+	d := planningDevice(f)
+	all := tunedKernels(f)
+	for i := range all {
+		f.Add(byte(i), []byte{})
+		f.Add(byte(i), []byte{0, 3, 1, 200, 2, 17, 3, 4})
+	}
+	f.Fuzz(func(t *testing.T, kernel byte, choices []byte) {
+		k := all[int(kernel)%len(all)]
+		known := kernelParameters[k.kernel.name()]
+		names := slices.Sorted(maps.Keys(known))
+		given := map[string]int{}
+		for len(choices) >= 2 {
+			name := names[int(choices[0])%len(names)]
+			r := known[name]
+			switch c := int(choices[1]); {
+			case c < 32: // anything
+				given[name] = hostile[c%len(hostile)]
+			case c < 96: // small
+				given[name] = c - 32
+			case c < 160: // a power of two
+				given[name] = 1 << (c - 96)
+			default: // along the range
+				given[name] = r.least + (r.most-r.least)*(c-160)/95
+			}
+			choices = choices[2:]
+		}
+		start := time.Now()
+		err := k.plan(d, given)
+		if took := time.Since(start); took > time.Second {
+			t.Fatalf("%s %v took %v: %v", k.kernel.name(), given, took, err)
+		}
+		var no *declined
+		if !errors.Is(err, errPlanned) && !errors.Is(err, ErrArgument) && !errors.Is(err, ErrUnsupported) && !errors.As(err, &no) && !errors.As(err, new(*MemoryError)) {
+			t.Fatalf("%s %v: %v", k.kernel.name(), given, err)
+		}
+	})
+}
