@@ -99,7 +99,12 @@ func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
 }
 
 // DropoutProbability is the probability in effect, Problem.Dropout taken to the nearest 1/256.
-func (p *Plan) DropoutProbability() float64 { return float64(p.problem.dropThreshold()) / 256 }
+func (p *Plan) DropoutProbability() float64 {
+	if p == nil {
+		return 0
+	}
+	return float64(p.problem.dropThreshold()) / 256
+}
 
 // Backward runs a backward pass and waits. Recordings, with their workspace, are kept for the next call until Close. Errors are as
 // those of [Plan.Forward], or an [*UnsupportedError] where the implementation has no backward pass for the problem.

@@ -74,6 +74,9 @@ const (
 // Tiling is how the plan's kernel divides the problem; false where the byte model does not know the kernel. lse counts as
 // written, and of a block mask, which the plan does not know, every block: Nonzero is 1.
 func (p *Plan) Tiling() (Tiling, bool) {
+	if !p.made() {
+		return Tiling{}, false
+	}
 	t, ok := p.programTiling()
 	if ok && !p.problem.Blocks.none() {
 		t.Algorithm, t.Nonzero = AlgorithmBlockSparse, 1

@@ -247,13 +247,28 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 }
 
 // Info describes the device: its facts, the tiers it offers with what others lack, and why it was chosen.
-func (d *Device) Info() DeviceInfo { return d.info }
+func (d *Device) Info() DeviceInfo {
+	if d == nil {
+		return DeviceInfo{}
+	}
+	return d.info
+}
 
 // Handle is the VkDevice; 0 of a zero Device.
-func (d *Device) Handle() uintptr { return d.dev.Handle() }
+func (d *Device) Handle() uintptr {
+	if d == nil {
+		return 0
+	}
+	return d.dev.Handle()
+}
 
 // External gives the device's own handles, for a program that wants to add its own work to it.
-func (d *Device) External() External { return d.dev.External() }
+func (d *Device) External() External {
+	if d == nil {
+		return External{}
+	}
+	return d.dev.External()
+}
 
 // Usage gives the bytes allocated on the device by label, with high-water marks since ResetPeak.
 func (d *Device) Usage() Usage {
@@ -291,6 +306,9 @@ func (d *Device) WaitIdle() (err error) {
 
 // Lost gives the error that lost the device, nil while it works.
 func (d *Device) Lost() error {
+	if d == nil {
+		return nil
+	}
 	if err := d.dev.Lost(); err != nil {
 		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
 	}

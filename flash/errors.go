@@ -30,6 +30,9 @@ type ArgumentError struct {
 
 // Error says which argument is what, and what it must be.
 func (e *ArgumentError) Error() string {
+	if e == nil {
+		return ErrArgument.Error()
+	}
 	return fmt.Sprintf("flash: %s is %s: %s", e.Argument, e.Value, e.Rule)
 }
 
@@ -53,6 +56,9 @@ type UnsupportedError struct {
 
 // Error says what is not supported, and why each kernel cannot.
 func (e *UnsupportedError) Error() string {
+	if e == nil {
+		return ErrUnsupported.Error()
+	}
 	s := "flash: " + e.What + " is not supported on this device"
 	for i, r := range e.Reasons {
 		if i == 0 {

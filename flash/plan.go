@@ -69,10 +69,20 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 }
 
 // Problem is the plan's problem with all defaults filled in.
-func (p *Plan) Problem() Problem { return p.problem }
+func (p *Plan) Problem() Problem {
+	if p == nil {
+		return Problem{}
+	}
+	return p.problem
+}
 
 // Device is the device that made the plan.
-func (p *Plan) Device() *Device { return p.dev }
+func (p *Plan) Device() *Device {
+	if p == nil {
+		return nil
+	}
+	return p.dev
+}
 
 // made says whether the plan came from Device.Plan; a zero Plan describes itself as nothing.
 func (p *Plan) made() bool { return p != nil && p.kernel != nil && p.program != nil }
@@ -102,10 +112,15 @@ func (p *Plan) Kernel() string {
 }
 
 // Tuning gives the tuning parameters in effect by name.
-func (p *Plan) Tuning() map[string]int { return maps.Clone(p.tuning) }
+func (p *Plan) Tuning() map[string]int {
+	if p == nil {
+		return nil
+	}
+	return maps.Clone(p.tuning)
+}
 
 // Tuned says whether the tile is one that `vkattn tune` stored for this device, in place of the built-in choice.
-func (p *Plan) Tuned() bool { return p.tuned != nil }
+func (p *Plan) Tuned() bool { return p != nil && p.tuned != nil }
 
 // WorkspaceBytes is the device memory that each recording of the plan takes beyond inputs and outputs. Nothing is allocated
 // before the first recording; a forward pass that is given Weights takes none.
@@ -121,7 +136,12 @@ func (p *Plan) WorkspaceBytes() uint64 {
 }
 
 // WhyNotFaster lists the kernels preferred over the chosen one, each with the reason it was not chosen.
-func (p *Plan) WhyNotFaster() []string { return append([]string(nil), p.reasons...) }
+func (p *Plan) WhyNotFaster() []string {
+	if p == nil {
+		return nil
+	}
+	return append([]string(nil), p.reasons...)
+}
 
 // String describes the plan in a few lines: problem, device, tier, kernel and tile, workspace in bytes, and each faster kernel
 // with the reason why it was not chosen.

@@ -148,11 +148,16 @@ func (d *Device) roomFor(label string, sizes []uint64) error {
 	return nil
 }
 
+// made says why a recording that did not come from a plan cannot be used; r.mu need not be held.
+func (r *Recording) made() error {
+	if r == nil || r.plan == nil {
+		return badArgument("Recording", "nil or zero", "must come from Plan.NewRecording")
+	}
+	return nil
+}
+
 // usable says why nothing can be done with the recording; r.mu is held.
 func (r *Recording) usable() error {
-	if r.plan == nil {
-		return badArgument("Recording", "zero", "must come from Plan.NewRecording")
-	}
 	if r.closed {
 		return fmt.Errorf("%w: Recording", ErrClosed)
 	}
@@ -163,6 +168,9 @@ func (r *Recording) usable() error {
 // nothing, and when nothing changed it does nothing.
 func (r *Recording) Forward(f Forward) (err error) {
 	defer during("Recording.Forward", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.free(passForward); err != nil {
@@ -200,6 +208,9 @@ func (r *Recording) Forward(f Forward) (err error) {
 // Backward is Forward for a recording made with ForBackward.
 func (r *Recording) Backward(b Backward) (err error) {
 	defer during("Recording.Backward", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.free(passBackward); err != nil {
@@ -271,6 +282,9 @@ func (r *Recording) begin() error {
 // finished with the command buffer, the recording and its tensors must stay as they are.
 func (r *Recording) Record(cmd uintptr) (err error) {
 	defer during("Record", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.prepared(); err != nil {
@@ -311,6 +325,9 @@ func (r *Recording) prepared() error {
 // Submit runs the commands on the device's queue and returns without waiting.
 func (r *Recording) Submit() (_ Pending, err error) {
 	defer during("Submit", &err)
+	if err := r.made(); err != nil {
+		return Pending{}, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.prepared(); err != nil {
@@ -354,10 +371,13 @@ func (r *Recording) wait() error {
 }
 
 // HasTimestamps says whether the recording is timed: it was asked for, and the device's queue has timestamps.
-func (r *Recording) HasTimestamps() bool { return r.rec.HasTimestamps() }
+func (r *Recording) HasTimestamps() bool { return r.made() == nil && r.rec.HasTimestamps() }
 
 // Dispatches is the number of dispatches that the recording holds.
 func (r *Recording) Dispatches() int {
+	if r.made() != nil {
+		return 0
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rec.Len()
@@ -366,6 +386,9 @@ func (r *Recording) Dispatches() int {
 // GPUTime is the device time of the latest execution from the end of everything before it to its own end: after Wait, or,
 // for a command buffer of the caller's, after the caller waited. It is false without timestamps.
 func (r *Recording) GPUTime() (time.Duration, bool) {
+	if r.made() != nil {
+		return 0, false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {
@@ -383,6 +406,9 @@ type Timing struct {
 
 // Timings gives the device time of each dispatch of the latest execution, as GPUTime; nil without timestamps.
 func (r *Recording) Timings() []Timing {
+	if r.made() != nil {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {

@@ -157,36 +157,52 @@ func (m *memory) tensor(dtype DType, l layout) (*Tensor, error) {
 }
 
 // Shape is the number of elements in batch, heads, length and dimension.
-func (t *Tensor) Shape() [4]int { return t.layout.shape }
+func (t *Tensor) Shape() [4]int { return t.place().shape }
 
 // Strides are the distances between neighbours in batch, heads, length and dimension, in elements; the last is 1.
-func (t *Tensor) Strides() [4]int { return t.layout.strides }
+func (t *Tensor) Strides() [4]int { return t.place().strides }
 
 // DType is the storage type.
-func (t *Tensor) DType() DType { return t.dtype }
+func (t *Tensor) DType() DType {
+	if t == nil {
+		return 0
+	}
+	return t.dtype
+}
+
+// place is where the elements lie: nowhere for no tensor.
+func (t *Tensor) place() layout {
+	if t == nil {
+		return layout{}
+	}
+	return t.layout
+}
 
 // Elements is the number of elements: the product of the shape.
 func (t *Tensor) Elements() int {
-	n, _ := elements(t.layout.shape)
+	n, _ := elements(t.place().shape)
 	return int(n)
 }
 
 // Offset is where the first element stands in the buffer, in bytes.
-func (t *Tensor) Offset() uint64 { return t.layout.offset }
+func (t *Tensor) Offset() uint64 { return t.place().offset }
 
 // Buffer is the buffer the tensor lies in.
 func (t *Tensor) Buffer() BufferRef {
-	if t.mem == nil {
+	if t == nil || t.mem == nil {
 		return BufferRef{}
 	}
 	return BufferRef{Handle: t.mem.buf.Handle(), Size: t.mem.buf.Size()}
 }
 
 // Bytes is the distance from the tensor's first element to the end of its last: what UploadBytes and DownloadBytes move.
-func (t *Tensor) Bytes() uint64 { return t.layout.span }
+func (t *Tensor) Bytes() uint64 { return t.place().span }
 
 // String describes the tensor.
 func (t *Tensor) String() string {
+	if t == nil || t.mem == nil {
+		return "no tensor"
+	}
 	return fmt.Sprintf("%v%v strides %v at byte %d", t.dtype, t.layout.shape, t.layout.strides, t.layout.offset)
 }
 
@@ -306,7 +322,7 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 // UploadBytes copies Bytes() raw bytes to the tensor's place in the buffer, gaps between strided elements included.
 func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
 	defer during("UploadBytes", &err)
-	if err := t.checkTransfer("data", len(data), t.layout.span); err != nil {
+	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
 	return t.dev.fail(t.dev.ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
@@ -315,7 +331,7 @@ func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
 // DownloadBytes copies Bytes() raw bytes out of the buffer, gaps between strided elements included.
 func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) (err error) {
 	defer during("DownloadBytes", &err)
-	if err := t.checkTransfer("data", len(data), t.layout.span); err != nil {
+	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
 	return t.dev.fail(t.dev.ctx.Download(ctx, t.bytesAt(0, len(data)), data))

@@ -78,8 +78,14 @@ func queryClass(n int) string {
 
 // TuningKey is the key of a problem with a kernel on this device.
 func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
+	if d == nil || d.dev == nil {
+		return TuningKey{}, d.usable()
+	}
 	p, err := p.Normalize()
-	return d.tuningKey(kernel, &p), err
+	if err != nil {
+		return TuningKey{}, err
+	}
+	return d.tuningKey(kernel, &p), nil
 }
 
 func (d *Device) tuningKey(kernel string, p *Problem) TuningKey {

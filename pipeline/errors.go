@@ -24,6 +24,9 @@ type ArgumentError struct {
 
 // Error names the argument, its value and the rule.
 func (e *ArgumentError) Error() string {
+	if e == nil {
+		return "pipeline: bad argument"
+	}
 	return fmt.Sprintf("pipeline: %s: %s is %v, but %s", e.Call, e.Name, e.Value, e.Rule)
 }
 
@@ -42,6 +45,9 @@ type MemoryError struct {
 
 // Error says how much was needed, how much there is, and by which rule.
 func (e *MemoryError) Error() string {
+	if e == nil {
+		return "pipeline: not enough memory"
+	}
 	s := fmt.Sprintf("pipeline: allocating %q needs %d bytes (%s), but %d bytes (%s) are %s",
 		e.Label, e.Needed, humanBytes(e.Needed), e.Available, humanBytes(e.Available), e.Rule)
 	if e.Err != nil {
@@ -51,7 +57,12 @@ func (e *MemoryError) Error() string {
 }
 
 // Unwrap returns what the driver said, if it was asked.
-func (e *MemoryError) Unwrap() error { return e.Err }
+func (e *MemoryError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // humanBytes writes a size in the largest binary unit that keeps it at least 1.
 func humanBytes(n uint64) string {

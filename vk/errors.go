@@ -74,6 +74,9 @@ type CallError struct {
 
 // Error names the call, its result and what it was about.
 func (e *CallError) Error() string {
+	if e == nil {
+		return "vk: a call failed"
+	}
 	s := "vk: " + e.Call + ": " + e.Result.String()
 	if e.Detail != "" {
 		s += " (" + e.Detail + ")"
@@ -82,7 +85,12 @@ func (e *CallError) Error() string {
 }
 
 // Unwrap returns the Result.
-func (e *CallError) Unwrap() error { return e.Result }
+func (e *CallError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Result
+}
 
 // ArgumentError is an argument that breaks a rule; nothing was done.
 type ArgumentError struct {
@@ -94,6 +102,9 @@ type ArgumentError struct {
 
 // Error names the argument, its value and the rule.
 func (e *ArgumentError) Error() string {
+	if e == nil {
+		return "vk: bad argument"
+	}
 	return fmt.Sprintf("vk: %s: %s is %v, but %s", e.Call, e.Name, e.Value, e.Rule)
 }
 
@@ -105,6 +116,9 @@ type LoaderError struct {
 
 // Error lists the names tried.
 func (e *LoaderError) Error() string {
+	if e == nil {
+		return "vk: no Vulkan loader found"
+	}
 	var b strings.Builder
 	b.WriteString("vk: no Vulkan loader found; tried ")
 	for i, name := range e.Tried {

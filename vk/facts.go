@@ -83,6 +83,9 @@ type Facts struct {
 
 // HasExtension says whether the device offers the named extension.
 func (f *Facts) HasExtension(name string) bool {
+	if f == nil {
+		return false
+	}
 	for _, e := range f.Extensions {
 		if e == name {
 			return true
