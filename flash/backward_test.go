@@ -2,6 +2,7 @@ package flash
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -212,13 +213,16 @@ func TestBackwardPlan(t *testing.T) {
 	for _, c := range []struct {
 		tuning map[string]int
 		says   string
-	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"q_mc": 3}, "q_mc"}, {map[string]int{"kv_br": 1024, "kv_bc": 512}, "workgroup"}} {
+	}{{map[string]int{"zz": 1}, "zz"}, {map[string]int{"kv_br": 33}, "kv_br = 33"}, {map[string]int{"kv_br": 1024, "kv_bc": 512}, "workgroup"}} {
 		_, err := mustPlan(t, d, p, WithTier(TierScalar), WithBackwardTuning(c.tuning)).BackwardInfo()
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, c.says)
 	}
-	_, err = d.Plan(p, WithTier(TierScalar), WithBackwardTuning(map[string]int{"kv_br": -1}))
-	require.ErrorIs(t, err, ErrArgument)
+	for name, v := range map[string]int{"kv_br": -1, "q_mc": 3} {
+		_, err = d.Plan(p, WithTier(TierScalar), WithBackwardTuning(map[string]int{name: v}))
+		require.ErrorIs(t, err, ErrArgument)
+		require.ErrorContains(t, err, fmt.Sprintf("WithBackwardTuning[%s] is %d: must be ", name, v))
+	}
 	require.ErrorContains(t, plan.Forward(bg, b.Q, b.K, b.V, b.O, nil), "needs a seed")
 	for _, bad := range []float64{-0.1, 1, 0.999, math.NaN(), math.Inf(1)} {
 		_, err := Problem{Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 1, Dropout: bad}.Normalize()

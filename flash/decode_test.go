@@ -61,6 +61,121 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestDecodeRowsMeetInTurns: where subgroups' sums of all rows do not fit into shared memory together, they meet a few rows at a time, and
+// no subgroup stores its next rows before all have read the last.
+func TestDecodeRowsMeetInTurns(t *testing.T) {
+	d := decodeDevice(t)
+	s := newSample(t, Problem{Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 1, KeyLen: 400, HeadDim: 8, ValueDim: 128, DType: F16})
+	plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(map[string]int{"w": 8, "rows": 5, "u": 1, "parts": 1}))
+	require.Less(t, plan.program.(*decodeProgram).shape.Meet, 5)
+	f := s.tensors(t, d, plainly(t, d))
+	for range 3 {
+		s.poison(t, f)
+		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		s.check(t, plan, f)
+	}
+}
+
+// TestDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are
+// infinite: what a row attends to is infinite then, and no other column is.
+func TestDecodePadding(t *testing.T) {
+	d := decodeDevice(t)
+	for _, dtype := range []DType{F32, F16} {
+		for _, keys := range []int{1, 3, 29, 64} { // subgroups without a key, groups of lanes without one, batches with some
+			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: dtype}.Normalize()
+			require.NoError(t, err)
+			s := newSample(t, p)
+			f := s.tensors(t, d, plainly(t, d))
+			v := slices.Clone(s.v)
+			last := v[(keys-1)*p.ValueDim:]
+			last[3], last[7] = float32(math.Inf(1)), float32(math.Inf(-1))
+			require.NoError(t, f.V.Upload(bg, v))
+			for _, parts := range []int{1, 2} {
+				plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 1, "w": 2, "u": 4, "lpr": 2, "parts": parts}))
+				s.poison(t, f)
+				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				for i, o := range download(t, f.O) {
+					at := fmt.Sprintf("%v, %d keys, %d parts: o[%d]", dtype, keys, parts, i)
+					switch i % p.ValueDim {
+					case 3:
+						require.Equal(t, math.Inf(1), float64(o), at)
+					case 7:
+						require.Equal(t, math.Inf(-1), float64(o), at)
+					default:
+						require.InDelta(t, s.o[i], float64(o), 2e-2, at)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDecodeLargeScores: with scores of some fifty, fp32 gradients of one query are off by what products of q and k rounded to fp32 leave,
+// ε·|score|, and the statistics that pass from scalar_decode to the backward pass add little to it.
+func TestDecodeLargeScores(t *testing.T) {
+	d := decodeDevice(t)
+	p := Problem{Batch: 3, Heads: 6, KeyHeads: 2, QueryLen: 1, KeyLen: 650, HeadDim: 20, DType: F32}
+	plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 1}))
+	p = plan.Problem()
+	s, b := newBackwardSample(t, d, plan, F32)
+	for _, x := range []struct {
+		values []float32
+		tensor *Tensor
+	}{{s.q, b.Q}, {s.k, b.K}} {
+		for i := range x.values {
+			x.values[i] *= 4
+		}
+		require.NoError(t, x.tensor.Upload(bg, x.values))
+	}
+	s.forward(t, plan)
+	require.NoError(t, plan.Backward(bg, b))
+	dv := download(t, b.DV)
+
+	// dV = Pᵀ dO with exact scores; and with scores that each pass sums in fp32, one of them with q scaled before, all else exact.
+	exact, rounded := make([]float64, len(dv)), make([]float64, len(dv))
+	group := p.Heads / p.KeyHeads
+	logSumExp := func(scores []float64) float64 {
+		most, total := slices.Max(scores), 0.0
+		for _, x := range scores {
+			total += math.Exp(x - most)
+		}
+		return most + math.Log(total)
+	}
+	for bh := range p.Batch * p.Heads {
+		q, kh := s.q[bh*p.HeadDim:][:p.HeadDim], bh/p.Heads*p.KeyHeads+bh%p.Heads/group
+		scores, forward, backward := make([]float64, p.KeyLen), make([]float64, p.KeyLen), make([]float64, p.KeyLen)
+		for j := range p.KeyLen {
+			k := s.k[(kh*p.KeyLen+j)*p.HeadDim:]
+			var sum, scaled float32
+			for i := range q {
+				scores[j] += p.Scale * float64(q[i]) * float64(k[i])
+				scaled += q[i] * float32(p.Scale) * k[i]
+				sum += q[i] * k[i]
+			}
+			forward[j], backward[j] = float64(scaled), p.Scale*float64(sum)
+		}
+		lse, roundedLSE := logSumExp(scores), logSumExp(forward)
+		for j := range p.KeyLen {
+			for c := range p.ValueDim {
+				at, do := (kh*p.KeyLen+j)*p.ValueDim+c, float64(s.do[bh*p.ValueDim+c])
+				exact[at] += math.Exp(scores[j]-lse) * do
+				rounded[at] += math.Exp(backward[j]-roundedLSE) * do
+			}
+		}
+	}
+	relative := func(x []float64) float64 {
+		var e, n float64
+		for i := range x {
+			e += (x[i] - exact[i]) * (x[i] - exact[i])
+			n += exact[i] * exact[i]
+		}
+		return math.Sqrt(e / n)
+	}
+	got, unavoidable := relative(doubles(dv)), relative(rounded)
+	t.Logf("dv off by %.1e, of which the products of q and k leave %.1e", got, unavoidable)
+	require.Less(t, got, 3*unavoidable)
+}
+
 // TestDecodeChoice: few rows of a key head take scalar_decode on their own and on the scalar tier; what asks for another kernel gets it.
 func TestDecodeChoice(t *testing.T) {
 	d := decodeDevice(t)

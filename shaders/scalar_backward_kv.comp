@@ -66,15 +66,16 @@ void query_tile(uint query0, uint bh, bool edge) {
   [[unroll]] for (uint j = 0; j < MC; ++j) {
     const uint query = query0 + 4 * (tx + TX * (j / 4)) + j % 4;
     const uint at = bh * nq + min(query, nq - 1);
-    float l = LOADED_IF(lse, 4, query < nq, lse[lse_off() + at]) * LOG2E;
+    float l = LOADED_IF(lse, 4, query < nq, lse[lse_off() + at]);
     if (l == NEG_INFINITY || query >= nq) l = -NEG_INFINITY;
     const float dl = LOADED_IF(delta, 4, query < nq, delta[delta_off() + at]);
     uvec4 drawn;
     [[unroll]] for (uint i = 0; i < MR; ++i) {
       const uint key = row0 + ty + TY * i;
-      float s = S[i * MC4 + j / 4][j % 4] * (scale * LOG2E);
+      // One rounding, of the difference: where scores are large, one of either term would weigh as much as all other errors together.
+      float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l);
       if (CAUSAL && edge && int(key) > int(query) + causal_shift) s = NEG_INFINITY;
-      const float p = exp2(s - l);
+      const float p = exp2(s * LOG2E);
       float x = X[i * MC4 + j / 4][j % 4], z = p;
       if (DROPOUT) {
         if (TY * i % DRAW_STEP == 0) drawn = draw(draw_group(key), query, bh);

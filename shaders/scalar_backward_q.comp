@@ -39,7 +39,7 @@ vec4 dq[MR * MD4];  // without scale
 // Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
 const uint DRAW_STEP = TX % 2 + 64 % (4 * TX) + (BC % 64) * (64 % BC) == 0 ? 64 : 1;
 
-float l[MR], dl[MR];  // lse in units of log 2 and delta of this invocation's rows
+float l[MR], dl[MR];  // lse and delta of this invocation's rows
 
 // One tile of keys. edge: some of its scores may have to be masked, some of its keys may not exist.
 void key_tile(uint key0, uint bh, bool edge) {
@@ -51,14 +51,14 @@ void key_tile(uint key0, uint bh, bool edge) {
     uvec4 drawn[2];
     [[unroll]] for (uint j = 0; j < MC; ++j) {
       const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
-      float s = S[i * MC4 + j / 4][j % 4] * (scale * LOG2E);
+      float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l[i]);  // one rounding: see scalar_backward_kv.comp
       if (edge && int(key) > last) s = NEG_INFINITY;
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
-      X[i * MC4 + j / 4][j % 4] = exp2(s - l[i]) * (x - dl[i]);
+      X[i * MC4 + j / 4][j % 4] = exp2(s * LOG2E) * (x - dl[i]);
     }
   }
   SUM_TILE(X, stage_sum_a, col_a_origin, col_a_sn, add_dq, D_WIDTH, key0, edge)
@@ -86,7 +86,7 @@ void main() {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     COUNTING(const bool real = row0 + ty + TY * i < nq;)
     const uint at = bh * nq + min(row0 + ty + TY * i, nq - 1);
-    l[i] = LOADED_IF(lse, 4, real, lse[lse_off() + at]) * LOG2E;
+    l[i] = LOADED_IF(lse, 4, real, lse[lse_off() + at]);
     if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
     dl[i] = LOADED_IF(delta, 4, real, delta[delta_off() + at]);
   }

@@ -166,12 +166,16 @@ void sum_scores() {
     [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] += subgroupShuffleXor(S[x], step);
 }
 
-void mask_scores(uint batch) {
+// Padding keys read the last key's row in their place. Its values are taken away, for a weight of 0 would make a NaN of an infinity.
+void mask(uint batch) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     const uint end = sees(query_of(row0 + r));
     [[unroll]] for (uint u = 0; u < U; ++u)
       if (batch * BATCH + g + GROUPS * u >= end) S[r * U + u] = NEG_INFINITY;
   }
+  [[unroll]] for (uint u = 0; u < U; ++u)
+    if (batch * BATCH + g + GROUPS * u >= seen)
+      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);
 }
 
 void weigh() {
@@ -207,18 +211,17 @@ void add_values() {
     }
 }
 
-// The groups of a subgroup have what the subgroup saw. What saw nothing adds nothing, whatever it multiplied by 0.
+// The groups of a subgroup have what the subgroup saw.
 void join_groups() {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     float top = m[r];
     [[unroll]] for (uint step = LPR; step < SG; step <<= 1) top = max(top, subgroupShuffleXor(top, step));
     const float a = exp2(m[r] - top);
-    const bool any = l[r] != 0;
     m[r] = top;
     l[r] *= a;
     [[unroll]] for (uint step = LPR; step < SG; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);
     [[unroll]] for (uint j = 0; j < VQ; ++j) {
-      vec4 x = any ? O[r * VQ + j] * a : vec4(0);
+      vec4 x = O[r * VQ + j] * a;
       [[unroll]] for (uint step = LPR; step < SG; step <<= 1) x += subgroupShuffleXor(x, step);
       O[r * VQ + j] = x;
     }
@@ -283,7 +286,7 @@ void main() {
     scores();
     if (next < end) load_keys(next);
     sum_scores();
-    if (batch >= whole) mask_scores(batch);
+    if (batch >= whole) mask(batch);
     weigh();
     add_values();
     if (next < end) load_values(next);
@@ -293,7 +296,7 @@ void main() {
   join_groups();
   [[unroll]] for (uint r = 0; r < ROWS; ++r) if (lane == 0) met_ml[subgroup * ROWS + r] = vec2(m[r], l[r]);
   [[unroll]] for (uint first_row = 0; first_row < ROWS; first_row += MEET) {
-    if (first_row > 0) barrier();
+    if (first_row > 0) barrier();  // other subgroups have read the rows before these
     [[unroll]] for (uint r = first_row; r < min(first_row + MEET, ROWS); ++r)
       if (r % GROUPS == g)
         [[unroll]] for (uint i = 0; i < VP; ++i)
