@@ -360,6 +360,12 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		return err
 	}
 	bar := f.bar(stderr)
+	if peer != nil {
+		peer.OnLost = func(err error) {
+			bar.done()
+			fmt.Fprintf(stderr, "vkattn: %v; its other rows have this error too\n", err)
+		}
+	}
 	sweep := bench.Sweep{
 		Bench: measurer, Jobs: jobs, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: limit,
 		Have:     func(c bench.Case) bool { return has(r.Rows, c) },

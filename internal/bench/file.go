@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,7 +47,8 @@ type File struct {
 }
 
 // ReadFile reads a result file of ours or of torch_baseline.py. An error names
-// the file and the line.
+// the file and the line. Lines and files that are far longer than any of ours are
+// refused, however much there is of them.
 func ReadFile(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -74,24 +73,21 @@ func Read(path string, r io.Reader) (*File, error) {
 // read is Read of a file that may hold nothing yet.
 func read(path string, r io.Reader) (*File, error) {
 	out := &File{Path: path}
-	in := bufio.NewReader(r)
-	for line := 1; ; line++ {
-		text, err := in.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
-		}
-		if err != nil && cutOff(text) {
+	in := newLines(path, r, mostFile)
+	for text, ok := in.next(); ok; text, ok = in.next() {
+		if !in.ended && cutOff(text) {
 			out.Cut = len(text)
 			break
 		}
-		if text := bytes.TrimSpace(text); len(text) > 0 {
-			if err := out.add(text); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", path, line, err)
-			}
+		if text = bytes.TrimSpace(text); len(text) == 0 {
+			continue
 		}
-		if err != nil {
-			break
+		if err := out.add(text); err != nil {
+			return nil, in.bad(err)
 		}
+	}
+	if err := in.err(); err != nil {
+		return nil, err
 	}
 	return out, nil
 }

@@ -1,13 +1,13 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os/exec"
 	"strings"
 	"sync"
@@ -29,11 +29,13 @@ import (
 // passed on to Log.
 type Peer struct {
 	Timeout time.Duration // for one answer; 0 is two minutes
+	OnLost  func(error)   // called once, when it happens, with why the peer is not asked again
 
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	lines  chan string   // what it wrote; closed at the end of its output
-	ended  chan struct{} // closed with lines
+	lines  chan string   // what it wrote; closed at the end of what is read of it
+	unread error         // why its output was not read to the end; written before lines is closed
+	ended  chan struct{} // closed at the end of its output
 	errs   tail          // the end of what it complained
 	header []string
 	err    error // sticky: after it the peer is not asked again
@@ -66,19 +68,21 @@ func StartPeer(command string) (*Peer, error) {
 }
 
 func (p *Peer) read(stdout io.Reader) {
-	in := bufio.NewReaderSize(stdout, 1<<16)
-	for {
-		line, err := in.ReadString('\n')
-		if line = strings.TrimSpace(line); line != "" {
+	in := newLines("its output", stdout, 0)
+	for text, ok := in.next(); ok; text, ok = in.next() {
+		if line := strings.TrimSpace(string(text)); line != "" {
 			p.lines <- line
 		}
-		if err != nil {
-			break
-		}
+	}
+	if err := in.err(); err != nil && !errors.Is(err, fs.ErrClosed) {
+		p.unread = fmt.Errorf("peer: %w", err)
 	}
 	close(p.lines)
+	_, _ = io.Copy(io.Discard, stdout) // so that it can end
 	close(p.ended)
 }
+
+const mostHeaders = 1000
 
 // Header returns the header lines read so far.
 func (p *Peer) Header() []string { return p.header }
@@ -117,9 +121,15 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 	if err != nil {
 		return fail(ReasonFailed, "%v", err)
 	}
+	lose := func(err error) Row {
+		p.err = err
+		if p.OnLost != nil {
+			p.OnLost(err)
+		}
+		return fail(ReasonFailed, "%v", err)
+	}
 	if _, err := p.stdin.Write(append(text, '\n')); err != nil {
-		p.err = p.exitError() // says more than the broken pipe
-		return fail(ReasonFailed, "%v", p.err)
+		return lose(p.exitError()) // says more than the broken pipe
 	}
 	timeout := p.Timeout
 	if timeout == 0 {
@@ -133,24 +143,23 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 			p.err = fmt.Errorf("peer: interrupted")
 			return fail(ReasonFailed, "%v", p.err)
 		case <-timer.C:
-			p.err = fmt.Errorf("peer: no answer within %v", timeout)
-			return fail(ReasonFailed, "%v", p.err)
+			return lose(fmt.Errorf("peer: no answer within %v", timeout))
 		case line, open := <-p.lines:
 			if !open {
-				p.err = p.exitError()
-				return fail(ReasonFailed, "%v", p.err)
+				if p.unread != nil {
+					return lose(p.unread)
+				}
+				return lose(p.exitError())
 			}
 			answer, ok, err := p.parse(line)
 			switch {
 			case err != nil:
-				p.err = err
-				return fail(ReasonFailed, "%v", err)
+				return lose(err)
 			case !ok:
 				continue
 			}
 			if answer.Shape() != c.Shape() || answer.Impl != c.Impl {
-				p.err = fmt.Errorf("peer: asked for %s, answered for %s", c, answer.Case)
-				return fail(ReasonFailed, "%v", p.err)
+				return lose(fmt.Errorf("peer: asked for %s, answered for %s", c, answer.Case))
 			}
 			answer.complete(passes)
 			return answer
@@ -196,6 +205,9 @@ func (p *Peer) parse(line string) (row Row, ok bool, err error) {
 		return row, false, fmt.Errorf("peer: wrote %q, which is not a JSON object: %w", clip(line, 80), err)
 	}
 	if _, isRow := keys["impl"]; !isRow {
+		if len(p.header) == mostHeaders {
+			return row, false, fmt.Errorf("peer: wrote more than %d header lines, objects without impl", mostHeaders)
+		}
 		p.header = append(p.header, line)
 		return row, false, nil
 	}

@@ -73,6 +73,16 @@ func fakePeer(mode string) {
 			delete(a, "dropout")
 		case "other":
 			a["N"] = 7
+		case "no line":
+			fmt.Print(strings.Repeat("x", mostLine+1))
+			time.Sleep(time.Minute)
+		case "chatty":
+			for range mostHeaders + 1 {
+				fmt.Println(`{"gpu": "Fake"}`)
+			}
+		case "crash now":
+			fmt.Fprintln(os.Stderr, "CUDA error: an illegal memory access")
+			os.Exit(2)
 		case "garbage":
 			fmt.Println(`{"impl": "fa2", `)
 			continue

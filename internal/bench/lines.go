@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// What is read of a file or of a peer. A row has some two thousand bytes, a header ten times as many at the most.
+const (
+	mostLine = 1 << 20 // bytes of a line
+	mostFile = 1 << 28 // bytes of a file
+)
+
+// lines reads a stream line by line and holds no more than one of them.
+type lines struct {
+	name  string // for errors
+	in    *bufio.Scanner
+	at    int  // number of the line read last
+	ended bool // it has an end; the last line of a file that was cut off has none
+}
+
+// newLines reads at most most bytes of r, 0 for no bound.
+func newLines(name string, r io.Reader, most int64) *lines {
+	if most > 0 {
+		r = &bounded{r: r, left: most, err: fmt.Errorf("it is longer than %d MiB, the most that is read of a result file", most>>20)}
+	}
+	l := &lines{name: name, in: bufio.NewScanner(r)}
+	l.in.Buffer(make([]byte, 0, 1<<16), mostLine)
+	l.in.Split(func(data []byte, atEnd bool) (int, []byte, error) {
+		n, text, err := bufio.ScanLines(data, atEnd)
+		l.ended = n > 0 && data[n-1] == '\n'
+		return n, text, err
+	})
+	return l
+}
+
+// next gives a line without its end, until the next call; false at the end of the stream, or where err says what is wrong.
+func (l *lines) next() ([]byte, bool) {
+	if !l.in.Scan() {
+		return nil, false
+	}
+	l.at++
+	return l.in.Bytes(), true
+}
+
+// err names the stream and the line where reading ended too early, nil where it did not.
+func (l *lines) err() error {
+	err := l.in.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("the line is longer than %d MiB: result files hold one JSON object a line", mostLine>>20)
+	}
+	return l.wrap(l.at+1, err)
+}
+
+// bad is an error about the line that next gave.
+func (l *lines) bad(err error) error { return l.wrap(l.at, err) }
+
+func (l *lines) wrap(line int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s:%d: %w", l.name, line, err)
+}
+
+// bounded fails with err where more than left bytes are read.
+type bounded struct {
+	r    io.Reader
+	left int64
+	err  error
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, b.err
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n - 1, b.err
+	}
+	return n, err
+}
