@@ -171,8 +171,8 @@ func (t Tiling) Forward(p Problem) ([]Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.Rows < 1 || t.Keys < 1 || t.Algorithm == AlgorithmStandard && (t.ProductRows < 1 || t.ProductKeys < 1) {
-		return nil, badArgument("Tiling", fmt.Sprintf("%dx%d", t.Rows, t.Keys), "must have rows and keys of at least 1")
+	if err := t.check(&p); err != nil {
+		return nil, err
 	}
 	steps := p.forwardOperations()
 	var bytes []Work

@@ -144,10 +144,11 @@ func (t BackwardTiling) Backward(p Problem) ([]Work, error) {
 	if t.Standard != nil {
 		return t.standard(&p)
 	}
-	for i, tile := range []BackwardTile{t.Keys, t.Queries} {
-		if tile.Rows < 1 || tile.Columns < 1 {
-			return nil, badArgument("BackwardTiling."+[]string{"Keys", "Queries"}[i], fmt.Sprintf("%dx%d", tile.Rows, tile.Columns), "must have rows and columns of at least 1")
-		}
+	if err := t.Keys.check("BackwardTiling.Keys", p.KeyLen, &p); err != nil {
+		return nil, err
+	}
+	if err := t.Queries.check("BackwardTiling.Queries", p.QueryLen, &p); err != nil {
+		return nil, err
 	}
 	size := float64(p.DType.Size())
 	d, dv := float64(p.HeadDim)*size, float64(p.ValueDim)*size

@@ -1,7 +1,5 @@
 package flash
 
-import "fmt"
-
 // StandardBackwardTiling is how the kernels of standard attention's backward pass divide a problem: P stands in memory from the
 // forward pass, dP and dS are matrices like it, and dV, dQ and dK are products.
 type StandardBackwardTiling struct {
@@ -57,10 +55,8 @@ const (
 // standard is Backward for standard attention.
 func (t BackwardTiling) standard(p *Problem) ([]Work, error) {
 	s := t.Standard
-	for name, b := range map[string]StandardBlock{"Weights": s.Weights, "Values": s.Values, "Queries": s.Queries, "Keys": s.Keys} {
-		if b.Rows < 1 || b.Columns < 1 {
-			return nil, badArgument("BackwardTiling.Standard."+name, fmt.Sprintf("%dx%d", b.Rows, b.Columns), "must have rows and columns of at least 1")
-		}
+	if err := s.check(p); err != nil {
+		return nil, err
 	}
 	size := float64(p.DType.Size())
 	d, dv := float64(p.HeadDim)*size, float64(p.ValueDim)*size

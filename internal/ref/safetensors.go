@@ -71,10 +71,6 @@ func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error)
 
 // Floats decodes an F32, F16, BF16 or U8 tensor.
 func (s Stored) Floats() ([]float32, error) {
-	want := 1
-	for _, n := range s.Shape {
-		want *= n
-	}
 	var out []float32
 	switch s.DType {
 	case "F32":
@@ -90,8 +86,26 @@ func (s Stored) Floats() ([]float32, error) {
 	default:
 		return nil, fmt.Errorf("safetensors: dtype %s: want F32, F16, BF16 or U8", s.DType)
 	}
-	if len(out) != want {
+	if !s.holds(len(out)) {
 		return nil, fmt.Errorf("safetensors: %d elements of shape %v", len(out), s.Shape)
 	}
 	return out, nil
+}
+
+// holds says whether the shape has n elements.
+func (s Stored) holds(n int) bool {
+	want, empty := 1, false
+	for _, d := range s.Shape {
+		switch {
+		case d < 0:
+			return false
+		case d == 0:
+			empty = true
+		case want > n/d:
+			want = n + 1 // too many, unless another length is 0
+		default:
+			want *= d
+		}
+	}
+	return empty && n == 0 || !empty && want == n
 }
