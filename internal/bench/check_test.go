@@ -197,7 +197,7 @@ func TestDeviceRow(t *testing.T) {
 	tuned.Case.Tuning = "bc=7,br=16"
 	other = shape.Measure(context.Background(), tuned, true)
 	require.Equal(t, ReasonUnsupported, other.Reason)
-	require.Contains(t, other.Error, "bc = 7")
+	require.Contains(t, other.Error, "WithTuning[bc] is 7")
 
 	withoutGradients := job(c, "flash2")
 	withoutGradients.Passes.Bwd = true

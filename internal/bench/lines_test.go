@@ -86,6 +86,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"vkattn":"1","device":"x","limits":{"a":1},"peaks":{"copy_GBps":1e300}}` + "\n" + `{"impl":"flash2","dtype":"float16","B":1,"N":5,"fwd_ms":0.1}`))
 	f.Add([]byte(`{"impl":"fa2","dtype":"float16","B":-1,"H":1e9,"N":0,"error":"out of memory"}` + "\r\n\n" + `{"torch":"2","gpu":"x"}`))
 	f.Add([]byte("[1]\n"))
+	f.Add([]byte(`{"impl":"fa2","library":"torch","dtype":"float16","B":1,"H":2,"Hkv":1,"Nq":3,"N":5,"D":8,"Dv":8,"causal":true,"fwd_ms":1,"bwd_ms":2,"bwd_error":"x"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := Read("fuzz", bytes.NewReader(text))
 		if err != nil {
