@@ -1,5 +1,6 @@
 # make bench    set up what is missing, then measure attention on this machine
-# make test     set up what is missing, then run every test
+# make test     set up what is missing, then test every kernel, form and option, some minutes (TESTFLAGS: more flags of go test)
+# make test-all the same with the whole suite, a quarter of an hour and more
 # make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
@@ -7,7 +8,7 @@
 # make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build bench test race shaders lint windows clean
+.PHONY: build bench test test-all race shaders lint windows clean
 
 MINGW ?= x86_64-w64-mingw32-gcc
 
@@ -21,7 +22,11 @@ bench:
 
 test:
 	@tools/setup.sh
-	@tools/test.sh $(TESTFLAGS) ./...
+	@tools/test.sh -short $(TESTFLAGS)
+
+test-all:
+	@tools/setup.sh
+	@tools/test.sh $(TESTFLAGS)
 
 # Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
 race:

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestBlockSparseSkips: what lies in blocks that no query attends to is not read: NaNs there leave no trace, and a row of blocks without
@@ -197,6 +199,7 @@ func TestBlockSparseTunings(t *testing.T) {
 		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "keep_masks": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			vktest.Budget(t)
 			p, err := c.p.Normalize()
 			require.NoError(t, err)
 			plan, err := d.Plan(p, WithImplementation(BlockSparse), WithTier(TierMatrix), WithTuning(c.tuning))

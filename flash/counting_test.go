@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/shaders/counting"
@@ -128,6 +129,9 @@ var countedProblems = map[string]Problem{
 	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
 
+// countedAlways are those that -short runs: lengths and dimensions that no tile divides, groups of heads, few rows, both sizes of numbers.
+var countedAlways = map[string]bool{"ragged": true, "grouped": true, "few": true, "fp32": true}
+
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
 func TestForwardMovesWhatTheModelSays(t *testing.T) {
@@ -175,6 +179,9 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 	}
 	for name, p := range countedProblems {
 		t.Run(name, func(t *testing.T) {
+			if !countedAlways[name] {
+				vktest.Long(t, "some of the problems")
+			}
 			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
 				if slowCompiler(d) && name != "ragged" && strings.HasSuffix(t.Name(), "-matrix") {
 					t.Skip("it takes a CPU too long to compile")
@@ -214,8 +221,12 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"runs", []string{"whole", "ragged", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			for _, name := range v.problems {
+			for i, name := range v.problems {
 				t.Run(name, func(t *testing.T) {
+					if i > 0 {
+						vktest.Long(t, "one problem of each way")
+					}
+					vktest.Budget(t)
 					run(t, problems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(v.tune))
 				})
 			}
@@ -290,6 +301,10 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%v/%s", name, impl, tier), func(t *testing.T) {
+					if !countedAlways[name] {
+						vktest.Long(t, "some of the problems")
+					}
+					vktest.Budget(t)
 					run(t, p, false, WithImplementation(impl), WithTier(tier))
 				})
 			}

@@ -68,7 +68,7 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 	d := matrixDevice(t)
 	f := d.caps.fragments(F16)[0]
 	step := max(f.N, f.K)
-	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 2, QueryLen: 3*f.M + 1, KeyLen: 6 * step, HeadDim: 16, DType: F16}
 	ragged8 := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows of whole pieces
 	whole8 := Problem{Batch: 1, Heads: 2, QueryLen: 41, KeyLen: 6 * step, HeadDim: 16, DType: F16, Causal: CausalTopLeft}

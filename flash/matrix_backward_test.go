@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestMatrixBackward compares the matrix tier's gradients with the scalar tier's, in registers and through shared memory, with
@@ -16,21 +18,34 @@ func TestMatrixBackward(t *testing.T) {
 	for _, c := range []struct {
 		p      Problem
 		tuning map[string]int
+		long   string // left out with -short, and what is run instead
 	}{
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16, Causal: CausalBottomRight},
-			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 16, "q_bc": 16}},
-		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 16, ValueDim: 24, Causal: CausalBottomRight},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}},
-		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 13, Dropout: 0.3},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}},
-		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 16, Causal: CausalTopLeft},
-			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_prefetch": 2, "q_ck": 16}},
+			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 8, "kv_ck": 8, "q_bc": 8, "q_ck": 8}, ""},
+		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 16, Causal: CausalBottomRight},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}, ""},
+		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 5, Dropout: 0.3},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}, ""},
+		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 8, Causal: CausalTopLeft},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_prefetch": 2, "q_ck": 8}, ""},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
-			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 16}},
-		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "q_bc": 16}},
+			map[string]int{"form": 3, "kv_prefetch": 1, "kv_w": 1, "q_w": 1, "kv_bc": 8, "kv_ck": 8, "q_bc": 8}, ""},
+		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 16, ValueDim: 24, Causal: CausalBottomRight},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}, "the same with smaller tiles"},
+		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 13, Dropout: 0.3},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}, "the same with smaller tiles"},
+		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 16, Causal: CausalTopLeft},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_prefetch": 2, "q_ck": 16}, "the same with smaller tiles"},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
+			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 16}, "this form with smaller tiles"},
+		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "q_bc": 16}, "this form with smaller tiles"},
 	} {
 		c.p.DType = F16
 		t.Run(fmt.Sprint(c.p, c.tuning), func(t *testing.T) {
+			vktest.Budget(t)
+			if c.long != "" {
+				vktest.Long(t, c.long)
+			}
 			scalar := mustPlan(t, d, c.p, WithTier(TierScalar))
 			_, b := newBackwardSample(t, d, scalar, F16)
 			plan, err := d.Plan(c.p, WithTier(TierMatrix), WithBackwardTuning(c.tuning))

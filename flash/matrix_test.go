@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -32,6 +33,7 @@ func matrixDevice(t testing.TB) *Device {
 // runMatrix plans a problem with this tuning, runs it and checks the result.
 func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int, opts ...PlanOption) *Plan {
 	t.Helper()
+	vktest.Budget(t)
 	s := newSample(t, p)
 	plan := mustPlan(t, d, s.p, append(opts, WithTier(TierMatrix), WithTuning(tuning))...)
 	f := s.tensors(t, d, plainly(t, d))
@@ -80,7 +82,7 @@ func TestMatrixTiles(t *testing.T) {
 	d := matrixDevice(t)
 	f := d.caps.fragments(F16)[0]
 	step := max(f.N, f.K)
-	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	for name, test := range map[string]struct {
 		p      Problem
 		tuning map[string]int
@@ -122,10 +124,10 @@ func TestMatrixFetching(t *testing.T) {
 	layout, err := d.layout(F16, f)
 	require.NoError(t, err)
 	step := max(f.N, f.K)
-	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
+	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
 	ragged := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, ValueDim: 24, DType: F16} // rows of V are no whole turns
 	whole := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 43, KeyLen: 6 * step, HeadDim: 16, DType: F16, Causal: CausalTopLeft}
-	for _, test := range []struct {
+	for i, test := range []struct {
 		name   string
 		p      Problem
 		tuning map[string]int
@@ -137,6 +139,9 @@ func TestMatrixFetching(t *testing.T) {
 	} {
 		for form := layout.Form; form <= formShared; form++ {
 			t.Run(fmt.Sprintf("%s/form%d", test.name, form), func(t *testing.T) {
+				if form != layout.Form+i%(formShared-layout.Form+1) {
+					vktest.Long(t, "each way of fetching in one form")
+				}
 				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "form": form}
 				maps.Copy(tuning, test.tuning)
 				plan := runMatrix(t, d, test.p, tuning)

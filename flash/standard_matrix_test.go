@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -30,6 +31,7 @@ func TestStandardMatrix(t *testing.T) {
 		{"long rows", Problem{Batch: 1, Heads: 1, QueryLen: 8, KeyLen: 700, HeadDim: 8}, map[string]int{"row_threads": 8}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			vktest.Budget(t)
 			c.p.DType = F16
 			s := newSample(t, c.p)
 			plan := mustPlan(t, d, s.p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(c.tuning))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 // VKATTN_REQUIRE_VALIDATION.
 func testDevice(t testing.TB) *Device {
 	t.Helper()
+	vktest.Budget(t)
 	var mu sync.Mutex
 	var messages []Message
 	d, err := Open(WithoutDiskCache(), WithValidation(func(m Message) {
@@ -215,7 +217,11 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 			require.NoError(t, err)
 			require.NoError(t, plan.Close())
 			ran++
-			t.Run(fmt.Sprintf("%v-%v", i, tier), func(t *testing.T) { f(t, opts...) })
+			t.Run(fmt.Sprintf("%v-%v", i, tier), func(t *testing.T) {
+				vktest.Budget(t)
+				vktest.Tag(t, i.String(), string(tier), p.DType.String())
+				f(t, opts...)
+			})
 		}
 	}
 	if ran == 0 {

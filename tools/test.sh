@@ -1,7 +1,8 @@
 #!/bin/bash
 # go test on this machine's Vulkan driver, the GPU's or the one that setup.sh unpacked.
 #
-#   tools/test.sh                     every package
+#   tools/test.sh                     every package, the whole suite: a quarter of an hour and more where a CPU is the device
+#   tools/test.sh -short              the same kernels, forms and options, in pairs instead of all together: some minutes
 #   tools/test.sh -run Golden ./flash any arguments of go test
 #
 # Tests skip what the machine lacks, and say so; these turn such skips into failures:
@@ -9,14 +10,20 @@
 #   VKATTN_REQUIRE_MATRIX=1       cooperative matrices
 #   VKATTN_REQUIRE_VALIDATION=1   the Khronos validation layer
 #   VKATTN_REQUIRE_BROWSER=1      a Chromium (VKATTN_BROWSER names one)
-# VKATTN_TEST_TIMEOUT is the limit of one package (30m: with no cached pipelines, two cores compile for a quarter of an hour).
+#   VKATTN_REQUIRE_ALL=1          time for every test
+# VKATTN_TEST_BUDGET is the time of one package (20m): what does not fit in skips, and says so. VKATTN_TEST_TIMEOUT is go test's own limit,
+# at which it ends a package with a panic (1h, or what the budget needs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VKATTN_EXEC=$(tools/setup.sh --exec)
 export VKATTN_EXEC # for tests that start a built command
 
 # -count=1: a result remembered from another driver would say nothing about this one.
-flags=(-count=1 -timeout "${VKATTN_TEST_TIMEOUT:-30m}")
+flags=(-count=1 -timeout "${VKATTN_TEST_TIMEOUT:-1h}")
 [ -z "$VKATTN_EXEC" ] || flags+=(-exec "$VKATTN_EXEC")
-[ $# -gt 0 ] || set -- ./...
+# Without a package all of them, those that take longest first, so that no core waits for them at the end.
+case " $* " in
+*" ."* | *" github.com/"* | *" -args "*) ;;
+*) set -- "$@" ./internal/conformance ./flash ./... ;;
+esac
 exec go test "${flags[@]}" "$@"
