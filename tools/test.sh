@@ -26,4 +26,19 @@ case " $* " in
 *" ."* | *" github.com/"* | *" -args "*) ;;
 *) set -- "$@" ./internal/conformance ./flash ./... ;;
 esac
-exec go test "${flags[@]}" "$@"
+verbose=()
+for a in "$@"; do
+  case $a in
+  -json | -json=* | -bench | -bench=* | -fuzz | -fuzz=* | -list | -list=* | -c | -h | -help) exec go test "${flags[@]}" "$@" ;;
+  -v | -v=true | -test.v) verbose=(-v) ;;
+  -args) break ;;
+  esac
+done
+
+# The view runs here, not under the driver's prefix.
+go build -o bin/testview ./internal/testview
+set +e
+go test -json "${flags[@]}" "$@" | bin/testview "${verbose[@]}"
+status=("${PIPESTATUS[@]}")
+[ "${status[0]}" = 0 ] || exit "${status[0]}"
+exit "${status[1]}"
