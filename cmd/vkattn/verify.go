@@ -42,6 +42,7 @@ The error of each output stands beside the bound it must keep: twice the error o
 inputs' own type. The exit status is not zero when any case fails.`,
 		Example: `  vkattn verify
   vkattn verify --quick --impl flash --tier matrix
+  vkattn verify --summary
   vkattn verify --run 'causal|ragged' --seed 7
   vkattn verify --impl flash --tier matrix --tuning fm=16,fn=8,fk=16 --tuning fm=16,fn=8,fk=8`,
 		Args: noArgs,
@@ -103,7 +104,10 @@ inputs' own type. The exit status is not zero when any case fails.`,
 			}
 			began := time.Now()
 			results, err := conformance.Run(cmd.Context(), dev, o)
-			if len(results) > 0 && !bare {
+			switch {
+			case bare:
+				printCoverage(out, results, colored(out))
+			case len(results) > 0:
 				printCases(out, results, failed, ran, colored(out))
 			}
 			ok := printVerdicts(out, results, time.Since(began), colored(out)) && sound
@@ -129,7 +133,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	fl.IntVar(&parallel, "parallel", 0, "`number` of cases at once, 1 for one after the other (default: the number of CPUs, as far as memory goes; 2 where a CPU is the device)")
 	fl.BoolVar(&ran, "no-skipped", false, "leave skipped cases out of the list")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
-	fl.BoolVar(&bare, "summary", false, "the verdict of each tier only, no cases")
+	fl.BoolVar(&bare, "summary", false, "no cases: how many of them ran on each kernel, by types, passes and options, and the verdict of each tier")
 	return cmd
 }
 

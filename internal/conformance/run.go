@@ -45,6 +45,11 @@ type Result struct {
 	GradErr        float64 // of the gradient nearest its bound; 0 with GradBound 0: not compared
 	GradBound      float64
 	NoGradients    string // why the target has no backward pass
+	Layouts        Layouts
+	NoLSE          bool // lse was not asked for
+	Gradients      bool // the backward pass ran too
+	Accumulated    bool // and gradients were added to others
+	ForwardFailed  bool // the failure is of the forward pass
 	Pass           bool
 	Skipped        string // why it did not run
 	Failure        string // why it did not pass
@@ -192,9 +197,10 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 	start := time.Now()
 	r = Result{
 		Case: c.Name, Implementation: t.Implementation, Tier: t.Tier, Target: t.String(),
-		DType: c.Problem.DType, Problem: c.Problem, Skipped: t.skip(c),
+		DType: c.Problem.DType, Problem: c.Problem, Skipped: t.skip(c), Layouts: c.Layouts, NoLSE: c.NoLSE,
 	}
 	defer func() {
+		r.ForwardFailed = r.ForwardFailed || r.Failure != "" && !r.Gradients
 		r.Duration = time.Since(start)
 		r.Pass = r.Failure == "" && r.Skipped == ""
 	}()
@@ -206,13 +212,20 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 		return r
 	}
 	if err := c.execute(ctx, dev, t, &r); err != nil {
-		if errors.Is(err, flash.ErrUnsupported) && t.declines() {
+		if t.declines() && unsupported(err) {
 			r.Skipped = err.Error()
 			return r
 		}
 		r.fail("%v", err)
 	}
 	return r
+}
+
+// unsupported says whether a device does not offer what a case needs. A kernel that it would take, had it not failed its self-check, is no such
+// thing: that is wrong, and the case fails.
+func unsupported(err error) bool {
+	var u *flash.UnsupportedError
+	return errors.Is(err, flash.ErrUnsupported) && !(errors.As(err, &u) && u.Denied)
 }
 
 func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Result) (err error) {
