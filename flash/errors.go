@@ -52,6 +52,7 @@ func (e *noDeviceError) Unwrap() []error { return []error{e.error, ErrNoDevice} 
 type UnsupportedError struct {
 	What    string   // the problem, or the option that asks for something this device lacks
 	Reasons []string // one line per kernel considered
+	Denied  bool     // a kernel of those would run it, and is on the device's deny-list because it failed its self-check
 }
 
 // Error says what is not supported, and why each kernel cannot.

@@ -93,11 +93,23 @@ type declined struct{ why string }
 
 func (d *declined) Error() string { return d.why }
 
+// denied is a kernel's reason when it would run the problem, and failed its self-check on this device and driver.
+type denied struct{ *declined }
+
+func (d *denied) Unwrap() error { return d.declined }
+
+// isDenied says whether a kernel is not taken because it failed its self-check.
+func isDenied(err error) bool {
+	var d *denied
+	return errors.As(err, &d)
+}
+
 // pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
 // for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
 // taken, and what fit noted. pass stands before the problem in the error.
 func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implementation, insisted Tier,
 	fit func(K) (t *tuning, note string, err error)) (k K, effect map[string]int, reasons []string, err error) {
+	failed := false // a self-check
 	for _, k := range list {
 		if k.implementation() != of || (insisted != "" && k.tier() != insisted) {
 			continue
@@ -120,6 +132,7 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 		var no *declined
 		if errors.As(err, &no) {
 			not(no.why)
+			failed = failed || isDenied(err)
 			continue
 		}
 		if err != nil {
@@ -134,7 +147,7 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 	if len(reasons) == 0 {
 		reasons = []string{"there is no such kernel"}
 	}
-	return k, nil, reasons, &UnsupportedError{What: what + ")", Reasons: reasons}
+	return k, nil, reasons, &UnsupportedError{What: what + ")", Reasons: reasons, Denied: failed}
 }
 
 // operand is a tensor as a kernel sees it.

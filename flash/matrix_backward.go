@@ -137,7 +137,7 @@ func (s *matrixBackwardProgram) record(r *recorder, g *gradients) error {
 	if err := s.build(g.aligned(), g.accumulate); err != nil {
 		var no *declined
 		if errors.As(err, &no) { // there is no other kernel to turn to any more
-			return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}}
+			return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
 		}
 		return err
 	}
@@ -208,7 +208,7 @@ func (s *matrixBackwardProgram) verify(aligned, accumulate bool) error {
 		return fmt.Errorf("self-check of matrix_backward: %w", err)
 	}
 	if verdict != passed {
-		return &declined{fmt.Sprintf("matrix_backward %s is on the deny-list of this device and driver, because its self-check failed: %s", s.tile(), verdict)}
+		return &denied{&declined{fmt.Sprintf("matrix_backward %s is on the deny-list of this device and driver, because its self-check failed: %s", s.tile(), verdict)}}
 	}
 	return nil
 }

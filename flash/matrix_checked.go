@@ -70,7 +70,7 @@ func (m *checkedKernels) verify(k *pipeline.Kernel, v variant) error {
 		if path := m.dev.knownPath(); path != "" {
 			where = path
 		}
-		return &declined{fmt.Sprintf("%s %s is on the deny-list of this device and driver (%s), because its self-check failed: %s", m.module, m.named, where, verdict)}
+		return &denied{&declined{fmt.Sprintf("%s %s is on the deny-list of this device and driver (%s), because its self-check failed: %s", m.module, m.named, where, verdict)}}
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (m *checkedKernels) verdictKey(v variant) (string, error) {
 func refused(err error, p *Problem) error {
 	var no *declined
 	if errors.As(err, &no) {
-		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", *p, TierMatrix), Reasons: []string{no.why}}
+		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", *p, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
 	}
 	return err
 }

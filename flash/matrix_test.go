@@ -286,6 +286,12 @@ func TestMatrixSelfCheck(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "self-check failed: ")
 	require.ErrorContains(t, err, "should be")
+	var unsupported *UnsupportedError
+	require.ErrorAs(t, err, &unsupported)
+	require.True(t, unsupported.Denied, "not what the device lacks")
+	_, err = d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 8}, WithTier(TierMatrix))
+	require.ErrorAs(t, err, &unsupported)
+	require.False(t, unsupported.Denied, "matrices take no fp32")
 	plan := mustPlan(t, d, p)
 	require.Equal(t, TierScalar, plan.Tier(), "the next tier, which the plan says")
 	if !d.isCPU() {

@@ -147,7 +147,7 @@ func (s *standardBackwardProgram) record(r *recorder, g *gradients) error {
 		return s.run(r, g)
 	}
 	if no := new(declined); errors.As(err, &no) { // there is no other kernel to turn to any more
-		return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}}
+		return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
 	}
 	return err
 }

@@ -184,7 +184,7 @@ func (t *standardMatrixGradients) verify(s *standardBackwardProgram, v gradientV
 		return fmt.Errorf("self-check of standard attention's backward pass: %w", err)
 	}
 	if verdict != passed {
-		return &declined{fmt.Sprintf("standard_backward_matrix %v is on the deny-list of this device and driver, because its self-check failed: %s", t, verdict)}
+		return &denied{&declined{fmt.Sprintf("standard_backward_matrix %v is on the deny-list of this device and driver, because its self-check failed: %s", t, verdict)}}
 	}
 	return nil
 }

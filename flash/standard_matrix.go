@@ -380,9 +380,9 @@ func (t *standardMatrixTile) verify(s *standardProgram, v standardVariant, k *st
 	if verdict == passed {
 		return nil
 	}
-	no := &declined{fmt.Sprintf("standard_matrix %v is on this device's deny-list, as its self-check failed: %s", t, verdict)}
+	no := &denied{&declined{fmt.Sprintf("standard_matrix %v is on this device's deny-list, as its self-check failed: %s", t, verdict)}}
 	if s.runs > 0 && v != s.dense() { // a variant that the plan did not need: there is no other kernel to turn to any more
-		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}}
+		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}, Denied: true}
 	}
 	return no
 }

@@ -3,7 +3,6 @@ package conformance
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -124,12 +123,13 @@ func (c *Case) differentiate(random *rand.Rand) error {
 // backward runs the backward pass on what forward left in the arenas: overwriting, three times, then adding up.
 func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[5]*arena, weights *flash.Weights, r *Result) (err error) {
 	if _, err := plan.BackwardInfo(); err != nil {
-		if errors.Is(err, flash.ErrUnsupported) {
+		if unsupported(err) {
 			r.NoGradients = err.Error()
 			return nil
 		}
 		return err
 	}
+	r.Gradients, r.ForwardFailed = true, r.Failure != ""
 	p, g := c.Problem, c.grads
 	var more [5]*arena
 	defer func() {
@@ -188,6 +188,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	if !c.accumulates() {
 		return nil
 	}
+	r.Accumulated = true
 	// Added to what is there already: the same numbers, rounded once more.
 	var start [3][]float32
 	random := rand.New(rand.NewPCG(c.seed, 77))

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -106,6 +107,15 @@ func TestCheckNoticesErrors(t *testing.T) {
 			require.Contains(t, r.Failure, mistake.finds, mistake.name)
 		}
 	}
+}
+
+// What a device does not offer is skipped; a kernel that failed its self-check is not what a device lacks.
+func TestDeniedKernelsFail(t *testing.T) {
+	require.True(t, unsupported(&flash.UnsupportedError{What: "it"}))
+	require.True(t, unsupported(fmt.Errorf("plan: %w", flash.ErrUnsupported)))
+	require.False(t, unsupported(&flash.UnsupportedError{What: "it", Denied: true}))
+	require.False(t, unsupported(fmt.Errorf("plan: %w", &flash.UnsupportedError{What: "it", Denied: true})))
+	require.False(t, unsupported(flash.ErrArgument))
 }
 
 // An output buffer notices elements that were not written and memory that should not have been.
