@@ -97,7 +97,9 @@ func core(s *suite) {
 		s.add(&Case{Name: name(dtype, "core/empty-rows"), Core: true, Problem: flash.Problem{
 			Batch: 1, Heads: 2, QueryLen: 100, KeyLen: 30, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
 		s.add(&Case{Name: name(dtype, "core/top-left"), Core: true, Problem: flash.Problem{
-			Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 70, HeadDim: 16, DType: dtype, Causal: flash.CausalTopLeft}})
+			Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 70, HeadDim: 8, DType: dtype, Causal: flash.CausalTopLeft}})
+		s.add(&Case{Name: name(dtype, "core/narrow"), Core: true, Problem: flash.Problem{
+			Batch: 1, Heads: 2, QueryLen: 37, KeyLen: 53, HeadDim: 5, ValueDim: 3, DType: dtype, Causal: flash.CausalBottomRight}})
 		s.add(&Case{Name: name(dtype, "core/one"), Core: true, Problem: flash.Problem{
 			Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 16, DType: dtype}})
 		s.add(&Case{Name: name(dtype, "core/negative-scale"), Core: true, Problem: flash.Problem{

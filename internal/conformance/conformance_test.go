@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 const goldenFolder = "../../testdata/vectors"
@@ -38,9 +39,13 @@ func TestConformance(t *testing.T) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
+			vktest.Budget(t)
+			dev := lease(t)
 			defer c.release()
 			for _, target := range chosen {
 				t.Run(target.String(), func(t *testing.T) {
+					vktest.Budget(t)
+					vktest.Tag(t, target.kernel(), string(target.Tier), c.Problem.DType.String())
 					r := c.Run(context.Background(), dev, target)
 					require.Empty(t, takeMessages(), "the validation layers object, to this or to what ran beside it (-parallel 1: nothing)")
 					if r.Skipped != "" {
@@ -58,6 +63,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() { // when all of them have ended
+		closeLeased(t)
 		for _, target := range targets {
 			t.Logf("%s: %d of %d cases ran", target, ran[target.String()], len(cases))
 		}
@@ -82,7 +88,11 @@ func TestRandomProblems(t *testing.T) {
 	dev := device(t)
 	small := onCPU(dev.Info())
 	if f := flag.Lookup("rapid.checks"); small && f != nil && f.Value.String() == f.DefValue {
-		require.NoError(t, f.Value.Set("25")) // each check compiles new kernels, on two cores
+		checks := "25" // each compiles new kernels, on two cores
+		if testing.Short() {
+			checks = "4"
+		}
+		require.NoError(t, f.Value.Set(checks))
 		defer f.Value.Set(f.DefValue)
 	}
 	// In CI the problems are always the same ones: what fails there fails again. Elsewhere every run looks at new ones.

@@ -9,8 +9,8 @@ import (
 )
 
 // What a suite costs where a CPU is the device is compiling: seconds for a kernel of matrix fragments, a third of one for a scalar kernel.
-// go test -short runs a part of the suite that keeps what finds mistakes: for each kernel every option, and every pair of options, that any
-// case of the whole suite has for it.
+// go test -short runs a part of the suite that keeps what finds mistakes: for each kernel every option that any case of the whole suite has for
+// it, and every pair of options that concern the same thing.
 
 // A choice is one case on one target.
 type choice struct {
@@ -20,19 +20,30 @@ type choice struct {
 	kernels []string // what it compiles, as far as this file knows
 }
 
-// option is a value of an axis: head dimensions that are multiples of 8, say.
+// option is a value of an axis: a value dimension above the head dimension, say. It must occur beside every option of the axes with which it
+// has a concern in common.
 type option struct {
 	axis, value string
-	alone       bool // it must occur, but not beside every option of other axes
+	concern     concern
 }
 
+type concern int
+
+const (
+	compiled concern = 1 << iota // what a kernel is made from
+	data                         // how much there is, and where it lies
+	formed                       // what the forms of a kernel treat differently
+)
+
 // family is what is covered by itself: the forms of a kernel are options of it, other kernels are other families.
-func (t Target) family() string {
-	name := fmt.Sprintf("%v/%s", t.Implementation, t.Tier)
+func (t Target) family() string { return t.kernel() + "/" + string(t.Tier) }
+
+// kernel names the implementation, and its kernel for few queries apart.
+func (t Target) kernel() string {
 	if t.Tuning["decode"] == 1 {
-		name += "/few-queries"
+		return t.Implementation.String() + " (few queries)"
 	}
-	return name
+	return t.Implementation.String()
 }
 
 // options says what is special about a case on a target.
@@ -41,38 +52,41 @@ func (c *Case) options(t Target) []option {
 	if err != nil {
 		return nil
 	}
-	var out []option
-	add := func(axis, value string) { out = append(out, option{axis: axis, value: value}) }
-	is := func(axis string, b bool) { add(axis, fmt.Sprint(b)) }
-	alone := func(axis, value string) { out = append(out, option{axis, value, true}) }
-	add("type", p.DType.String())
-	add("causal", p.Causal.String())
-	add("heads", relation(p.KeyHeads, p.Heads)+", "+relation(p.KeyHeads, 1)+" of one")
-	add("value dimension", relation(p.ValueDim, p.HeadDim))
-	is("whole pieces of 16 bytes", p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0)
-	add("layout", layoutName(c.Layouts))
-	add("lengths", relation(p.QueryLen, p.KeyLen))
-	add("queries", lengthName(p.QueryLen))
-	add("keys", lengthName(p.KeyLen))
-	is("dropout", p.Dropout > 0)
-	is("lse", !c.NoLSE)
-	is("gradients", c.hasGradients() && !t.skipsGradients(c))
-	add("blocks", blocksName(p.Blocks))
-	if form, ok := t.Tuning["form"]; ok {
-		add("form", fmt.Sprint(form))
+	gradients := c.hasGradients() && !t.skipsGradients(c)
+	is := func(axis string, b bool, of concern) option { return option{axis, fmt.Sprint(b), of} }
+	out := []option{
+		{"type", p.DType.String(), compiled | data},
+		{"causal", p.Causal.String(), compiled | data | formed},
+		{"value dimension", relation(p.ValueDim, p.HeadDim), compiled},
+		is("whole pieces of 16 bytes", p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, compiled|formed),
+		is("dropout", p.Dropout > 0, compiled|formed),
+		is("lse", !c.NoLSE, compiled|formed),
+		is("gradients", gradients, compiled|formed),
+		{"blocks", blocksName(p.Blocks), compiled | data | formed},
+		{"heads", relation(p.KeyHeads, p.Heads) + ", " + relation(p.KeyHeads, 1) + " than one", data},
+		{"layout", layoutName(c.Layouts), data},
+		{"lengths", relation(p.QueryLen, p.KeyLen), data},
+		{"queries", lengthName(p.QueryLen), data},
+		{"keys", lengthName(p.KeyLen), data},
+		// These need only occur.
+		{"batch", relation(p.Batch, 1), 0},
+		{"scale", scaleName(c.Problem.Scale), 0},
+		{"size", sizeName(max(p.HeadDim, p.ValueDim)), 0},
+		{"kind", c.kind(), 0},
 	}
-	alone("batch", relation(p.Batch, 1))
-	alone("scale", scaleName(c.Problem.Scale))
-	alone("size", sizeName(max(p.HeadDim, p.ValueDim)))
-	alone("kind", c.kind())
-	if c.hasGradients() && !t.skipsGradients(c) {
-		alone("accumulates", fmt.Sprint(c.accumulates()))
+	if form, ok := t.Tuning["form"]; ok {
+		out = append(out, option{"form", fmt.Sprint(form), formed})
+	}
+	if t.Implementation != flash.Flash { // the others share much of its code: there a layout, a length or a form need only occur
+		for i := range out {
+			out[i].concern &= compiled
+		}
+	}
+	if gradients {
+		out = append(out, is("accumulates", c.accumulates(), 0))
 	}
 	return out
 }
-
-// formAxes are what the forms of a kernel treat differently.
-var formAxes = map[string]bool{"causal": true, "whole pieces of 16 bytes": true, "dropout": true, "lse": true, "gradients": true, "blocks": true}
 
 func relation(a, b int) string {
 	switch {
@@ -176,15 +190,15 @@ func (c *Case) seconds(t Target) (kernel, run float64) {
 	return kernel, 0.02 + pairs*float64(p.HeadDim+p.ValueDim)*4e-8
 }
 
-// cover picks, for each family of targets, cases that have every option of the axes above, and every pair of options, that any case has on
-// it; of those that do, cheap ones. Then it adds the cases that need no further kernel to be compiled and are run in a moment.
+// cover picks, for each family of targets, cases that have every option and every pair of options that any case has on it; of those that do,
+// cheap ones. Then it adds the cases that need no further kernel to be compiled and are run in a moment.
 // The targets stand by the case's place.
 func cover(cases []*Case, targets []Target) [][]Target {
 	families := map[string][]choice{}
 	var order []string
 	for at, c := range cases {
 		for i, t := range targets {
-			if !runs0(c, t) {
+			if !mayRun(c, t) {
 				continue
 			}
 			if families[t.family()] == nil {
@@ -202,10 +216,13 @@ func cover(cases []*Case, targets []Target) [][]Target {
 	return picked
 }
 
-// runs0 says whether the case runs on the target, as far as can be told without a plan.
-func runs0(c *Case, t Target) bool {
+// mayRun says whether the case runs on the target, as far as can be told without a plan.
+func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes
 	p, err := c.Problem.Normalize()
+	if t.light && c.Name == lightLast && t.Implementation != flash.Flash {
+		return false // its dimension takes longest to compile
+	}
 	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows)
 }
 
@@ -215,10 +232,7 @@ func (ch *choice) pairs() []string {
 	for i, a := range ch.options {
 		out = append(out, a.axis+"="+a.value)
 		for _, b := range ch.options[:i] {
-			if a.axis == "form" && !formAxes[b.axis] {
-				continue
-			}
-			if !a.alone && !b.alone {
+			if a.concern&b.concern != 0 {
 				out = append(out, b.axis+"="+b.value+", "+a.axis+"="+a.value)
 			}
 		}

@@ -39,22 +39,27 @@ func TestMain(m *testing.M) {
 // required says whether an environment variable turns a missing thing into a failure.
 func required(variable string) bool { return os.Getenv(variable) == "1" }
 
+// open opens a device with the validation layers on, and says whether it has them.
+func open() (dev *flash.Device, layers bool, err error) {
+	record := func(m flash.Message) {
+		shared.mu.Lock()
+		defer shared.mu.Unlock()
+		shared.messages = append(shared.messages, fmt.Sprint(m))
+	}
+	dev, err = flash.Open(flash.WithoutDiskCache(), flash.WithValidation(record))
+	if errors.Is(err, vk.ErrLayerMissing) && !required("VKATTN_REQUIRE_VALIDATION") {
+		dev, err = flash.Open(flash.WithoutDiskCache())
+		return dev, false, err
+	}
+	return dev, true, err
+}
+
 // device opens the shared device; a machine without one skips the test, or fails it where
 // VKATTN_REQUIRE_DEVICE=1.
 func device(t *testing.T) *flash.Device {
 	t.Helper()
 	shared.once.Do(func() {
-		record := func(m flash.Message) {
-			shared.mu.Lock()
-			defer shared.mu.Unlock()
-			shared.messages = append(shared.messages, fmt.Sprint(m))
-		}
-		shared.layers = true
-		shared.dev, shared.err = flash.Open(flash.WithoutDiskCache(), flash.WithValidation(record))
-		if errors.Is(shared.err, vk.ErrLayerMissing) && !required("VKATTN_REQUIRE_VALIDATION") {
-			shared.layers = false
-			shared.dev, shared.err = flash.Open(flash.WithoutDiskCache())
-		}
+		shared.dev, shared.layers, shared.err = open()
 	})
 	switch {
 	case shared.err == nil:

@@ -15,9 +15,13 @@ import (
 // few to fill a GPU.
 func TestKeysInParts(t *testing.T) {
 	dev := device(t)
+	scalar, matrix := `^(core|numeric|golden)/`, `^core/(d16/none|one|empty-rows)/f16`
+	if testing.Short() {
+		scalar, matrix = `^(core/(d16/none|narrow|gqa|empty-rows|layout-odd)|numeric/huge)`, `^core/empty-rows/f16`
+	}
 	for _, o := range []Options{
-		{Tiers: []flash.Tier{flash.TierScalar}, Filter: regexp.MustCompile(`^(core|numeric|golden)/`), Tunings: []map[string]int{{"parts": 3, "decode": 0}}},
-		{Tiers: []flash.Tier{flash.TierMatrix}, Filter: regexp.MustCompile(`^core/(d16/none|one|empty-rows)/f16`), Tunings: []map[string]int{{"parts": 3, "form": 1}}},
+		{Tiers: []flash.Tier{flash.TierScalar}, Filter: regexp.MustCompile(scalar), Tunings: []map[string]int{{"parts": 3, "decode": 0}}},
+		{Tiers: []flash.Tier{flash.TierMatrix}, Filter: regexp.MustCompile(matrix), Tunings: []map[string]int{{"parts": 3, "form": 1}}},
 	} {
 		o.Implementations, o.Seed, o.Vectors = []flash.Implementation{flash.Flash}, 1, os.DirFS(goldenFolder)
 		if len(Targets(dev, o)) == 0 {

@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestCoverHasEveryPair: what go test -short runs has, for each family, every option and pair of options of the whole suite, and needs far
+// fewer kernels.
+func TestCoverHasEveryPair(t *testing.T) {
+	dev := device(t)
+	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
+	targets := Targets(dev, o)
+	cases, err := Cases(dev, o)
+	require.NoError(t, err)
+	picked := cover(cases, targets)
+	want, have := map[string]bool{}, map[string]bool{}
+	allKernels, kernels := map[string]bool{}, map[string]bool{}
+	note := func(c *Case, target Target, pairs, compiled map[string]bool) {
+		ch := choice{options: c.options(target)}
+		for _, pair := range ch.pairs() {
+			pairs[target.family()+": "+pair] = true
+		}
+		for _, k := range c.compiles(target) {
+			compiled[k] = true
+		}
+	}
+	for i, c := range cases {
+		for _, target := range targets {
+			if mayRun(c, target) && c.kind() != "random" {
+				note(c, target, want, allKernels)
+			}
+		}
+		for _, target := range picked[i] {
+			require.True(t, mayRun(c, target))
+			note(c, target, have, kernels)
+		}
+	}
+	for pair := range want {
+		require.True(t, have[pair], "%s is in the suite, and left out", pair)
+	}
+	require.Greater(t, len(want), 1000)
+	t.Logf("%d pairs; %d kernels of %d", len(want), len(kernels), len(allKernels))
+	require.Less(t, len(kernels), len(allKernels)*2/3)
+
+	// The axes that stand in the comment above: a value of each that no case had would be no axis.
+	for _, option := range []string{
+		"flash2/scalar: type=float32, causal=top-left", "flash2/scalar: type=bfloat16, dropout=true", "flash2/scalar: causal=bottom-right, gradients=true",
+		"flash2/scalar: type=float16, layout=odd", "flash2/scalar: lengths=more, queries=ragged", "flash2 (few queries)/scalar: type=bfloat16, queries=one",
+		"standard/scalar: type=float32, gradients=true", "flash1/scalar: type=bfloat16, value dimension=fewer", "blocksparse/scalar: type=float32, blocks=for each head",
+	} {
+		require.True(t, have[option], option)
+	}
+}
+
+// TestPickCovers: whatever there is to choose from, all options and pairs are there afterwards.
+func TestPickCovers(t *testing.T) {
+	c := &Case{Name: "core/x"}
+	c.Problem.Batch, c.Problem.Heads, c.Problem.QueryLen, c.Problem.HeadDim = 1, 1, 8, 8
+	rapid.Check(t, func(t *rapid.T) {
+		var all []choice
+		want := map[string]bool{}
+		for range rapid.IntRange(1, 40).Draw(t, "choices") {
+			var ch choice
+			for axis := range 5 {
+				ch.options = append(ch.options, option{fmt.Sprint(axis), fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "value")), concern(axis)})
+			}
+			ch.kernels = []string{fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "kernel"))}
+			all = append(all, ch)
+			for _, pair := range ch.pairs() {
+				want[pair] = true
+			}
+		}
+		for _, ch := range pick(all, []*Case{c}, []Target{{}}) {
+			for _, pair := range ch.pairs() {
+				delete(want, pair)
+			}
+		}
+		if len(want) > 0 {
+			t.Fatalf("left out: %v", want)
+		}
+	})
+}
