@@ -178,7 +178,7 @@ func TestBadBlockMasks(t *testing.T) {
 func TestBlockSparseTunings(t *testing.T) {
 	d := testDevice(t)
 	problem := func(keys int, causal Causal, b Blocks) Problem {
-		return Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 75, KeyLen: keys, HeadDim: 16, DType: F16, Causal: causal, Blocks: b}
+		return Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 75, KeyLen: keys, HeadDim: 8, DType: F16, Causal: causal, Blocks: b}
 	}
 	tiles, odd := Blocks{Queries: 16, Keys: 32, PerHead: true}, Blocks{Queries: 20, Keys: 12, PerHead: true}
 	for name, c := range map[string]struct {
