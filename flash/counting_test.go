@@ -130,8 +130,9 @@ var countedProblems = map[string]Problem{
 	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
 
-// countedAlways are those that -short runs: lengths and dimensions that no tile divides, groups of heads, few rows, both sizes of numbers.
-var countedAlways = map[string]bool{"ragged": true, "grouped": true, "few": true, "fp32": true}
+// countedAlways are those that -short runs: lengths and dimensions that no tile divides, few rows and both sizes of numbers; the ways below
+// run the others.
+var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.

@@ -26,7 +26,7 @@ func main() {
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) && !*verbose {
 		p = newProgress(os.Stdout, func() int {
 			width, _, err := term.GetSize(fd)
-			if err != nil {
+			if err != nil || width <= 0 { // some terminals do not know
 				return 80
 			}
 			return width
