@@ -92,7 +92,7 @@ func FuzzTuningFile(f *testing.F) {
 // FuzzKnownFile: of what is remembered about a device, no damaged file is believed.
 func FuzzKnownFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "known.json")
-	if _, err := addKnown(path, "id", "key", "passed"); err != nil {
+	if _, _, err := addKnown(path, "id", "key", "passed"); err != nil {
 		f.Fatal(err)
 	}
 	good, err := os.ReadFile(path)

@@ -35,7 +35,8 @@ func TestNanoseconds(t *testing.T) {
 		{2, 36, top, 5, 12}, // bits that are not valid may hold anything
 		{2, 36, 5, 1<<40 | 7, 4},
 	} {
-		p := &QueryPool{dev: pretending(c.period, c.bits, 1)}
+		p := &QueryPool{}
+		p.init(pretending(c.period, c.bits, 1), 1)
 		require.InDelta(t, c.want, p.Nanoseconds(c.from, c.to), 1e-9, "%+v", c)
 	}
 }
@@ -106,7 +107,8 @@ func TestTimestampsHaveValidBits(t *testing.T) {
 
 // TestSyncCountsAtoms: memory that is not coherent is flushed and invalidated in whole atoms, coherent memory never.
 func TestSyncCountsAtoms(t *testing.T) {
-	b := &Buffer{dev: pretending(1, 64, 64), handle: 1, size: 250, capacity: 256, allocated: 1024, mapped: make([]byte, 256), kind: Upload}
+	b := &Buffer{size: 250, capacity: 256, allocated: 1024, mapped: make([]byte, 256), kind: Upload}
+	b.init(pretending(1, 64, 64), 1)
 	var calls [][2]uint64
 	failing := errors.New("no memory")
 	count := func(offset, size uint64) error {
