@@ -39,21 +39,60 @@ func (a *arena) close() {
 
 // input fills the buffer: values where the tensor's elements are, NaN and infinities everywhere else.
 func (a *arena) input(ctx context.Context, values []float32) error {
-	t := refType(a.dtype)
-	size := t.Size()
-	raw := make([]byte, a.total*size)
-	poison := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.NaN()), float32(math.Inf(-1))}
-	around := make([]float32, a.total)
-	for i := range around {
-		around[i] = poison[i%len(poison)]
+	raw := make([]byte, a.bytes())
+	a.fill(raw, values)
+	return a.whole.UploadBytes(ctx, raw)
+}
+
+// poison fills the buffer for a run.
+func (a *arena) poison(ctx context.Context, run int) error {
+	raw := make([]byte, a.bytes())
+	a.placement.poison(raw, run)
+	return a.whole.UploadBytes(ctx, raw)
+}
+
+// output reads the tensor's elements back, packed, after checking that every one was written and
+// nothing else was.
+func (a *arena) output(ctx context.Context, name string, run int) ([]byte, error) {
+	raw := make([]byte, a.bytes())
+	if err := a.whole.DownloadBytes(ctx, raw); err != nil {
+		return nil, err
 	}
-	t.EncodeTo(raw, around)
-	d, n := a.shape[3], 0
-	a.rows(func(at int) {
+	return a.collect(raw, name, run)
+}
+
+// bytes is the size of the buffer.
+func (p placement) bytes() int { return p.total * p.dtype.Size() }
+
+// fill writes the bytes of an input's buffer: values where the tensor's elements are, NaN and infinities everywhere else.
+func (p placement) fill(raw []byte, values []float32) {
+	around := refType(p.dtype).Encode([]float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.NaN()), float32(math.Inf(-1))})
+	repeat(raw[:p.bytes()], around)
+	p.write(raw, values)
+}
+
+// write writes the tensor's elements alone.
+func (p placement) write(raw []byte, values []float32) {
+	t, size := refType(p.dtype), p.dtype.Size()
+	d, n := p.shape[3], 0
+	p.rows(func(at int) {
 		t.EncodeTo(raw[at*size:], values[n:n+d])
 		n += d
 	})
-	return a.whole.UploadBytes(ctx, raw)
+}
+
+// poison writes the bytes of an output's buffer before a run: the run's pattern, everywhere.
+func (p placement) poison(raw []byte, run int) {
+	var one [4]byte
+	binary.LittleEndian.PutUint32(one[:], pattern(p.dtype, run))
+	repeat(raw[:p.bytes()], one[:p.dtype.Size()])
+}
+
+// repeat fills raw with what it is given, over and over.
+func repeat(raw, what []byte) {
+	for n := copy(raw, what); n > 0 && n < len(raw); n *= 2 {
+		copy(raw[n:], raw[:n])
+	}
 }
 
 // pattern is the NaN that outputs are filled with: one that no arithmetic produces, another in each run.
@@ -70,38 +109,15 @@ func pattern(dtype flash.DType, run int) uint32 {
 	return bits + uint32(run)
 }
 
-// poisoned is the whole buffer filled with that NaN.
-func (a *arena) poisoned(run int) []byte {
-	raw := make([]byte, a.total*a.dtype.Size())
-	bits := pattern(a.dtype, run)
-	for i := 0; i < len(raw); i += a.dtype.Size() {
-		if a.dtype.Size() == 4 {
-			binary.LittleEndian.PutUint32(raw[i:], bits)
-		} else {
-			binary.LittleEndian.PutUint16(raw[i:], uint16(bits))
-		}
-	}
-	return raw
-}
-
-// poison fills the buffer for a run.
-func (a *arena) poison(ctx context.Context, run int) error {
-	return a.whole.UploadBytes(ctx, a.poisoned(run))
-}
-
-// output reads the tensor's elements back, packed, after checking that every one was written and
-// nothing else was.
-func (a *arena) output(ctx context.Context, name string, run int) ([]byte, error) {
-	raw := make([]byte, a.total*a.dtype.Size())
-	if err := a.whole.DownloadBytes(ctx, raw); err != nil {
-		return nil, err
-	}
-	size := a.dtype.Size()
-	want := a.poisoned(run)
-	d := a.shape[3]
-	out := make([]byte, 0, a.elements()*size)
+// collect takes the tensor's elements, packed, out of the bytes of an output's buffer after a run. The error says which element was not written,
+// or where memory outside the tensor was. It spoils raw.
+func (p placement) collect(raw []byte, name string, run int) ([]byte, error) {
+	size, d := p.dtype.Size(), p.shape[3]
+	want := make([]byte, p.bytes())
+	p.poison(want, run)
+	out := make([]byte, 0, p.elements()*size)
 	var failure error
-	a.rows(func(at int) {
+	p.rows(func(at int) {
 		row := raw[at*size : (at+d)*size]
 		out = append(out, row...)
 		for i := 0; i < len(row) && failure == nil; i += size {
@@ -114,11 +130,11 @@ func (a *arena) output(ctx context.Context, name string, run int) ([]byte, error
 	if failure != nil {
 		return nil, failure
 	}
-	if !bytes.Equal(raw, want) {
-		for i := range raw {
+	if !bytes.Equal(raw[:len(want)], want) {
+		for i := range want {
 			if raw[i] != want[i] {
 				return nil, fmt.Errorf("%s: memory outside the tensor was overwritten at element %d of the buffer, %d from the tensor's first (run %d)",
-					name, i/size, i/size-a.offset, run+1)
+					name, i/size, i/size-p.offset, run+1)
 			}
 		}
 	}

@@ -190,33 +190,44 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	}
 	r.Accumulated = true
 	// Added to what is there already: the same numbers, rounded once more.
-	var start [3][]float32
-	random := rand.New(rand.NewPCG(c.seed, 77))
-	for i := range start {
-		start[i] = make([]float32, len(g.answers[i]))
-		for j := range start[i] {
-			start[i][j] = float32(random.NormFloat64())
-		}
-		t.RoundAll(start[i])
-	}
+	start := c.drawStart()
 	b.Accumulate = true
 	out, err := runBackward(ctx, plan, b, more[2:], times, &start)
 	if err != nil {
 		return err
 	}
 	for i := range out {
-		sum, plain := make([]float64, len(start[i])), make([]float64, len(start[i]))
-		for j, x := range start[i] {
-			sum[j] = g.answers[i][j] + float64(x)
-			plain[j] = float64(t.Round(float32(g.plain[i][j]) + x))
-		}
-		c.judge("accumulated "+gradientNames[i], t.Decode(out[i]), sum, plain, t, r)
+		c.judgeSum(i, t.Decode(out[i]), start[i], r)
 	}
 	return nil
 }
 
 // accumulates says whether gradients are also added to what is there.
 func (c *Case) accumulates() bool { return hash(c.Name)%3 == 0 }
+
+// drawStart draws what gradients are added to, where they are.
+func (c *Case) drawStart() (start [3][]float32) {
+	random := rand.New(rand.NewPCG(c.seed, 77))
+	for i := range start {
+		start[i] = make([]float32, len(c.grads.answers[i]))
+		for j := range start[i] {
+			start[i][j] = float32(random.NormFloat64())
+		}
+		refType(c.Problem.DType).RoundAll(start[i])
+	}
+	return start
+}
+
+// judgeSum compares gradient i added to what was there already: the same numbers, rounded once more.
+func (c *Case) judgeSum(i int, got, start []float32, r *Result) {
+	t, g := refType(c.Problem.DType), c.grads
+	sum, plain := make([]float64, len(start)), make([]float64, len(start))
+	for j, x := range start {
+		sum[j] = g.answers[i][j] + float64(x)
+		plain[j] = float64(t.Round(float32(g.plain[i][j]) + x))
+	}
+	c.judge("accumulated "+gradientNames[i], got, sum, plain, t, r)
+}
 
 // runBackward poisons the gradients (or fills them with start), runs, and reads them back.
 func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int, start *[3][]float32) (out [3][]byte, err error) {
