@@ -46,6 +46,7 @@ if [ -z "$program" ]; then
   build "$program"
   VKATTN_EXEC=$("$top/tools/setup.sh" --exec)
 fi
+[ "$what" = differential ] || export MALLOC_ARENA_MAX=${MALLOC_ARENA_MAX:-1} # glibc's memory for each thread would hide what plans keep
 export VKATTN_VALIDATION=${VKATTN_VALIDATION:-off} VKATTN_REQUIRE_DEVICE=1
 # shellcheck disable=SC2086 # the prefix is several words
 ${VKATTN_EXEC:-} "$program" -test.timeout=0 -test.run "^$test\$" -soak.n "$n" "${flags[@]}"

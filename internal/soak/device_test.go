@@ -13,6 +13,7 @@ import (
 
 // said is what the validation layers said.
 type said struct {
+	on       bool
 	mu       sync.Mutex
 	messages []string
 }
@@ -49,19 +50,11 @@ func open(t *testing.T) *flash.Device {
 
 func openValidated(t *testing.T) (*flash.Device, *said) {
 	t.Helper()
-	layers := &said{}
-	validate := os.Getenv("VKATTN_VALIDATION") != "off"
-	options := []flash.DeviceOption{flash.WithoutDiskCache()}
-	var dev *flash.Device
-	var err error
-	if validate {
-		dev, err = flash.Open(append(options, flash.WithValidation(layers.add))...)
-		if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" {
-			validate = false
-		}
-	}
-	if !validate {
-		dev, err = flash.Open(options...)
+	layers := &said{on: os.Getenv("VKATTN_VALIDATION") != "off"}
+	dev, err := openLike(layers)
+	if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" {
+		layers.on = false
+		dev, err = openLike(layers)
 	}
 	switch {
 	case err == nil:
@@ -70,6 +63,15 @@ func openValidated(t *testing.T) (*flash.Device, *said) {
 	default:
 		t.Fatal(err)
 	}
-	t.Logf("%s, validation layers %v", dev.Info().Name, validate)
+	t.Logf("%s, validation layers %v", dev.Info().Name, layers.on)
 	return dev, layers
+}
+
+// openLike opens a device, validated if the layers are on.
+func openLike(layers *said) (*flash.Device, error) {
+	options := []flash.DeviceOption{flash.WithoutDiskCache()}
+	if layers.on {
+		options = append(options, flash.WithValidation(layers.add))
+	}
+	return flash.Open(options...)
 }

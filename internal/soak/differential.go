@@ -199,7 +199,8 @@ func (d *differential) work(ctx context.Context) error {
 			}
 			id := ID{Family: u.family.index, Plan: u.first + n}
 			err := d.plan(ctx, slab, u.family, id, 0, d.o.PerPlan)
-			if errors.Is(err, flash.ErrUnsupported) {
+			// Forced forms and parts make a tile that does not fit an error of their argument.
+			if errors.Is(err, flash.ErrUnsupported) || errors.Is(err, flash.ErrArgument) {
 				d.declined(u, n, err)
 				break
 			}
