@@ -13,6 +13,8 @@ type descriptorSets struct {
 	maxSets     int
 	maxBindings int
 	pools       []*vk.DescriptorPool
+	sets        int       // that the newest pool has left
+	bindings    int       // the same
 	byCount     []setList // by number of bindings
 }
 
@@ -65,11 +67,11 @@ func (d *descriptorSets) next(k *Kernel, access []Access) (vk.DescriptorSet, err
 	return s.set, nil
 }
 
-// allocate takes a set from the newest pool. A pool holds one recording of the declared size; recordings that differ from
-// Reset to Reset in how many bindings their dispatches have may need another.
+// allocate takes a set of a kernel's bindings from the newest pool. A pool holds one recording of the declared size; recordings that differ from
+// Reset to Reset in how many bindings their dispatches have may need another. The pool is not asked for what it has not left: that is no use of it.
 func (d *descriptorSets) allocate(k *Kernel) (vk.DescriptorSet, error) {
-	if n := len(d.pools); n > 0 {
-		set, err := d.pools[n-1].Allocate(k.pipeline)
+	if n := len(d.pools); n > 0 && d.sets > 0 && d.bindings >= k.bindings {
+		set, err := d.take(k)
 		if err == nil || !(errors.Is(err, vk.ErrOutOfPoolMemory) || errors.Is(err, vk.ErrFragmentedPool)) {
 			return set, err
 		}
@@ -78,8 +80,17 @@ func (d *descriptorSets) allocate(k *Kernel) (vk.DescriptorSet, error) {
 	if err != nil {
 		return vk.DescriptorSet{}, err
 	}
-	d.pools = append(d.pools, p)
-	return p.Allocate(k.pipeline)
+	d.pools, d.sets, d.bindings = append(d.pools, p), d.maxSets, d.maxBindings
+	return d.take(k)
+}
+
+// take asks the newest pool.
+func (d *descriptorSets) take(k *Kernel) (vk.DescriptorSet, error) {
+	set, err := d.pools[len(d.pools)-1].Allocate(k.pipeline)
+	if err == nil {
+		d.sets, d.bindings = d.sets-1, d.bindings-k.bindings
+	}
+	return set, err
 }
 
 func (d *descriptorSets) close() (err error) {

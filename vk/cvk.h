@@ -21,15 +21,19 @@ int32_t vka_instance_layers(uint64_t gipa, VkLayerProperties *out, uint32_t cap)
 // Instance.
 typedef struct vka_instance vka_instance;
 
+// What of the validation layer can be turned on.
+enum { VKA_CHECK_SYNC = 2, VKA_CHECK_GPU = 4, VKA_CHECK_BEST = 8 };
+
 // The pNext chain of vkCreateInstance, in C memory because vulkan-go passes PNext through unread.
 typedef struct {
 	VkDebugUtilsMessengerCreateInfoEXT messenger;
 	VkValidationFeaturesEXT validation;
-	VkValidationFeatureEnableEXT enable[1];
+	VkValidationFeatureEnableEXT enable[4];
 } vka_instance_chain;
 
-vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, int sync_validation);
-void *vka_instance_chain_head(vka_instance_chain *c, int messenger, int sync_validation);
+// features are bits of VKA_CHECK.
+vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, uint32_t features);
+void *vka_instance_chain_head(vka_instance_chain *c, int messenger, uint32_t features);
 
 // What vulkan-go does where it is used; next is the chain's head.
 int32_t vka_instance_create(uint64_t gipa, const char *app, uint32_t version, const char *const *layers, uint32_t n_layers,

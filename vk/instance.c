@@ -92,22 +92,30 @@ static void messenger_info(VkDebugUtilsMessengerCreateInfoEXT *m, uint64_t id) {
 	m->pUserData = (void *)(uintptr_t)id;
 }
 
-vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, int sync_validation) {
+vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, uint32_t features) {
 	vka_instance_chain *c = calloc(1, sizeof *c);
 	if (!c)
 		return NULL;
 	messenger_info(&c->messenger, message_id);
-	c->enable[0] = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
+	uint32_t n = 0;
+	if (features & VKA_CHECK_SYNC)
+		c->enable[n++] = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
+	if (features & VKA_CHECK_GPU) {
+		c->enable[n++] = VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT;
+		c->enable[n++] = VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_RESERVE_BINDING_SLOT_EXT;
+	}
+	if (features & VKA_CHECK_BEST)
+		c->enable[n++] = VK_VALIDATION_FEATURE_ENABLE_BEST_PRACTICES_EXT;
 	c->validation.sType = VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT;
-	c->validation.enabledValidationFeatureCount = 1;
+	c->validation.enabledValidationFeatureCount = n;
 	c->validation.pEnabledValidationFeatures = c->enable;
-	if (messenger && sync_validation)
+	if (messenger && features)
 		c->messenger.pNext = &c->validation;
 	return c;
 }
 
-void *vka_instance_chain_head(vka_instance_chain *c, int messenger, int sync_validation) {
-	return messenger ? (void *)&c->messenger : sync_validation ? (void *)&c->validation : NULL;
+void *vka_instance_chain_head(vka_instance_chain *c, int messenger, uint32_t features) {
+	return messenger ? (void *)&c->messenger : features ? (void *)&c->validation : NULL;
 }
 
 int32_t vka_instance_create(uint64_t gipa, const char *app, uint32_t version, const char *const *layers, uint32_t n_layers,
@@ -269,7 +277,11 @@ void vka_memory_query(vka_instance *t, uint64_t physical, uint32_t mask, vka_mem
 }
 
 int32_t vka_queue_families(vka_instance *t, uint64_t physical, VkQueueFamilyProperties *out, uint32_t cap) {
-	uint32_t n = cap;
+	uint32_t n = 0;
+	t->GetPhysicalDeviceQueueFamilyProperties(PHYSICAL(physical), &n, NULL);
+	if (!out)
+		return (int32_t)n;
+	n = n < cap ? n : cap; // no more than there are: the validation layer advises so
 	t->GetPhysicalDeviceQueueFamilyProperties(PHYSICAL(physical), &n, out);
 	return (int32_t)n;
 }

@@ -9,6 +9,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -21,11 +22,14 @@ const (
 	extValidationFeature = "VK_EXT_validation_features"
 )
 
-// InstanceOptions say how an instance is created.
+// InstanceOptions say how an instance is created. Where validation is on, the environment variable VKATTN_VALIDATION adds to what is checked: see
+// [ValidationEnv].
 type InstanceOptions struct {
 	AppName        string
 	Validation     bool          // load the validation layer; ErrLayerMissing without it
 	SyncValidation bool          // also check for missing barriers; implies Validation
+	GPUValidation  bool          // also have shaders check their accesses, which changes and slows them; implies Validation
+	BestPractices  bool          // also give advice, but for what this library decided otherwise; implies Validation
 	MaxAPIVersion  Version       // do not ask for more than this; 0 means 1.3
 	OnMessage      func(Message) // receives warnings and errors of the layers, on whichever goroutine made the call; must not use this package
 	Faults         *Faults       // calls that shall fail, for tests; nil: those of VKATTN_FAULT, most often none
@@ -73,13 +77,16 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	version = min(version, limit)
 	keepDrivers(version)
 
-	o.Validation = o.Validation || o.SyncValidation
+	checks, err := o.checks(os.Getenv(ValidationEnv))
+	if err != nil {
+		return nil, err
+	}
 	offered, err := instanceExtensions(faults, gipa, "")
 	if err != nil {
 		return nil, err
 	}
 	var layers, extensions []string
-	if o.Validation {
+	if checks != 0 {
 		have, err := instanceLayers(faults, gipa)
 		if err != nil {
 			return nil, err
@@ -104,26 +111,26 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	debug := want(extDebugUtils)
 	messenger := debug && o.OnMessage != nil
 	portability := want(extPortabilityEnum)
-	sync := o.SyncValidation && want(extValidationFeature)
-	if o.SyncValidation && !sync {
-		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which SyncValidation needs: %w", extValidationFeature, ErrUnsupported)
+	if more := checks &^ checkCore; more != 0 && !want(extValidationFeature) {
+		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which checking %v needs: %w", extValidationFeature, more, ErrUnsupported)
 	}
 
-	in := &Instance{version: version, validated: o.Validation, debug: debug, faults: faults, open: map[*Device]struct{}{}}
+	in := &Instance{version: version, validated: checks != 0, debug: debug, faults: faults, open: map[*Device]struct{}{}}
 	if messenger {
-		in.receiver = addReceiver(o.OnMessage)
+		in.receiver = addReceiver(withoutAdvice(o.OnMessage))
 	}
 	fail := func(err error) (*Instance, error) {
 		receivers.Delete(in.receiver)
 		return nil, err
 	}
-	chain := C.vka_instance_chain_new(C.uint64_t(in.receiver), cbool(messenger), cbool(sync))
+	features := C.uint32_t(checks &^ checkCore)
+	chain := C.vka_instance_chain_new(C.uint64_t(in.receiver), cbool(messenger), features)
 	if chain == nil {
 		return fail(callErr("vkCreateInstance", ErrOutOfHostMemory, ""))
 	}
 	defer C.free(unsafe.Pointer(chain))
 	handle, physical, err := createInstance(faults, o.AppName, version, layers, extensions, portability,
-		C.vka_instance_chain_head(chain, cbool(messenger), cbool(sync)))
+		C.vka_instance_chain_head(chain, cbool(messenger), features))
 	if err != nil {
 		return fail(err)
 	}

@@ -1,0 +1,107 @@
+package vk
+
+/*
+#include "cvk.h"
+*/
+import "C"
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ValidationEnv names the environment variable that adds to what the validation layer checks, wherever a program turns it on: a list of core, sync, gpu and best,
+// separated by commas, as SyncValidation, GPUValidation and BestPractices of [InstanceOptions] do. So whole test suites run under other settings. off turns the
+// layer off. A value that cannot be read is an error of NewInstance.
+const ValidationEnv = "VKATTN_VALIDATION"
+
+// checks is what the validation layer looks at; 0 is without it.
+type checks uint32
+
+const (
+	checkCore checks = 1
+	checkSync checks = C.VKA_CHECK_SYNC
+	checkGPU  checks = C.VKA_CHECK_GPU
+	checkBest checks = C.VKA_CHECK_BEST
+)
+
+var checkNames = []checkName{{"core", checkCore}, {"sync", checkSync}, {"gpu", checkGPU}, {"best", checkBest}}
+
+type checkName struct {
+	name  string
+	check checks
+}
+
+// String is as ValidationEnv takes it.
+func (c checks) String() string {
+	var names []string
+	for _, n := range checkNames {
+		if c&n.check != 0 {
+			names = append(names, n.name)
+		}
+	}
+	if names == nil {
+		return "off"
+	}
+	return strings.Join(names, ",")
+}
+
+// checks are those of the options, with what the environment adds.
+func (o *InstanceOptions) checks(environment string) (checks, error) {
+	var c checks
+	for _, x := range []struct {
+		on    bool
+		check checks
+	}{{o.Validation, checkCore}, {o.SyncValidation, checkSync}, {o.GPUValidation, checkGPU}, {o.BestPractices, checkBest}} {
+		if x.on {
+			c |= checkCore | x.check
+		}
+	}
+	for _, name := range strings.FieldsFunc(environment, func(r rune) bool { return r == ',' }) {
+		if name = strings.TrimSpace(name); name == "off" && strings.TrimSpace(environment) == "off" {
+			return 0, nil
+		}
+		i := slices.IndexFunc(checkNames, func(n checkName) bool { return n.name == name })
+		if i < 0 {
+			return 0, argErr("NewInstance", ValidationEnv, strconv.Quote(environment), "it must be off, or a list of core, sync, gpu and best, separated by commas")
+		}
+		if c != 0 { // only where it is on
+			c |= checkNames[i].check
+		}
+	}
+	return c, nil
+}
+
+// notFollowed is what the validation layer says that is no objection, and advice that this library has a reason not to follow. Nothing else is
+// kept from InstanceOptions.OnMessage. About what callers decide, in shaders or in calls on a device of their own, the layer says it to their messenger.
+var notFollowed = []struct {
+	id   string
+	text string // part of the message; "": any
+	why  string
+}{
+	{"BestPractices-specialuse-extension", extDebugUtils, "it carries the names and labels that captures show, and costs nothing where nobody looks"},
+	{"BestPractices-specialuse-extension", extValidationFeature, "without it there would be no such advice"},
+	{"BestPractices-deprecated-extension", extValidationFeature, "its successor, VK_EXT_layer_settings, is missing from layers of 2023 and before"},
+	{"BestPractices-vkAllocateMemory-small-allocation", "", "a buffer is an allocation of its own: tensors are large and few, and who has many small ones makes views of one"},
+	{"BestPractices-vkBindBufferMemory-small-dedicated-allocation", "", "the same"},
+	{"BestPractices-vkAllocateMemory-too-many-objects", "", "the same; pipeline.Context refuses what the device would"},
+	{"BestPractices-vkCreateCommandPool-command-buffer-reset", "", "a pool of a recording has one command buffer, which is recorded again and again"},
+	{"BestPractices-SpirvDeprecated_WorkgroupSize", "", "modules are made for Vulkan 1.1, which has no LocalSizeId"},
+	{"BestPractices-pipeline-stage-flags-compute", "pWaitDstStageMask", "a submission's commands may be copies and timestamps too, and all must wait"},
+	{"VALIDATION-SETTINGS", "Both GPU Assisted Validation and Normal Core Check Validation are enabled", "tests have the time"},
+	{"WARNING-GPU-Assisted-Validation", "Forcing", "the layer says which features it turns on for itself"},
+	{"WARNING-GPU-Assisted-Validation", "[Disabling gpuav_validate_ray_query]", "nothing here traces rays"},
+}
+
+// withoutAdvice leaves out messages that are no objection.
+func withoutAdvice(f func(Message)) func(Message) {
+	return func(m Message) {
+		for _, n := range notFollowed {
+			if m.ID == n.id && strings.Contains(m.Text, n.text) {
+				return
+			}
+		}
+		f(m)
+	}
+}

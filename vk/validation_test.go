@@ -1,0 +1,83 @@
+package vk_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// objections opens a device that is validated as the options say, and gives the messages since it was last called.
+func objections(t *testing.T, o vk.InstanceOptions) (*vk.Device, func() []vk.Message) {
+	t.Helper()
+	t.Setenv(vk.ValidationEnv, "") // the options alone
+	var mu sync.Mutex
+	var got []vk.Message
+	o.AppName = t.Name()
+	o.OnMessage = func(m vk.Message) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, m)
+	}
+	in, err := vk.NewInstance(o)
+	if err != nil {
+		vktest.Device(t) // skips or fails as the environment says
+		t.Skip(err)
+	}
+	t.Cleanup(func() { require.NoError(t, in.Close()) })
+	dev, err := vktest.PhysicalDevice(t, in).Open(vk.DeviceOptions{})
+	require.NoError(t, err)
+	return dev, func() []vk.Message {
+		mu.Lock()
+		defer mu.Unlock()
+		out := got
+		got = nil
+		return out
+	}
+}
+
+// With GPUValidation, shaders notice what they read and write beyond a binding.
+func TestGPUValidation(t *testing.T) {
+	dev, objected := objections(t, vk.InstanceOptions{GPUValidation: true})
+	r := newRig(t, dev, 1024, 1)
+	r.upload(t)
+	r.encode(args(r.n, 5))
+	require.NoError(t, r.run())
+	r.check(t, 1, 5)
+	require.NoError(t, dev.WaitIdle())
+	require.Empty(t, objected())
+
+	// A binding of a part of y, and a kernel that is told of all of it.
+	require.NoError(t, dev.UpdateDescriptors(r.set, []vk.BufferBinding{{Buffer: r.x, Size: 4096}, {Buffer: r.y, Size: 2048}}))
+	r.encode(args(r.n, 5))
+	require.NoError(t, r.run())
+	require.NoError(t, dev.WaitIdle()) // by then the layer has looked
+	messages := objected()
+	require.NotEmpty(t, messages)
+	require.True(t, strings.HasPrefix(messages[0].ID, "VUID-vkCmdDispatch-"), messages[0].ID)
+	require.Contains(t, messages[0].Text, "2048")
+}
+
+// With BestPractices, the layer gives advice, and what the library has decided otherwise is not among it.
+func TestBestPractices(t *testing.T) {
+	dev, objected := objections(t, vk.InstanceOptions{BestPractices: true})
+	r := newRig(t, dev, 100, 1)
+	r.upload(t)
+	r.encode(args(r.n, 5))
+	require.NoError(t, r.run())
+	require.Empty(t, objected())
+
+	var s vk.Stream
+	const allCommands = vk.Stage(0x10000)
+	s.Barrier(allCommands, vk.AccessTransferWrite, allCommands, vk.AccessTransferRead)
+	require.NoError(t, r.cmd.Begin(true))
+	require.NoError(t, r.cmd.Execute(&s))
+	require.NoError(t, r.cmd.End())
+	messages := objected()
+	require.NotEmpty(t, messages)
+	require.True(t, strings.HasPrefix(messages[0].ID, "BestPractices-"), messages[0].ID)
+}
