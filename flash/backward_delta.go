@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // deltaProgram computes the row term of the backward pass, δ_i = Σ_d do_id·o_id − dlse_i, for any tier:
@@ -41,9 +40,14 @@ func (s *deltaProgram) bytes() uint64 { return 4 * uint64(s.rows) }
 
 func (s *deltaProgram) kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(dlse)
-	return s.dev.variant(&s.kernels[i], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		return spec(deltaThreads, s.lanes, s.problem.ValueDim, boolInt(aligned), boolInt(dlse)), pipeline.KernelInfo{Bindings: 4, PushBytes: deltaPushBytes}
+	return s.dev.variant(&s.kernels[i], s.module, func() (constants, pipeline.KernelInfo) {
+		return s.constants(aligned, dlse), pipeline.KernelInfo{}
 	})
+}
+
+func (s *deltaProgram) constants(aligned, dlse bool) constants {
+	return constants{{"WG", deltaThreads}, {"LANES", s.lanes}, {"DV", s.problem.ValueDim}, {"ALIGNED", boolInt(aligned)},
+		{"HAS_DLSE", boolInt(dlse)}}
 }
 
 func (s *deltaProgram) record(r *recorder, g *gradients, delta *operand) error {

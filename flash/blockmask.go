@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/vkattn/vkattn/vk"
 )
 
 // Blocks says that attention has a block mask, and of what blocks: block (r, c) is the scores of queries r·Queries to
@@ -156,8 +154,8 @@ func (m *BlockMask) fits(d *Device, p *Problem) error {
 }
 
 // constants are the specialization constants of shaders/include/block_mask.glsl.
-func (b Blocks) constants() []vk.SpecConstant {
-	return []vk.SpecConstant{{ID: 60, Value: uint32(b.Queries)}, {ID: 61, Value: uint32(b.Keys)}, {ID: 62, Value: uint32(boolInt(b.PerHead))}}
+func (b Blocks) constants() constants {
+	return constants{{"BLOCK_ROWS", b.Queries}, {"BLOCK_KEYS", b.Keys}, {"BLOCK_PER_HEAD", boolInt(b.PerHead)}}
 }
 
 // trialBlock is the mask of a self-check: two blocks of three, the first not among them.

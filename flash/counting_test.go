@@ -13,7 +13,6 @@ import (
 
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/shaders/counting"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -42,14 +41,7 @@ func countingDevice(t testing.TB) (*Device, *counts) {
 	c.buffer, err = d.ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
 	require.NoError(t, err)
 	t.Cleanup(c.buffer.Close)
-	d.counting = &countingBuilds{counts: c.place}
-	d.modules = func(name string) ([]uint32, error) {
-		code, err := counting.Modules.Module(name)
-		if errors.Is(err, shaders.ErrUnknownModule) { // it moves no tensors
-			return shaders.Module(name)
-		}
-		return code, err
-	}
+	d.counting = &countingBuilds{counts: c.place, modules: counting.Modules}
 	return d, c
 }
 

@@ -102,12 +102,14 @@ func (s *decodeProgram) dispatches() int   { return s.grid.dispatches() + s.comb
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.kernels[v.index()], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		p, t := &s.problem, &s.shape
-		info := pipeline.KernelInfo{Bindings: p.forwardBindings(), PushBytes: forwardPushBytes, SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
-		return spec(t.threads(), t.Rows, t.Lanes, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.LPR, t.U, t.Parts, t.Meet), info
-	})
+	return s.dev.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
+}
+
+func (s *decodeProgram) describe(v variant) (constants, pipeline.KernelInfo) {
+	t := &s.shape
+	return append(constants{{"WG", t.threads()}, {"ROWS", t.Rows}, {"SG", t.Lanes}, {"LPR", t.LPR}, {"U", t.U}, {"PARTS", t.Parts},
+			{"MEET", t.Meet}}, s.problem.forwardConstants(v)...),
+		pipeline.KernelInfo{SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
 }
 
 func (s *decodeProgram) record(r *recorder, f *operands) error {

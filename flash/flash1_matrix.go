@@ -2,7 +2,6 @@ package flash
 
 import (
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // matrixFlash1 is the first FlashAttention on cooperative matrices: shaders/matrix_flash1.comp.
@@ -67,10 +66,11 @@ func (m *matrixFlash1Program) scratch() []uint64 { return m.sizes }
 func (m *matrixFlash1Program) dispatches() int   { return m.grid.dispatches() }
 
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (m *matrixFlash1Program) describe(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
+func (m *matrixFlash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
 	t := &m.shape
-	values := append(t.constants(&m.problem, &m.layout, v), m.keyBlocks, t.shared(m.problem.HeadDim, m.problem.ValueDim).rows)
-	return spec(values...), pipeline.KernelInfo{Bindings: 7, PushBytes: forwardPushBytes, SubgroupSize: uint32(t.fragment.Lanes), FullSubgroups: true}
+	return append(t.constants(&m.problem, &m.layout, v), constants{{"KEY_BLOCKS", m.keyBlocks},
+			{"ROWS_LEN", t.shared(m.problem.HeadDim, m.problem.ValueDim).rows}}...),
+		pipeline.KernelInfo{SubgroupSize: uint32(t.fragment.Lanes), FullSubgroups: true}
 }
 
 func (m *matrixFlash1Program) record(r *recorder, f *operands) error {

@@ -125,16 +125,15 @@ func (s *flash1Program) dispatches() int   { return s.grid.dispatches() }
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *flash1Program) kernel(v variant) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.kernels[v.index()], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		p, t := &s.problem, &s.shape
-		sh := t.shared(p.HeadDim, p.ValueDim)
-		info := pipeline.KernelInfo{Bindings: 5 + len(s.sizes), PushBytes: forwardPushBytes}
-		if t.Subgroup {
-			info.SubgroupSize, info.FullSubgroups = s.dev.caps.facts.Subgroup.Size, true
-		}
-		return spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.MR, t.MC, t.DK, t.VC, s.keyBlocks, sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0)), info
-	})
+	return s.dev.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
+}
+
+func (s *flash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
+	p, t := &s.problem, &s.shape
+	sh := t.shared(p.HeadDim, p.ValueDim)
+	return append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
+		{"KEY_BLOCKS", s.keyBlocks}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt}, {"P_AT", sh.pAt}, {"SHARED_V4", sh.length},
+		{"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, p.forwardConstants(v)...), s.dev.subgroups(t.Subgroup)
 }
 
 func (s *flash1Program) record(r *recorder, f *operands) error {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // matrixBackward is the backward pass of FlashAttention-2 on cooperative matrices, without atomic additions:
@@ -93,30 +92,26 @@ func (s *matrixBackwardProgram) dispatches() int {
 }
 
 // constants are the specialization constants of a kernel; parts says which sums it makes.
-func (s *matrixBackwardProgram) constants(part *matrixBackwardPart, parts int, aligned, accumulate bool) []vk.SpecConstant {
-	p, t, l := &s.problem, &part.tile, &s.layout
+func (s *matrixBackwardProgram) constants(part *matrixBackwardPart, parts int, aligned, accumulate bool) constants {
+	p, t := &s.problem, &part.tile
 	f, sh := &t.fragment, t.shared(p)
-	values := []int{t.W * f.Lanes, t.rows(), t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(aligned), boolInt(accumulate),
-		f.M, f.N, f.K, f.Lanes, t.Form, t.RM, t.CK, t.Prefetch, t.AReg, t.BReg, boolInt(p.dropThreshold() > 0), t.HeadsTogether,
-		sh.aPitch, sh.bPitch, sh.tile, boolInt(t.masks(p)), sh.stats, sh.rows, sh.x, max(1, len(l.RowOfSlot)), laneNibbles(l.RowLane), laneNibbles(l.ColLane)}
-	for _, table := range [][]int{l.RowOfComp, l.ColOfComp, l.SlotOfComp, l.AOfComp, l.RowOfSlot} {
-		lo, hi := nibbles(table)
-		values = append(values, lo, hi)
+	c := constants{{"WG", t.W * f.Lanes}, {"BR", t.rows()}, {"BC", t.BC}, {"D", p.HeadDim}, {"DV", p.ValueDim},
+		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(aligned)}, {"ACCUMULATE", boolInt(accumulate)},
+		{"FM", f.M}, {"FN", f.N}, {"FK", f.K}, {"SG", f.Lanes}, {"FORM", t.Form}, {"RM", t.RM}, {"CK", t.CK}, {"PREFETCH", t.Prefetch},
+		{"A_REG", t.AReg}, {"B_REG", t.BReg}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}, {"HEADS_TOGETHER", t.HeadsTogether},
+		{"A_PITCH", sh.aPitch}, {"B_PITCH", sh.bPitch}, {"TILE_LEN", sh.tile}, {"MASKS", boolInt(t.masks(p))}, {"STATS_LEN", sh.stats},
+		{"ROWS_LEN", sh.rows}, {"X_LEN", sh.x}, {"H_LEN", sh.h}, {"PATCH", sh.patch}, {"DROP_LEN", sh.drop}, {"BY_LANE", t.ByLane}}
+	if part.keys {
+		c = append(c, constant{"PARTS", parts})
 	}
-	values = append(values, sh.h, sh.patch, sh.drop, parts, t.ByLane) // the kernel of queries has no number 43
-	return spec(values...)
+	return append(c, s.layout.constants()...)
 }
 
 func (s *matrixBackwardProgram) kernel(part *matrixBackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(accumulate)
-	return s.dev.variant(&part.kernels[piece][i], part.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		bindings := 7
-		if part.keys {
-			bindings = 8
-		}
-		f := &part.tile.fragment
+	return s.dev.variant(&part.kernels[piece][i], part.module, func() (constants, pipeline.KernelInfo) {
 		return s.constants(part, part.tile.pieces()[piece], aligned, accumulate),
-			pipeline.KernelInfo{Bindings: bindings, PushBytes: backwardPushBytes, SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
+			pipeline.KernelInfo{SubgroupSize: uint32(part.tile.fragment.Lanes), FullSubgroups: true}
 	})
 }
 
@@ -190,7 +185,7 @@ func (s *matrixBackwardProgram) verdictKey(aligned, accumulate bool) (string, er
 		fmt.Fprintf(&b, " %s %.16s", part.module, hash)
 		for _, parts := range part.tile.pieces() {
 			for _, c := range s.constants(part, parts, aligned, accumulate) {
-				fmt.Fprintf(&b, " %x", c.Value)
+				fmt.Fprintf(&b, " %x", c.value)
 			}
 		}
 	}

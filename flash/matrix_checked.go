@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // checkedKernels are the pipelines of a matrix kernel fitted to a problem, by variant. What they compute rests on more than
@@ -17,7 +16,7 @@ type checkedKernels struct {
 	named  string // the tile, for people
 
 	// describe gives the specialization constants of a variant, and what else its pipeline is made with.
-	describe func(v variant) ([]vk.SpecConstant, pipeline.KernelInfo)
+	describe func(v variant) (constants, pipeline.KernelInfo)
 	// try runs a variant's pipeline on a small problem and says what is wrong with the output, "" for nothing.
 	try func(k *pipeline.Kernel, v variant) (wrong string, err error)
 
@@ -43,7 +42,7 @@ func (m *checkedKernels) kernel(v variant) (*pipeline.Kernel, error) {
 		return k, nil
 	}
 	var built atomic.Pointer[pipeline.Kernel]
-	k, err := m.dev.variant(&built, m.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) { return m.describe(v) })
+	k, err := m.dev.variant(&built, m.module, func() (constants, pipeline.KernelInfo) { return m.describe(v) })
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ func (m *checkedKernels) verdictKey(v variant) (string, error) {
 	key := fmt.Sprintf("check %s %.16s", m.module, hash)
 	constants, _ := m.describe(v)
 	for _, c := range constants {
-		key += fmt.Sprintf(" %x", c.Value)
+		key += fmt.Sprintf(" %x", c.value)
 	}
 	return key, nil
 }

@@ -113,27 +113,24 @@ func (m *matrixProgram) scratch() []uint64 { return m.combine.scratch() }
 func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() + m.combine.dispatches() }
 
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
-func (m *matrixProgram) describe(v variant) ([]vk.SpecConstant, pipeline.KernelInfo) {
-	values := m.shape.constants(&m.problem, &m.layout, v)
+func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {
+	c := m.shape.constants(&m.problem, &m.layout, v)
 	if m.combine != nil {
-		values = append(values, m.shape.Parts)
+		c = append(c, constant{"PARTS", m.shape.Parts})
 	}
-	return m.problem.withBlocks(spec(values...)),
-		pipeline.KernelInfo{Bindings: m.problem.forwardBindings(), PushBytes: forwardPushBytes, SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
+	return m.problem.withBlocks(c), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
 
-// constants are those that matrix_forward and matrix_flash1 have in common, in the order of their numbers.
-func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) []int {
+// constants are those that matrix_forward and matrix_flash1 have in common.
+func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) constants {
 	f, sh := &t.fragment, t.shared(p.HeadDim, p.ValueDim)
-	values := []int{t.threads(), t.rows(), t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-		f.M, f.N, f.K, f.Lanes, t.Form, t.RM, t.CK, t.Prefetch, t.Pipe, t.MaxFirst, boolInt(t.Pack), t.HeadsTogether,
-		sh.kPitch, sh.vPitch, sh.kv, t.QReg, sh.qPitch, sh.q, sh.x, max(1, len(l.RowOfSlot)), laneNibbles(l.RowLane), laneNibbles(l.ColLane)}
-	for _, table := range [][]int{l.RowOfComp, l.ColOfComp, l.SlotOfComp, l.AOfComp, l.RowOfSlot} {
-		lo, hi := nibbles(table)
-		values = append(values, lo, hi)
-	}
-	return append(values, sh.h, sh.patch, boolInt(t.masks(p)), boolInt(t.Drop), sh.drop, boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)),
-		boolInt(t.Steps), boolInt(t.ragged(p)))
+	c := constants{{"WG", t.threads()}, {"BR", t.rows()}, {"BC", t.BC}, {"FM", f.M}, {"FN", f.N}, {"FK", f.K}, {"SG", f.Lanes},
+		{"FORM", t.Form}, {"RM", t.RM}, {"CK", t.CK}, {"PREFETCH", t.Prefetch}, {"PIPE", t.Pipe}, {"MAX_FIRST", t.MaxFirst},
+		{"PACK", boolInt(t.Pack)}, {"HEADS_TOGETHER", t.HeadsTogether}, {"K_PITCH", sh.kPitch}, {"V_PITCH", sh.vPitch}, {"KV_LEN", sh.kv},
+		{"Q_REG", t.QReg}, {"Q_PITCH", sh.qPitch}, {"Q_LEN", sh.q}, {"X_LEN", sh.x}, {"H_LEN", sh.h}, {"PATCH", sh.patch},
+		{"MASKS", boolInt(t.masks(p))}, {"DROPOUT", boolInt(t.Drop)}, {"DROP_LEN", sh.drop},
+		{"BY_LANE", boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC))}, {"STEPS", boolInt(t.Steps)}, {"RAGGED", boolInt(t.ragged(p))}}
+	return append(append(c, p.forwardConstants(v)...), l.constants()...)
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {

@@ -158,15 +158,15 @@ func parseHeld(text string, s matrixShape) (acc, a heldElements, err error) {
 // probeSlots is SLOTS of shaders/matrix_probe.comp.
 const probeSlots = 64
 
+func probeConstants(s matrixShape) constants {
+	return constants{{"WG", s.Lanes}, {"M", s.M}, {"N", s.N}, {"K", s.K}}
+}
+
 // probe runs matrix_probe and gives its output.
 func (d *Device) probe(t DType, s matrixShape) ([]uint32, error) {
 	name := "matrix_probe." + t.suffix()
-	code, err := d.module(name)
-	if err != nil {
-		return nil, err
-	}
-	k, err := d.ctx.Kernel(pipeline.KernelInfo{Name: name, Code: code, Spec: spec(s.Lanes, s.M, s.N, s.K), Bindings: 1,
-		SubgroupSize: uint32(s.Lanes), FullSubgroups: true})
+	k, err := d.build(name, probeConstants(s),
+		pipeline.KernelInfo{SubgroupSize: uint32(s.Lanes), FullSubgroups: true})
 	if err != nil {
 		return nil, err
 	}

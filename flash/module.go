@@ -14,7 +14,7 @@ import (
 // infinities and NaNs, where the device can be asked for it. Exponentials of scores far below the row's maximum are fp16
 // denormals once they are operands of the second product, and a device that flushes them loses what many of them add up to.
 func (d *Device) module(name string) ([]uint32, error) {
-	modules := shaders.Module
+	modules := d.shaders(name).Module
 	if d.modules != nil {
 		modules = d.modules
 	}
@@ -23,6 +23,16 @@ func (d *Device) module(name string) ([]uint32, error) {
 		return nil, err
 	}
 	return vk.WithFloatControls16(code, d.dev.FloatControls()), nil
+}
+
+// shaders is the set that this device takes a module from: its counting build where there is one.
+func (d *Device) shaders(module string) *shaders.Set {
+	if d.counting != nil {
+		if _, err := d.counting.modules.Describe(module); err == nil {
+			return d.counting.modules
+		}
+	}
+	return shaders.Shipped
 }
 
 // moduleHash names the content of module(name), for keys of what is remembered about it.
@@ -42,7 +52,8 @@ func (d *Device) moduleHash(name string) (string, error) {
 // countingBuilds replace a device's kernels by builds of them that add up the bytes they load and store, for tests of the byte
 // model (shaders/include/count.glsl). They have one binding more, after the others.
 type countingBuilds struct {
-	counts func(label string) pipeline.Binding // where the dispatches of a label count
+	modules *shaders.Set
+	counts  func(label string) pipeline.Binding // where the dispatches of a label count
 }
 
 // bind adds the binding of a counting build.
@@ -51,12 +62,4 @@ func (c *countingBuilds) bind(access []pipeline.Access, label string) []pipeline
 		return access
 	}
 	return append(access, pipeline.Access{Binding: c.counts(label), Mode: pipeline.ReadWrite})
-}
-
-// bindings is the number that a build has in place of n.
-func (c *countingBuilds) bindings(n int) int {
-	if c == nil {
-		return n
-	}
-	return n + 1
 }

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // Keys in parts. With few queries there are too few workgroups to fill a GPU, so kernels may cut the keys into parts. The workgroups of
@@ -170,9 +169,12 @@ func (c *combiner) bind(r *recorder) {
 
 func (c *combiner) kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 	v := variant{aligned: aligned, lse: lse}
-	return c.dev.variant(&c.kernels[v.index()], c.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		return spec(combineThreads, c.share, c.problem.ValueDim, c.parts, boolInt(aligned), boolInt(lse)), pipeline.KernelInfo{Bindings: 4, PushBytes: combinePushBytes}
-	})
+	return c.dev.variant(&c.kernels[v.index()], c.module, func() (constants, pipeline.KernelInfo) { return c.constants(v), pipeline.KernelInfo{} })
+}
+
+func (c *combiner) constants(v variant) constants {
+	return constants{{"WG", combineThreads}, {"SHARE", c.share}, {"DV", c.problem.ValueDim}, {"PARTS", c.parts},
+		{"ALIGNED", boolInt(v.aligned)}, {"WRITE_LSE", boolInt(v.lse)}}
 }
 
 func (c *combiner) record(r *recorder, f *operands) error {

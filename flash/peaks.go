@@ -57,12 +57,7 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	if d.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	code, err := d.module("measure_fma.f32")
-	if err != nil {
-		return 0, err
-	}
-	k, err := d.ctx.Kernel(pipeline.KernelInfo{Name: "measure_fma", Code: code, Bindings: 1, PushBytes: 12,
-		Spec: []vk.SpecConstant{{ID: 0, Value: uint32(workgroup)}}})
+	k, err := d.build("measure_fma.f32", constants{{"WG", workgroup}}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
@@ -102,14 +97,8 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	if d.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	code, err := d.module("measure_matrix.f16")
-	if err != nil {
-		return 0, "", err
-	}
-	k, err := d.ctx.Kernel(pipeline.KernelInfo{Name: "measure_matrix", Code: code, Bindings: 2, PushBytes: 4,
-		FullSubgroups: d.caps.enabled.ComputeFullSubgroups,
-		Spec: []vk.SpecConstant{{ID: 0, Value: uint32(subgroups) * f.Subgroup.Size},
-			{ID: 1, Value: m.M}, {ID: 2, Value: m.N}, {ID: 3, Value: m.K}}})
+	k, err := d.build("measure_matrix.f16", constants{{"WG", subgroups * int(f.Subgroup.Size)}, {"M", int(m.M)}, {"N", int(m.N)}, {"K", int(m.K)}},
+		pipeline.KernelInfo{FullSubgroups: d.caps.enabled.ComputeFullSubgroups})
 	if err != nil {
 		return 0, "", err
 	}
@@ -177,16 +166,13 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	const workgroup, pieces = 256, 4 // of measure_copy.comp
-	code, err := d.module("measure_copy")
+	const pieces = 4 // of measure_copy.comp
+	workgroup := min(256, d.caps.facts.Limits.MaxWorkgroupInvocations)
+	k, err := d.build("measure_copy", constants{{"WG", int(workgroup)}}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
-	k, err := d.ctx.Kernel(pipeline.KernelInfo{Name: "measure_copy", Code: code, Bindings: 2, PushBytes: 4, Spec: []vk.SpecConstant{{ID: 0, Value: min(workgroup, d.caps.facts.Limits.MaxWorkgroupInvocations)}}})
-	if err != nil {
-		return 0, err
-	}
-	groups := size / 16 / pieces / uint64(min(workgroup, d.caps.facts.Limits.MaxWorkgroupInvocations))
+	groups := size / 16 / pieces / uint64(workgroup)
 	rows := (groups + 32767) / 32768 // sizes are powers of two
 	access := []pipeline.Access{{Binding: from.All(), Mode: pipeline.Read}, {Binding: to.All(), Mode: pipeline.Write}}
 	shader, err := d.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // scalarBackward is the backward pass of FlashAttention-2 in fp32 arithmetic, without atomic additions: shaders/backward_delta.comp,
@@ -81,17 +80,23 @@ func (s *scalarBackwardProgram) dispatches() int {
 }
 
 func (s *scalarBackwardProgram) kernel(part *backwardPart, aligned, accumulate bool) (*pipeline.Kernel, error) {
-	p, t := &s.problem, &part.tile
-	bindings, wide := 7, p.HeadDim
-	if part == &s.kv {
-		bindings, wide = 8, max(p.HeadDim, p.ValueDim)
-	}
 	i := boolInt(aligned) + 2*boolInt(accumulate)
-	return s.dev.variant(&part.kernels[i], part.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		sh := t.shared(wide)
-		return spec(t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(aligned), boolInt(accumulate),
-			t.MR, t.MC, t.DK, t.VC, t.PC, sh.cAt, 0, sh.pAt, sh.length, boolInt(p.dropThreshold() > 0)), pipeline.KernelInfo{Bindings: bindings, PushBytes: backwardPushBytes}
+	return s.dev.variant(&part.kernels[i], part.module, func() (constants, pipeline.KernelInfo) {
+		return s.constants(part, aligned, accumulate), pipeline.KernelInfo{}
 	})
+}
+
+func (s *scalarBackwardProgram) constants(part *backwardPart, aligned, accumulate bool) constants {
+	p, t := &s.problem, &part.tile
+	wide := p.HeadDim
+	if part == &s.kv {
+		wide = max(p.HeadDim, p.ValueDim)
+	}
+	sh := t.shared(wide)
+	return constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"D", p.HeadDim}, {"DV", p.ValueDim},
+		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(aligned)}, {"ACCUMULATE", boolInt(accumulate)},
+		{"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC}, {"PC", t.PC}, {"C_AT", sh.cAt}, {"V_AT", 0}, {"P_AT", sh.pAt},
+		{"SHARED_V4", sh.length}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}
 }
 
 func (s *scalarBackwardProgram) record(r *recorder, g *gradients) error {

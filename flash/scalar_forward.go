@@ -85,20 +85,28 @@ func (s *scalarProgram) dispatches() int   { return s.grid.dispatches() + s.comb
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.kernels[v.index()], s.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-		p, t := &s.problem, &s.shape
-		sh := t.shared(p.HeadDim, p.ValueDim)
-		info := pipeline.KernelInfo{Bindings: p.forwardBindings(), PushBytes: forwardPushBytes}
-		if t.Subgroup {
-			info.SubgroupSize, info.FullSubgroups = s.dev.caps.facts.Subgroup.Size, true
-		}
-		values := []int{t.threads(), t.BR, t.BC, p.HeadDim, p.ValueDim, boolInt(p.Causal != CausalNone), boolInt(v.aligned), boolInt(v.lse),
-			t.MR, t.MC, t.DK, t.VC, t.PC, boolInt(t.QResident), boolInt(t.VEarly), sh.kAt, sh.vAt, sh.pAt, sh.length, sh.reduce, boolInt(p.dropThreshold() > 0)}
-		if s.combine != nil {
-			values = append(values, t.Parts)
-		}
-		return p.withBlocks(spec(values...)), info
-	})
+	return s.dev.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
+}
+
+func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
+	p, t := &s.problem, &s.shape
+	sh := t.shared(p.HeadDim, p.ValueDim)
+	c := append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
+		{"PC", t.PC}, {"Q_RESIDENT", boolInt(t.QResident)}, {"V_EARLY", boolInt(t.VEarly)}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt},
+		{"P_AT", sh.pAt}, {"SHARED_V4", sh.length}, {"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}},
+		p.forwardConstants(v)...)
+	if s.combine != nil {
+		c = append(c, constant{"PARTS", t.Parts})
+	}
+	return p.withBlocks(c), s.dev.subgroups(t.Subgroup)
+}
+
+// subgroups is how a kernel is built that needs whole subgroups of the device's own size, or does not.
+func (d *Device) subgroups(needed bool) pipeline.KernelInfo {
+	if !needed {
+		return pipeline.KernelInfo{}
+	}
+	return pipeline.KernelInfo{SubgroupSize: d.caps.facts.Subgroup.Size, FullSubgroups: true}
 }
 
 func (s *scalarProgram) record(r *recorder, f *operands) error {
@@ -144,12 +152,18 @@ func (r *recorder) forwardAccess(p *Problem, f *operands) []pipeline.Access {
 	return r.access[:p.forwardBindings()]
 }
 
+// forwardConstants are what every fused forward kernel is told of the problem and of its tensors.
+func (p *Problem) forwardConstants(v variant) constants {
+	return constants{{"D", p.HeadDim}, {"DV", p.ValueDim}, {"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(v.aligned)},
+		{"WRITE_LSE", boolInt(v.lse)}}
+}
+
 // withBlocks appends the constants of the block mask, if the problem has one.
-func (p *Problem) withBlocks(constants []vk.SpecConstant) []vk.SpecConstant {
+func (p *Problem) withBlocks(c constants) constants {
 	if p.Blocks.none() {
-		return constants
+		return c
 	}
-	return append(constants, p.Blocks.constants()...)
+	return append(c, p.Blocks.constants()...)
 }
 
 // lseAccess binds lse, or o in its place, untouched, when there is none.
@@ -168,29 +182,15 @@ const variants = 4
 func (v variant) index() int { return boolInt(v.aligned) + 2*boolInt(v.lse) }
 
 // variant gives the kernel that p holds, building it at the first call. Concurrent first calls build it once.
-func (d *Device) variant(p *atomic.Pointer[pipeline.Kernel], module string, describe func() ([]vk.SpecConstant, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
+func (d *Device) variant(p *atomic.Pointer[pipeline.Kernel], module string, describe func() (constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
 	if k := p.Load(); k != nil {
 		return k, nil
 	}
-	code, err := d.module(module)
-	if err != nil {
-		return nil, err
-	}
-	constants, info := describe()
-	info.Name, info.Code, info.Spec, info.Bindings = module, code, constants, d.counting.bindings(info.Bindings)
-	k, err := d.ctx.Kernel(info)
+	c, info := describe()
+	k, err := d.build(module, c, info)
 	if err != nil {
 		return nil, err
 	}
 	p.Store(k)
 	return k, nil
-}
-
-// spec numbers specialization constants from 0.
-func spec(values ...int) []vk.SpecConstant {
-	out := make([]vk.SpecConstant, len(values))
-	for i, v := range values {
-		out[i] = vk.SpecConstant{ID: uint32(i), Value: uint32(v)}
-	}
-	return out
 }

@@ -291,10 +291,3 @@ func (tile *scalarTile) fit(c *capabilities, p *Problem, t *tuning) string {
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // standardShape is how the three kernels of standard attention divide a problem, and how they are built for it.
@@ -24,7 +23,7 @@ type standardShape interface {
 // standardKernel is a pipeline to be built: of info only what a shape has its own ideas about.
 type standardKernel struct {
 	module string
-	spec   []vk.SpecConstant
+	spec   constants
 	info   pipeline.KernelInfo
 }
 
@@ -38,7 +37,7 @@ func (d *Device) checkKey(what string, kernels ...standardKernel) (string, error
 		}
 		key += fmt.Sprintf(" %s %.16s", k.module, hash)
 		for _, c := range k.spec {
-			key += fmt.Sprintf(" %x", c.Value)
+			key += fmt.Sprintf(" %x", c.value)
 		}
 	}
 	return key, nil
@@ -164,21 +163,20 @@ func (s *standardProgram) build(v standardVariant) (standardKernels, error) {
 func (s *standardProgram) buildFirst(v standardVariant) (standardKernels, error) {
 	var k standardKernels
 	var err error
-	get := func(p *atomic.Pointer[pipeline.Kernel], want func() standardKernel, bindings, push int) *pipeline.Kernel {
+	get := func(p *atomic.Pointer[pipeline.Kernel], want func() standardKernel) *pipeline.Kernel {
 		if built := p.Load(); built != nil || err != nil {
 			return built
 		}
 		w := want()
 		var built *pipeline.Kernel
-		built, err = s.dev.variant(p, w.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) {
-			w.info.Bindings, w.info.PushBytes = bindings, 4*push
+		built, err = s.dev.variant(p, w.module, func() (constants, pipeline.KernelInfo) {
 			return w.spec, w.info
 		})
 		return built
 	}
-	k.scores = get(&s.scoresKernels[boolInt(v.qk)], func() standardKernel { return s.shape.scores(&s.problem, v.qk) }, 3, 20)
-	k.softmax = get(&s.softmaxKernels[boolInt(v.lse)], func() standardKernel { return s.shape.softmax(&s.problem, v.lse) }, 2, 14)
-	k.product = get(&s.productKernels[boolInt(v.vo)], func() standardKernel { return s.shape.product(&s.problem, v.vo) }, 3, productPush)
+	k.scores = get(&s.scoresKernels[boolInt(v.qk)], func() standardKernel { return s.shape.scores(&s.problem, v.qk) })
+	k.softmax = get(&s.softmaxKernels[boolInt(v.lse)], func() standardKernel { return s.shape.softmax(&s.problem, v.lse) })
+	k.product = get(&s.productKernels[boolInt(v.vo)], func() standardKernel { return s.shape.product(&s.problem, v.vo) })
 	if err == nil && s.check != nil {
 		err = s.check(s, v, &k)
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // standardGradient is a kernel of the backward pass of standard attention.
@@ -127,8 +126,7 @@ func (s *standardBackwardProgram) build(v gradientVariant) error {
 	}
 	for part := range standardGradients {
 		w := s.shape.kernel(part, &s.problem, v)
-		w.info.Bindings, w.info.PushBytes = 3, 4*[standardGradients]int{20, 12, sumsPush, productPush, sumsPush}[part]
-		if _, err := s.dev.variant(&s.kernels[part][i], w.module, func() ([]vk.SpecConstant, pipeline.KernelInfo) { return w.spec, w.info }); err != nil {
+		if _, err := s.dev.variant(&s.kernels[part][i], w.module, func() (constants, pipeline.KernelInfo) { return w.spec, w.info }); err != nil {
 			return err
 		}
 	}
@@ -243,6 +241,15 @@ func backwardKeeps(forward int) int {
 
 // backwardSoftmaxSpec are the constants of standard_backward_softmax where so many invocations share a row and keep so many pieces of
 // it, and the product reads so many columns beyond a row's last key. lanes is the size of a subgroup, 0 where none is used.
-func backwardSoftmaxSpec(p *Problem, v gradientVariant, rowThreads, keep, zero, lanes int) []vk.SpecConstant {
-	return spec(softmaxThreads, rowThreads, backwardKeeps(keep), boolInt(p.Causal != CausalNone), boolInt(v.dlse), zero, lanes, boolInt(p.dropThreshold() > 0))
+func backwardSoftmaxSpec(p *Problem, v gradientVariant, rowThreads, keep, zero, lanes int) constants {
+	return withLanes(constants{{"WG", softmaxThreads}, {"TPR", rowThreads}, {"KEEP", backwardKeeps(keep)},
+		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"DLSE", boolInt(v.dlse)}, {"ZERO", zero}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, lanes)
+}
+
+// withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.
+func withLanes(c constants, lanes int) constants {
+	if lanes == 0 {
+		return c
+	}
+	return append(c, constant{"SG", lanes})
 }

@@ -3,7 +3,8 @@
 // The GLSL stands beside this file (*.comp, shared parts in include/), modules.txt lists what is compiled from it, and
 // tools/glslc.sh compiles. Each shader's header comment tells what it computes, from which bindings, push constants and
 // specialization constants. manifest.json records for each module the hash of its source with all it includes, its defines,
-// target and compiler, so that a test can tell SPIR-V that was left behind by its source.
+// target and compiler, so that a test can tell SPIR-V that was left behind by its source, and the module's interface: programs set
+// specialization constants by name.
 package shaders
 
 import (
@@ -26,20 +27,21 @@ var binaries embed.FS
 //go:embed manifest.json
 var manifestJSON []byte
 
-var shipped = NewSet(binaries, manifestJSON)
+// Shipped are the modules that programs run.
+var Shipped = NewSet(binaries, manifestJSON)
 
 // Names lists the embedded modules in alphabetical order.
-func Names() []string { return shipped.Names() }
+func Names() []string { return Shipped.Names() }
 
 // Module returns the SPIR-V words of the module called name, for example "scalar_forward.f16".
 // The slice is the caller's own. An unknown name gives an error that wraps ErrUnknownModule.
-func Module(name string) ([]uint32, error) { return shipped.Module(name) }
+func Module(name string) ([]uint32, error) { return Shipped.Module(name) }
 
 // Describe returns what the manifest says of the module called name.
-func Describe(name string) (Info, error) { return shipped.Describe(name) }
+func Describe(name string) (Info, error) { return Shipped.Describe(name) }
 
 // Hash returns the SHA-256 of the embedded bytes of the module called name, in hexadecimal: a key for what is cached about it.
-func Hash(name string) (string, error) { return shipped.Hash(name) }
+func Hash(name string) (string, error) { return Shipped.Hash(name) }
 
 // Info describes one compiled module as manifest.json records it.
 type Info struct {
@@ -51,6 +53,8 @@ type Info struct {
 	Compiler     string `json:"compiler"`      // compiler and its version
 	SourceSHA256 string `json:"source_sha256"` // of the source and everything it includes
 	SPIRVSHA256  string `json:"spirv_sha256"`  // of the compiled module
+
+	Interface Interface `json:"interface"` // what the source declares, whether the compiled module still uses it or not
 }
 
 // ErrUnknownModule is wrapped by the errors for a name that modules.txt does not list.

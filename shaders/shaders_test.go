@@ -249,3 +249,38 @@ func TestFloatControls(t *testing.T) {
 		})
 	}
 }
+
+// The compiled module uses no constant that the manifest does not name, and no name stands for two.
+func TestInterfacesCoverModules(t *testing.T) {
+	for folder, set := range sets(t) {
+		for _, name := range set.Names() {
+			info, err := set.Describe(name)
+			require.NoError(t, err)
+			words, err := set.Module(name)
+			require.NoError(t, err)
+			used, err := shaders.SpecIDs(words)
+			require.NoError(t, err)
+			require.NotEmpty(t, used, "%s/%s: its workgroup's size at least", folder, name)
+			var declared []uint32
+			for _, id := range info.Interface.Constants {
+				declared = append(declared, id)
+			}
+			slices.Sort(declared)
+			require.Equal(t, declared, slices.Compact(slices.Clone(declared)), name)
+			require.Subset(t, declared, used, "%s/%s", folder, name)
+			require.Positive(t, info.Interface.BindingCount(), name)
+		}
+	}
+}
+
+// What is not SPIR-V, or has lost its names, has no interface.
+func TestReadInterfaceRefuses(t *testing.T) {
+	_, err := shaders.ReadInterface(nil)
+	require.ErrorContains(t, err, "not a SPIR-V module")
+	words, err := shaders.Module("scalar_forward.f16")
+	require.NoError(t, err)
+	_, err = shaders.ReadInterface(words[:6]) // in the middle of the first instruction
+	require.ErrorContains(t, err, "beyond the module")
+	_, err = shaders.ReadInterface(words) // as it ships, optimised
+	require.ErrorContains(t, err, "has no name")
+}

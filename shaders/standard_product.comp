@@ -1,20 +1,20 @@
 #version 460
 // Standard attention, third of three kernels: O = P V for a slab of rows, P read from memory.
 //
-// A register-tiled product: BR rows and all DV columns a workgroup, MR rows and DV/TX columns an invocation, BC keys of P and V
+// A register-tiled product: BR rows and all D columns a workgroup, MR rows and D/TX columns an invocation, BC keys of P and V
 // staged in shared memory at a time, as in scalar_forward.comp. With CAUSAL, keys that no query of the block may see are skipped.
 // standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its constant ZERO).
 //
-// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,DV], 2 O [B,Hq,Nq,DV] (strided, last stride 1).
+// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,D], 2 O [B,Hq,Nq,D] (strided, last stride 1).
 // Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first.
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):
 //
 //   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits       1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
-//   3 DV  1..256     4 CAUSAL
-//   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, DV is a multiple of 16 bytes
+//   3 D  1..256     4 CAUSAL
+//   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, D is a multiple of 16 bytes
 //   6 MR  rows of an invocation, divides BR
-//   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(DV/4)/TX)
+//   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: O is added to what is there (the backward pass's dQ = dS K)
 //   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and O is multiplied by keep_scale
 
@@ -28,7 +28,7 @@ layout(local_size_x = 128, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint BR = 128;
 layout(constant_id = 2) const uint BC = 32;
-layout(constant_id = 3) const uint DV = 64;
+layout(constant_id = 3) const uint D = 64;
 layout(constant_id = 4) const bool CAUSAL = false;
 layout(constant_id = 5) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
@@ -49,7 +49,7 @@ const uint TY = BR / MR;
 const uint TX = WG / TY;
 const uint BC4 = BC / 4;
 const uint P_PITCH = BC4 | 1;
-const uint MD4 = ((DV + 3) / 4 + TX - 1) / TX;  // vec4s of a row of O that an invocation owns
+const uint MD4 = ((D + 3) / 4 + TX - 1) / TX;  // vec4s of a row of O that an invocation owns
 const uint V_WIDTH = MD4 * TX;
 const uint V_AT = BR * P_PITCH;
 
@@ -65,7 +65,7 @@ uint lid, tx, ty;
 #define STAGE_T v
 #define STAGE_ROWS BC
 #define STAGE_WIDTH V_WIDTH
-#define STAGE_COLS DV
+#define STAGE_COLS D
 #define STAGE_PITCH V_WIDTH
 #define STAGE_SLOT SAME
 #define STAGE_SCALE 1.0
@@ -136,13 +136,13 @@ void main() {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4);
     if (DROPOUT) acc[i] *= keep_scale;
     if (ALIGNED) {
-      if (r0 + ty + row < rows && 4 * tx + col < DV) {
+      if (r0 + ty + row < rows && 4 * tx + col < D) {
         if (ACCUMULATE) acc[i] += decode4(LOADED(o, 4 * BYTES, o4[(at + row * o_sn + col) / 4]));
         STORED(o, 4 * BYTES, o4[(at + row * o_sn + col) / 4] = encode4(acc[i]));
       }
     } else {
       [[unroll]] for (uint e = 0; e < 4; ++e)
-        if (r0 + ty + row < rows && 4 * tx + col + e < DV) {
+        if (r0 + ty + row < rows && 4 * tx + col + e < D) {
           if (ACCUMULATE) acc[i][e] += decode(LOADED(o, BYTES, o1[at + row * o_sn + col + e]));
           STORED(o, BYTES, o1[at + row * o_sn + col + e] = encode(acc[i][e]));
         }

@@ -2,25 +2,25 @@
 // Standard attention on cooperative matrices, third of three kernels: O = P V for a slab of rows, P read from memory.
 //
 // What standard_product.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how the product
-// is tiled. A workgroup makes BR rows and all DV columns, so that P is read once, which is what the kernel costs; the next slice of P
+// is tiled. A workgroup makes BR rows and all D columns, so that P is read once, which is what the kernel costs; the next slice of P
 // is on its way while this one is used. With CAUSAL, keys that no query of the block may see are skipped; standard_softmax.comp has
 // made P zero behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
-// Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first. BR = WR FR M, and WC FC N is at least DV.
+// Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first. BR = WR FR M, and WC FC N is at least D.
 //
 // The backward pass computes dQ = dS K by it.
 //
 // Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
-//   8 DV  1..256     9 BK  keys staged at a time, a multiple of K
-//   11 ALIGNED  every row of v and o begins 16-byte aligned and DV is a multiple of 8
+//   8 D  1..256     9 BK  keys staged at a time, a multiple of K
+//   11 ALIGNED  every row of v and o begins 16-byte aligned and D is a multiple of 8
 //   12 SHARED  the larger of BR odd(BK/8) + BK odd(BC/8) and WR WC STRIP
 
 #extension GL_GOOGLE_include_directive : require
 #include "standard_matrix.glsl"
 
-layout(constant_id = 8) const uint DV = 64;
+layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 
 layout(push_constant) uniform Args {
@@ -49,20 +49,20 @@ uvec4 load_p(uint matrix, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch, p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
   return key < pitch ? kept8(x) : uvec4(0);
 }
-// A unit of a row of V; zeros beyond nk and from column DV on.
+// A unit of a row of V; zeros beyond nk and from column D on.
 uvec4 load_v(uint origin, uint key, uint c) {
   const uint at = origin + min(key, nk - 1) * v_sn;
   uvec4 x;
-  if (ALIGNED) x = LOADED_IF(v, 16, key < nk && c < DV, v8[(at + (DV == BC ? c : min(c, DV - UNIT))) / UNIT]);
-  else x = GATHER(v, at, c, DV, key < nk);
-  return key < nk && (DV == BC || c < DV) ? x : uvec4(0);
+  if (ALIGNED) x = LOADED_IF(v, 16, key < nk && c < D, v8[(at + (D == BC ? c : min(c, D - UNIT))) / UNIT]);
+  else x = GATHER(v, at, c, D, key < nk);
+  return key < nk && (D == BC || c < D) ? x : uvec4(0);
 }
 
-// Columns from DV on are not written: inside, it does not matter what is there.
+// Columns from D on are not written: inside, it does not matter what is there.
 #define FETCH(key0) { \
   if (ALIGNED && (key0) + BK <= nk) { \
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + (key0) / UNIT])); \
-    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, DV == BC || x % VU * UNIT < DV, v8[v_at[u] + (key0) * v_sn / UNIT]); \
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, D == BC || x % VU * UNIT < D, v8[v_at[u] + (key0) * v_sn / UNIT]); \
   } else { \
     EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
     EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); \
@@ -74,13 +74,13 @@ void put(uint row, uint col, uvec4 x) {
   if (row >= rows_left) return;
   const uint at = o_origin + row * o_sn + col;
   if (ALIGNED) {
-    if (col >= DV) return;
+    if (col >= D) return;
     if (ACCUMULATE) x = add8(x, LOADED(o, 16, o8[at / UNIT]));
     STORED(o, 16, o8[at / UNIT] = x);
   } else {
-    if (ACCUMULATE) x = add8(x, GATHER(o, o_origin + row * o_sn, col, DV, true));
+    if (ACCUMULATE) x = add8(x, GATHER(o, o_origin + row * o_sn, col, D, true));
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
-      if (col + e < DV) STORED(o, 2, o1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2)));
+      if (col + e < D) STORED(o, 2, o1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2)));
   }
 }
 
@@ -102,7 +102,7 @@ void main() {
   uvec4 p_next[P_TURNS], v_next[V_TURNS];
   uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
   EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, rows - 1)) * pitch / UNIT + x % PU;
-  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(x % VU * UNIT, DV - UNIT)) / UNIT;
+  EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(x % VU * UNIT, D - UNIT)) / UNIT;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   FETCH(0)

@@ -12,6 +12,7 @@
 # from Debian sid when there is none (nothing on the host changes). spirv-val is taken from the same place; every module must pass it.
 # The shaders of the examples (examples/*/*.comp, for Vulkan 1.1) are compiled beside their sources; sums.sha256 there tells a test
 # whether source and SPIR-V belong together.
+# The manifest also tells each module's interface (tools/interface): constants and buffers by name, push constants in order.
 # The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
 set -euo pipefail
 export LC_ALL=C
@@ -90,9 +91,16 @@ version=$("${glslc[@]}" --version | sed -n 's/^\(shaderc\|glslang\) *//p' | past
 cd "$shaders"
 exec 9>"${TMPDIR:-/tmp}/vkattn-glslc.$(id -u).lock"; command -v flock >/dev/null && flock 9
 failed=0 compiled=0 modules=0
+# read_interface prints what the module that is being compiled asks of the host. Optimised SPIR-V has lost its names, so it is read from
+# a build without optimisation.
+read_interface() {
+  [ -x "$tmp/interface" ] || (cd "$root" && go build -o "$tmp/interface" ./tools/interface) || return
+  # shellcheck disable=SC2086 # defines are words
+  "${glslc[@]}" -fshader-stage=compute "--target-env=$env" -O0 -I include $defines -o "$tmp/named.spv" "$source" && "$tmp/interface" "$tmp/named.spv"
+}
 # The build list, the manifest and the modules of a folder.
 build() {
-  local dir=$1 manifest=$1/manifest.json name source env defines old hash head spv f n
+  local dir=$1 manifest=$1/manifest.json name source env defines old hash head spv f n interface
   mkdir -p "$dir/spv"
   touch "$manifest"
   : > "$tmp/lines"
@@ -107,14 +115,14 @@ build() {
     hash=$(sha256sum -- $(printf '%s\n' "${seen[@]}" | sort) | sha256sum | cut -d' ' -f1)
     head="{\"name\":\"$name\",\"source\":\"$source\",\"target_env\":\"$env\",\"defines\":\"$defines\",\"options\":\"$optimise\",\"compiler\":\"$version\",\"source_sha256\":\"$hash\""
     spv=$dir/spv/$name.spv
-    if [ -z "$force" ] && [ -f "$spv" ] && [ "$old" = "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" ]; then
-      echo "$old" >> "$tmp/lines"; continue
+    if [ -z "$force" ] && [ -f "$spv" ]; then
+      case $old in "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\",\"interface\":"*) echo "$old" >> "$tmp/lines"; continue ;; esac
     fi
     # shellcheck disable=SC2086 # defines are words
     if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -I include $defines -o "$tmp/out.spv" "$source" &&
-       "${val[@]}" --target-env "$env" "$tmp/out.spv"; then
+       "${val[@]}" --target-env "$env" "$tmp/out.spv" && interface=$(read_interface); then
       cp "$tmp/out.spv" "$spv.new"; mv "$spv.new" "$spv"
-      echo "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\"}" >> "$tmp/lines"
+      echo "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\",\"interface\":$interface}" >> "$tmp/lines"
       compiled=$((compiled + 1))
     else
       echo "glslc.sh: $name failed" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"
