@@ -31,8 +31,11 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK.
-// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl), and PACK is 0; KEY_PARTS: keys in parts, PARTS
-// times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl), and PACK is 0; KEY_PARTS: keys in parts,
+// PARTS times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
+//
+// The steps are in include/: matrix_staging.glsl (K and V), matrix_rows.glsl (Q and O), matrix_softmax.glsl (a staged tile),
+// matrix_shared_softmax.glsl (forms 2 and 3), matrix_dropout.glsl; matrix_attention.glsl has what they work on.
 //
 // Specialization constants (odd(x) = x | 1):
 //   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 CAUSAL
@@ -62,68 +65,86 @@
 
 #extension GL_GOOGLE_include_directive : require
 
-#define PATCH_ROWS KV
-#ifdef KEY_PARTS
-#define ROW_DONE(row, m, l) STORED(statistics, 4, statistics[PART_ROW(row)] = (l) == 0.0 ? -infinity() : (m) + log2(l))
-#else
-#define ROW_DONE(row, m, l)                                                                                                        \
-  STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = LSE_OF(m, l))
-#endif
 #include "matrix_attention.glsl"
-#ifdef KEY_PARTS
-#define GROUPS (total / PARTS)   // of a part
-#else
-#define GROUPS total
-#endif
-#define TWO_TILES (PREFETCH == 3 || PREFETCH == 4)
+const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
+
+uint first, end, full;   // tiles of keys that the workgroup takes: from, up to; tiles below full need no look at single scores
+// The walk over tiles: next(1) is the tile after this one, next(2) the one after that.
 #ifdef BLOCK_MASK
-#include "block_mask.glsl"
-#define FIRST first
-#define SECOND j1
-#define FIRST_MASKED (BLOCKS_OF_TILES ? full : 0)   // tiles from here on need a look at single scores
-#define NEXT(n) (n == 1 ? j1 : j2)
-#define ADVANCE (j = j1, j1 = PREFETCH == 3 ? j2 : next_tile(j + 1, end), j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end)
-#elif defined(KEY_PARTS)
-#include "matrix_parts.glsl"
-#define FIRST first
-#define SECOND (first + 1)
-#define FIRST_MASKED full
-#define NEXT(n) (j + n)
-#define ADVANCE ++j
+uint j1, j2;
+void begin_walk() {
+  first = next_tile(0, end);
+  j = first; j1 = next_tile(j + 1, end); j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end;
+  if (!BLOCKS_OF_TILES) full = 0;
+}
+uint next(uint n) { return n == 1 ? j1 : j2; }
+void advance() { j = j1; j1 = PREFETCH == 3 ? j2 : next_tile(j + 1, end); j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end; }
 #else
-#define FIRST 0
-#define SECOND 1
-#define FIRST_MASKED full
-#define NEXT(n) (j + n)
-#define ADVANCE ++j
+void begin_walk() { j = first; }
+uint next(uint n) { return j + n; }
+void advance() { ++j; }
 #endif
 
-void main() {
-  const uint tid = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID;
 #ifdef KEY_PARTS
-  if (workgroup_index() >= total) return;
-  const uint part = workgroup_index() / GROUPS, id = workgroup_index() % GROUPS;
+#include "matrix_parts.glsl"
+void row_done(uint row, float reference, float row_sum) {
+  STORED(statistics, 4, statistics[part_row(row)] = row_sum == 0.0 ? -infinity() : reference + log2(row_sum));
+}
 #else
-  const uint id = workgroup_index();
-  if (id >= total) return;
+const uint PARTS = 1;
+void row_done(uint row, float reference, float row_sum) {
+  STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = lse_of(reference, row_sum));
+}
 #endif
+
+// The staged tile j, and the next one on its way.
+void tile(bool masked) {
+  if (PREFETCH == 3) {          // two tiles in shared memory: one barrier a tile
+    at = TILE - at; store_k(); store_v();
+    at = TILE - at; fetch_k(next(2)); fetch_v(next(2));
+  } else if (PREFETCH != 4) {   // with 4 the tile before has stored this one
+    barrier();
+    if (PREFETCH == 0) fetch_k(j);
+    store_k();
+    if (PREFETCH == 0 || PREFETCH == 2) fetch_v(j);
+    store_v();
+    barrier();
+    if (PREFETCH == 1 || PREFETCH == 2) fetch_k(next(1));
+    if (PREFETCH == 1) fetch_v(next(1));
+  }
+  // The branch keeps the loads here. Without it the driver moves them into the middle of the tile, where registers are free, and their
+  // latency is waited for.
+  if (PREFETCH >= 4) { if (next(1) < end) { fetch_k(next(1)); fetch_v(next(1)); } }
+  attend(masked);
+  if (TWO_TILES) {
+    at = TILE - at;
+    if (PREFETCH == 4) { store_k(); store_v(); }
+    barrier();
+  }
+}
+
+void main() {
+  take_place();
+  if (workgroup_index() >= total) return;
+  const uint groups = total / PARTS;   // of a part of the keys
+  const uint part = PARTS == 1 ? 0 : workgroup_index() / groups, id = workgroup_index() - part * groups;
 
   // which query block of which head
   const uint rows = PACK ? nq * group : nq, blocks = (rows + BR - 1) / BR;
   uint bh, i;
   if (HEADS_TOGETHER > 1) {
-    const uint span = HEADS_TOGETHER * blocks, first = id / span * HEADS_TOGETHER, rest = id % span;
-    const uint members = min(HEADS_TOGETHER, GROUPS / blocks - first);
-    i = rest / members; bh = first + rest % members;
+    const uint span = HEADS_TOGETHER * blocks, first_head = id / span * HEADS_TOGETHER, rest = id % span;
+    const uint members = min(HEADS_TOGETHER, groups / blocks - first_head);
+    i = rest / members; bh = first_head + rest % members;
   } else { bh = id / blocks; i = id % blocks; }
   if (CAUSAL) i = blocks - 1 - i;
-  const uint heads_ = PACK ? heads / group : heads, b = bh / heads_, h = bh % heads_;
-  const uint kv_head = PACK ? h : h / group, q_head = PACK ? h * group : h;
+  const uint heads_ = PACK ? heads / group : heads, h = bh % heads_;
+  const uint kv_head = PACK ? h : h / group;
+  b = bh / heads_; q_head = PACK ? h * group : h;
   k_base = k_off + b * k_sb + kv_head * k_sh;
   v_base = v_off + b * v_sb + kv_head * v_sh;
-  const uint q_base = q_off + b * q_sb + q_head * q_sh, o_base = o_off + b * o_sb + q_head * o_sh;
-  const uint row0 = i * BR + gl_SubgroupID * RM * FM;
-  PLACES
+  q_base = q_off + b * q_sb + q_head * q_sh; o_base = o_off + b * o_sb + q_head * o_sh;
+  row0 = i * BR + gl_SubgroupID * RM * FM;
 
   // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
   int allowed = int(nk), shared_by_all = int(nk);
@@ -131,66 +152,48 @@ void main() {
     allowed = clamp(int(query_of(min((i + 1) * BR, rows) - 1)) + causal_shift + 1, 0, int(nk));
     shared_by_all = clamp(int(query_of(i * BR)) + causal_shift + 1, 0, int(nk));
   }
-#ifdef KEY_PARTS
   // the first tiles % PARTS parts have a tile more
-  const uint tiles = (uint(allowed) + BC - 1) / BC, first = part * (tiles / PARTS) + min(part, tiles % PARTS);
-  const uint end = first + tiles / PARTS + (part < tiles % PARTS ? 1 : 0), full = MASKS ? min(uint(shared_by_all) / BC, end) : end;
-  part_rows = part * (GROUPS / blocks * (PACK ? group : 1) * nq);
-#else
-  const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
+  const uint tiles = (uint(allowed) + BC - 1) / BC;
+  first = part * (tiles / PARTS) + min(part, tiles % PARTS);
+  end = first + tiles / PARTS + (part < tiles % PARTS ? 1 : 0);
+  full = MASKS ? min(uint(shared_by_all) / BC, end) : end;
+#ifdef KEY_PARTS
+  part_rows = part * (groups / blocks * (PACK ? group : 1) * nq);
 #endif
-  uvec4 kr[K_EACH], vr[V_EACH];
-  OWN_PLACES
+  own_places();
   last_tile = end - 1;
 #ifdef BLOCK_MASK
   take_blocks(q_head, i * BR);
-  const uint first = next_tile(0, end);
-  uint j1 = next_tile(first + 1, end), j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end;
 #endif
-  uint at = 0, j = FIRST;
-  if (end > FIRST) {
-    if (PREFETCH != 0) { FETCH_K(FIRST) }
-    if (PREFETCH != 0 && PREFETCH != 2) { FETCH_V(FIRST) }
+  begin_walk();
+  at = 0;
+  if (end > first) {
+    if (PREFETCH != 0) fetch_k(first);
+    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(first);
   }
 
-  // Q: all of it is on its way before the first piece is waited for
-  FRAG_A Qm[RM * QR];
-  const float scale = abs(scale_log2);
-  const uint flip = scale_log2 < 0.0 ? 0x80008000u : 0u;
-  uvec4 qr[RM * Q_PASSES * Q_EACH];
-  ASK_Q(row0, rows)
-  Q_THROUGH_PATCH
-
-  // O, m, l; the columns of a tile between D and the next fragment are zero once and for all
-  ACC O[RM * VF]; float m[RM * SLOTS], l[RM * SLOTS];
-  NOTHING_SEEN
-  ZERO_BEYOND_COLUMNS(TWO_TILES ? 2 : 1)
+  ask_q(row0, rows);   // all of Q is on its way before the first piece is waited for
+  q_through_patch();
+  nothing_seen();
+  zero_beyond_columns(TWO_TILES ? 2 : 1);
 
   if (TWO_TILES) {
     barrier();
-    STORE_K STORE_V
-    if (PREFETCH == 3 && end > FIRST) { FETCH_K(SECOND) FETCH_V(SECOND) }
+    store_k(); store_v();
+    if (PREFETCH == 3 && end > first) { fetch_k(next(1)); fetch_v(next(1)); }
     barrier();
   }
-  [[dont_unroll]] for (; j < FIRST_MASKED; ADVANCE) {
-#define MASKED 0
-#include "matrix_tile.glsl"
-#undef MASKED
-  }
-  if (MASKS) [[dont_unroll]] for (; j < end; ADVANCE) {
-#define MASKED 1
-#include "matrix_tile.glsl"
-#undef MASKED
-  }
+  // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
+  [[dont_unroll]] for (; j < full; advance()) tile(false);
+  if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
 
-  // O / l and lse
 #ifdef KEY_PARTS
-  DIVIDE_BY_SUM(DROPOUT, true, rows)
+  divide_by_sum(DROPOUT, true, rows);
   barrier();
-  STORE_PART(rows)
+  store_part(rows);
 #else
-  DIVIDE_BY_SUM(DROPOUT, WRITE_LSE, rows)
+  divide_by_sum(DROPOUT, WRITE_LSE, rows);
   barrier();
-  STORE_O(rows)
+  store_o(rows);
 #endif
 }

@@ -1,10 +1,11 @@
 // What the two forward kernels on matrices share: matrix_forward.comp (queries outside, keys inside) and matrix_flash1.comp (keys
-// outside, queries inside). Specialization constants, tensors, shared memory, and the steps of a tile as macros; the header of
-// matrix_forward.comp tells how they work. A kernel defines before it includes this:
-//   PATCH_ROWS            shared array with a patch for each subgroup, at patch_at
-//   ROW_DONE(row, m, l)   what becomes of a row's statistics in DIVIDE_BY_SUM
-// Macros, and not functions, for what touches arrays of matrices: those stay in registers only where every index is a constant when
-// the driver first looks.
+// outside, queries inside). Specialization constants, tensors, shared memory, what a subgroup holds, and the steps of a tile; the header
+// of matrix_forward.comp tells how they work. A kernel
+//   defines OWN_PATCH before it includes this, if K and V stay in shared memory while Q and O pass through it
+//   defines row_done() after it: what becomes of a row's statistics in divide_by_sum()
+//
+// The steps are functions on globals. Arrays of matrices stay in registers because the compiler inlines every function and makes the
+// globals locals of main, so that every index is a constant once the driver has unrolled the loops.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -42,12 +43,12 @@ layout(constant_id = 22) const uint KV_LEN = 96;
 layout(constant_id = 23) const uint Q_REG = 1;
 layout(constant_id = 24) const uint Q_PITCH = 1;
 layout(constant_id = 25) const uint Q_LEN = 1;
-// DROP_LEN of 1 makes forms 2 and 3 go wrong on NVIDIA's driver (580), though nothing uses the array then: 64 or more.
 layout(constant_id = 26) const uint X_LEN = 1;
 layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 2;
 layout(constant_id = 42) const bool MASKS = true;
 layout(constant_id = 43) const bool DROPOUT = false;
+// 1 makes forms 2 and 3 go wrong on NVIDIA's driver (580), though nothing uses the array then: 64 or more.
 layout(constant_id = 44) const uint DROP_LEN = 64;
 layout(constant_id = 45) const bool BY_LANE = false;
 layout(constant_id = 46) const bool STEPS = false;
@@ -59,8 +60,8 @@ const uint NS = CK / FN, NP = CK / FK, CHUNKS = BC / CK;      // accumulators of
 const uint V_AT = BC * K_PITCH, TILE = BC * (K_PITCH + V_PITCH);
 const uint QR = Q_REG < DF ? Q_REG : DF;
 const uint PATCH_PITCH = PATCH | 1u;
-const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH, Q_EACH = (FM * PATCH + SG - 1) / SG;   // passes of Q through the patch; pieces a lane
-const uint O_PASSES = (VF * FN / 4 + PATCH - 1) / PATCH;
+const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH;      // of Q through the patch
+const uint Q_EACH = (FM * PATCH + SG - 1) / SG;               // pieces of a pass that a lane moves
 const uint KEY_GROUPS = (BC % 64) * (64 % BC) == 0 ? (BC + 63) / 64 : BC / 64 + 2;
 const uint DRAWS = RM * FM * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + SG - 1) / SG;   // of a subgroup and tile; of a lane
 const float NONE = -1.0e30;         // reference of a row that has seen nothing
@@ -68,7 +69,7 @@ const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes re
 const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk passes this (it bounds every P in it)
 
 #include "matrix_types.glsl"
-#define P_UNIT (FORM == 1 ? CUT : 1.0)            // how much smaller operands are than the weights that l sums, on average
+#define P_UNIT (FORM == 1 ? CUT : 1.0)   // how much smaller operands are than the weights that l sums, on average
 // Reference = maximum - BIAS, in log 2: 4 more bits for small weights. P = 16 at the maximum, once it is an operand.
 #define BIAS (FORM == 1 ? 4.0 + (CUT - 1.0) * 1.4427 : 4.0)
 #include "count.glsl"
@@ -87,259 +88,75 @@ layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
 #include "args.glsl"
 #include "dropout.glsl"
 
-shared uvec4 KV[KV_LEN];   // staged tiles: K, then V at V_AT; before and after the loop, one fragment's patch per subgroup
+shared uvec4 KV[KV_LEN];   // staged tiles: K, then V at V_AT; without OWN_PATCH, before and after the loop, a patch for each subgroup
+#ifdef OWN_PATCH
+layout(constant_id = 49) const uint ROWS_LEN = 80;
+shared uvec4 Rows[ROWS_LEN];
+#define PATCH_ROWS Rows    // has a patch for each subgroup, at patch_at
+#else
+#define PATCH_ROWS KV
+#endif
 shared uvec4 Qs[Q_LEN];
 shared float X[X_LEN];     // exchange of forms 2 and 3
 shared uvec4 H[H_LEN];
-shared uint drawn[DROP_LEN];   // dropout's draws: [group of 64 keys][row of the lane][4 words][lane of the workgroup], or [row][group][4 draws][4 words]
+// Dropout's draws: [group of 64 keys][row of the lane][4 words][lane of the workgroup], or [row][group][4 draws][4 words].
+shared uint drawn[DROP_LEN];
 
 #include "matrix_layout.glsl"
-#include "matrix_staging.glsl"
+#ifdef BLOCK_MASK
+#include "block_mask.glsl"
+#endif
+
+// Who this is: invocation of the workgroup and of the subgroup, its part of rows and columns of a fragment, and the subgroup's places in
+// shared memory.
+uint tid, lane, row_lane, col_lane;
+uint patch_at, q_at, x_at, h_at, drop_at, spread_at, stats_at;
+// What is worked on: batch entry, head, first row of the subgroup, where the tensors' parts for them begin, and the staged tile of keys.
+uint b, q_head, row0, q_base, o_base, k_base, v_base;
+uint j, at;                        // tile of keys; where it lies in KV
+float scale;                       // of scores, in log 2
+uint flip;                         // a negative scale negates Q instead: both sign bits of a pair
+// What the subgroup holds: Q as operands, O, and of each row the reference m and the sum l; S and P of a chunk.
+FRAG_A Qm[RM * QR], P[RM * NP];
+ACC O[RM * VF], S[RM * NS];
+float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
+uvec4 qr[RM * Q_PASSES * Q_EACH];  // pieces of Q on their way
+uvec2 drawn_for;                   // row and group of 64 keys that dropout's draws were made for
+
+// What becomes of the statistics of a row, below the number of rows.
+void row_done(uint row, float reference, float row_sum);
+
+void take_place() {
+  tid = gl_LocalInvocationID.x; lane = gl_SubgroupInvocationID;
+  row_lane = lane_part(ROW_LANE, lane); col_lane = lane_part(COL_LANE, lane);
+  patch_at = gl_SubgroupID * FM * PATCH_PITCH; q_at = gl_SubgroupID * RM * FM * Q_PITCH;
+  x_at = gl_SubgroupID * (FORM == 3 ? FM * CK + FM * FN + 3 * RM * FM : FM * CK); h_at = gl_SubgroupID * FM * CK / 8;
+  drop_at = gl_SubgroupID * DRAWS;
+  spread_at = x_at + FM * CK; stats_at = spread_at + FM * FN;
+  drawn_for = uvec2(~0u);
+  scale = abs(scale_log2); flip = scale_log2 < 0.0 ? 0x80008000u : 0u;
+}
 
 // Query and head (within the packed group) of a row.
 uint query_of(uint row) { return PACK ? row / group : row; }
 uint member_of(uint row) { return PACK ? row % group : 0u; }
-// Whether a row attends to a key, given the row's last key; and whether it does not.
-#ifdef BLOCK_MASK
-#define SEEN(row, key, last) all(bvec2(int(key) <= last, BLOCKS_OF_TILES || block_allows(query_of(row), key)))
-#define HIDDEN(row, key, last) (!SEEN(row, key, last))
-#else
-#define SEEN(row, key, last) (int(key) <= last)
-#define HIDDEN(row, key, last) (int(key) > last)
-#endif
+// Row of the subgroup's slot x.
+uint row_of_slot(uint x) { return row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
 int last_key(uint row) {
   int last = int(nk) - 1;
   return CAUSAL ? min(last, int(query_of(row)) + causal_shift) : last;
 }
+// Whether a row attends to a key, given the row's last key.
+#ifdef BLOCK_MASK
+bool seen(uint row, uint key, int last) { return all(bvec2(int(key) <= last, BLOCKS_OF_TILES || block_allows(query_of(row), key))); }
+#else
+bool seen(uint row, uint key, int last) { return int(key) <= last; }
+#endif
+// lse of a row with these statistics.
+float lse_of(float reference, float row_sum) { return row_sum == 0.0 ? -infinity() : (reference + log2(row_sum)) * 0.69314718055994531; }
 
-// S = Q K^T for chunk c of the staged tile
-#define SCORES(c) {                                                                                                                \
-  [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);                                                                   \
-  [[unroll]] for (uint d = 0; d < DF; ++d) {                                                                                       \
-    FRAG_A qa[RM];                                                                                                                 \
-    [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                     \
-      if (d < Q_REG) qa[r] = Qm[r * QR + min(d, QR - 1)];                                                                          \
-      else coopMatLoad(qa[r], Qs, q_at + r * FM * Q_PITCH + (d - Q_REG) * FK / 8, Q_PITCH, BY_ROW);                                \
-    }                                                                                                                              \
-    [[unroll]] for (uint n = 0; n < NS; ++n) {                                                                                     \
-      FRAG_B kb; coopMatLoad(kb, KV, at + ((c) * CK + n * FN) * K_PITCH + d * FK / 8, K_PITCH, BY_COLUMN);                         \
-      [[unroll]] for (uint r = 0; r < RM; ++r) S[r * NS + n] = coopMatMulAdd(qa[r], kb, S[r * NS + n]);                            \
-    }                                                                                                                              \
-  } }
-// O += P V for chunk c
-#define WEIGHTED_SUM(c) {                                                                                                          \
-  [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < VF; ++d) {                                              \
-    FRAG_B vb; coopMatLoad(vb, KV, at + V_AT + ((c) * CK + n * FK) * V_PITCH + d * FN / 8, V_PITCH, BY_ROW);                       \
-    [[unroll]] for (uint r = 0; r < RM; ++r) O[r * VF + d] = coopMatMulAdd(P[r * NP + n], vb, O[r * VF + d]);                      \
-  } }
-#define EACH_SCORE [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
-// S = exp2(S scale - m) in place, sum = its row sums over this lane's columns (on top of l with MAX_FIRST). The weights stay fp32 until after the vote: converted
-// before it, they meet in a phi as single halves and cost a conversion and a move each.
-#define WEIGHTS {                                                                                                                  \
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) sum[x] = MAX_FIRST ? l[x] : 0.0;                                                \
-  EACH_SCORE {                                                                                                                     \
-    S[r * NS + n][e] = exp2(fma(S[r * NS + n][e], scale, -m[r * SLOTS + SLOT_OF(e)]));                                             \
-    sum[r * SLOTS + SLOT_OF(e)] += S[r * NS + n][e];                                                                               \
-  } }
-#define LANE_MAX {                                                                                                                 \
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) mx[x] = -infinity();                                                            \
-  EACH_SCORE mx[r * SLOTS + SLOT_OF(e)] = max(mx[r * SLOTS + SLOT_OF(e)], S[r * NS + n][e]); }
-#define RESCALE {                                                                                                                  \
-  [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                       \
-    float shrink[SLOTS];                                                                                                           \
-    [[unroll]] for (uint s = 0; s < SLOTS; ++s) {                                                                                  \
-      const uint x = r * SLOTS + s;                                                                                                \
-      const float y = max(m[x], row_max(mx[x]) * scale - BIAS);                                                                    \
-      shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];                                                                     \
-    }                                                                                                                              \
-    [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)]; \
-  } }
-// Dropout's draws of 16 keys each for tile j. BY_LANE: what a draw serves lies in one lane (which holds columns 2 q, 2 q + 1, 2 q + 8 and
-// 2 q + 9 of every 16), so that a lane draws for itself, and the draws of its rows wait in shared memory that is its own: no barrier, no draw
-// twice, also over the tiles of one group of 64 keys. Else each subgroup draws for its rows, and looks up its scores one by one.
-const uint LANE_GROUPS = BC > 64 ? BC / 64 : 1;
-#define DRAW_TILE {                                                                                                                \
-  if (BY_LANE) {                                                                                                                   \
-    if (BC % 64 == 0 || drawn_for != uvec2(row0, j * BC / 64)) {                                                                   \
-      drawn_for = uvec2(row0, j * BC / 64);                                                                                        \
-      [[unroll]] for (uint g = 0; g < LANE_GROUPS; ++g) [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {                         \
-        const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS);                                         \
-        const uvec4 y = draw(4 * (j * BC / 64 + g) + col_lane / 2 % 4, query_of(row), b * heads + q_head + member_of(row));        \
-        [[unroll]] for (uint t = 0; t < 4; ++t) drawn[((g * RM * SLOTS + x) * 4 + t) * WG + gl_LocalInvocationID.x] = y[t];        \
-      }                                                                                                                            \
-    }                                                                                                                              \
-  } else {                                                                                                                         \
-    MEET                                                                                                                           \
-    [[unroll]] for (uint u = 0; u < DRAW_EACH; ++u) {                                                                              \
-      const uint x = min(u * SG + lane, DRAWS - 1), row = row0 + x / (4 * KEY_GROUPS);                                             \
-      const uvec4 y = draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, query_of(row), b * heads + q_head + member_of(row));    \
-      [[unroll]] for (uint t = 0; t < 4; ++t) drawn[4 * (drop_at + x) + t] = y[t];                                                 \
-    }                                                                                                                              \
-    MEET                                                                                                                           \
-  } }
-// Whether key x of the tile is kept in row i of the subgroup
-#define KEPT(i, x) kept(drawn[4 * (drop_at + ((i) * KEY_GROUPS + (j * BC % 64 + (x)) / 64) * 4 + (j * BC % 64 + (x)) / 2 % 4) + (j * BC % 64 + (x)) / 16 % 4], byte_of(j * BC % 64 + (x)))
-// The same of element e of fragment n of chunk c, BY_LANE: all elements of a row and 16 keys are in one word
-#define KEPT_BY_LANE(c, r, n, e)                                                                                                   \
-  kept(drawn[(((j * BC % 64 + (c) * CK + n * FN) / 64 * RM * SLOTS + r * SLOTS + SLOT_OF(e)) * 4 + (j * BC % 64 + (c) * CK + n * FN) / 16 % 4) * WG + gl_LocalInvocationID.x], \
-    byte_of(n * FN + COL_OF(e)))
-#define DROP(c) EACH_SCORE {                                                                                                       \
-  if (BY_LANE) S[r * NS + n][e] = KEPT_BY_LANE(c, r, n, e) ? S[r * NS + n][e] : 0.0;                                               \
-  else S[r * NS + n][e] = KEPT(r * FM + row_lane + ROW_OF(e), (c) * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : 0.0; }
-// Form 1: accumulator components to operand components
-#define TO_OPERAND {                                                                                                               \
-  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) \
-    HALVES(S[r * NS + n][e], S[r * NS + n][e + 1],                                                                                 \
-      P[r * NP + n * FN / FK][A_OF(n % (FK / FN), e)], P[r * NP + n * FN / FK][A_OF(n % (FK / FN), e + 1)]) }
-// Forms 2 and 3: this subgroup's FM x CK floats at x_at become halves at h_at, then operands of row fragment r
-#define SHARED_TO_HALVES                                                                                                           \
-  [[unroll]] for (uint u = 0; u < (FM * CK / 8 + SG - 1) / SG; ++u) {                                                              \
-    const uint x = min(u * SG + lane, FM * CK / 8 - 1);                                                                            \
-    H[h_at + x] = uvec4(PAIR(X[x_at + 8 * x], X[x_at + 8 * x + 1]), PAIR(X[x_at + 8 * x + 2], X[x_at + 8 * x + 3]),                \
-      PAIR(X[x_at + 8 * x + 4], X[x_at + 8 * x + 5]), PAIR(X[x_at + 8 * x + 6], X[x_at + 8 * x + 7]));                             \
-  }
-#define HALVES_TO_OPERAND(r) [[unroll]] for (uint n = 0; n < NP; ++n) coopMatLoad(P[(r) * NP + n], H, h_at + n * FK / 8, CK / 8, BY_ROW);
-#define SCORES_TO_SHARED(r) [[unroll]] for (uint n = 0; n < NS; ++n) coopMatStore(S[(r) * NS + n], X, x_at + n * FN, CK, BY_ROW);
-#define OPERAND_THROUGH_SHARED {                                                                                                   \
-  [[unroll]] for (uint r = 0; r < RM; ++r) { SCORES_TO_SHARED(r) MEET SHARED_TO_HALVES MEET HALVES_TO_OPERAND(r) MEET } }
-// Form 3: a row belongs to one lane, which walks along it; shrink reaches O as a matrix whose rows hold it, so that equal components
-// of equal types meet whatever the layout is. Row statistics: m, l and shrink of row r FM + i at stats_at + 3 (r FM + i).
-#define WEIGHTS_IN_SHARED(c, masked) {                                                                                             \
-  [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                       \
-    SCORES_TO_SHARED(r) MEET                                                                                                       \
-    [[unroll]] for (uint u = 0; u < (FM + SG - 1) / SG; ++u) {                                                                     \
-      const uint i = min(u * SG + lane, FM - 1), s = stats_at + 3 * (r * FM + i), x0 = x_at + i * CK;                              \
-      const bool mine = u * SG + lane < FM;                                                                                        \
-      const int last = masked ? last_key(row0 + r * FM + i) : int(nk) - 1;                                                         \
-      float top = -infinity(), total_ = 0.0;                                                                                       \
-      for (uint k = 0; k < CK; ++k) if (SEEN(row0 + r * FM + i, j * BC + (c) * CK + k, last)) top = max(top, X[x0 + k]);         \
-      const float before = X[s], now = max(before, top * scale - BIAS);                                                            \
-      subgroupBarrier();                                                                                                           \
-      if (mine) {                                                                                                                  \
-        for (uint k = 0; k < CK; ++k) {                                                                                            \
-          const float w = SEEN(row0 + r * FM + i, j * BC + (c) * CK + k, last) ? exp2(fma(X[x0 + k], scale, -now)) : 0.0;          \
-          X[x0 + k] = w; total_ += w;                                                                                              \
-          if (DROPOUT) { if (!KEPT(r * FM + i, (c) * CK + k)) X[x0 + k] = 0.0; }                                                   \
-        }                                                                                                                          \
-        X[s] = now; X[s + 2] = exp2(before - now); X[s + 1] = X[s + 1] * X[s + 2] + total_;                                        \
-      }                                                                                                                            \
-    }                                                                                                                              \
-    MEET SHARED_TO_HALVES SPREAD(r, 2) MEET HALVES_TO_OPERAND(r) SCALE_O(r) MEET                                                   \
-  } }
-// statistic `which` of the rows of fragment r, spread over the columns of a matrix
-#define SPREAD(r, which)                                                                                                           \
-  [[unroll]] for (uint u = 0; u < (FM * FN + SG - 1) / SG; ++u) {                                                                  \
-    const uint x = min(u * SG + lane, FM * FN - 1);                                                                                \
-    X[spread_at + x] = X[stats_at + 3 * ((r) * FM + x / FN) + which];                                                              \
-  }
-#define SCALE_O(r) { ACC by; coopMatLoad(by, X, spread_at, FN, BY_ROW);                                                            \
-  [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[(r) * VF + d][e] *= by[e]; }
-#define KEEP_Q(t, r, d)                                                                                                            \
-  if (d < Q_REG) Qm[r * QR + min(d, QR - 1)] = t;                                                                                  \
-  else coopMatStore(t, Qs, q_at + r * FM * Q_PITCH + (d - Q_REG) * FK / 8, Q_PITCH, BY_ROW);
-
-// lse of a row with these statistics
-#define LSE_OF(m, l) ((l) == 0.0 ? -infinity() : ((m) + log2(l)) * 0.69314718055994531)
-// What a lane finds where: its part of rows and columns, and this subgroup's places in shared memory
-#define PLACES                                                                                                                     \
-  const uint row_lane = lane_part(ROW_LANE, lane), col_lane = lane_part(COL_LANE, lane);                                           \
-  const uint patch_at = gl_SubgroupID * FM * PATCH_PITCH, q_at = gl_SubgroupID * RM * FM * Q_PITCH;                                \
-  const uint x_at = gl_SubgroupID * (FORM == 3 ? FM * CK + FM * FN + 3 * RM * FM : FM * CK), h_at = gl_SubgroupID * FM * CK / 8;   \
-  const uint drop_at = gl_SubgroupID * DRAWS;                                                                                      \
-  uvec2 drawn_for = uvec2(~0u);                                                                                                    \
-  const uint spread_at = x_at + FM * CK, stats_at = spread_at + FM * FN;
-// Q, rows from first_row on, of rows in all: asked for, all of it before the first piece is waited for; and, from there, operands
-#define ASK_Q(first_row, rows) {                                                                                                   \
-  [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {                               \
-    const uint x = min(u * SG + lane, FM * PATCH - 1), row = (first_row) + p / Q_PASSES * FM + x / PATCH, c = p % Q_PASSES * PATCH + x % PATCH;\
-    const uint from = q_base + member_of(min(row, (rows) - 1)) * q_sh + query_of(min(row, (rows) - 1)) * q_sn;                     \
-    uvec4 y;                                                                                                                       \
-    COUNTING(const bool real = row < (rows) && c < KU && u * SG + lane < FM * PATCH;)                                              \
-    if (ALIGNED) y = LOADED_IF(q, 16, real, q4[from / 8 + min(c, KU - 1)]); else y = GATHER(q, from, c, D, real);                  \
-    qr[p * Q_EACH + u] = row < (rows) && c < KU ? y ^ flip : uvec4(0);                                                             \
-  }                                                                                                                                \
-  }
-#define Q_THROUGH_PATCH {                                                                                                          \
-  [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) {                                                                            \
-    [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {                                                                                 \
-      const uint x = min(u * SG + lane, FM * PATCH - 1);                                                                           \
-      PATCH_ROWS[patch_at + x / PATCH * PATCH_PITCH + x % PATCH] = qr[p * Q_EACH + u];                                             \
-    }                                                                                                                              \
-    MEET                                                                                                                           \
-    [[unroll]] for (uint f = 0; f < PATCH / (FK / 8); ++f) {                                                                       \
-      const uint r = p / Q_PASSES, d = p % Q_PASSES * (PATCH / (FK / 8)) + f;                                                      \
-      if (d < DF) { FRAG_A t; coopMatLoad(t, PATCH_ROWS, patch_at + f * (FK / 8), PATCH_PITCH, BY_ROW); KEEP_Q(t, r, d) }          \
-    }                                                                                                                              \
-    MEET                                                                                                                           \
-  }                                                                                                                                \
-  }
-// O, m and l of rows that have seen nothing; zeros in the columns of staged tiles between D, or DV, and the next fragment
-#define NOTHING_SEEN {                                                                                                             \
-  [[unroll]] for (uint x = 0; x < RM * VF; ++x) O[x] = ACC(0.0);                                                                   \
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) { m[x] = NONE; l[x] = 0.0; }                                                    \
-  if (FORM == 3) {                                                                                                                 \
-    for (uint x = lane; x < RM * FM; x += SG) { X[stats_at + 3 * x] = NONE; X[stats_at + 3 * x + 1] = 0.0; X[stats_at + 3 * x + 2] = 0.0; }\
-    MEET                                                                                                                           \
-  }                                                                                                                                \
-  }
-#define ZERO_BEYOND_COLUMNS(tiles) {                                                                                               \
-  if (DF * FK > 8 * KU || VF * FN > 8 * VU) {                                                                                      \
-    barrier();                                                                                                                     \
-    [[unroll]] for (uint t = 0; t < (tiles) * TILE; t += TILE) {                                                                   \
-      if (DF * FK > 8 * KU) for (uint x = tid; x < BC * (K_PITCH - KU); x += WG) KV[t + x / (K_PITCH - KU) * K_PITCH + KU + x % (K_PITCH - KU)] = uvec4(0);\
-      if (VF * FN > 8 * VU) for (uint x = tid; x < BC * (V_PITCH - VU); x += WG) KV[t + V_AT + x / (V_PITCH - VU) * V_PITCH + VU + x % (V_PITCH - VU)] = uvec4(0);\
-    }                                                                                                                              \
-  }                                                                                                                                \
-  }
-// O / l, with the factor of dropout if `dropped`; every row below rows is handed to ROW_DONE, if `wanted`
-#define DIVIDE_BY_SUM(dropped, wanted, rows) {                                                                                     \
-  if (FORM == 3) {                                                                                                                 \
-    for (uint x = lane; x < RM * FM; x += SG) {                                                                                    \
-      const uint s = stats_at + 3 * x, row = row0 + x;                                                                             \
-      const float sum = X[s + 1];                                                                                                  \
-      X[s + 2] = sum == 0.0 ? 0.0 : 1.0 / sum;                                                                                     \
-      if (dropped) X[s + 2] *= drop_scale();                                                                                       \
-      if (wanted && row < (rows)) ROW_DONE(row, X[s], sum);                                                                        \
-    }                                                                                                                              \
-    MEET                                                                                                                           \
-    [[unroll]] for (uint r = 0; r < RM; ++r) { SPREAD(r, 2) MEET SCALE_O(r) MEET }                                                 \
-  } else {                                                                                                                         \
-    [[unroll]] for (uint r = 0; r < RM; ++r) {                                                                                     \
-      float inverse[SLOTS];                                                                                                        \
-      [[unroll]] for (uint s = 0; s < SLOTS; ++s) { const uint x = r * SLOTS + s; l[x] = row_sum(l[x]); inverse[s] = l[x] == 0.0 ? 0.0 : P_UNIT / l[x]; if (dropped) inverse[s] *= drop_scale(); }\
-      [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= inverse[SLOT_OF(e)];\
-    }                                                                                                                              \
-    if (wanted && col_lane == 0) {                                                                                                 \
-      [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {                                                                           \
-        const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS);                                         \
-        if (row < (rows)) ROW_DONE(row, m[x], l[x]);                                                                               \
-      }                                                                                                                            \
-    }                                                                                                                              \
-  }                                                                                                                                \
-  }
-// The rows of O below rows, through the patch, a fragment at a time. (One loop over pieces of several fragments put O into local memory.)
-#define STORE_O(rows) {                                                                                                            \
-  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < VF; ++d) {                                              \
-    coopMatStore(O[r * VF + d], PATCH_ROWS, patch_at, PATCH_PITCH, BY_ROW);                                                        \
-    MEET                                                                                                                           \
-    [[unroll]] for (uint u = 0; u < (FM * FN / 8 + SG - 1) / SG; ++u) {                                                            \
-      const uint x = u * SG + lane, y = min(x, FM * FN / 8 - 1), row = row0 + r * FM + y / (FN / 8), c = d * FN + y % (FN / 8) * 8;\
-      const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn, from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;\
-      const vec4 lo = uintBitsToFloat(PATCH_ROWS[from]), hi = uintBitsToFloat(PATCH_ROWS[from + 1]);                               \
-      if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < (rows)) {                                                          \
-        if (ALIGNED) { if (DV % FN == 0 || c < DV) STORED(o, 16, o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w))); }\
-        else {                                                                                                                     \
-          if (c < DV) STORED(o, 2, o16[to] = ELEMENT_BITS(lo.x));                                                                  \
-          if (c + 1 < DV) STORED(o, 2, o16[to + 1] = ELEMENT_BITS(lo.y));                                                          \
-          if (c + 2 < DV) STORED(o, 2, o16[to + 2] = ELEMENT_BITS(lo.z));                                                          \
-          if (c + 3 < DV) STORED(o, 2, o16[to + 3] = ELEMENT_BITS(lo.w));                                                          \
-          if (c + 4 < DV) STORED(o, 2, o16[to + 4] = ELEMENT_BITS(hi.x));                                                          \
-          if (c + 5 < DV) STORED(o, 2, o16[to + 5] = ELEMENT_BITS(hi.y));                                                          \
-          if (c + 6 < DV) STORED(o, 2, o16[to + 6] = ELEMENT_BITS(hi.z));                                                          \
-          if (c + 7 < DV) STORED(o, 2, o16[to + 7] = ELEMENT_BITS(hi.w));                                                          \
-        }                                                                                                                          \
-      }                                                                                                                            \
-    }                                                                                                                              \
-    MEET                                                                                                                           \
-  }                                                                                                                                \
-  }
+#include "matrix_staging.glsl"
+#include "matrix_dropout.glsl"
+#include "matrix_shared_softmax.glsl"
+#include "matrix_softmax.glsl"
+#include "matrix_rows.glsl"

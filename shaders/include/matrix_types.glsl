@@ -1,9 +1,9 @@
 // Element types of the matrix kernels (fp16, or bf16 with DTYPE_BF16), conversions to them by pairs, and fragments.
 //
 // Needs FM, FN and FK. bf16 is the upper half of fp32. Outputs are rounded to nearest by hand: drivers convert by cutting off (seen on
-// NVIDIA), a bias of half a unit. Operands of a product are cut off on purpose (HALVES), two instructions for a pair instead of six: cutting
-// makes a number smaller by a factor whose mean, over mantissas that are distributed as logarithms are, is 1 / CUT. Who sums such operands
-// multiplies the sum by CUT, and is left with errors that are hardly larger than those of rounding.
+// NVIDIA), a bias of half a unit. Operands of a product are cut off on purpose (HALVES), two instructions for a pair instead of six:
+// cutting makes a number smaller by a factor whose mean, over mantissas that are distributed as logarithms are, is 1 / CUT. Who sums such
+// operands multiplies the sum by CUT, and is left with errors that are hardly larger than those of rounding.
 
 #ifdef DTYPE_BF16
 #extension GL_EXT_bfloat16 : require
@@ -12,7 +12,8 @@ const float CUT = 1.0 + 0.7213475 / 256.0;   // half a unit of the last place, 2
 // A NaN stays one, though the carry would make a zero of some.
 uint bf16_bits(float x) { return isnan(x) ? 0x7fc0u : floatBitsToUint(x) + 0x8000u >> 16; }
 #define PAIR(x, y) (bf16_bits(x) | bf16_bits(y) << 16)
-#define HALVES(a, b, lo, hi) { lo = uintBitsToBFloat16EXT(unpack16(floatBitsToUint(a)).y); hi = uintBitsToBFloat16EXT(unpack16(floatBitsToUint(b)).y); }
+#define CUT_OFF(x) uintBitsToBFloat16EXT(unpack16(floatBitsToUint(x)).y)
+#define HALVES(a, b, lo, hi) { lo = CUT_OFF(a); hi = CUT_OFF(b); }
 #define ELEMENT_BITS(x) uint16_t(bf16_bits(x))
 #define UNPAIR(u) uintBitsToFloat(uvec2((u) << 16, (u) & 0xffff0000u))
 #else

@@ -1,0 +1,117 @@
+// One staged tile j of BC keys against the rows of a subgroup, in chunks of CK keys: scores, weights, weighted sum.
+
+// S = Q K^T for chunk c of the staged tile.
+void scores(uint c) {
+  [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
+  [[unroll]] for (uint d = 0; d < DF; ++d) {
+    FRAG_A qa[RM];
+    [[unroll]] for (uint r = 0; r < RM; ++r) {
+      if (d < Q_REG) qa[r] = Qm[r * QR + min(d, QR - 1)];
+      else coopMatLoad(qa[r], Qs, q_at + r * FM * Q_PITCH + (d - Q_REG) * FK / 8, Q_PITCH, BY_ROW);
+    }
+    [[unroll]] for (uint n = 0; n < NS; ++n) {
+      FRAG_B kb; coopMatLoad(kb, KV, at + (c * CK + n * FN) * K_PITCH + d * FK / 8, K_PITCH, BY_COLUMN);
+      [[unroll]] for (uint r = 0; r < RM; ++r) S[r * NS + n] = coopMatMulAdd(qa[r], kb, S[r * NS + n]);
+    }
+  }
+}
+
+// O += P V for chunk c.
+void weighted_sum(uint c) {
+  [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < VF; ++d) {
+    FRAG_B vb; coopMatLoad(vb, KV, at + V_AT + (c * CK + n * FK) * V_PITCH + d * FN / 8, V_PITCH, BY_ROW);
+    [[unroll]] for (uint r = 0; r < RM; ++r) O[r * VF + d] = coopMatMulAdd(P[r * NP + n], vb, O[r * VF + d]);
+  }
+}
+
+// A score of a key that the row does not attend to becomes -inf.
+void mask(uint c) {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
+    const uint row = row0 + r * FM + row_lane + ROW_OF(e);
+    const int last = last_key(row);
+    [[unroll]] for (uint n = 0; n < NS; ++n)
+      S[r * NS + n][e] = seen(row, j * BC + c * CK + n * FN + col_lane + COL_OF(e), last) ? S[r * NS + n][e] : -infinity();
+  }
+}
+
+void lane_max() {
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) top[x] = -infinity();
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
+    top[r * SLOTS + SLOT_OF(e)] = max(top[r * SLOTS + SLOT_OF(e)], S[r * NS + n][e]);
+}
+
+// S = exp2(S scale - m) in place, sum = its row sums over this lane's columns (on top of l with MAX_FIRST). The weights stay fp32 until
+// after the vote: converted before it, they meet in a phi as single halves and cost a conversion and a move each.
+void weights() {
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) sum[x] = MAX_FIRST ? l[x] : 0.0;
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
+    S[r * NS + n][e] = exp2(fma(S[r * NS + n][e], scale, -m[r * SLOTS + SLOT_OF(e)]));
+    sum[r * SLOTS + SLOT_OF(e)] += S[r * NS + n][e];
+  }
+}
+
+// The reference m moves up to the maximum so far, and O and l follow.
+void rescale() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) {
+    float shrink[SLOTS];
+    [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
+      const uint x = r * SLOTS + s;
+      const float y = max(m[x], row_max(top[x]) * scale - BIAS);
+      shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];
+    }
+    [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= shrink[SLOT_OF(e)];
+  }
+}
+
+// Form 1: accumulator components to operand components.
+void to_operand() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2)
+    HALVES(S[r * NS + n][e], S[r * NS + n][e + 1],
+      P[r * NP + n * FN / FK][A_OF(n % (FK / FN), e)], P[r * NP + n * FN / FK][A_OF(n % (FK / FN), e + 1)])
+}
+
+// Whether the scores of a chunk, or its sums, grew past what the references allow, in some lane of the subgroup.
+bool scores_grew() {
+  bool grew = false;
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x)
+    grew = grew || (STEPS ? fma(top[x], scale, -m[x]) > GROWTH : top[x] * scale > m[x] + GROWTH);
+  return subgroupAny(grew);
+}
+bool sums_grew() {
+  bool grew = false;
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) grew = grew || sum[x] > SUM_LIMIT;
+  return subgroupAny(grew);
+}
+
+// P of chunk c from its scores, and l.
+void softmax(uint c, bool masked) {
+  if (masked) mask(c);
+  if (MAX_FIRST) {
+    lane_max();
+    if (scores_grew()) rescale();
+    weights();
+  } else {
+    weights();
+    if (sums_grew()) {   // the chunk once more
+      scores(c);
+      if (masked) mask(c);
+      lane_max();
+      rescale();
+      weights();
+    }
+  }
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST ? sum[x] : l[x] + sum[x];
+  if (DROPOUT) drop(c);
+  if (FORM == 1) to_operand(); else operand_through_shared();
+}
+
+// The whole tile. masked is a constant where this is called: a tile that every row sees whole has no mask code.
+void attend(bool masked) {
+  if (DROPOUT) draw_tile();
+  [[unroll]] for (uint c = 0; c <= CHUNKS; ++c) {
+    if (c < CHUNKS) scores(c);
+    if (PIPE == 1 && c > 0) weighted_sum(c - 1);
+    if (c < CHUNKS) { if (FORM == 3) weights_in_shared(c, masked); else softmax(c, masked); }
+    if (PIPE == 0 && c < CHUNKS) weighted_sum(c);
+  }
+}
