@@ -6,7 +6,7 @@ import "fmt"
 // kernel's numbers is refused, as it would overflow or take hours to count.
 const (
 	mostSide  = 1 << 16 // of a block, or numbers like the blocks of a run
-	mostWalks = 1 << 27 // blocks that are counted one by one: a second
+	mostWalks = 1 << 25 // blocks that are counted one by one: tenths of a second
 )
 
 // block checks the sides of a block.
