@@ -199,6 +199,10 @@ func TestBlockSparseTunings(t *testing.T) {
 		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "keep_masks": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			switch name {
+			case "a tile ahead, whole", "two ahead, diagonal", "a tile ahead, odd", "at the start, odd", "masks may not be off":
+				vktest.Long(t, "the same ways with other masks")
+			}
 			vktest.Budget(t)
 			p, err := c.p.Normalize()
 			require.NoError(t, err)

@@ -126,6 +126,9 @@ var countedProblems = map[string]Problem{
 // run the others.
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
+// waysAlways are those of matrix_forward that -short runs: the next tile in registers, in shared memory and under a branch, and keys in parts.
+var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "under a branch": true, "parts": true}
+
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
 func TestForwardMovesWhatTheModelSays(t *testing.T) {
@@ -217,8 +220,8 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			for i, name := range v.problems {
 				t.Run(name, func(t *testing.T) {
-					if i > 0 {
-						vktest.Long(t, "one problem of each way")
+					if i > 0 || v.tier == TierMatrix && v.impl == Flash && !waysAlways[v.name] {
+						vktest.Long(t, "one problem of each way, and of each kind on matrices one way")
 					}
 					vktest.Budget(t)
 					run(t, problems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(v.tune))
@@ -333,6 +336,10 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		}
 		for _, name := range names {
 			t.Run(fmt.Sprintf("%s/%s/%s", v.name, name, v.tier), func(t *testing.T) {
+				if v.tier == TierMatrix && v.name != "two tiles" {
+					vktest.Long(t, "on matrices without tuning, and two tiles with gradients added")
+				}
+				vktest.Budget(t)
 				opts := []PlanOption{WithTier(v.tier)}
 				if v.tune != nil {
 					opts = append(opts, WithBackwardTuning(v.tune))

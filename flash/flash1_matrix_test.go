@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestMatrixFlash1TileFitsAnyDevice: what is chosen keeps the device's limits, and K, V and the patches lie side by side in shared
@@ -84,6 +86,9 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 		"steps, whole":            {whole8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1, "whole": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "steps" {
+				vktest.Long(t, "steps with whole tiles")
+			}
 			if layout, err := d.layout(F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
 				t.Skip(layout.Why)
 			}
