@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// tester runs tests of a tree.
+type tester struct {
+	dir, exec string
+	env       []string
+}
+
+func newTester(dir string) *tester {
+	t := &tester{dir: dir, exec: os.Getenv("VKATTN_EXEC"), env: os.Environ()}
+	for _, name := range []string{"VKATTN_REQUIRE_DEVICE", "VKATTN_REQUIRE_MATRIX", "VKATTN_REQUIRE_VALIDATION"} {
+		if _, ok := os.LookupEnv(name); !ok {
+			t.env = append(t.env, name+"=1") // what a test skips finds nothing
+		}
+	}
+	return t
+}
+
+// outcome is what a run of tests came to.
+type outcome struct {
+	pkg, test string // the first that failed, the innermost; no test where the package itself failed
+	timedOut  bool
+	crashed   string // the signal that ended the process
+	passed    int    // tests without subtests that passed
+	tail      string // the end of what was printed
+}
+
+func (o *outcome) failed() bool { return o.pkg != "" }
+
+// String says what failed, for the table.
+func (o outcome) String() string {
+	what := strings.TrimSpace(strings.TrimPrefix(o.pkg, "./") + " " + o.test)
+	switch {
+	case o.timedOut:
+		return "timed out in " + what
+	case o.crashed != "":
+		return "crashed (" + o.crashed + ") in " + what
+	}
+	return "killed by " + what
+}
+
+// staleness are the tests that compare compiled shaders with their sources: every mutant of a shader would fail them.
+const staleness = "^(TestEveryListedModuleIsCurrent|TestShadersAreNotStale)$"
+
+// event is a line of go test -json.
+type event struct {
+	Action, Package, ImportPath, Test, Output, FailedBuild string
+}
+
+// run runs the short tests of packages that match a pattern, until one fails. A test that hangs is a failure, code that does not
+// compile an error.
+func (t *tester) run(ctx context.Context, limit time.Duration, pattern string, packages ...string) (outcome, error) {
+	args := []string{"test", "-json", "-short", "-failfast", "-count=1", "-trimpath", "-vet=off", "-timeout=" + limit.String(), "-skip=" + staleness}
+	if t.exec != "" {
+		args = append(args, "-exec="+t.exec)
+	}
+	if pattern != "" {
+		args = append(args, "-run="+pattern)
+	}
+	const grace = 2 * time.Minute // the test's own limit, with its message, comes first; compiling counts here and not there
+	ctx2, cancel := context.WithTimeout(ctx, limit*time.Duration(max(1, len(packages)))+grace)
+	defer cancel()
+	cmd := exec.CommandContext(ctx2, "go", append(args, packages...)...)
+	cmd.Dir, cmd.Env = t.dir, t.env
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test ends its tests
+	cmd.WaitDelay = 10 * time.Second
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return outcome{}, errors.New("interrupted")
+	}
+	o, broken := read(&printed)
+	switch {
+	case broken != "":
+		return o, fmt.Errorf("%s does not compile:\n%s", broken, o.tail)
+	case ctx2.Err() != nil && !o.failed():
+		o.pkg, o.timedOut = strings.Join(packages, " "), true
+	case err != nil && !o.failed():
+		return o, fmt.Errorf("go test: %w\n%s", err, o.tail)
+	}
+	return o, nil
+}
+
+// read makes sense of the output of go test -json. broken is a package that does not compile.
+func read(printed *bytes.Buffer) (o outcome, broken string) {
+	var failed, passed []event
+	var packages []string
+	parents := map[string]bool{}
+	lines := bufio.NewScanner(printed)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			o.tail += lines.Text() + "\n"
+			continue
+		}
+		if e.Test != "" {
+			for at := strings.LastIndexByte(e.Test, '/'); at > 0; at = strings.LastIndexByte(e.Test[:at], '/') {
+				parents[e.Package+" "+e.Test[:at]] = true
+			}
+		}
+		switch {
+		case e.FailedBuild != "":
+			broken = e.FailedBuild
+		case e.Action == "fail" && e.Test != "":
+			failed = append(failed, e)
+		case e.Action == "fail":
+			packages = append(packages, e.Package)
+		case e.Action == "pass" && e.Test != "":
+			passed = append(passed, e)
+		case e.Action == "output" || e.Action == "build-output":
+			o.tail += e.Output
+			o.timedOut = o.timedOut || strings.HasPrefix(e.Output, "panic: test timed out after")
+			if _, signal, ok := strings.Cut(e.Output, "signal: "); ok && !strings.Contains(signal, "interrupt") {
+				o.crashed = strings.TrimSpace(signal)
+			}
+		}
+		if n := len(o.tail); n > 8000 {
+			o.tail = o.tail[n-6000:]
+		}
+	}
+	for _, e := range passed {
+		if !parents[e.Package+" "+e.Test] {
+			o.passed++
+		}
+	}
+	short := func(pkg string) string { return "." + strings.TrimPrefix(pkg, module) }
+	failing := map[string]bool{} // tests of which a subtest failed
+	for _, e := range failed {
+		for at := strings.LastIndexByte(e.Test, '/'); at > 0; at = strings.LastIndexByte(e.Test[:at], '/') {
+			failing[e.Package+" "+e.Test[:at]] = true
+		}
+	}
+	for _, e := range failed {
+		if !failing[e.Package+" "+e.Test] {
+			o.pkg, o.test = short(e.Package), e.Test
+			return o, broken
+		}
+	}
+	if len(packages) > 0 {
+		o.pkg = short(packages[0])
+	}
+	return o, broken
+}
+
+const module = "github.com/vkattn/vkattn"

@@ -1,0 +1,125 @@
+package main
+
+// The scalar backward kernels, the row term, and what the host hands to them.
+
+const (
+	backwardKV    = "shaders/scalar_backward_kv.comp"
+	backwardQ     = "shaders/scalar_backward_q.comp"
+	backwardDelta = "shaders/backward_delta.comp"
+)
+
+var (
+	differences   = in("./flash", "TestBackwardFiniteDifferences")
+	gradientsCase = conformance("core/gqa/f16", scalar)
+)
+
+var backwardMutants = []Mutant{
+	{
+		ID: "delta-dlse-sign", File: backwardDelta, Modules: "backward_delta",
+		Old: "= sum - (HAS_DLSE ?", New: "= sum + (HAS_DLSE ?",
+		Breaks: "the gradient of lse joins the row term with the wrong sign",
+		Kill:   []Killer{differences},
+	},
+	{
+		ID: "delta-rows", File: backwardDelta, Modules: "backward_delta",
+		Old: "const uint o_at = o_off + bh / heads * o_sb + bh % heads * o_sh + i * o_sn;", New: "const uint o_at = o_off + bh / heads * o_sb + bh % heads * o_sh;",
+		Breaks: "the row term of every row is made with the first row of O",
+		Kill:   []Killer{gradientsCase, differences},
+	},
+	{
+		ID: "delta-columns", File: backwardDelta, Modules: "backward_delta",
+		Old: "sum += c < DV ? part : 0;", New: "sum += part;",
+		Breaks: "the last column counts several times in the row term where rows are ragged",
+		Kill:   []Killer{differences},
+	},
+	{
+		ID: "ds-sign", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "= p * (x - dl);", New: "= p * (x + dl);",
+		Breaks: "dS adds the row term and does not subtract it",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dk-scale", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "WRITE_GRADIENT(x, x_origin, x_sn, dk, MD4, D, scale)", New: "WRITE_GRADIENT(x, x_origin, x_sn, dk, MD4, D, 1.0)",
+		Breaks: "dK lacks the scale",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dq-sign", File: backwardQ, Modules: "scalar_backward_q",
+		Old: "WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, scale)", New: "WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, -scale)",
+		Breaks: "dQ has the wrong sign",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dq-mask", File: backwardQ, Modules: "scalar_backward_q",
+		Old: "if (edge && int(key) > last) s = NEG_INFINITY;", New: "if (edge && int(key) > last + 1) s = NEG_INFINITY;",
+		Breaks: "dQ has a part of one key beyond the diagonal",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dk-mask", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "int(key) > int(query) + causal_shift) s = NEG_INFINITY;", New: "int(key) >= int(query) + causal_shift) s = NEG_INFINITY;",
+		Breaks: "dK and dV lack the diagonal",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dk-first-tile", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "first = min(uint(max(int(row0) - causal_shift, 0)) / BC, end - 1);", New: "first = min(uint(max(int(row0 + BR) - causal_shift, 0)) / BC, end - 1);",
+		Breaks: "dK and dV leave out the queries that see only a part of a block of keys",
+		Kill:   []Killer{conformance("core/d16/bottom-right/f16", scalar), differences},
+	},
+	{
+		ID: "dk-group", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "for (uint member = 0; member < group; ++member)", New: "for (uint member = 0; member < 1; ++member)",
+		Breaks: "dK and dV have the part of one query head of the group alone",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "backward-empty-rows", File: backwardQ, Modules: "scalar_backward_q",
+		Old: "    if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;\n", New: "",
+		Breaks: "a query with nothing to attend to has a gradient that is no number",
+		Kill:   []Killer{conformance("core/empty-rows/f16", scalar)},
+	},
+	{
+		ID: "backward-lse-units", File: backwardQ, Modules: "scalar_backward_q",
+		Old: "lse[lse_off() + at]) * LOG2E;", New: "lse[lse_off() + at]);",
+		Breaks: "dQ takes lse for a logarithm to base 2",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "accumulate-ignored", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
+		Old: "encode4(ACCUMULATE ? y + decode4(", New: "encode4(false ? y + decode4(",
+		Breaks: "gradients in aligned rows overwrite what they should be added to",
+		Kill:   []Killer{in("./flash", "TestBackwardSynchronization"), in("./flash", "TestMatrixBackward")},
+	},
+	{
+		ID: "accumulate-always", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
+		Old: "encode4(ACCUMULATE ? y + decode4(", New: "encode4(true ? y + decode4(",
+		Breaks: "gradients in aligned rows are added to what is there unasked",
+		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dropout-ds", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "x = keeps ? x * keep : 0;", New: "x = x * keep;",
+		Breaks: "dK has a part of weights that dropout dropped",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-dv-scale", File: backwardKV, Modules: "scalar_backward_kv",
+		Old: "dv, MV4, DV, DROPOUT ? drop_scale() : 1.0)", New: "dv, MV4, DV, 1.0)",
+		Breaks: "dV lacks the scale of weights that are kept",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "backward-offsets", File: "flash/args.go",
+		Old: "p.u32(g.lse.offset | delta.offset<<8 |", New: "p.u32(g.lse.offset<<8 | delta.offset |",
+		Breaks: "the backward kernels are given the offsets of lse and of the row term in each other's place",
+		Kill:   []Killer{conformance("core/layout-odd/f16", scalar)},
+	},
+	{
+		ID: "backward-dk-barrier", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
+		Old: "    barrier();  // the last reads of what is overwritten now\n", New: "",
+		Breaks: "operands of the backward products are staged while others still read those before",
+		Kill:   []Killer{gradientsCase, differences},
+	},
+}

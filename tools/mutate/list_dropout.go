@@ -1,0 +1,79 @@
+package main
+
+// Which weights dropout drops, and what becomes of the others.
+
+const dropoutShader = "shaders/include/dropout.glsl"
+
+var (
+	dropoutMask = in("./flash", "TestDropoutMask")
+	dropoutCase = conformance("dropout/p0.100-70x90-d16/f16", scalar)
+)
+
+var dropoutMutants = []Mutant{
+	{
+		ID: "dropout-head", File: dropoutShader, Modules: "scalar_forward",
+		Old: "uvec4(group_of_columns, i, bh, drop_offset)", New: "uvec4(group_of_columns, i, 0, drop_offset)",
+		Breaks: "all heads drop the same weights",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-transposed", File: dropoutShader, Modules: "scalar_forward",
+		Old: "uvec4(group_of_columns, i, bh, drop_offset)", New: "uvec4(i, group_of_columns, bh, drop_offset)",
+		Breaks: "what is dropped follows from row and column in each other's place",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-offset", File: dropoutShader, Modules: "scalar_forward",
+		Old: "uvec4(group_of_columns, i, bh, drop_offset)", New: "uvec4(group_of_columns, i, bh, 0)",
+		Breaks: "the offset makes no difference",
+		Kill:   []Killer{dropoutMask},
+	},
+	{
+		ID: "dropout-seed", File: "flash/args.go",
+		Old: "p.u32(uint32(d.seed >> 32))", New: "p.u32(0)",
+		Breaks: "the upper half of the seed makes no difference",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-byte", File: dropoutShader, Modules: "scalar_forward",
+		Old: "8 * (j & 1u) + 2 * (j & 8u)", New: "8 * (j & 1u) + (j & 8u)",
+		Breaks: "a column takes another's byte of the draw",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-threshold", File: dropoutShader, Modules: "scalar_forward",
+		Old: "& 255u) >= drop_k;", New: "& 255u) > drop_k;",
+		Breaks: "one byte of 256 too many drops its weight",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-rounds", File: dropoutShader, Modules: "scalar_forward",
+		Old: "round < 7", New: "round < 6",
+		Breaks: "Philox has six rounds and not seven",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-scale", File: dropoutShader, Modules: "scalar_forward",
+		Old: "float drop_scale() { return 256.0 / float(256 - drop_k); }", New: "float drop_scale() { return 1.0; }",
+		Breaks: "weights that are kept are not scaled up",
+		Kill:   []Killer{dropoutCase},
+	},
+	{
+		ID: "dropout-draw-shared", File: softmaxTile, Modules: "scalar_forward",
+		Old: "(BC % 64) * (64 % BC) == 0 ? 64 : 1;", New: "(BC % 64) * (64 % BC) == 0 ? 1024 : 1;",
+		Breaks: "a draw serves keys of another group of 64",
+		Kill:   []Killer{dropoutCase, dropoutMask},
+	},
+	{
+		ID: "dropout-standard-sign", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		Old: "mix(bits | 0x80000000u, bits, keep)", New: "mix(bits, bits, keep)",
+		Breaks: "standard attention drops nothing",
+		Kill:   []Killer{conformance("dropout/p0.100-70x90-d16/f32", "standard/scalar")},
+	},
+	{
+		ID: "dropout-bits", File: "shaders/include/dropout_bits.glsl", Modules: "matrix_backward",
+		Old: "drop_k < 128u ? ~0u : 0u", New: "drop_k < 128u ? 0u : ~0u",
+		Breaks: "the 16 bits of a draw compare bytes with the threshold wrongly where their first bits differ",
+		Kill:   []Killer{in("./flash", "TestDraw.*")},
+	},
+}

@@ -1,0 +1,196 @@
+package main
+
+// The scalar forward kernel, what it shares with others, and what the host hands to it.
+
+const (
+	scalarForward = "shaders/scalar_forward.comp"
+	softmaxTile   = "shaders/include/micro_softmax.glsl"
+	scalar        = "flash2/scalar"
+)
+
+var forwardMutants = []Mutant{
+	{
+		ID: "mask-diagonal", File: softmaxTile, Modules: "scalar_forward",
+		Old: "int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;", New: "int(q0 + ty + TY * i) + causal_shift + 1) : int(nk) - 1;",
+		Breaks: "with a causal mask each query sees one key too many",
+		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
+	},
+	{
+		ID: "mask-top-left", File: "flash/problem.go",
+		Old: "if p.Causal == CausalBottomRight {\n\t\treturn p.KeyLen - p.QueryLen", New: "if p.Causal != CausalNone {\n\t\treturn p.KeyLen - p.QueryLen",
+		Breaks: "the top-left mask is taken for the bottom-right one",
+		Kill:   []Killer{conformance("core/top-left/f32", scalar)},
+	},
+	{
+		ID: "mask-bottom-right", File: "flash/problem.go",
+		Old: "\t\treturn p.KeyLen - p.QueryLen\n", New: "\t\treturn p.KeyLen - p.QueryLen - 1\n",
+		Breaks: "the bottom-right mask hides one key too many",
+		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
+	},
+	{
+		ID: "mask-finite", File: softmaxTile, Modules: "scalar_forward",
+		Old: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = -1e30;",
+		Breaks: "a masked score is a large negative number, so that a row with nothing to attend to averages what it may not see",
+		Kill:   []Killer{conformance("core/empty-rows/f32", scalar)},
+	},
+	{
+		ID: "ragged-keys", File: softmaxTile, Modules: "scalar_forward",
+		Old: "+ causal_shift) : int(nk) - 1;", New: "+ causal_shift) : int(nk) + 255;",
+		Breaks: "keys beyond the last, staged as zeros, are attended to",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "ragged-whole-tiles", File: scalarForward, Modules: "scalar_forward",
+		Old: "uint whole = nk / BC, end = (nk + BC - 1) / BC;", New: "uint whole = (nk + BC - 1) / BC, end = (nk + BC - 1) / BC;",
+		Breaks: "the last tile of keys, which may be ragged, takes the way of whole ones",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "ragged-rows", File: scalarForward, Modules: "scalar_forward",
+		Old: `    if (row >= nq) continue;
+    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
+    const uint at = o_origin + row * o_sn;`,
+		New: `    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
+    const uint at = o_origin + row * o_sn;`,
+		Breaks: "rows of O beyond the last query are written",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "ragged-columns", File: scalarForward, Modules: "scalar_forward",
+		Old: "if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));", New: "STORED(o, BYTES, o1[at + col + e] = encode(x[e]));",
+		Breaks: "columns of O beyond the last are written",
+		Kill:   []Killer{conformance("core/d29/bottom-right/f32", scalar)},
+	},
+	{
+		ID: "ragged-staging", File: "shaders/include/stage.glsl", Modules: "scalar_forward.f32",
+		Old: "if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;", New: "if (row0 + r >= rows) x[e] = 0;",
+		Breaks: "columns beyond the last are staged as repetitions of it and not as zeros",
+		Kill:   []Killer{conformance("core/d29/bottom-right/f32", scalar)},
+	},
+	{
+		ID: "scale-twice", File: "flash/args.go",
+		Old: "p.f32(pr.Scale * math.Log2E)", New: "p.f32(pr.Scale * pr.Scale * math.Log2E)",
+		Breaks: "the forward kernels multiply scores by the scale twice",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "scale-log2e", File: "flash/args.go",
+		Old: "p.f32(pr.Scale * math.Log2E)", New: "p.f32(pr.Scale)",
+		Breaks: "scores are not in units of log 2 though exponentials are exp2",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "scale-default", File: "flash/problem.go",
+		Old: "p.Scale = 1 / math.Sqrt(float64(p.HeadDim))", New: "p.Scale = 1 / float64(p.HeadDim)",
+		Breaks: "the default scale is 1/D and not 1/√D",
+		Kill:   []Killer{in("./flash", "TestNormalizeDefaults")},
+	},
+	{
+		ID: "scale-sign", File: "shaders/matrix_forward.comp", Modules: "matrix_forward.f16",
+		Old: "const uint flip = scale_log2 < 0.0 ? 0x80008000u : 0u;", New: "const uint flip = 0u;",
+		Breaks: "the matrix kernel takes a negative scale for its absolute value",
+		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/form=2")},
+	},
+	{
+		ID: "rescale-l", File: scalarForward, Modules: "scalar_forward",
+		Old: "l[i] = l[i] * alpha + weigh(i, top[i]);", New: "l[i] = l[i] + weigh(i, top[i]);",
+		Breaks: "the sum l is not rescaled when the maximum grows",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "rescale-o", File: scalarForward, Modules: "scalar_forward",
+		Old: "acc[i * MD4 + j] *= alpha;", New: "acc[i * MD4 + j] *= 1;",
+		Breaks: "O is not rescaled when the maximum grows",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "maximum-start", File: scalarForward, Modules: "scalar_forward",
+		Old: "{ m[i] = LOWEST; l[i] = 0; }", New: "{ m[i] = 0; l[i] = 0; }",
+		Breaks: "the running maximum starts at 0: rows whose scores are all far below lose their weights",
+		Kill:   []Killer{conformance("numeric/huge-logits/f32", scalar)},
+	},
+	{
+		ID: "maximum-of-row", File: softmaxTile, Modules: "scalar_forward",
+		Old: "top[i] = max(top[i], max(max(s.x, s.y), max(s.z, s.w)));", New: "top[i] = max(top[i], max(max(s.x, s.y), s.z));",
+		Breaks: "every fourth score is left out of the maximum: exponentials overflow where it is the largest by far",
+		Kill:   []Killer{conformance("numeric/huge-logits/f32", scalar)},
+	},
+	{
+		ID: "barrier-staging", File: scalarForward, Modules: "scalar_forward",
+		Old: "    barrier();  // the last reads of what is overwritten now\n", New: "",
+		Breaks: "a tile is staged while others still read the one before",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar), in("./flash", "TestTiles")},
+	},
+	{
+		ID: "barrier-staged", File: scalarForward, Modules: "scalar_forward",
+		Old: "    barrier();\n    add_scores(", New: "    add_scores(",
+		Breaks: "a tile is read before it is staged",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "barrier-weights", File: scalarForward, Modules: "scalar_forward",
+		Old: "      barrier_for_p();\n      add_product(", New: "      add_product(",
+		Breaks: "weights and values in shared memory are read before they are written",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar), in("./flash", "TestTiles")},
+	},
+	{
+		ID: "barrier-exchange", File: softmaxTile, Modules: "scalar_forward.f16",
+		Old: "reduce[tx * BR + ty + TY * i] = x[i];\n  barrier();", New: "reduce[tx * BR + ty + TY * i] = x[i];",
+		Breaks: "without subgroups, a row's maximum is taken before all have written theirs",
+		Kill:   []Killer{in("./flash", "TestTiles")},
+	},
+	{
+		ID: "stride-batch-head", File: scalarForward, Modules: "scalar_forward",
+		Old: "q_origin = q_off + b * q_sb + h * q_sh;", New: "q_origin = q_off + b * q_sh + h * q_sb;",
+		Breaks: "the strides of Q's batch and head are exchanged",
+		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
+	},
+	{
+		ID: "stride-rows", File: "flash/args.go",
+		Old: "\tp.u32(o.strides[1])\n\tp.u32(o.strides[2])\n", New: "\tp.u32(o.strides[2])\n\tp.u32(o.strides[1])\n",
+		Breaks: "every kernel is given the strides of head and row in each other's place",
+		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
+	},
+	{
+		ID: "offset-ignored", File: scalarForward, Modules: "scalar_forward",
+		Old: "v_origin = v_off + b * v_sb + (h / group) * v_sh;", New: "v_origin = b * v_sb + (h / group) * v_sh;",
+		Breaks: "V is read from the beginning of its binding wherever it begins",
+		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
+	},
+	{
+		ID: "gqa-modulo", File: scalarForward, Modules: "scalar_forward",
+		Old: "k_origin = k_off + b * k_sb + (h / group) * k_sh;", New: "k_origin = k_off + b * k_sb + (h % (heads / group)) * k_sh;",
+		Breaks: "query heads take turns with key heads: head h reads key head h mod Hk, not h/(Hq/Hk)",
+		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
+	},
+	{
+		ID: "lse-log2", File: scalarForward, Modules: "scalar_forward",
+		Old: "NEG_INFINITY : (m[i] + log2(l[i])) * LN2);", New: "NEG_INFINITY : m[i] + log2(l[i]));",
+		Breaks: "lse is a logarithm to base 2",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "lse-maximum", File: scalarForward, Modules: "scalar_forward",
+		Old: "NEG_INFINITY : (m[i] + log2(l[i])) * LN2);", New: "NEG_INFINITY : log2(l[i]) * LN2);",
+		Breaks: "lse lacks the row's maximum",
+		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
+	},
+	{
+		ID: "lse-offset", File: scalarForward, Modules: "scalar_forward",
+		Old: "lse[lse_off + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
+		Breaks: "lse is written to the beginning of its binding wherever it begins",
+		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
+	},
+	{
+		ID: "bf16-cut-off", File: "shaders/include/dtype.glsl", Modules: "scalar_forward.bf16",
+		Old: "uvec4 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;", New: "uvec4 r = u >> 16;",
+		Breaks: "outputs in bf16 are cut off and not rounded",
+		Kill:   []Killer{conformance("core/d16/none/bf16", "flash2")},
+	},
+	{
+		ID: "bf16-ties", File: "shaders/include/dtype.glsl", Modules: "scalar_forward",
+		Old: "uvec4 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;", New: "uvec4 r = (u + 0x8000u) >> 16;",
+		Breaks: "outputs in bf16 that lie half-way are rounded away from zero and not to even",
+		Kill:   []Killer{conformance("core/d16/none/bf16", "flash2")},
+	},
+}

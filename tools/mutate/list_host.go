@@ -1,0 +1,113 @@
+package main
+
+// What the host does in package flash: grids, layouts, the model of traffic, findings and tunings on disk.
+
+var (
+	bytesTests = in("./flash", "Test.*BytesByHand")
+	tuningTest = in("./flash", "TestStoredTuning.*", "Test.*Tuning.*Store.*")
+)
+
+var hostMutants = []Mutant{
+	{
+		ID: "grid-rows", File: "flash/grid.go",
+		Old: "return [3]uint32{x, (n + x - 1) / x, 1}", New: "return [3]uint32{x, n / x, 1}",
+		Breaks: "the last row of a grid of workgroups is left out",
+		Kill:   []Killer{in("./flash", "TestGridCoversEachGroupOnce")},
+	},
+	{
+		ID: "layout-overlap", File: "flash/layout.go",
+		Old: "return ahead >= cover[0] && ahead+cover[1] <= period", New: "return ahead >= cover[0]",
+		Breaks: "tensors of a packed buffer that overlap count as apart",
+		Kill:   []Killer{in("./flash", "TestOverlapNeverMissed")},
+	},
+	{
+		ID: "layout-bounds", File: "flash/layout.go",
+		Old: "if offset > bufferSize || l.span > bufferSize-offset {", New: "if offset > bufferSize {",
+		Breaks: "a tensor may reach beyond its buffer",
+		Kill:   []Killer{in("./flash", "TestLayoutErrors", "TestBadTensors")},
+	},
+	{
+		ID: "bytes-ragged", File: "flash/bytes.go",
+		Old: "n := min((end+ahead)*t.Keys, p.KeyLen) - begin*t.Keys", New: "n := (end+ahead)*t.Keys - begin*t.Keys",
+		Breaks: "the model of traffic counts keys beyond the last",
+		Kill:   []Killer{bytesTests},
+	},
+	{
+		ID: "bytes-again", File: "flash/bytes.go",
+		Old: "\tconst statistics = 8 // m and l, fp32\n", New: "\tconst statistics = 4\n",
+		Breaks: "the model of flash1's traffic counts one number a row between blocks of keys and not two",
+		Kill:   []Killer{bytesTests},
+	},
+	{
+		ID: "bytes-pitch", File: "flash/bytes.go",
+		Old: "weights += float64(n * min(walked, p.scoresPitch()))", New: "weights += float64(n * walked)",
+		Breaks: "the model of standard attention's traffic counts weights beyond the row's pitch",
+		Kill:   []Killer{bytesTests},
+	},
+	{
+		ID: "bytes-delta", File: "flash/bytes_backward.go",
+		Old: "read := 2 * queries * float64(p.ValueDim*p.DType.Size())", New: "read := queries * float64(p.ValueDim*p.DType.Size())",
+		Breaks: "the model of the backward pass's traffic counts dO and not O",
+		Kill:   []Killer{bytesTests},
+	},
+	{
+		ID: "flops-twice", File: "flash/problem.go",
+		Old: "return 2 * float64(p.Batch) * float64(p.Heads) * p.pairs(", New: "return 4 * float64(p.Batch) * float64(p.Heads) * p.pairs(",
+		Breaks: "a multiply-add counts as four operations",
+		Kill:   []Killer{in("./flash", "TestForwardFLOPs")},
+	},
+	{
+		ID: "flops-causal", File: "flash/problem.go",
+		Old: "return nq * nk / 2", New: "return nq * nk",
+		Breaks: "causal attention counts the operations of all pairs",
+		Kill:   []Killer{in("./flash", "TestForwardFLOPs")},
+	},
+	{
+		ID: "flops-backward", File: "flash/problem.go",
+		Old: "return 2.5 * p.ForwardFLOPs()", New: "return 2 * p.ForwardFLOPs()",
+		Breaks: "the backward pass counts as twice the forward pass and not 2.5 times",
+		Kill:   []Killer{in("./flash", "TestForwardFLOPs", "TestBackwardOperations")},
+	},
+	{
+		ID: "known-driver", File: "flash/matrix_known.go",
+		Old: "f.VendorID, f.DeviceID, f.DriverVersion, f.PipelineCacheUUID)", New: "f.VendorID, f.DeviceID, 0, f.PipelineCacheUUID)",
+		Breaks: "findings about one version of a driver are believed of another",
+		Kill:   []Killer{in("./flash", "TestKnown.*")},
+	},
+	{
+		ID: "known-checksum", File: "flash/matrix_known.go",
+		Old: "if sum != f.SHA256 {", New: "if sum == \"\" {",
+		Breaks: "a damaged file of findings is believed",
+		Kill:   []Killer{in("./flash", "TestKnownFile")},
+	},
+	{
+		ID: "verdict-module", File: "flash/matrix_checked.go",
+		Old: "key := fmt.Sprintf(\"check %s %.16s\", m.module, hash)", New: "key := fmt.Sprintf(\"check %s %.0s\", m.module, hash)",
+		Breaks: "the verdict on a kernel outlives its shader",
+		Kill:   []Killer{in("./flash", "TestVerdict.*", "TestMatrixSelfCheck")},
+	},
+	{
+		ID: "tuning-drops-others", File: "flash/tuned.go",
+		Old: "func(e TuningEntry) bool { return e.TuningKey == o.TuningKey })\n\t\t}), entries...)", New: "func(e TuningEntry) bool { return true })\n\t\t}), entries...)",
+		Breaks: "storing one tuning drops all others",
+		Kill:   []Killer{tuningTest},
+	},
+	{
+		ID: "tuning-build", File: "flash/tuned.go",
+		Old: "Build: hex.EncodeToString(f.PipelineCacheUUID[:]),", New: "Build: hex.EncodeToString(nil),",
+		Breaks: "a tuning measured with one build of a driver holds for all",
+		Kill:   []Killer{tuningTest},
+	},
+	{
+		ID: "tuning-causal", File: "flash/tuned.go",
+		Old: "Causal: p.Causal != CausalNone,", New: "Causal: true,",
+		Breaks: "a tuning measured with a causal mask holds without one",
+		Kill:   []Killer{tuningTest},
+	},
+	{
+		ID: "slab-heads", File: "flash/slabs.go",
+		Old: "out = append(out, slab{h, min(each, heads-h), 0, rows})", New: "out = append(out, slab{h, each, 0, rows})",
+		Breaks: "the last buffer of scores holds heads that there are not",
+		Kill:   []Killer{in("./flash", "TestSlabsCoverEveryRowOnce")},
+	},
+}

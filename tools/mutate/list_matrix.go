@@ -1,0 +1,157 @@
+package main
+
+// Kernels on cooperative matrices. Most mistakes in them are seen by the self-check before a kernel's first use, and the plan then
+// declines: the tests that find them are those that insist on the kernel.
+
+const (
+	matrixAttention = "shaders/include/matrix_attention.glsl"
+	matrixChunks    = "shaders/include/matrix_chunks.glsl"
+	matrixBackward  = "shaders/include/matrix_backward.glsl"
+)
+
+var (
+	matrixForms    = in("./flash", "TestMatrixForms")
+	matrixTiles    = in("./flash", "TestMatrixTiles")
+	matrixGradient = in("./flash", "TestMatrixBackward")
+)
+
+var matrixMutants = []Mutant{
+	{
+		ID: "matrix-mask", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "#define HIDDEN(row, key, last) (int(key) > last)", New: "#define HIDDEN(row, key, last) (int(key) >= last)",
+		Breaks: "forms 1 and 2 hide each row's last key",
+		Kill:   []Killer{matrixForms},
+	},
+	{
+		ID: "matrix-rescale-skipped", File: matrixChunks, Modules: "matrix_forward.f16",
+		Old: "if (subgroupAny(grow)) { SCORES(c) MASK(c) LANE_MAX RESCALE WEIGHTS }", New: "if (false) { SCORES(c) MASK(c) LANE_MAX RESCALE WEIGHTS }",
+		Breaks: "the reference of a row never follows its maximum",
+		Kill:   []Killer{matrixForms},
+	},
+	{
+		ID: "matrix-rescale-threshold", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "const float SUM_LIMIT = 32768.0;", New: "const float SUM_LIMIT = 3.0e8;",
+		Breaks: "rows are rescaled so late that weights overflow fp16",
+		Kill:   []Killer{conformance("threshold/grow8.1-every32/f16", "flash2/matrix"), conformance("numeric/huge-logits/f16", "flash2/matrix")},
+	},
+	{
+		ID: "matrix-rescale-first", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "const float GROWTH = 15.0;", New: "const float GROWTH = 30.0;",
+		Breaks: "where the maximum is looked at first, rows are rescaled so late that weights overflow fp16",
+		Kill:   []Killer{matrixTiles},
+	},
+	{
+		ID: "matrix-rescale-l", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
+		Breaks: "the sum l is not rescaled with the reference",
+		Kill:   []Killer{conformance("threshold/grow8-every32/f16", "flash2/matrix"), conformance("numeric/huge-logits/f16", "flash2/matrix")},
+	},
+	{
+		ID: "matrix-form3-sum", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "X[s + 1] = X[s + 1] * X[s + 2] + total_;", New: "X[s + 1] = X[s + 1] + total_;",
+		Breaks: "in form 3 the sum l is not rescaled",
+		Kill:   []Killer{matrixForms},
+	},
+	{
+		ID: "matrix-rows", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < (rows)) {", New: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8)) {",
+		Breaks: "rows of O beyond the last query are written",
+		Kill:   []Killer{conformance("core/d16/none/f16", "flash2/matrix")},
+	},
+	{
+		ID: "matrix-columns", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "if (c + 7 < DV) STORED(o, 2,", New: "STORED(o, 2,",
+		Breaks: "a column of O beyond the last is written",
+		Kill:   []Killer{conformance("core/d29/bottom-right/f16", "flash2/matrix")},
+	},
+	{
+		ID: "matrix-zero-columns", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "  if (DF * FK > 8 * KU || VF * FN > 8 * VU) {", New: "  if (false) {",
+		Breaks: "columns between D and the next fragment hold what shared memory held",
+		Kill:   []Killer{matrixTiles},
+	},
+	{
+		ID: "matrix-gqa", File: "shaders/matrix_forward.comp", Modules: "matrix_forward.f16",
+		Old: "const uint kv_head = PACK ? h : h / group,", New: "const uint kv_head = PACK ? h : h % (heads / group),",
+		Breaks: "query heads take turns with key heads",
+		Kill:   []Killer{in("./flash", "TestMatrixTiles")},
+	},
+	{
+		ID: "matrix-packed", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "uint member_of(uint row) { return PACK ? row % group : 0u; }", New: "uint member_of(uint row) { return PACK ? row / nq : 0u; }",
+		Breaks: "packed rows are taken for the wrong head of their group",
+		Kill:   []Killer{matrixTiles},
+	},
+	{
+		ID: "matrix-lse", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "((m) + log2(l)) * 0.69314718055994531)", New: "((m) + log2(l)))",
+		Breaks: "lse is a logarithm to base 2",
+		Kill:   []Killer{matrixForms},
+	},
+	{
+		ID: "matrix-next-tile", File: "shaders/include/matrix_tile.glsl", Modules: "matrix_forward.f16",
+		Old: "FETCH_K(NEXT(2)) FETCH_V(NEXT(2))", New: "FETCH_K(NEXT(2)) FETCH_V(NEXT(1))",
+		Breaks: "with two tiles in shared memory values are those of the tile before",
+		Kill:   []Killer{matrixTiles},
+	},
+	{
+		ID: "matrix-barrier", File: "shaders/include/matrix_tile.glsl", Modules: "matrix_forward.f16",
+		Old: "      STORE_V\n      barrier();\n", New: "      STORE_V\n",
+		Breaks: "a staged tile is read before all of it is written",
+		Kill:   []Killer{matrixTiles},
+	},
+	{
+		ID: "matrix-dropout-place", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "const uvec4 y = draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, query_of(row),", New: "const uvec4 y = draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, row0,",
+		Breaks: "all rows of a subgroup drop the same weights",
+		Kill:   []Killer{conformance("dropout/p0.100-70x90-d16/f16", "flash2/matrix")},
+	},
+	{
+		ID: "matrix-bf16-cut-off", File: "shaders/include/matrix_types.glsl", Modules: "matrix_forward.bf16",
+		Old: "0x7fc0u : floatBitsToUint(x) + 0x8000u >> 16;", New: "0x7fc0u : floatBitsToUint(x) >> 16;",
+		Breaks: "outputs in bf16 are cut off and not rounded",
+		Kill:   []Killer{conformance("core/d16/none/bf16", "flash2")},
+	},
+	{
+		ID: "matrix-parts-rows", File: "shaders/include/matrix_parts.glsl", Modules: "matrix_forward_parts.f16",
+		Old: "(part_rows + (b * heads + q_head + member_of(row)) * nq + query_of(row))", New: "(part_rows + (b * heads + q_head) * nq + query_of(row))",
+		Breaks: "parts of all heads of a packed group are written to the first one's rows",
+		Kill:   []Killer{in("./flash", "TestPartsOnMatrices")},
+	},
+	{
+		ID: "matrix-flash1-sums", File: "shaders/matrix_flash1.comp", Modules: "matrix_flash1.f16",
+		Old: "before[s] = y.y / P_UNIT;", New: "before[s] = 1.0 / P_UNIT;",
+		Breaks: "O of earlier blocks of keys is taken up without its sum",
+		Kill:   []Killer{in("./flash", "TestMatrixFlash1Tiles")},
+	},
+	{
+		ID: "matrix-dk-scale", File: "shaders/matrix_backward_kv.comp", Modules: "matrix_backward_kv",
+		Old: "sum_a, DN, scale * keep_scale * P_UNIT)", New: "sum_a, DN, keep_scale * P_UNIT)",
+		Breaks: "dK on matrices lacks the scale",
+		Kill:   []Killer{matrixGradient},
+	},
+	{
+		ID: "matrix-dq-mask", File: matrixBackward, Modules: "matrix_backward_q",
+		Old: "    if (key >= nk) p = 0;\n", New: "",
+		Breaks: "dQ on matrices has parts of keys beyond the last",
+		Kill:   []Killer{matrixGradient},
+	},
+	{
+		ID: "matrix-dropout-gradient", File: matrixBackward, Modules: "matrix_backward",
+		Old: "X[r * NS + n_][e] = DROPOUT ? abs(p) * (p > 0 ? x :", New: "X[r * NS + n_][e] = DROPOUT ? abs(p) * (true ? x :",
+		Breaks: "dS in form 1 has a part of weights that dropout dropped",
+		Kill:   []Killer{matrixGradient},
+	},
+	{
+		ID: "self-check-ignored", File: "flash/matrix_checked.go",
+		Old: "if verdict != passed {", New: "if false {",
+		Breaks: "a kernel that failed its self-check is used",
+		Kill:   []Killer{in("./flash", "TestMatrixSelfCheck", "TestKnownAcrossDevices")},
+	},
+	{
+		ID: "self-check-nan", File: "flash/selfcheck.go",
+		Old: "if !(math.Abs(got-want[c]) <= tolerance*math.Max(1, math.Abs(want[c]))) {", New: "if math.Abs(got-want[c]) > tolerance*math.Max(1, math.Abs(want[c])) {",
+		Breaks: "the self-check lets a NaN pass",
+		Kill:   []Killer{in("./flash", "TestCompareAttention")},
+	},
+}

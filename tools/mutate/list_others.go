@@ -1,0 +1,108 @@
+package main
+
+// Standard attention, the first FlashAttention, and block masks.
+
+var otherKernelMutants = []Mutant{
+	{
+		ID: "standard-scale", File: "shaders/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
+		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
+		Breaks: "dS of standard attention lacks the scale",
+		Kill:   []Killer{conformance("core/gqa/f16", "standard/scalar")},
+	},
+	{
+		ID: "standard-dlse-sign", File: "shaders/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
+		Old: "if (DLSE) delta -= LOADED_IF(", New: "if (DLSE) delta += LOADED_IF(",
+		Breaks: "the gradient of lse joins standard attention's row term with the wrong sign",
+		Kill:   []Killer{differences},
+	},
+	{
+		ID: "standard-long-rows", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		Old: "l = l * exp2(m - higher) + sum(exp2(s - higher));", New: "l = l + sum(exp2(s - higher));",
+		Breaks: "the sum of a row too long for registers is not rescaled",
+		Kill:   []Killer{in("./flash", "TestStandardMatrix")},
+	},
+	{
+		ID: "standard-zeros", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		Old: "for (uint c = pieces + lane; c < zero_end; c += TPR)", New: "for (uint c = pieces + lane; c < pieces; c += TPR)",
+		Breaks: "what lies behind a row's last key is multiplied by values",
+		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
+	},
+	{
+		ID: "standard-mask", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		Old: "clamp(int(row) + causal_shift + 1, 0, int(nk))", New: "clamp(int(row) + causal_shift, 0, int(nk))",
+		Breaks: "standard attention hides the diagonal",
+		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
+	},
+	{
+		ID: "standard-slab-keys", File: "shaders/standard_product.comp", Modules: "standard_product",
+		Old: "uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)))", New: "uint(clamp(int(min(r0 + BR, rows)) + causal_shift, 1, int(nk)))",
+		Breaks: "a slab of rows that is not the first sees too few keys",
+		Kill:   []Killer{in("./flash", "TestSlabs")},
+	},
+	{
+		ID: "standard-slab-gradients", File: "shaders/standard_backward_product.comp", Modules: "standard_backward_product",
+		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group;", New: "const bool add = ACCUMULATE || first > key_head * group;",
+		Breaks: "dK and dV of a slab of rows overwrite those of the one before",
+		Kill:   []Killer{in("./flash", "TestSlabs"), differences},
+	},
+	{
+		ID: "standard-dropped-weights", File: "shaders/include/standard_matrix.glsl", Modules: "standard_product_matrix",
+		Old: "return DROPOUT ? x & ~((x >> 15 & 0x10001u) * 0xffffu) : x;", New: "return x;",
+		Breaks: "on matrices standard attention multiplies values by negated weights that are dropped",
+		Kill:   []Killer{conformance("dropout/p0.100-70x90-d16/f16", "standard/matrix"), dropoutMask},
+	},
+	{
+		ID: "standard-barrier", File: "shaders/standard_scores.comp", Modules: "standard_scores",
+		Old: "    barrier();\n    add_scores(", New: "    add_scores(",
+		Breaks: "operands of QKᵀ are read before they are staged",
+		Kill:   []Killer{conformance("core/d16/none/f32", "standard/scalar")},
+	},
+	{
+		ID: "flash1-old-sum", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
+		Old: "acc[i * MD4 + j] *= l[i];", New: "acc[i * MD4 + j] *= 1;",
+		Breaks: "flash1 takes up O of earlier blocks of keys without its sum",
+		Kill:   []Killer{conformance("core/d16/none/f32", "flash1/scalar")},
+	},
+	{
+		ID: "flash1-rescale", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
+		Old: "l[i] *= exp2(m[i] - top[i]);", New: "l[i] *= 1;",
+		Breaks: "flash1 does not rescale what earlier blocks of keys left",
+		Kill:   []Killer{conformance("core/d16/none/f32", "flash1/scalar")},
+	},
+	{
+		ID: "flash1-first-block", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
+		Old: "uint i = CAUSAL && j > 0 ? uint(max(int(key0) - causal_shift, 0)) / BR : 0;", New: "uint i = CAUSAL && j > 0 ? uint(max(int(key0) - causal_shift, 0)) / BR + 1 : 0;",
+		Breaks: "flash1 leaves out the first block of queries that sees a block of keys",
+		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "flash1/scalar")},
+	},
+	{
+		ID: "blocks-bit-order", File: "flash/blockmask.go",
+		Old: "binary.NativeEndian.Uint32(at)|1<<(c%32))", New: "binary.NativeEndian.Uint32(at)|1<<(31-c%32))",
+		Breaks: "the blocks of a mask stand in their words from the highest bit on",
+		Kill:   []Killer{in("./flash", "TestPackMask")},
+	},
+	{
+		ID: "blocks-score-bit", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		Old: "+ c / 32] >> (c % 32) & 1u)", New: "+ c / 32] >> (31 - c % 32) & 1u)",
+		Breaks: "a score of a ragged tile looks up another block's bit",
+		Kill:   []Killer{conformance("blocks/5x7 per head-share0.5-40x50/f32", "blocksparse/scalar")},
+	},
+	{
+		ID: "blocks-words", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		Old: "(word * 32 + findLSB(bits))", New: "findLSB(bits)",
+		Breaks: "of masks wider than 32 blocks the first 32 are visited again and again",
+		Kill:   []Killer{conformance("blocks/16x16-share0.05-50x1100/f16", "blocksparse/scalar")},
+	},
+	{
+		ID: "blocks-per-head", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		Old: "block_head = BLOCK_PER_HEAD ? head *", New: "block_head = BLOCK_PER_HEAD ? 0 *",
+		Breaks: "all heads use the first one's mask",
+		Kill:   []Killer{conformance("blocks/32x16 per head-share0.3-77x93/f32", "blocksparse/scalar")},
+	},
+	{
+		ID: "blocks-skipping", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		Old: "r < block_rows; ++r)", New: "r < 1; ++r)",
+		Breaks: "tiles that only the later rows of blocks attend to are skipped",
+		Kill:   []Killer{conformance("blocks/5x7 per head-share0.5-40x50/f32", "blocksparse/scalar")},
+	},
+}

@@ -1,0 +1,100 @@
+package main
+
+// Keys in parts and their combination, and the kernel for few queries.
+
+const (
+	combineParts = "shaders/combine_parts.comp"
+	scalarDecode = "shaders/scalar_decode.comp"
+)
+
+var (
+	partsTests  = in("./flash", "TestPartsInScalarArithmetic")
+	decodeTests = in("./flash", "TestDecode")
+)
+
+var partsMutants = []Mutant{
+	{
+		ID: "combine-weights", File: combineParts, Modules: "combine_parts",
+		Old: "acc = acc * a + acc2 * b;", New: "acc = acc * a + acc2;",
+		Breaks: "a part's rows are added without their weight",
+		Kill:   []Killer{partsTests},
+	},
+	{
+		ID: "combine-sum", File: combineParts, Modules: "combine_parts",
+		Old: "l = l * a + l2 * b;", New: "l = l + l2 * b;",
+		Breaks: "the sum over parts is not rescaled",
+		Kill:   []Killer{partsTests},
+	},
+	{
+		ID: "combine-empty-part", File: scalarForward, Modules: "scalar_forward_parts",
+		Old: "statistics[at] = l[i] == 0 ? NEG_INFINITY : m[i] + log2(l[i]));", New: "statistics[at] = l[i] == 0 ? 0 : m[i] + log2(l[i]));",
+		Breaks: "a part without a key for a row counts as one",
+		Kill:   []Killer{partsTests},
+	},
+	{
+		ID: "combine-lse", File: combineParts, Modules: "combine_parts",
+		Old: "NEG_INFINITY : (m + log2(l)) * LN2);", New: "NEG_INFINITY : m + log2(l));",
+		Breaks: "lse of keys in parts is a logarithm to base 2",
+		Kill:   []Killer{partsTests},
+	},
+	{
+		ID: "combine-barrier", File: combineParts, Modules: "combine_parts",
+		Old: "    barrier();\n    if (share < step)", New: "    if (share < step)",
+		Breaks: "the invocations of four columns meet before all have written theirs",
+		Kill:   []Killer{partsTests, decodeTests},
+	},
+	{
+		ID: "parts-remainder", File: scalarForward, Modules: "scalar_forward_parts",
+		Old: "const uint stop = t + end / PARTS + (part < end % PARTS ? 1 : 0);", New: "const uint stop = t + end / PARTS;",
+		Breaks: "tiles that cannot be shared out evenly among the parts are left out",
+		Kill:   []Killer{partsTests},
+	},
+	{
+		ID: "parts-columns", File: scalarForward, Modules: "scalar_forward_parts",
+		Old: "if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four]", New: "if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 3) / 4) + four]",
+		Breaks: "parts' rows are packed closer than they are read",
+		Kill:   []Killer{partsTests},
+	},
+	{
+		ID: "decode-rescale", File: scalarDecode, Modules: "scalar_decode",
+		Old: "      l[r] *= alpha;\n", New: "",
+		Breaks: "with few queries the sum l is not rescaled when the maximum grows",
+		Kill:   []Killer{decodeTests},
+	},
+	{
+		ID: "decode-remainder", File: scalarDecode, Modules: "scalar_decode",
+		Old: "end = first + least + (part < more ? 1 : 0);", New: "end = first + least;",
+		Breaks: "with few queries batches of keys that cannot be shared out evenly are left out",
+		Kill:   []Killer{decodeTests},
+	},
+	{
+		ID: "decode-member", File: scalarDecode, Modules: "scalar_decode",
+		Old: "uint member_of(uint row) { return min(row, all_rows - 1) % group; }", New: "uint member_of(uint row) { return min(row, all_rows - 1) / nq; }",
+		Breaks: "with few queries rows are taken for the wrong head of their group",
+		Kill:   []Killer{decodeTests},
+	},
+	{
+		ID: "decode-mask", File: scalarDecode, Modules: "scalar_decode",
+		Old: "clamp(int(query) + causal_shift + 1, 0, int(nk))", New: "clamp(int(query) + causal_shift + 2, 0, int(nk))",
+		Breaks: "with few queries a causal mask shows one key too many",
+		Kill:   []Killer{decodeTests},
+	},
+	{
+		ID: "decode-shuffle", File: scalarDecode, Modules: "scalar_decode",
+		Old: "for (uint step = LPR; step < SG; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);", New: "for (uint step = LPR; step < SG / 2; step <<= 1) l[r] += subgroupShuffleXor(l[r], step);",
+		Breaks: "half of the lanes' sums are left out of l",
+		Kill:   []Killer{decodeTests},
+	},
+	{
+		ID: "decode-unseen-values", File: scalarDecode, Modules: "scalar_decode",
+		Old: "vec4 x = any ? O[r * VQ + j] * a : vec4(0);", New: "vec4 x = O[r * VQ + j] * a;",
+		Breaks: "values that lanes multiplied by weights of 0 are kept, a NaN among them",
+		Kill:   []Killer{in("./flash", "TestDecode.*")},
+	},
+	{
+		ID: "decode-barrier", File: scalarDecode, Modules: "scalar_decode",
+		Old: "    if (first_row > 0) barrier();\n", New: "",
+		Breaks: "sums of the next rows are written over those that are still read",
+		Kill:   []Killer{in("./flash", "TestDecode.*")},
+	},
+}

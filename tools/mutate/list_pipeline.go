@@ -1,0 +1,199 @@
+package main
+
+// Hazard tracking, the cache of pipelines on disk, accounting of memory, timestamps, and memory that the host writes.
+
+const (
+	hazardFile = "pipeline/hazard.go"
+	cacheFile  = "pipeline/diskcache.go"
+	memoryFile = "pipeline/memory.go"
+)
+
+var (
+	hazardTests = in("./pipeline", "TestHazards.*")
+	damageTests = in("./pipeline", "TestCacheFileDamage")
+	cacheTests  = in("./pipeline", "Test.*Cache.*")
+	usageTests  = in("./pipeline", "TestUsage")
+)
+
+var pipelineMutants = []Mutant{
+	{
+		ID: "hazard-read-after-write", File: hazardFile,
+		Old: "if r.write != 0 && r.writeSeenBy&stage == 0 {", New: "if r.write != 0 && mode&Write != 0 && r.writeSeenBy&stage == 0 {",
+		Breaks: "a read does not wait for the write before it",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-write-after-write", File: hazardFile,
+		Old: "if r.write != 0 && r.writeSeenBy&stage == 0 {", New: "if r.write != 0 && mode&Read != 0 && r.writeSeenBy&stage == 0 {",
+		Breaks: "a write does not wait for the write before it",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-write-after-read", File: hazardFile,
+		Old: "if mode&Write != 0 && read.stage != 0 && read.seenBy&stage == 0 {", New: "if false && read.stage != 0 && read.seenBy&stage == 0 {",
+		Breaks: "a write does not wait for reads before it",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-overlap", File: hazardFile,
+		Old: "if r.buffer != buffer || r.hi <= lo || hi <= r.lo {", New: "if r.buffer != buffer || r.lo != lo || r.hi != hi {",
+		Breaks: "ranges that overlap and are not the same count as apart",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-prior-reads", File: hazardFile,
+		Old: "if p.use.Accesses&writeAccesses != 0 || mode&Write != 0 {", New: "if p.use.Accesses&writeAccesses != 0 {",
+		Breaks: "a write does not wait for reads before the recording",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-forgotten-range", File: hazardFile,
+		Old: "o.buffer == buffer && lo <= o.lo && o.hi <= hi {", New: "o.buffer == buffer && o.lo < hi && lo < o.hi {",
+		Breaks: "a write makes earlier uses of bytes beyond its own range forgotten",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-prior-kept", File: hazardFile,
+		Old: "\t\t\t\to.prior = priorState{use: Untouched}\n", New: "",
+		Breaks: "what came before the recording is waited for again after a write that waited for it",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-earlier-use", File: hazardFile,
+		Old: "o.declared = o.declared || o == r", New: "o.declared = o.declared || o != r",
+		Breaks: "ranges inside a written one count as declared, the written one does not",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "hazard-final-reads", File: hazardFile,
+		Old: "read != 0 && next.Accesses&writeAccesses != 0 {", New: "false && next.Accesses&writeAccesses != 0 {",
+		Breaks: "what follows a recording may overwrite what it still reads",
+		Kill:   []Killer{hazardTests},
+	},
+	{
+		ID: "cache-driver", File: cacheFile,
+		Old: "Driver: u32(16), UUID:", New: "Driver: id.Driver, UUID:",
+		Breaks: "a cache of another driver version reaches the driver",
+		Kill:   []Killer{in("./pipeline", "TestCacheFileOfAnotherDevice")},
+	},
+	{
+		ID: "cache-uuid", File: cacheFile,
+		Old: "UUID: [16]byte(file[20:36])}", New: "UUID: id.UUID}",
+		Breaks: "the file's pipelineCacheUUID is not looked at",
+		Kill:   []Killer{damageTests},
+	},
+	{
+		ID: "cache-length", File: cacheFile,
+		Old: "n != uint64(len(data)) {", New: "n == 0 {",
+		Breaks: "a wrong length in the file's header is no error",
+		Kill:   []Killer{damageTests},
+	},
+	{
+		ID: "cache-checksum", File: cacheFile,
+		Old: "!bytes.Equal(sum[:], file[44:cacheHeaderSize]) {", New: "len(sum) == 0 {",
+		Breaks: "damaged cache data reaches the driver",
+		Kill:   []Killer{damageTests},
+	},
+	{
+		ID: "cache-driver-header", File: cacheFile,
+		Old: "return data, checkDriverHeader(id, data)", New: "return data, nil",
+		Breaks: "cache data with another device's header reaches the driver",
+		Kill:   []Killer{in("./pipeline", "TestCacheFileOfAnotherDevice")},
+	},
+	{
+		ID: "cache-merge", File: "pipeline/context.go",
+		Old: "err = d.cache.Merge(other)", New: "err = nil",
+		Breaks: "a store drops the pipelines that other processes stored meanwhile",
+		Kill:   []Killer{cacheTests},
+	},
+	{
+		ID: "cache-temporary-file", File: cacheFile,
+		Old: "\t\tos.Remove(f.Name())\n", New: "",
+		Breaks: "a store that fails leaves its temporary file",
+		Kill:   []Killer{cacheTests},
+	},
+	{
+		ID: "cache-in-place", File: cacheFile,
+		Old: "f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+\".*.tmp\")", New: "f, err := os.Create(path)",
+		Breaks: "the cache file is written in place: readers see halves of it",
+		Kill:   []Killer{cacheTests},
+	},
+	{
+		ID: "cache-lock", File: cacheFile,
+		Old: "if unlock, err := lockFile(path + \".lock\"); err == nil {", New: "if unlock, err := lockFile(path + \".lock\"); err == nil && unlock == nil {",
+		Breaks: "two processes that store at once lose one's pipelines",
+		Kill:   []Killer{in("./pipeline", "TestCacheFileConcurrentStores")},
+	},
+	{
+		ID: "account-free", File: memoryFile,
+		Old: "\ta.current -= b.counted\n", New: "",
+		Breaks: "freed memory stays on the account",
+		Kill:   []Killer{usageTests},
+	},
+	{
+		ID: "account-asked", File: memoryFile,
+		Old: "\ta.asked -= b.Size()\n", New: "",
+		Breaks: "freed memory still counts as asked for",
+		Kill:   []Killer{usageTests},
+	},
+	{
+		ID: "account-peak", File: memoryFile,
+		Old: "a.peak = max(a.peak, a.current)", New: "a.peak = a.current",
+		Breaks: "the highest memory in use is that of the last allocation",
+		Kill:   []Killer{in("./pipeline", "TestUsage.*", "Test.*Peak.*", "Test.*Heap.*")},
+	},
+	{
+		ID: "account-heap", File: memoryFile,
+		Old: "\ta.perHeap[b.ctx.heapFor(b.Kind())] -= b.counted\n", New: "",
+		Breaks: "memory that was freed is missing in its heap where the device keeps no account",
+		Kill:   []Killer{in("./pipeline", "TestUsage.*", "Test.*Peak.*", "Test.*Heap.*")},
+	},
+	{
+		ID: "account-refusal", File: memoryFile,
+		Old: "known && size > free {", New: "known && size < free {",
+		Breaks: "what does not fit is asked of the device, and what fits is refused",
+		Kill:   []Killer{in("./pipeline", "TestAllocRefuses")},
+	},
+	{
+		ID: "timestamp-period", File: "vk/query.go",
+		Old: "float64((to-from)&p.mask()) * p.dev.facts.Limits.TimestampPeriod", New: "float64((to-from)&p.mask())",
+		Breaks: "ticks count as nanoseconds",
+		Kill:   []Killer{in("./vk", "Test.*Timestamp.*", "TestFacts"), in("./pipeline", "TestTimings")},
+	},
+	{
+		ID: "timestamp-valid-bits", File: "vk/query.go",
+		Old: "bits := p.dev.queue.validBits; bits < 64 {", New: "bits := p.dev.queue.validBits; bits < 0 {",
+		Breaks: "bits of a timestamp that are not valid count",
+		Kill:   []Killer{in("./vk", "Test.*Timestamp.*", "TestFacts"), in("./pipeline", "TestTimings")},
+	},
+	{
+		ID: "timestamp-first", File: "pipeline/timing.go",
+		Old: "r.queries.Nanoseconds(r.ticks[0], r.ticks[len(r.labels)])", New: "r.queries.Nanoseconds(r.ticks[1], r.ticks[len(r.labels)])",
+		Breaks: "the time of a recording lacks its first operation's",
+		Kill:   []Killer{in("./pipeline", "TestTimings")},
+	},
+	{
+		ID: "flush-skipped", File: "vk/buffer.go",
+		Old: "if b.coherent || offset == b.capacity || size == 0 {", New: "if !b.coherent || offset == b.capacity || size == 0 {",
+		Breaks: "memory that is not coherent is neither flushed nor invalidated",
+		Kill:   []Killer{in("./vk", "Test.*Coheren.*", "TestWholeAtoms"), in("./pipeline", "TestTransfers")},
+	},
+	{
+		ID: "flush-before-upload", File: "pipeline/staging.go",
+		Old: "slot.buf.Flush(0, part.Size)", New: "slot.buf.Flush(0, 0)",
+		Breaks: "what is staged for an upload is not flushed",
+		Kill:   []Killer{in("./pipeline", "TestTransfers", "Test.*Coheren.*")},
+	},
+	{
+		ID: "invalidate-after-download", File: "pipeline/staging.go",
+		Old: "s.buf.Invalidate(0, uint64(len(host)))", New: "s.buf.Invalidate(0, 0)",
+		Breaks: "what was downloaded is not invalidated before it is read",
+		Kill:   []Killer{in("./pipeline", "TestTransfers", "Test.*Coheren.*")},
+	},
+	{
+		ID: "staging-order", File: "pipeline/staging.go",
+		Old: "slot := &s.slots[i%len(s.slots)]\n\t\tif err := slot.settle(); err != nil {\n\t\t\treturn err\n\t\t}", New: "slot := &s.slots[i%len(s.slots)]",
+		Breaks: "a staging buffer is used again before its copy is done",
+		Kill:   []Killer{in("./pipeline", "TestTransfers")},
+	},
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// TestMutantsApply: what a mutant replaces is in the tree exactly once, so that the list cannot rot; and what it says of itself is
+// there: modules that are compiled of the file, tests of that name.
+func TestMutantsApply(t *testing.T) {
+	ids := map[string]bool{}
+	functions := map[string][]string{}
+	for _, m := range Mutants() {
+		t.Run(m.ID, func(t *testing.T) {
+			require.Regexp(t, `^[a-z0-9]+(-[a-z0-9]+)*$`, m.ID)
+			require.False(t, ids[m.ID], "another mutant has this id")
+			ids[m.ID] = true
+			data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File)))
+			require.NoError(t, err)
+			require.Equal(t, 1, strings.Count(string(data), m.Old), "times that %q is in %s", m.Old, m.File)
+			require.NotEqual(t, m.Old, m.New)
+			require.NotEmpty(t, m.Breaks)
+			require.Equal(t, isShader(m.File), m.Modules != "", "Modules, the shader modules to compile")
+			if m.Modules != "" {
+				require.Contains(t, modulesOf(t, m.File), m.Modules, "no module's name that begins with %s is compiled of %s", m.Modules, m.File)
+			}
+			require.NotEmpty(t, m.Kill)
+			for _, k := range m.Kill {
+				if functions[k.Package] == nil {
+					functions[k.Package] = testsOf(t, k.Package)
+				}
+				top, _, _ := strings.Cut(k.Run, "/")
+				pattern, err := regexp.Compile(top)
+				require.NoError(t, err)
+				found := false
+				for _, name := range functions[k.Package] {
+					found = found || pattern.MatchString(name)
+				}
+				require.True(t, found, "%s has no test %s", k.Package, top)
+			}
+		})
+	}
+}
+
+// modulesOf gives every beginning of the names of the modules that a shader is a part of.
+func modulesOf(t *testing.T, file string) map[string]bool {
+	list, err := os.ReadFile(filepath.Join(root, "shaders", "modules.txt"))
+	require.NoError(t, err)
+	out := map[string]bool{}
+	for line := range strings.Lines(string(list)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] == "#" || !includes(t, "shaders/"+words[1], file, map[string]bool{}) {
+			continue
+		}
+		for n := range words[0] {
+			out[words[0][:n+1]] = true
+		}
+	}
+	return out
+}
+
+var includeLine = regexp.MustCompile(`(?m)^\s*#\s*include\s*"([^"]*)"`)
+
+// includes says whether a shader is a file or includes it, at any depth.
+func includes(t *testing.T, source, file string, seen map[string]bool) bool {
+	if source == file {
+		return true
+	}
+	if seen[source] {
+		return false
+	}
+	seen[source] = true
+	data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(source)))
+	require.NoError(t, err)
+	for _, line := range includeLine.FindAllSubmatch(data, -1) {
+		if includes(t, "shaders/include/"+string(line[1]), file, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+
+// testsOf are the names of a package's tests.
+func testsOf(t *testing.T, pkg string) (names []string) {
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pkg), "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range testFunction.FindAllSubmatch(data, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+}
+
+// TestTableReadsBack: an interrupted run goes on with what was written.
+func TestTableReadsBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mutants.md")
+	empty, err := readTable(path)
+	require.NoError(t, err)
+	require.Empty(t, empty.rows)
+	some := Mutants()[:3]
+	killer := Killer{"./flash", "^(TestA|TestB)$"}
+	empty.rows[some[0].ID] = tableRow{"killed by flash TestA/x|y", 12, "2026-01-02 abc"}
+	empty.rows[some[2].ID] = tableRow{survivedPrefix + " all tests of ./flash", 3, "2026-01-02 abc"}
+	empty.rows["no-such-mutant"] = tableRow{verdict: "is left out"}
+	empty.sound[killer.String()] = 4
+	require.NoError(t, empty.write(path))
+	again, err := readTable(path)
+	require.NoError(t, err)
+	delete(empty.rows, "no-such-mutant")
+	require.Equal(t, empty, again)
+	require.NoError(t, os.WriteFile(path, []byte("| something | else |\n"), 0o644))
+	_, err = readTable(path)
+	require.ErrorContains(t, err, "mutants.md:1")
+}
+
+// TestReadOutput: what go test -json prints becomes the innermost test that failed, and a build that fails is no kill.
+func TestReadOutput(t *testing.T) {
+	line := func(action, test, output string) string {
+		return `{"Action":"` + action + `","Package":"` + module + `/flash","Test":"` + test + `","Output":"` + output + `"}` + "\n"
+	}
+	for name, c := range map[string]struct {
+		text, says string
+		passed     int
+	}{
+		"passes":    {line("pass", "TestA/x", "") + line("skip", "TestA/y", "") + line("pass", "TestA", "") + line("pass", "", ""), "killed by ", 1},
+		"skips":     {line("skip", "TestA/y", "") + line("pass", "TestA", ""), "killed by ", 0},
+		"fails":     {line("fail", "TestA/x/1", "") + line("fail", "TestA/x", "") + line("fail", "TestA", "") + line("fail", "", ""), "killed by flash TestA/x/1", 0},
+		"hangs":     {line("output", "TestA", `panic: test timed out after 5m0s\n`) + line("fail", "TestA", "") + line("fail", "", ""), "timed out in flash TestA", 0},
+		"crashes":   {line("output", "", `signal: segmentation fault\n`) + line("fail", "", ""), "crashed (segmentation fault) in flash", 0},
+		"ends with": {line("pass", "TestA", "") + line("fail", "", ""), "killed by flash", 1},
+	} {
+		o, broken := read(bytes.NewBufferString(c.text))
+		require.Empty(t, broken, name)
+		require.Equal(t, c.says, o.String(), name)
+		require.Equal(t, c.passed, o.passed, name)
+		require.Equal(t, c.says != "killed by ", o.failed(), name)
+	}
+	_, broken := read(bytes.NewBufferString(`{"Action":"fail","Package":"x","FailedBuild":"x [x.test]"}`))
+	require.Equal(t, "x [x.test]", broken)
+}
+
+func TestChoose(t *testing.T) {
+	all := Mutants()
+	require.Greater(t, len(all), 40)
+	got, err := choose(all, all[3].ID+","+all[1].ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{all[3].ID, all[1].ID}, []string{got[0].ID, got[1].ID})
+	_, err = choose(all, "nonsense")
+	require.ErrorContains(t, err, `no mutant "nonsense"`)
+	_, err = parse([]string{"--whole", "--expected"})
+	require.Error(t, err)
+	_, err = parse([]string{"rest"})
+	require.Error(t, err)
+}
