@@ -147,8 +147,13 @@ func (s *session) all(ctx context.Context, mutants []Mutant) error {
 		if !known || s.again || s.only != "" {
 			start := time.Now()
 			verdict, err := s.try(ctx, &m)
-			if err != nil {
-				return fmt.Errorf("%s: %w", m.ID, err)
+			if ctx.Err() != nil {
+				return errors.New("interrupted; the table has what was found so far")
+			}
+			if err != nil { // the list, or a test, is to be mended; the other mutants can be tried all the same
+				fmt.Printf("[%d/%d] %s: not tried: %v\n", i+1, len(mutants), m.ID, err)
+				bad = append(bad, fmt.Sprintf("%s is not tried: %v", m.ID, err))
+				continue
 			}
 			row = tableRow{verdict: verdict, seconds: time.Since(start).Seconds(), tested: time.Now().Format(time.DateOnly) + " " + s.tree.commit}
 			s.table.rows[m.ID] = row
