@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,15 +18,13 @@ const root = "../.."
 // there: modules that are compiled of the file, tests of that name.
 func TestMutantsApply(t *testing.T) {
 	ids := map[string]bool{}
-	functions := map[string][]string{}
+	functions := map[string][]string{} // tests by package
 	for _, m := range Mutants() {
 		t.Run(m.ID, func(t *testing.T) {
 			require.Regexp(t, `^[a-z0-9]+(-[a-z0-9]+)*$`, m.ID)
 			require.False(t, ids[m.ID], "another mutant has this id")
 			ids[m.ID] = true
-			data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File)))
-			require.NoError(t, err)
-			require.Equal(t, 1, strings.Count(string(data), m.Old), "times that %q is in %s", m.Old, m.File)
+			require.Equal(t, 1, strings.Count(readFile(t, m.File), m.Old), "times that %q is in %s", m.Old, m.File)
 			require.NotEqual(t, m.Old, m.New)
 			require.NotEmpty(t, m.Breaks)
 			require.Equal(t, isShader(m.File), m.Modules != "", "Modules, the shader modules to compile")
@@ -40,24 +39,25 @@ func TestMutantsApply(t *testing.T) {
 				top, _, _ := strings.Cut(k.Run, "/")
 				pattern, err := regexp.Compile(top)
 				require.NoError(t, err)
-				found := false
-				for _, name := range functions[k.Package] {
-					found = found || pattern.MatchString(name)
-				}
-				require.True(t, found, "%s has no test %s", k.Package, top)
+				require.True(t, slices.ContainsFunc(functions[k.Package], pattern.MatchString), "%s has no test %s", k.Package, top)
 			}
 		})
 	}
 }
 
+// readFile gives the text of a file below the repository's root.
+func readFile(t *testing.T, path string) string {
+	data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
+	require.NoError(t, err)
+	return string(data)
+}
+
 // modulesOf gives every beginning of the names of the modules that a shader is a part of.
 func modulesOf(t *testing.T, file string) map[string]bool {
-	list, err := os.ReadFile(filepath.Join(root, "shaders", "modules.txt"))
-	require.NoError(t, err)
 	out := map[string]bool{}
-	for line := range strings.Lines(string(list)) {
+	for line := range strings.Lines(readFile(t, "shaders/modules.txt")) {
 		words := strings.Fields(line)
-		if len(words) < 2 || words[0] == "#" || !includes(t, "shaders/"+words[1], file, map[string]bool{}) {
+		if len(words) < 2 || words[0] == "#" || !includes(t, "shaders/"+words[1], file) {
 			continue
 		}
 		for n := range words[0] {
@@ -69,23 +69,21 @@ func modulesOf(t *testing.T, file string) map[string]bool {
 
 var includeLine = regexp.MustCompile(`(?m)^\s*#\s*include\s*"([^"]*)"`)
 
+// included holds what shaders include themselves.
+var included = map[string][]string{}
+
 // includes says whether a shader is a file or includes it, at any depth.
-func includes(t *testing.T, source, file string, seen map[string]bool) bool {
+func includes(t *testing.T, source, file string) bool {
 	if source == file {
 		return true
 	}
-	if seen[source] {
-		return false
-	}
-	seen[source] = true
-	data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(source)))
-	require.NoError(t, err)
-	for _, line := range includeLine.FindAllSubmatch(data, -1) {
-		if includes(t, "shaders/include/"+string(line[1]), file, seen) {
-			return true
+	if _, ok := included[source]; !ok {
+		included[source] = []string{}
+		for _, line := range includeLine.FindAllStringSubmatch(readFile(t, source), -1) {
+			included[source] = append(included[source], "shaders/include/"+line[1])
 		}
 	}
-	return false
+	return slices.ContainsFunc(included[source], func(s string) bool { return includes(t, s, file) })
 }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
