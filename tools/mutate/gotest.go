@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -17,10 +18,11 @@ import (
 type tester struct {
 	dir, exec string
 	env       []string
+	built     map[string]string // test binaries of the tree without a mutant, by package
 }
 
 func newTester(dir string) *tester {
-	t := &tester{dir: dir, exec: os.Getenv("VKATTN_EXEC"), env: os.Environ()}
+	t := &tester{dir: dir, exec: os.Getenv("VKATTN_EXEC"), env: os.Environ(), built: map[string]string{}}
 	for _, name := range []string{"VKATTN_REQUIRE_DEVICE", "VKATTN_REQUIRE_MATRIX", "VKATTN_REQUIRE_VALIDATION"} {
 		if _, ok := os.LookupEnv(name); !ok {
 			t.env = append(t.env, name+"=1") // what a test skips finds nothing
@@ -70,11 +72,34 @@ func (t *tester) run(ctx context.Context, limit time.Duration, pattern string, p
 	if pattern != "" {
 		args = append(args, "-run="+pattern)
 	}
+	return t.json(ctx, limit*time.Duration(len(packages)), t.dir, append(args, packages...), strings.Join(packages, " "))
+}
+
+// runClean runs the same tests of one package in the tree without a mutant. It is asked for again and again, and links the tests once.
+func (t *tester) runClean(ctx context.Context, limit time.Duration, pattern, pkg string) (outcome, error) {
+	if t.built[pkg] == "" {
+		binary := filepath.Join(t.dir+cleanSuffix, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "-")+".test")
+		if _, err := output(ctx, t.dir, "go", "test", "-c", "-trimpath", "-vet=off", "-o="+binary, pkg); err != nil {
+			return outcome{}, err
+		}
+		t.built[pkg] = binary
+	}
+	args := []string{"tool", "test2json", "-p=" + module + strings.TrimPrefix(pkg, ".")}
+	args = append(append(args, strings.Fields(t.exec)...), t.built[pkg], "-test.v=test2json", "-test.paniconexit0", "-test.short", "-test.failfast",
+		"-test.count=1", "-test.timeout="+limit.String(), "-test.skip="+staleness, "-test.run="+pattern)
+	return t.json(ctx, limit, filepath.Join(t.dir, filepath.FromSlash(pkg)), args, pkg)
+}
+
+// cleanSuffix makes the name of the folder of such tests of that of the tree.
+const cleanSuffix = "-tests"
+
+// json runs a go command that prints events of tests.
+func (t *tester) json(ctx context.Context, limit time.Duration, dir string, args []string, what string) (outcome, error) {
 	const grace = 2 * time.Minute // the test's own limit, with its message, comes first; compiling counts here and not there
-	ctx2, cancel := context.WithTimeout(ctx, limit*time.Duration(max(1, len(packages)))+grace)
+	ctx2, cancel := context.WithTimeout(ctx, limit+grace)
 	defer cancel()
-	cmd := exec.CommandContext(ctx2, "go", append(args, packages...)...)
-	cmd.Dir, cmd.Env = t.dir, t.env
+	cmd := exec.CommandContext(ctx2, "go", args...)
+	cmd.Dir, cmd.Env = dir, t.env
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test ends its tests
 	cmd.WaitDelay = 10 * time.Second
 	var printed bytes.Buffer
@@ -88,9 +113,9 @@ func (t *tester) run(ctx context.Context, limit time.Duration, pattern string, p
 	case broken != "":
 		return o, fmt.Errorf("%s does not compile:\n%s", broken, o.tail)
 	case ctx2.Err() != nil && !o.failed():
-		o.pkg, o.timedOut = strings.Join(packages, " "), true
+		o.pkg, o.timedOut = what, true
 	case err != nil && !o.failed():
-		return o, fmt.Errorf("go test: %w\n%s", err, o.tail)
+		return o, fmt.Errorf("testing %s: %w\n%s", what, err, o.tail)
 	}
 	return o, nil
 }

@@ -233,7 +233,7 @@ func (s *session) sound(ctx context.Context, k Killer) error {
 		return nil
 	}
 	start := time.Now()
-	o, err := s.tester.run(ctx, s.testTime, k.Run, k.Package)
+	o, err := s.tester.runClean(ctx, s.testTime, k.Run, k.Package)
 	switch {
 	case err != nil:
 		return err

@@ -38,6 +38,9 @@ func (t *tree) remove() {
 	if _, err := output(context.Background(), t.root, "git", "worktree", "remove", "--force", t.dir); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 	}
+	if err := os.RemoveAll(t.dir + cleanSuffix); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+	}
 }
 
 // plant makes the mutant's change and compiles the shaders that it asks for.
