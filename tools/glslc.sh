@@ -4,7 +4,7 @@
 #
 #   tools/glslc.sh                  compile what changed (source, an include, defines, target or compiler)
 #   tools/glslc.sh --force          compile everything
-#   tools/glslc.sh scalar_forward.  only the modules whose name starts so
+#   tools/glslc.sh scalar_forward.  only the modules whose name starts so; several beginnings may be given
 #   tools/glslc.sh --which          print the compiler command and stop
 #
 # The compiler must know GL_KHR_cooperative_matrix and GL_EXT_bfloat16 (glslang 16 or newer), which is tested by compiling a snippet.
@@ -74,19 +74,27 @@ includes() {
   done < <(sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$f")
 }
 
-force= prefix=
+force= prefixes=()
 for a in "$@"; do
   case $a in
     --force) force=1 ;;
     --which) find_compiler; echo "${glslc[*]}"; exit ;;
     -h|--help) sed -n '2,/^set/p' "$0" | sed '/^set/d; s/^# \{0,1\}//'; exit ;;
     -*) echo "glslc.sh: unknown option $a" >&2; exit 2 ;;
-    *) prefix=$a ;;
+    *) prefixes+=("$a") ;;
   esac
 done
 find_compiler
 [ -n "${val[0]:-}" ] || { echo "glslc.sh: no spirv-val beside ${glslc[*]} nor on PATH" >&2; exit 1; }
 version=$("${glslc[@]}" --version | sed -n 's/^\(shaderc\|glslang\) *//p' | paste -sd' ' | sed 's/^/shaderc /; s/^\(shaderc [^ ]*\) /\1 glslang /')
+
+# Whether a module was asked for by the beginning of its name.
+asked_for() {
+  local p
+  [ ${#prefixes[@]} -gt 0 ] || return 0
+  for p in "${prefixes[@]}"; do case $1 in "$p"*) return 0 ;; esac; done
+  return 1
+}
 
 cd "$shaders"
 exec 9>"${TMPDIR:-/tmp}/vkattn-glslc.$(id -u).lock"; command -v flock >/dev/null && flock 9
@@ -107,7 +115,7 @@ build() {
   while read -r name source env defines; do
     case $name in ''|'#'*) continue ;; esac
     old=$(grep -F "{\"name\":\"$name\"," "$manifest" | sed 's/,$//' || true)
-    if [ "${name#"$prefix"}" = "$name" ] && [ -n "$prefix" ]; then [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue; fi
+    if ! asked_for "$name"; then [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue; fi
     seen=()
     if ! [ -f "$source" ] || ! includes "$source"; then
       echo "glslc.sh: $name: cannot read $source or one of its includes" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"; continue

@@ -13,8 +13,8 @@ type Mutant struct {
 	New    string
 	Breaks string // what is wrong then, for people
 
-	// Modules is how the names of the shader modules begin that are compiled again (shaders/modules.txt), where File is a shader. A few
-	// of those that the mistake reaches are enough, if they are those that the tests run.
+	// Modules is how the names of the shader modules begin that are compiled again (shaders/modules.txt), separated by blanks, where
+	// File is a shader. A few of those that the mistake reaches are enough, if they are those that the tests run.
 	Modules string
 
 	Kill []Killer // tests that ought to find it, the cheapest first

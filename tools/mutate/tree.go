@@ -59,7 +59,7 @@ func (t *tree) plant(ctx context.Context, m *Mutant) error {
 	if !isShader(m.File) {
 		return nil
 	}
-	if _, err := output(ctx, t.dir, filepath.Join(t.dir, "tools", "glslc.sh"), m.Modules); err != nil {
+	if _, err := output(ctx, t.dir, filepath.Join(t.dir, "tools", "glslc.sh"), strings.Fields(m.Modules)...); err != nil {
 		return errors.Join(err, t.restore())
 	}
 	changed, err := output(ctx, t.dir, "git", "diff", "--name-only", "shaders/spv")
