@@ -11,19 +11,19 @@ var (
 
 var dropoutMutants = []Mutant{
 	{
-		ID: "dropout-head", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-head", File: dropoutShader, Modules: forwardF16,
 		Old: "uvec4(group_of_columns, i, bh, drop_offset)", New: "uvec4(group_of_columns, i, 0, drop_offset)",
 		Breaks: "all heads drop the same weights",
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-transposed", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-transposed", File: dropoutShader, Modules: forwardF16,
 		Old: "uvec4(group_of_columns, i, bh, drop_offset)", New: "uvec4(i, group_of_columns, bh, drop_offset)",
 		Breaks: "what is dropped follows from row and column in each other's place",
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-offset", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-offset", File: dropoutShader, Modules: forwardF16,
 		Old: "uvec4(group_of_columns, i, bh, drop_offset)", New: "uvec4(group_of_columns, i, bh, 0)",
 		Breaks: "the offset makes no difference",
 		Kill:   []Killer{dropoutMask},
@@ -35,31 +35,31 @@ var dropoutMutants = []Mutant{
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-byte", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-byte", File: dropoutShader, Modules: forwardF16,
 		Old: "8 * (j & 1u) + 2 * (j & 8u)", New: "8 * (j & 1u) + (j & 8u)",
 		Breaks: "a column takes another's byte of the draw",
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-threshold", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-threshold", File: dropoutShader, Modules: forwardF16,
 		Old: "& 255u) >= drop_k;", New: "& 255u) > drop_k;",
 		Breaks: "one byte of 256 too many drops its weight",
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-rounds", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-rounds", File: dropoutShader, Modules: forwardF16,
 		Old: "round < 7", New: "round < 6",
 		Breaks: "Philox has six rounds and not seven",
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-scale", File: dropoutShader, Modules: "scalar_forward",
+		ID: "dropout-scale", File: dropoutShader, Modules: forwardF16,
 		Old: "float drop_scale() { return 256.0 / float(256 - drop_k); }", New: "float drop_scale() { return 1.0; }",
 		Breaks: "weights that are kept are not scaled up",
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-draw-shared", File: softmaxTile, Modules: "scalar_forward",
+		ID: "dropout-draw-shared", File: softmaxTile, Modules: forwardF16,
 		Old: "(BC % 64) * (64 % BC) == 0 ? 64 : 1;", New: "(BC % 64) * (64 % BC) == 0 ? 1024 : 1;",
 		Breaks: "a draw serves keys of another group of 64",
 		Kill:   []Killer{dropoutCase, dropoutMask},

@@ -6,11 +6,14 @@ const (
 	scalarForward = "shaders/scalar_forward.comp"
 	softmaxTile   = "shaders/include/micro_softmax.glsl"
 	scalar        = "flash2/scalar"
+
+	forwardF32 = "scalar_forward.f32 scalar_forward_subgroup.f32"
+	forwardF16 = "scalar_forward.f16 scalar_forward_subgroup.f16"
 )
 
 var forwardMutants = []Mutant{
 	{
-		ID: "mask-diagonal", File: softmaxTile, Modules: "scalar_forward",
+		ID: "mask-diagonal", File: softmaxTile, Modules: forwardF32,
 		Old: "int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;", New: "int(q0 + ty + TY * i) + causal_shift + 1) : int(nk) - 1;",
 		Breaks: "with a causal mask each query sees one key too many",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
@@ -28,25 +31,25 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
 	},
 	{
-		ID: "mask-finite", File: softmaxTile, Modules: "scalar_forward",
+		ID: "mask-finite", File: softmaxTile, Modules: forwardF32,
 		Old: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = -1e30;",
 		Breaks: "a masked score is a large negative number, so that a row with nothing to attend to averages what it may not see",
 		Kill:   []Killer{conformance("core/empty-rows/f32", scalar)},
 	},
 	{
-		ID: "ragged-keys", File: softmaxTile, Modules: "scalar_forward",
+		ID: "ragged-keys", File: softmaxTile, Modules: forwardF32,
 		Old: "+ causal_shift) : int(nk) - 1;", New: "+ causal_shift) : int(nk) + 255;",
 		Breaks: "keys beyond the last, staged as zeros, are attended to",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "ragged-whole-tiles", File: scalarForward, Modules: "scalar_forward",
+		ID: "ragged-whole-tiles", File: scalarForward, Modules: forwardF32,
 		Old: "uint whole = nk / BC, end = (nk + BC - 1) / BC;", New: "uint whole = (nk + BC - 1) / BC, end = (nk + BC - 1) / BC;",
 		Breaks: "the last tile of keys, which may be ragged, takes the way of whole ones",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "ragged-rows", File: scalarForward, Modules: "scalar_forward",
+		ID: "ragged-rows", File: scalarForward, Modules: forwardF32,
 		Old: `    if (row >= nq) continue;
     const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
     const uint at = o_origin + row * o_sn;`,
@@ -56,13 +59,13 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "ragged-columns", File: scalarForward, Modules: "scalar_forward",
+		ID: "ragged-columns", File: scalarForward, Modules: forwardF32,
 		Old: "if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));", New: "STORED(o, BYTES, o1[at + col + e] = encode(x[e]));",
 		Breaks: "columns of O beyond the last are written",
 		Kill:   []Killer{conformance("core/d29/bottom-right/f32", scalar)},
 	},
 	{
-		ID: "ragged-staging", File: "shaders/include/stage.glsl", Modules: "scalar_forward.f32",
+		ID: "ragged-staging", File: "shaders/include/stage.glsl", Modules: forwardF32,
 		Old: "if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;", New: "if (row0 + r >= rows) x[e] = 0;",
 		Breaks: "columns beyond the last are staged as repetitions of it and not as zeros",
 		Kill:   []Killer{conformance("core/d29/bottom-right/f32", scalar)},
@@ -92,43 +95,43 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/form=2")},
 	},
 	{
-		ID: "rescale-l", File: scalarForward, Modules: "scalar_forward",
+		ID: "rescale-l", File: scalarForward, Modules: forwardF32,
 		Old: "l[i] = l[i] * alpha + weigh(i, top[i]);", New: "l[i] = l[i] + weigh(i, top[i]);",
 		Breaks: "the sum l is not rescaled when the maximum grows",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "rescale-o", File: scalarForward, Modules: "scalar_forward",
+		ID: "rescale-o", File: scalarForward, Modules: forwardF32,
 		Old: "acc[i * MD4 + j] *= alpha;", New: "acc[i * MD4 + j] *= 1;",
 		Breaks: "O is not rescaled when the maximum grows",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "maximum-start", File: scalarForward, Modules: "scalar_forward",
+		ID: "maximum-start", File: scalarForward, Modules: forwardF32,
 		Old: "{ m[i] = LOWEST; l[i] = 0; }", New: "{ m[i] = 0; l[i] = 0; }",
 		Breaks: "the running maximum starts at 0: rows whose scores are all far below lose their weights",
-		Kill:   []Killer{conformance("numeric/huge-logits/f32", scalar)},
+		Kill:   []Killer{in("./internal/conformance", "TestScoresFarFromZero")},
 	},
 	{
-		ID: "maximum-of-row", File: softmaxTile, Modules: "scalar_forward",
+		ID: "maximum-of-row", File: softmaxTile, Modules: forwardF32,
 		Old: "top[i] = max(top[i], max(max(s.x, s.y), max(s.z, s.w)));", New: "top[i] = max(top[i], max(max(s.x, s.y), s.z));",
 		Breaks: "every fourth score is left out of the maximum: exponentials overflow where it is the largest by far",
 		Kill:   []Killer{conformance("numeric/huge-logits/f32", scalar)},
 	},
 	{
-		ID: "barrier-staging", File: scalarForward, Modules: "scalar_forward",
+		ID: "barrier-staging", File: scalarForward, Modules: forwardF32 + " " + forwardF16,
 		Old: "    barrier();  // the last reads of what is overwritten now\n", New: "",
 		Breaks: "a tile is staged while others still read the one before",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar), in("./flash", "TestTiles")},
 	},
 	{
-		ID: "barrier-staged", File: scalarForward, Modules: "scalar_forward",
+		ID: "barrier-staged", File: scalarForward, Modules: forwardF32,
 		Old: "    barrier();\n    add_scores(", New: "    add_scores(",
 		Breaks: "a tile is read before it is staged",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "barrier-weights", File: scalarForward, Modules: "scalar_forward",
+		ID: "barrier-weights", File: scalarForward, Modules: forwardF32 + " " + forwardF16,
 		Old: "      barrier_for_p();\n      add_product(", New: "      add_product(",
 		Breaks: "weights and values in shared memory are read before they are written",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar), in("./flash", "TestTiles")},
@@ -140,7 +143,7 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestTiles")},
 	},
 	{
-		ID: "stride-batch-head", File: scalarForward, Modules: "scalar_forward",
+		ID: "stride-batch-head", File: scalarForward, Modules: forwardF32,
 		Old: "q_origin = q_off + b * q_sb + h * q_sh;", New: "q_origin = q_off + b * q_sh + h * q_sb;",
 		Breaks: "the strides of Q's batch and head are exchanged",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
@@ -152,45 +155,45 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
-		ID: "offset-ignored", File: scalarForward, Modules: "scalar_forward",
+		ID: "offset-ignored", File: scalarForward, Modules: forwardF32,
 		Old: "v_origin = v_off + b * v_sb + (h / group) * v_sh;", New: "v_origin = b * v_sb + (h / group) * v_sh;",
 		Breaks: "V is read from the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},
 	{
-		ID: "gqa-modulo", File: scalarForward, Modules: "scalar_forward",
+		ID: "gqa-modulo", File: scalarForward, Modules: forwardF32,
 		Old: "k_origin = k_off + b * k_sb + (h / group) * k_sh;", New: "k_origin = k_off + b * k_sb + (h % (heads / group)) * k_sh;",
 		Breaks: "query heads take turns with key heads: head h reads key head h mod Hk, not h/(Hq/Hk)",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
-		ID: "lse-log2", File: scalarForward, Modules: "scalar_forward",
+		ID: "lse-log2", File: scalarForward, Modules: forwardF32,
 		Old: "NEG_INFINITY : (m[i] + log2(l[i])) * LN2);", New: "NEG_INFINITY : m[i] + log2(l[i]));",
 		Breaks: "lse is a logarithm to base 2",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "lse-maximum", File: scalarForward, Modules: "scalar_forward",
+		ID: "lse-maximum", File: scalarForward, Modules: forwardF32,
 		Old: "NEG_INFINITY : (m[i] + log2(l[i])) * LN2);", New: "NEG_INFINITY : log2(l[i]) * LN2);",
 		Breaks: "lse lacks the row's maximum",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "lse-offset", File: scalarForward, Modules: "scalar_forward",
+		ID: "lse-offset", File: scalarForward, Modules: forwardF32,
 		Old: "lse[lse_off + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
 		Breaks: "lse is written to the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},
 	{
-		ID: "bf16-cut-off", File: "shaders/include/dtype.glsl", Modules: "scalar_forward.bf16",
+		ID: "bf16-cut-off", File: "shaders/include/dtype.glsl", Modules: "scalar_forward.bf16 scalar_forward_subgroup.bf16",
 		Old: "uvec4 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;", New: "uvec4 r = u >> 16;",
 		Breaks: "outputs in bf16 are cut off and not rounded",
-		Kill:   []Killer{conformance("core/d16/none/bf16", "flash2")},
+		Kill:   []Killer{in("./flash", "TestOutputsAreRoundedToNearestEven")},
 	},
 	{
-		ID: "bf16-ties", File: "shaders/include/dtype.glsl", Modules: "scalar_forward",
+		ID: "bf16-ties", File: "shaders/include/dtype.glsl", Modules: "scalar_forward.bf16 scalar_forward_subgroup.bf16",
 		Old: "uvec4 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;", New: "uvec4 r = (u + 0x8000u) >> 16;",
 		Breaks: "outputs in bf16 that lie half-way are rounded away from zero and not to even",
-		Kill:   []Killer{conformance("core/d16/none/bf16", "flash2")},
+		Kill:   []Killer{in("./flash", "TestOutputsAreRoundedToNearestEven")},
 	},
 }

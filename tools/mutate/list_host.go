@@ -72,7 +72,7 @@ var hostMutants = []Mutant{
 		ID: "known-driver", File: "flash/matrix_known.go",
 		Old: "f.VendorID, f.DeviceID, f.DriverVersion, f.PipelineCacheUUID)", New: "f.VendorID, f.DeviceID, 0, f.PipelineCacheUUID)",
 		Breaks: "findings about one version of a driver are believed of another",
-		Kill:   []Killer{in("./flash", "TestKnown.*")},
+		Kill:   []Killer{in("./flash", "TestFindingsBelongToADriver")},
 	},
 	{
 		ID: "known-checksum", File: "flash/matrix_known.go",
@@ -84,7 +84,7 @@ var hostMutants = []Mutant{
 		ID: "verdict-module", File: "flash/matrix_checked.go",
 		Old: "key := fmt.Sprintf(\"check %s %.16s\", m.module, hash)", New: "key := fmt.Sprintf(\"check %s %.0s\", m.module, hash)",
 		Breaks: "the verdict on a kernel outlives its shader",
-		Kill:   []Killer{in("./flash", "TestVerdict.*", "TestMatrixSelfCheck")},
+		Kill:   []Killer{in("./flash", "TestVerdictsBelongToAModule")},
 	},
 	{
 		ID: "tuning-drops-others", File: "flash/tuned.go",
@@ -96,7 +96,7 @@ var hostMutants = []Mutant{
 		ID: "tuning-build", File: "flash/tuned.go",
 		Old: "Build: hex.EncodeToString(f.PipelineCacheUUID[:]),", New: "Build: hex.EncodeToString(nil),",
 		Breaks: "a tuning measured with one build of a driver holds for all",
-		Kill:   []Killer{tuningTest},
+		Kill:   []Killer{in("./flash", "TestFindingsBelongToADriver")},
 	},
 	{
 		ID: "tuning-causal", File: "flash/tuned.go",
