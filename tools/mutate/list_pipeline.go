@@ -158,13 +158,13 @@ var pipelineMutants = []Mutant{
 		ID: "timestamp-period", File: "vk/query.go",
 		Old: "float64((to-from)&p.mask()) * p.dev.facts.Limits.TimestampPeriod", New: "float64((to-from)&p.mask())",
 		Breaks: "ticks count as nanoseconds",
-		Kill:   []Killer{in("./vk", "Test.*Timestamp.*", "TestFacts"), in("./pipeline", "TestTimings")},
+		Kill:   []Killer{in("./vk", "Test.*Timestamp.*", "Test.*Nanoseconds.*", "TestFacts"), in("./pipeline", "TestTimings")},
 	},
 	{
 		ID: "timestamp-valid-bits", File: "vk/query.go",
 		Old: "bits := p.dev.queue.validBits; bits < 64 {", New: "bits := p.dev.queue.validBits; bits < 0 {",
 		Breaks: "bits of a timestamp that are not valid count",
-		Kill:   []Killer{in("./vk", "Test.*Timestamp.*", "TestFacts"), in("./pipeline", "TestTimings")},
+		Kill:   []Killer{in("./vk", "Test.*Timestamp.*", "Test.*Nanoseconds.*", "TestFacts"), in("./pipeline", "TestTimings")},
 	},
 	{
 		ID: "timestamp-first", File: "pipeline/timing.go",
@@ -176,19 +176,19 @@ var pipelineMutants = []Mutant{
 		ID: "flush-skipped", File: "vk/buffer.go",
 		Old: "if b.coherent || offset == b.capacity || size == 0 {", New: "if !b.coherent || offset == b.capacity || size == 0 {",
 		Breaks: "memory that is not coherent is neither flushed nor invalidated",
-		Kill:   []Killer{in("./vk", "Test.*Coheren.*", "TestWholeAtoms"), in("./pipeline", "TestTransfers")},
+		Kill:   []Killer{in("./vk", "TestSync.*", "TestWholeAtoms"), in("./pipeline", "TestTransfers.*")},
 	},
 	{
 		ID: "flush-before-upload", File: "pipeline/staging.go",
 		Old: "slot.buf.Flush(0, part.Size)", New: "slot.buf.Flush(0, 0)",
 		Breaks: "what is staged for an upload is not flushed",
-		Kill:   []Killer{in("./pipeline", "TestTransfers", "Test.*Coheren.*")},
+		Kill:   []Killer{in("./pipeline", "TestTransfers.*")},
 	},
 	{
 		ID: "invalidate-after-download", File: "pipeline/staging.go",
 		Old: "s.buf.Invalidate(0, uint64(len(host)))", New: "s.buf.Invalidate(0, 0)",
 		Breaks: "what was downloaded is not invalidated before it is read",
-		Kill:   []Killer{in("./pipeline", "TestTransfers", "Test.*Coheren.*")},
+		Kill:   []Killer{in("./pipeline", "TestTransfers.*")},
 	},
 	{
 		ID: "staging-order", File: "pipeline/staging.go",
