@@ -81,9 +81,9 @@ var backwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/empty-rows/f16", scalar)},
 	},
 	{
-		ID: "backward-lse-units", File: backwardQ, Modules: "scalar_backward_q",
-		Old: "lse[lse_off() + at]) * LOG2E;", New: "lse[lse_off() + at]);",
-		Breaks: "dQ takes lse for a logarithm to base 2",
+		ID: "dq-ds-sign", File: backwardQ, Modules: "scalar_backward_q",
+		Old: "* (x - dl[i]);", New: "* (x + dl[i]);",
+		Breaks: "dQ's dS adds the row term and does not subtract it",
 		Kill:   []Killer{gradientsCase},
 	},
 	{
