@@ -158,6 +158,7 @@ func read(printed *bytes.Buffer) (o outcome, broken string) {
 			o.tail = o.tail[n-6000:]
 		}
 	}
+	o.tail, _, _ = strings.Cut(o.tail, "\ngoroutine ") // the stacks of a test that hung say nothing of the mutant
 	for _, e := range passed {
 		if !parents[e.Package+" "+e.Test] {
 			o.passed++

@@ -90,7 +90,7 @@ var backwardMutants = []Mutant{
 		ID: "accumulate-ignored", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
 		Old: "encode4(ACCUMULATE ? y + decode4(", New: "encode4(false ? y + decode4(",
 		Breaks: "gradients in aligned rows overwrite what they should be added to",
-		Kill:   []Killer{in("./flash", "TestBackwardSynchronization"), in("./flash", "TestMatrixBackward")},
+		Kill:   []Killer{in("./flash", "TestGradientsAddUp")},
 	},
 	{
 		ID: "accumulate-always", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
