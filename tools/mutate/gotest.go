@@ -37,6 +37,7 @@ type outcome struct {
 	timedOut  bool
 	crashed   string // the signal that ended the process
 	passed    int    // tests without subtests that passed
+	late      bool   // tests were left out, because the package's time was up
 	tail      string // the end of what was printed
 }
 
@@ -116,6 +117,8 @@ func (t *tester) json(ctx context.Context, limit time.Duration, dir string, args
 		o.pkg, o.timedOut = what, true
 	case err != nil && !o.failed():
 		return o, fmt.Errorf("testing %s: %w\n%s", what, err, o.tail)
+	case o.late && !o.failed():
+		return o, fmt.Errorf("testing %s: tests were left out for lack of time; give more by --test-time or --package-time", what)
 	}
 	return o, nil
 }
@@ -149,6 +152,7 @@ func read(printed *bytes.Buffer) (o outcome, broken string) {
 			passed = append(passed, e)
 		case e.Action == "output" || e.Action == "build-output":
 			o.tail += e.Output
+			o.late = o.late || strings.Contains(e.Output, "left out for lack of time")
 			o.timedOut = o.timedOut || strings.HasPrefix(e.Output, "panic: test timed out after")
 			if _, signal, ok := strings.Cut(e.Output, "signal: "); ok && !strings.Contains(signal, "interrupt") {
 				o.crashed = strings.TrimSpace(signal)

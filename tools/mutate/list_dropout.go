@@ -53,7 +53,7 @@ var dropoutMutants = []Mutant{
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "dropout-scale", File: dropoutShader, Modules: forwardF16,
+		ID: "dropout-scale", File: dropoutShader, Modules: forwardF32 + " " + forwardF16,
 		Old: "float drop_scale() { return 256.0 / float(256 - drop_k); }", New: "float drop_scale() { return 1.0; }",
 		Breaks: "weights that are kept are not scaled up",
 		Kill:   []Killer{dropoutCase},

@@ -31,7 +31,7 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
 	},
 	{
-		ID: "mask-finite", File: softmaxTile, Modules: forwardF32,
+		ID: "mask-finite", File: softmaxTile, Modules: forwardF32 + " " + forwardF16,
 		Old: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = -1e30;",
 		Breaks: "a masked score is a large negative number, so that a row with nothing to attend to averages what it may not see",
 		Kill:   []Killer{conformance("core/empty-rows/f32", scalar)},

@@ -56,7 +56,7 @@ func parse(args []string) (o options, err error) {
 	f.BoolVar(&o.whole, "whole", false, "let every package look for what its own tests do not find")
 	f.BoolVar(&o.expected, "expected", false, "run the expected tests alone")
 	f.BoolVar(&o.again, "again", false, "run mutants again that the table has a row of")
-	f.DurationVar(&o.testTime, "test-time", 5*time.Minute, "limit of the expected tests of a mutant")
+	f.DurationVar(&o.testTime, "test-time", 10*time.Minute, "limit of the expected tests of a mutant")
 	f.DurationVar(&o.packageTime, "package-time", 20*time.Minute, "limit of the tests of one package")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -179,16 +179,24 @@ func (s *session) all(ctx context.Context, mutants []Mutant) error {
 
 // try plants one mutant, looks for a test that finds it, and takes it away again.
 func (s *session) try(ctx context.Context, m *Mutant) (verdict string, err error) {
+	var expected []Killer // those that run anything on this machine
 	for _, k := range m.Kill {
-		if err := s.sound(ctx, k); err != nil {
+		runs, err := s.sound(ctx, k)
+		if err != nil {
 			return "", err
 		}
+		if runs {
+			expected = append(expected, k)
+		}
+	}
+	if len(expected) == 0 {
+		return "", fmt.Errorf("of the expected tests none runs on this machine: %v", m.Kill)
 	}
 	if err := s.tree.plant(ctx, m); err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.tree.restore()) }()
-	for _, k := range m.Kill {
+	for _, k := range expected {
 		o, err := s.tester.run(ctx, s.testTime, k.Run, k.Package)
 		if err != nil || o.failed() {
 			return o.String(), err
@@ -215,7 +223,8 @@ func (s *session) try(ctx context.Context, m *Mutant) (verdict string, err error
 	if o.test == "" {
 		return o.String(), nil
 	}
-	return o.String(), s.sound(ctx, Killer{o.pkg, exactly(o.test)})
+	_, err = s.sound(ctx, Killer{o.pkg, exactly(o.test)})
+	return o.String(), err
 }
 
 const survivedPrefix = "**survives**"
@@ -227,23 +236,23 @@ func because(m *Mutant) string {
 	return ", being equivalent: " + m.Equivalent
 }
 
-// sound makes sure that tests pass, and that at least one does not skip, in the tree as it is.
-func (s *session) sound(ctx context.Context, k Killer) error {
+// sound makes sure that tests pass in the tree without a mutant. runs says that at least one of them does not skip.
+func (s *session) sound(ctx context.Context, k Killer) (runs bool, err error) {
 	if _, ok := s.table.sound[k.String()]; ok {
-		return nil
+		return true, nil
 	}
 	start := time.Now()
 	o, err := s.tester.runClean(ctx, s.testTime, k.Run, k.Package)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case o.failed():
-		return fmt.Errorf("without a mutant %s is %s\n%s", k, o, o.tail)
+		return false, fmt.Errorf("without a mutant %s is %s\n%s", k, o, o.tail)
 	case o.passed == 0:
-		return fmt.Errorf("%s runs no test on this machine: nothing matches, or all of it skips", k)
+		return false, nil
 	}
 	s.table.sound[k.String()] = time.Since(start).Seconds()
-	return s.table.write(s.out)
+	return true, s.table.write(s.out)
 }
 
 // output runs a command and gives what it prints.
