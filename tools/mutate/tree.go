@@ -24,6 +24,9 @@ func newTree(ctx context.Context, root string) (*tree, error) {
 		return nil, err
 	}
 	t := &tree{root: root, dir: dir, commit: commit}
+	if err := os.Mkdir(dir+cleanSuffix, 0o700); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	if _, err := output(ctx, root, "git", "worktree", "add", "--quiet", "--detach", dir, "HEAD"); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -59,7 +62,9 @@ func (t *tree) plant(ctx context.Context, m *Mutant) error {
 	if !isShader(m.File) {
 		return nil
 	}
-	if _, err := output(ctx, t.dir, filepath.Join(t.dir, "tools", "glslc.sh"), strings.Fields(m.Modules)...); err != nil {
+	// Compiling waits for others in the same folder of temporary files, as it must in one tree; this one is nobody else's.
+	own := append([]string{"TMPDIR=" + t.dir + cleanSuffix, filepath.Join(t.dir, "tools", "glslc.sh")}, strings.Fields(m.Modules)...)
+	if _, err := output(ctx, t.dir, "env", own...); err != nil {
 		return errors.Join(err, t.restore())
 	}
 	changed, err := output(ctx, t.dir, "git", "diff", "--name-only", "shaders/spv")
