@@ -259,6 +259,7 @@ func (s *session) sound(ctx context.Context, k Killer) (runs bool, err error) {
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
+	cmd.WaitDelay = 10 * time.Second // for what the command itself started
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	if err != nil {
