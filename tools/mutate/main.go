@@ -11,7 +11,8 @@
 // if these pass, all tests of their packages, with --whole every package. What finds a mutant must pass without it.
 //
 // Results go to a table in Markdown (testdata/mutants.md), a row as soon as it is known, so that an interrupted run goes on where it
-// ended. The exit status is 1 where a mutant survives that is not marked as equivalent, or one so marked is found.
+// ended. The exit status is 1 where a mutant survives that is not marked as equivalent, or as one of other devices, or where one that is
+// marked as equivalent is found.
 package main
 
 import (
@@ -164,7 +165,7 @@ func (s *session) all(ctx context.Context, mutants []Mutant) error {
 		}
 		survived := strings.HasPrefix(row.verdict, survivedPrefix)
 		switch {
-		case survived && m.Equivalent == "":
+		case survived && m.Equivalent == "" && m.OnlyOn == "":
 			bad = append(bad, m.ID+" survives: "+m.Breaks)
 		case !survived && m.Equivalent != "":
 			bad = append(bad, fmt.Sprintf("%s is marked as equivalent (%s), and %s", m.ID, m.Equivalent, row.verdict))
@@ -202,7 +203,7 @@ func (s *session) try(ctx context.Context, m *Mutant) (verdict string, err error
 			return o.String(), err
 		}
 	}
-	if s.expected || m.Equivalent != "" {
+	if s.expected || m.Equivalent != "" || m.OnlyOn != "" {
 		return survivedPrefix + " the expected tests" + because(m), nil
 	}
 	packages := m.packages()
@@ -230,10 +231,13 @@ func (s *session) try(ctx context.Context, m *Mutant) (verdict string, err error
 const survivedPrefix = "**survives**"
 
 func because(m *Mutant) string {
-	if m.Equivalent == "" {
-		return ""
+	switch {
+	case m.Equivalent != "":
+		return ", being equivalent: " + m.Equivalent
+	case m.OnlyOn != "":
+		return ", being run only on " + m.OnlyOn
 	}
-	return ", being equivalent: " + m.Equivalent
+	return ""
 }
 
 // sound makes sure that tests pass in the tree without a mutant. runs says that at least one of them does not skip.

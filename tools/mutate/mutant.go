@@ -21,6 +21,8 @@ type Mutant struct {
 
 	// Equivalent is the reason why no test can find it: results are the same with it. It is tried all the same.
 	Equivalent string
+	// OnlyOn says which devices run what is mistaken, where not all do; on others it may survive.
+	OnlyOn string
 }
 
 // Killer is tests that ought to find a mutant.
