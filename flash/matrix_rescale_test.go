@@ -1,0 +1,57 @@
+package flash
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16, however
+// fast scores grow from tile to tile. (Where it is not, the conformance suite's cases called threshold do this.)
+func TestMatrixRescalesInTime(t *testing.T) {
+	d := matrixDevice(t)
+	f := d.caps.fragments(F16)[0]
+	step := max(f.N, f.K)
+	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}.Normalize()
+	require.NoError(t, err)
+	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 1, "rm": 1, "bc": step, "ck": step, "max_first": 1}))
+	for _, growth := range []float32{13, 17, 25} { // of scores, in log 2, from one tile to the next
+		t.Run(fmt.Sprint(growth), func(t *testing.T) {
+			s := newSample(t, p)
+			clear(s.q)
+			clear(s.k)
+			for i := range p.QueryLen {
+				s.q[i*p.HeadDim] = 1 / float32(1+i%3)
+			}
+			for j := range p.KeyLen {
+				s.k[j*p.HeadDim] = growth * float32(j/step)
+			}
+			s.answer(t)
+			f := s.tensors(t, d, plainly(t, d))
+			require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+			s.check(t, plan, f)
+		})
+	}
+	require.NoError(t, plan.Close())
+}
+
+// answer computes what is right anew, of inputs that were changed. There is no mask.
+func (s *sample) answer(t *testing.T) {
+	t.Helper()
+	tensor := func(shape [4]int, data []float32) ref.Tensor {
+		x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
+		copy(x.Data, ref.DType(s.p.DType).RoundAll(data))
+		return x
+	}
+	rp := ref.Problem{Q: tensor(s.p.QShape(), s.q), K: tensor(s.p.KShape(), s.k), V: tensor(s.p.VShape(), s.v)}
+	rp.Scale = s.p.Scale
+	o, lse, err := ref.Forward(rp)
+	require.NoError(t, err)
+	plain, plainLSE, err := ref.PlainForward(rp, ref.DType(s.p.DType))
+	require.NoError(t, err)
+	s.o, s.lse, s.plain, s.plainLSE = o.Data, lse.Data, plain.Data, plainLSE.Data
+}
