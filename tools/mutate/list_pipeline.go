@@ -4,14 +4,14 @@ package main
 
 const (
 	hazardFile = "pipeline/hazard.go"
-	cacheFile  = "pipeline/diskcache.go"
+	cacheFile  = "pipeline/cachefile.go"
+	sharedFile = "internal/diskfile/diskfile.go"
 	memoryFile = "pipeline/memory.go"
 )
 
 var (
 	hazardTests = in("./pipeline", "TestHazards.*")
 	damageTests = in("./pipeline", "TestCacheFileDamage")
-	cacheTests  = in("./pipeline", "Test.*Cache.*")
 	usageTests  = in("./pipeline", "TestUsage")
 )
 
@@ -54,14 +54,14 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "hazard-prior-kept", File: hazardFile,
-		Old: "\t\t\t\to.prior = priorState{use: Untouched}\n", New: "",
+		Old: "o.prior, o.declared = priorState{use: Untouched}, true", New: "o.declared = true",
 		Breaks: "what came before the recording is waited for again after a write that waited for it",
 		Kill:   []Killer{hazardTests},
 	},
 	{
 		ID: "hazard-earlier-use", File: hazardFile,
-		Old: "o.declared = o.declared || o == r", New: "o.declared = o.declared || o != r",
-		Breaks: "ranges inside a written one count as declared, the written one does not",
+		Old: "o.prior, o.declared = priorState{use: Untouched}, true", New: "o.prior = priorState{use: Untouched}",
+		Breaks: "a written range waits again for what came before the recording",
 		Kill:   []Killer{hazardTests},
 	},
 	{
@@ -101,28 +101,28 @@ var pipelineMutants = []Mutant{
 		Kill:   []Killer{in("./pipeline", "TestCacheFileOfAnotherDevice")},
 	},
 	{
-		ID: "cache-merge", File: "pipeline/context.go",
-		Old: "err = d.cache.Merge(other)", New: "err = nil",
+		ID: "cache-merge", File: "pipeline/diskcache.go",
+		Old: "return errors.Join(d.cache.Merge(other), other.Close())", New: "return other.Close()",
 		Breaks: "a store drops the pipelines that other processes stored meanwhile",
-		Kill:   []Killer{cacheTests},
+		Kill:   []Killer{in("./pipeline", "TestDiskCacheMerges")},
 	},
 	{
-		ID: "cache-temporary-file", File: cacheFile,
+		ID: "file-leftover", File: sharedFile,
 		Old: "\t\tos.Remove(f.Name())\n", New: "",
 		Breaks: "a store that fails leaves its temporary file",
-		Kill:   []Killer{cacheTests},
+		Kill:   []Killer{in("./internal/diskfile", "TestUpdate.*")},
 	},
 	{
-		ID: "cache-in-place", File: cacheFile,
+		ID: "file-in-place", File: sharedFile,
 		Old: "f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+\".*.tmp\")", New: "f, err := os.Create(path)",
-		Breaks: "the cache file is written in place: readers see halves of it",
-		Kill:   []Killer{cacheTests},
+		Breaks: "files that processes share are written in place: readers see halves of them",
+		Kill:   []Killer{in("./internal/diskfile", "TestUpdate.*")},
 	},
 	{
-		ID: "cache-lock", File: cacheFile,
-		Old: "if unlock, err := lockFile(path + \".lock\"); err == nil {", New: "if unlock, err := lockFile(path + \".lock\"); err == nil && unlock == nil {",
-		Breaks: "two processes that store at once lose one's pipelines",
-		Kill:   []Killer{in("./pipeline", "TestCacheFileConcurrentStores")},
+		ID: "file-lock", File: sharedFile,
+		Old: "if unlock, err := lock(path + \".lock\"); err == nil {", New: "if unlock, err := lock(path + \".lock\"); err == nil && unlock == nil {",
+		Breaks: "of two processes that store at once one loses what it stored",
+		Kill:   []Killer{in("./internal/diskfile", "TestUpdate.*")},
 	},
 	{
 		ID: "account-free", File: memoryFile,
@@ -180,13 +180,13 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "flush-before-upload", File: "pipeline/staging.go",
-		Old: "slot.buf.Flush(0, part.Size)", New: "slot.buf.Flush(0, 0)",
+		Old: "c.upload.sync(slot.buf.Buffer, 0, part.Size)", New: "c.upload.sync(slot.buf.Buffer, 0, 0)",
 		Breaks: "what is staged for an upload is not flushed",
 		Kill:   []Killer{in("./pipeline", "TestTransfers.*")},
 	},
 	{
 		ID: "invalidate-after-download", File: "pipeline/staging.go",
-		Old: "s.buf.Invalidate(0, uint64(len(host)))", New: "s.buf.Invalidate(0, 0)",
+		Old: "s.ring.sync(s.buf.Buffer, 0, uint64(len(host)))", New: "s.ring.sync(s.buf.Buffer, 0, 0)",
 		Breaks: "what was downloaded is not invalidated before it is read",
 		Kill:   []Killer{in("./pipeline", "TestTransfers.*")},
 	},
