@@ -72,6 +72,7 @@ var matrixMutants = []Mutant{
 		Old: "  if (DF * FK > 8 * KU || VF * FN > 8 * VU) {", New: "  if (false) {",
 		Breaks: "columns between D and the next fragment hold what shared memory held",
 		Kill:   []Killer{matrixTiles},
+		OnlyOn: "devices whose fragments are wider than 8 columns: lavapipe's are 8x8x8",
 	},
 	{
 		ID: "matrix-gqa", File: "shaders/matrix_forward.comp", Modules: "matrix_forward.f16",
