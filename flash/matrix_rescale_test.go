@@ -11,14 +11,15 @@ import (
 )
 
 // TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16, however
-// fast scores grow from tile to tile. (Where it is not, the conformance suite's cases called threshold do this.)
+// fast scores grow from tile to tile. (Where it is not, the conformance suite's cases called threshold do this.) In form 2 weights pass through
+// memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
 func TestMatrixRescalesInTime(t *testing.T) {
 	d := matrixDevice(t)
 	f := d.caps.fragments(F16)[0]
 	step := max(f.N, f.K)
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}.Normalize()
 	require.NoError(t, err)
-	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 1, "rm": 1, "bc": step, "ck": step, "max_first": 1}))
+	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 1, "rm": 1, "bc": step, "ck": step, "max_first": 1, "form": formRows}))
 	for _, growth := range []float32{13, 17, 25} { // of scores, in log 2, from one tile to the next
 		t.Run(fmt.Sprint(growth), func(t *testing.T) {
 			s := newSample(t, p)
