@@ -109,15 +109,17 @@ func TestTableReadsBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, empty.rows)
 	some := Mutants()[:3]
-	killer := Killer{"./flash", "^(TestA|TestB)$"}
+	killer := some[0].Kill[0]
 	empty.rows[some[0].ID] = tableRow{"killed by flash TestA/x|y", 12, "2026-01-02 abc"}
 	empty.rows[some[2].ID] = tableRow{survivedPrefix + " all tests of ./flash", 3, "2026-01-02 abc"}
 	empty.rows["no-such-mutant"] = tableRow{verdict: "is left out"}
 	empty.sound[killer.String()] = 4
+	empty.sound["flash TestNobodyExpects"] = 5
 	require.NoError(t, empty.write(path))
 	again, err := readTable(path)
 	require.NoError(t, err)
 	delete(empty.rows, "no-such-mutant")
+	delete(empty.sound, "flash TestNobodyExpects")
 	require.Equal(t, empty, again)
 	require.NoError(t, os.WriteFile(path, []byte("| something | else |\n"), 0o644))
 	_, err = readTable(path)

@@ -88,18 +88,25 @@ func cellsOf(line string) ([]string, bool) {
 
 func escape(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
-// write replaces the file. Rows of mutants that are no longer listed are left out.
+// write replaces the file. Rows of mutants that are no longer listed, and tests that none expects any more, are left out.
 func (t *table) write(path string) error {
 	var b bytes.Buffer
 	b.WriteString(tableHead)
 	fmt.Fprintf(&b, "| %s | what it breaks | found | s | tested |\n| --- | --- | --- | ---: | --- |\n", mutantHeading)
+	expected := map[string]bool{}
 	for _, m := range Mutants() {
+		for _, k := range m.Kill {
+			expected[k.String()] = true
+		}
 		if r, ok := t.rows[m.ID]; ok {
 			fmt.Fprintf(&b, "| `%s` | %s: %s | %s | %.0f | %s |\n", m.ID, m.File, escape(m.Breaks), escape(r.verdict), r.seconds, r.tested)
 		}
 	}
 	fmt.Fprintf(&b, "\n| %s | s |\n| --- | ---: |\n", soundHeading)
 	for _, k := range slices.Sorted(maps.Keys(t.sound)) {
+		if !expected[k] {
+			continue
+		}
 		fmt.Fprintf(&b, "| `%s` | %.0f |\n", escape(k), t.sound[k])
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
