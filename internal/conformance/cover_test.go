@@ -183,6 +183,12 @@ func (c *Case) seconds(t Target) (kernel, run float64) {
 		return 0, 0
 	}
 	kernel = 0.3
+	if t.Implementation == flash.Standard { // three kernels in place of one
+		kernel = 0.7
+	}
+	if t.Implementation == flash.Standard && t.Tier == flash.TierMatrix {
+		kernel = 1.5
+	}
 	if t.Tier == flash.TierMatrix && t.Implementation != flash.Standard {
 		kernel = 0.05 * float64(max(p.HeadDim, 8)+max(p.ValueDim, 8))
 	}
@@ -220,8 +226,11 @@ func cover(cases []*Case, targets []Target) [][]Target {
 func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes
 	p, err := c.Problem.Normalize()
-	if most := max(p.HeadDim, p.ValueDim); t.light && t.Implementation != flash.Standard && most > 16 && (c.Name != lightLast || t.Implementation != flash.Flash) {
+	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast || t.Implementation != flash.Flash) {
 		return false // two fragments show what there is to see, and one dimension of many
+	}
+	if c.once && t.Implementation != flash.Flash {
+		return false // it takes long to run, and is about code that all kernels share
 	}
 	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows)
 }

@@ -11,7 +11,7 @@ import (
 
 // A device keeps every kernel that it has compiled, and a CPU driver's take some 15 MiB each. The suite's cases therefore run on one device
 // after another: each serves a number of cases, and is closed when the last of them has ended.
-const casesOfDevice = 100
+const casesOfDevice = 60
 
 var leases struct {
 	mu      sync.Mutex
