@@ -21,7 +21,7 @@ type Options struct {
 	Seed     uint64        // of everything
 	Families int           // sets of problems that share compiled kernels; 0: as many as suit Problems and the device
 	PerPlan  int           // problems that differ in data, places in memory and seeds alone, and share a plan; 0: 4
-	Workers  int           // goroutines; 0: the number of processors
+	Workers  int           // goroutines; 0: a quarter more than there are processors, since each waits for the device now and then
 	Limit    time.Duration // ends with fewer problems after so long; 0: none
 	Failures int           // ends after so many wrong ones; 0: 10
 	Tiers    []flash.Tier  // nil: all, but scalar alone on a CPU, where matrix kernels take minutes to compile
@@ -64,7 +64,8 @@ func (o *Options) fill(dev *flash.Device) {
 		set(&o.Families, min(max(o.Problems/each, 64), 400))
 	}
 	set(&o.PerPlan, 4)
-	set(&o.Workers, runtime.GOMAXPROCS(0))
+	procs := runtime.GOMAXPROCS(0)
+	set(&o.Workers, procs+(procs+3)/4)
 	set(&o.Failures, 10)
 	if o.Tiers == nil && cpu {
 		o.Tiers = []flash.Tier{flash.TierScalar}

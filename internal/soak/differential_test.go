@@ -42,7 +42,7 @@ func init() {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(800)
 	}
 	os.Exit(m.Run())
 }
@@ -86,8 +86,14 @@ func TestDifferential(t *testing.T) {
 		require.NoError(t, err)
 		o.Only = &id
 	}
-	o.Failed = func(f Failure) { t.Errorf("%v\n  again: %s --only %v", f, replay, f.ID) }
 	terminal := onTerminal(os.Stderr)
+	o.Failed = func(f Failure) {
+		text := fmt.Sprintf("%v\n  again: %s --only %v", f, replay, f.ID)
+		t.Error(text)
+		if flags.n > 0 { // a long run may be killed before the test's own lines come
+			fmt.Fprintln(os.Stderr, text)
+		}
+	}
 	if terminal {
 		o.Every = time.Second
 	}
