@@ -112,9 +112,12 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 	if t.queries != nil {
 		s.ResetQueries(t.queries, 0, 2*n)
 	}
-	const everything = vk.AccessMemoryRead | vk.AccessMemoryWrite
+	const (
+		everything = vk.AccessMemoryRead | vk.AccessMemoryWrite
+		stages     = vk.StageCompute | vk.StageTransfer // what recordings do
+	)
 	for i := range n {
-		s.Barrier(vk.StageAll, everything, vk.StageAll, everything)
+		s.Barrier(stages, everything, stages, everything)
 		if t.queries != nil {
 			s.WriteTimestamp(t.queries, 2*i, vk.StageBottom)
 		}
@@ -129,7 +132,7 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 			s.WriteTimestamp(t.queries, 2*i+1, vk.StageBottom)
 		}
 	}
-	s.Barrier(vk.StageAll, everything, vk.StageAll|vk.StageHost, everything|vk.AccessHostRead)
+	s.Barrier(stages, everything, stages|vk.StageHost, everything|vk.AccessHostRead)
 	if err := t.cmd.Execute(&s); err != nil {
 		return RunTimes{}, err
 	}
