@@ -121,7 +121,7 @@ func (p *plans) run(ctx context.Context) error {
 		}
 	}
 	start, first, end := p.s.Marks[0], p.s.Marks[1], p.s.Marks[len(p.s.Marks)-1]
-	start.Heap, start.RSS = end.Heap, end.RSS // these may still grow at first
+	start.Heap, start.RSS, start.Files = end.Heap, end.RSS, end.Files // these may still grow at first
 	if !p.o.Resident {
 		first.RSS = end.RSS
 	}
