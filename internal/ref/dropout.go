@@ -58,7 +58,15 @@ func (d *Dropout) Mask(b, h, nq, nk int) []bool {
 	return out
 }
 
-// weight is what dropout multiplies p_ij by: 0 or 256/(256 − k), and 1 without dropout.
+// keepScale is what kept weights are multiplied by, 1 without dropout.
+func (p *Problem) keepScale() float64 {
+	if p.Dropout == nil {
+		return 1
+	}
+	return p.Dropout.keepScale()
+}
+
+// weight is what dropout multiplies p_ij by: 0 or keepScale.
 func (p *Problem) weight(b, h, i, j int) float64 {
 	if p.Dropout == nil {
 		return 1

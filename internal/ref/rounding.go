@@ -132,7 +132,7 @@ func (a *analysis) row(r Row) {
 // output is the row's o and its bound.
 func (a *analysis) output(r Row, weights, e []float64, spread float64) (o, off []float64) {
 	p := a.p
-	hk := r.H / p.group()
+	hk, keep := r.H/p.group(), p.keepScale()
 	o = make([]float64, p.V.D)
 	size := make([]float64, p.V.D)
 	off = a.out.O.Row(r.B, r.H, r.I)
@@ -145,7 +145,7 @@ func (a *analysis) output(r Row, weights, e []float64, spread float64) (o, off [
 			y := z * math.Abs(float64(x))
 			o[d] += z * w * float64(x)
 			size[d] += w * y
-			off[d] += w*e[j]*y + a.least*y + fp32Least // P among the subnormal numbers, and products
+			off[d] += w*e[j]*y + a.least*y + fp32Least*keep // P among the subnormal numbers, and products
 		}
 	}
 	for d := range off {
@@ -158,7 +158,7 @@ func (a *analysis) output(r Row, weights, e []float64, spread float64) (o, off [
 // gradients adds the row's part of the bounds of dq, dk and dv. lseOff is how far off the lse is that P is made again from.
 func (a *analysis) gradients(r Row, s, weights, e []float64, lseOff float64, o, oOff []float64) {
 	p, n := a.p, a.p.K.N
-	hk, scale := r.H/p.group(), math.Abs(p.scale())
+	hk, scale, keep := r.H/p.group(), math.Abs(p.scale()), p.keepScale()
 	do, q := a.do.Row(r.B, r.H, r.I), p.Q.Row(r.B, r.H, r.I)
 	delta, deltaOff := 0.0, 0.0
 	for d, x := range do {
@@ -197,20 +197,20 @@ func (a *analysis) gradients(r Row, s, weights, e []float64, lseOff float64, o, 
 		for d, x := range do {
 			y := z * math.Abs(float64(x))
 			dv[d] += z * w * float64(x)
-			dvOff[d] += (w*(off+2*a.unit+rows)+a.least)*y + fp32Least
+			dvOff[d] += (w*(off+2*a.unit+rows)+a.least)*y + fp32Least*keep
 		}
 		ds := w * (dp[j] - delta)
 		dsOff := (w*off+a.least)*math.Abs(dp[j]-delta) + w*(dpOff[j]+deltaOff) + 4*fp32Unit*w*(math.Abs(dp[j])+math.Abs(delta)) +
-			3*a.unit*math.Abs(ds) + 2*a.least
+			3*a.unit*math.Abs(ds) + 2*a.least*keep // dS may be an operand before dropout's factor, and then smaller by it
 		k, dk, dkOff := p.K.Row(r.B, hk, j), a.dk.Row(r.B, hk, j), a.out.DK.Row(r.B, hk, j)
 		for d, x := range k {
 			y := scale * math.Abs(float64(x))
 			dq[d] += scale * ds * float64(x)
 			dqSize[d] += math.Abs(ds) * y
-			dqOff[d] += dsOff*y + fp32Least*(1+scale)
+			dqOff[d] += dsOff*y + fp32Least*(1+scale)*keep
 			y = scale * math.Abs(float64(q[d]))
 			dk[d] += scale * ds * float64(q[d])
-			dkOff[d] += (dsOff+rows*math.Abs(ds))*y + fp32Least*(1+scale)
+			dkOff[d] += (dsOff+rows*math.Abs(ds))*y + fp32Least*(1+scale)*keep
 		}
 	}
 	for d := range dqOff {
