@@ -86,9 +86,9 @@ var partsMutants = []Mutant{
 		Kill:   []Killer{decodeTests},
 	},
 	{
-		ID: "decode-unseen-values", File: scalarDecode, Modules: "scalar_decode",
-		Old: "vec4 x = any ? O[r * VQ + j] * a : vec4(0);", New: "vec4 x = O[r * VQ + j] * a;",
-		Breaks: "values that lanes multiplied by weights of 0 are kept, a NaN among them",
+		ID: "decode-padding-values", File: scalarDecode, Modules: "scalar_decode",
+		Old: "for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);", New: "for (uint i = 0; i < VP; ++i) V[u * VP + i] |= uvec4(0);",
+		Breaks: "values that padding keys read in their place are kept, an infinity among them",
 		Kill:   []Killer{in("./flash", "TestDecode.*")},
 	},
 	{
