@@ -43,13 +43,13 @@ func TestVerdictsBelongToAModule(t *testing.T) {
 	d := testDevice(t)
 	hash, err := d.moduleHash(module)
 	require.NoError(t, err)
-	constants := []vk.SpecConstant{{ID: 0, Value: 32}, {ID: 1, Value: 16}}
-	m := &checkedKernels{dev: d, module: module, describe: func(variant) ([]vk.SpecConstant, pipeline.KernelInfo) { return constants, pipeline.KernelInfo{} }}
+	set := constants{{"WG", 32}, {"BR", 16}}
+	m := &checkedKernels{dev: d, module: module, describe: func(variant) (constants, pipeline.KernelInfo) { return set, pipeline.KernelInfo{} }}
 	key, err := m.verdictKey(variant{})
 	require.NoError(t, err)
 	require.Contains(t, key, module)
 	require.Contains(t, key, hash[:16])
-	constants = []vk.SpecConstant{{ID: 0, Value: 32}, {ID: 1, Value: 48}}
+	set = constants{{"WG", 32}, {"BR", 48}}
 	other, err := m.verdictKey(variant{})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)
