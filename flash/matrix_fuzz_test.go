@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // fuzzedMatrix is a problem made of an input's bytes, with how it shall be run.
@@ -58,6 +60,9 @@ func FuzzMatrixAgainstScalar(f *testing.F) {
 	require.NoError(f, err)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, choices []byte) {
+		if len(choices) > 0 {
+			vktest.Long(t, "one problem; each compiles a kernel of both tiers")
+		}
 		c := drawFuzzed(choices)
 		p, err := c.problem.Normalize()
 		require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,12 +211,13 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 	for _, i := range []Implementation{Flash, Standard, Flash1} {
 		for _, tier := range []Tier{TierScalar, TierMatrix} {
 			opts := []PlanOption{WithImplementation(i), WithTier(tier)}
-			plan, err := d.Plan(p, opts...)
-			if errors.Is(err, ErrUnsupported) {
+			whole, err := p.Normalize()
+			require.NoError(t, err)
+			if !slices.ContainsFunc(kernels, func(k kernel) bool { // a plan would say so, too, and compile a kernel for it
+				return k.implementation() == i && k.tier() == tier && cannot(k, &d.caps, &whole) == ""
+			}) {
 				continue
 			}
-			require.NoError(t, err)
-			require.NoError(t, plan.Close())
 			ran++
 			t.Run(fmt.Sprintf("%v-%v", i, tier), func(t *testing.T) {
 				vktest.Budget(t)
