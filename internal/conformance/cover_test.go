@@ -77,9 +77,14 @@ func (c *Case) options(t Target) []option {
 	if form, ok := t.Tuning["form"]; ok {
 		out = append(out, option{"form", fmt.Sprint(form), formed})
 	}
-	if t.Implementation != flash.Flash { // the others share much of its code: there a layout, a length or a form need only occur
+	if t.Implementation != flash.Flash { // the others share much of its code: there these need only occur
 		for i := range out {
-			out[i].concern &= compiled
+			switch out[i].axis {
+			case "type", "causal", "whole pieces of 16 bytes", "dropout", "gradients":
+				out[i].concern = compiled
+			default:
+				out[i].concern = 0
+			}
 		}
 	}
 	if gradients {

@@ -51,7 +51,7 @@ func TestCoverHasEveryPair(t *testing.T) {
 	for _, option := range []string{
 		"flash2/scalar: type=float32, causal=top-left", "flash2/scalar: type=bfloat16, dropout=true", "flash2/scalar: causal=bottom-right, gradients=true",
 		"flash2/scalar: type=float16, layout=odd", "flash2/scalar: lengths=more, queries=ragged", "flash2 (few queries)/scalar: type=bfloat16, queries=one",
-		"standard/scalar: type=float32, gradients=true", "flash1/scalar: type=bfloat16, value dimension=fewer", "blocksparse/scalar: type=float32, blocks=for each head",
+		"standard/scalar: type=float32, gradients=true", "flash1/scalar: type=bfloat16, dropout=true", "flash1/scalar: layout=odd", "blocksparse/scalar: blocks=for each head",
 	} {
 		require.True(t, have[option], option)
 	}

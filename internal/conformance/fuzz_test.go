@@ -9,10 +9,13 @@ import (
 // oracle, and so to each other, as the bounds ask. Without -fuzz it runs the seeds below and the corpus
 // in testdata/fuzz.
 func FuzzTargets(f *testing.F) {
-	f.Add([]byte{0})
-	if !testing.Short() { // each compiles kernels of all targets
-		addSeeds(f)
+	if testing.Short() { // each compiles kernels of all targets
+		f.Skip("not with -short (make test-all runs it): TestRandomProblems draws problems in the same way")
 	}
+	f.Add([]byte{0})
+	f.Add([]byte{0, 0, 3, 40, 90, 1, 0, 1, 2, 3, 3, 0, 1})
+	f.Add([]byte{2, 1, 255, 7, 200, 2, 0, 2, 0, 1, 9, 9, 1, 2, 3, 4})
+	f.Add([]byte{1, 2, 119, 119, 2, 2, 1, 3, 1, 3, 0, 150, 0, 1, 4})
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		dev := device(t)
 		at := 0
@@ -37,10 +40,4 @@ func FuzzTargets(f *testing.F) {
 			t.Errorf("%s: the validation layers object: %v", c.Name, m)
 		}
 	})
-}
-
-func addSeeds(f *testing.F) {
-	f.Add([]byte{0, 0, 3, 40, 90, 1, 0, 1, 2, 3, 3, 0, 1})
-	f.Add([]byte{2, 1, 255, 7, 200, 2, 0, 2, 0, 1, 9, 9, 1, 2, 3, 4})
-	f.Add([]byte{1, 2, 119, 119, 2, 2, 1, 3, 1, 3, 0, 150, 0, 1, 4})
 }
