@@ -89,8 +89,8 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestNormalizeDefaults")},
 	},
 	{
-		ID: "scale-sign", File: "shaders/matrix_forward.comp", Modules: "matrix_forward.f16",
-		Old: "const uint flip = scale_log2 < 0.0 ? 0x80008000u : 0u;", New: "const uint flip = 0u;",
+		ID: "scale-sign", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "flip = scale_log2 < 0.0 ? 0x80008000u : 0u;", New: "flip = 0u;",
 		Breaks: "the matrix kernel takes a negative scale for its absolute value",
 		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/form=2")},
 	},

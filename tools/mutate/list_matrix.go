@@ -4,9 +4,12 @@ package main
 // declines: the tests that find them are those that insist on the kernel.
 
 const (
-	matrixAttention = "shaders/include/matrix_attention.glsl"
-	matrixChunks    = "shaders/include/matrix_chunks.glsl"
-	matrixBackward  = "shaders/include/matrix_backward.glsl"
+	matrixForward       = "shaders/matrix_forward.comp"
+	matrixAttention     = "shaders/include/matrix_attention.glsl"
+	matrixSoftmax       = "shaders/include/matrix_softmax.glsl"
+	matrixSharedSoftmax = "shaders/include/matrix_shared_softmax.glsl"
+	matrixRows          = "shaders/include/matrix_rows.glsl"
+	matrixBackward      = "shaders/include/matrix_backward.glsl"
 )
 
 var (
@@ -20,14 +23,14 @@ var (
 
 var matrixMutants = []Mutant{
 	{
-		ID: "matrix-mask", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "#define HIDDEN(row, key, last) (int(key) > last)", New: "#define HIDDEN(row, key, last) (int(key) >= last)",
+		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old: "n * FN + col_lane + COL_OF(e), last) ?", New: "n * FN + col_lane + COL_OF(e), last - 1) ?",
 		Breaks: "forms 1 and 2 hide each row's last key",
 		Kill:   []Killer{matrixForms},
 	},
 	{
-		ID: "matrix-rescale-skipped", File: matrixChunks, Modules: "matrix_forward.f16",
-		Old: "if (subgroupAny(grow)) { SCORES(c) MASK(c) LANE_MAX RESCALE WEIGHTS }", New: "if (false) { SCORES(c) MASK(c) LANE_MAX RESCALE WEIGHTS }",
+		ID: "matrix-rescale-skipped", File: matrixSoftmax, Modules: "matrix_forward.f16",
+		Old: "if (sums_grew()) {", New: "if (false) {",
 		Breaks: "the reference of a row never follows its maximum",
 		Kill:   []Killer{matrixForms},
 	},
@@ -44,39 +47,39 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixRescalesInTime")},
 	},
 	{
-		ID: "matrix-rescale-l", File: matrixAttention, Modules: "matrix_forward.f16",
+		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
 		Kill:   []Killer{conformance("threshold/grow8-every32/f16", "flash2/matrix"), conformance("numeric/huge-logits/f16", "flash2/matrix")},
 	},
 	{
-		ID: "matrix-form3-sum", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "X[s + 1] = X[s + 1] * X[s + 2] + total_;", New: "X[s + 1] = X[s + 1] + total_;",
+		ID: "matrix-form3-sum", File: matrixSharedSoftmax, Modules: "matrix_forward.f16",
+		Old: "X[s + 1] = X[s + 1] * X[s + 2] + all_weights;", New: "X[s + 1] = X[s + 1] + all_weights;",
 		Breaks: "in form 3 the sum l is not rescaled",
 		Kill:   []Killer{matrixForms},
 	},
 	{
-		ID: "matrix-rows", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < (rows)) {", New: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8)) {",
+		ID: "matrix-rows", File: matrixRows, Modules: "matrix_forward.f16",
+		Old: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {", New: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8)) {",
 		Breaks: "rows of O beyond the last query are written",
 		Kill:   []Killer{conformance("core/d16/none/f16", "flash2/matrix")},
 	},
 	{
-		ID: "matrix-columns", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "if (c + 7 < DV) STORED(o, 2,", New: "STORED(o, 2,",
+		ID: "matrix-columns", File: matrixRows, Modules: "matrix_forward.f16",
+		Old: "if (c + x < DV) STORED(o, 2,", New: "if (x == 7 || c + x < DV) STORED(o, 2,",
 		Breaks: "a column of O beyond the last is written",
 		Kill:   []Killer{conformance("core/d29/bottom-right/f16", "flash2/matrix")},
 	},
 	{
-		ID: "matrix-zero-columns", File: matrixAttention, Modules: "matrix_forward.f16",
+		ID: "matrix-zero-columns", File: matrixRows, Modules: "matrix_forward.f16",
 		Old: "  if (DF * FK > 8 * KU || VF * FN > 8 * VU) {", New: "  if (false) {",
 		Breaks: "columns between D and the next fragment hold what shared memory held",
 		Kill:   []Killer{matrixTiles},
 		OnlyOn: "devices whose fragments are wider than 8 columns: lavapipe's are 8x8x8",
 	},
 	{
-		ID: "matrix-gqa", File: "shaders/matrix_forward.comp", Modules: "matrix_forward.f16",
-		Old: "const uint kv_head = PACK ? h : h / group,", New: "const uint kv_head = PACK ? h : h % (heads / group),",
+		ID: "matrix-gqa", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "const uint kv_head = PACK ? h : h / group;", New: "const uint kv_head = PACK ? h : h % (heads / group);",
 		Breaks: "query heads take turns with key heads",
 		Kill:   []Killer{in("./flash", "TestMatrixTiles")},
 	},
@@ -88,25 +91,25 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-lse", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "((m) + log2(l)) * 0.69314718055994531)", New: "((m) + log2(l)))",
+		Old: "(reference + log2(row_sum)) * 0.69314718055994531;", New: "(reference + log2(row_sum));",
 		Breaks: "lse is a logarithm to base 2",
 		Kill:   []Killer{matrixForms},
 	},
 	{
-		ID: "matrix-next-tile", File: "shaders/include/matrix_tile.glsl", Modules: "matrix_forward.f16",
-		Old: "FETCH_K(NEXT(2)) FETCH_V(NEXT(2))", New: "FETCH_K(NEXT(2)) FETCH_V(NEXT(1))",
+		ID: "matrix-next-tile", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "fetch_k(next(2)); fetch_v(next(2));", New: "fetch_k(next(2)); fetch_v(next(1));",
 		Breaks: "with two tiles in shared memory values are those of the tile before",
 		Kill:   []Killer{matrixTiles},
 	},
 	{
-		ID: "matrix-barrier", File: "shaders/include/matrix_tile.glsl", Modules: "matrix_forward.f16",
-		Old: "      STORE_V\n      barrier();\n", New: "      STORE_V\n",
+		ID: "matrix-barrier", File: matrixForward, Modules: "matrix_forward.f16",
+		Old: "    store_v();\n    barrier();\n", New: "    store_v();\n",
 		Breaks: "a staged tile is read before all of it is written",
 		Kill:   []Killer{matrixTiles},
 	},
 	{
-		ID: "matrix-dropout-place", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "const uvec4 y = draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, query_of(row),", New: "const uvec4 y = draw(4 * (j * BC / 64 + x / 4 % KEY_GROUPS) + x % 4, row0,",
+		ID: "matrix-dropout-place", File: "shaders/include/matrix_dropout.glsl", Modules: "matrix_forward.f16",
+		Old: "draw(4 * (keys + x / 4 % KEY_GROUPS) + x % 4, query_of(row),", New: "draw(4 * (keys + x / 4 % KEY_GROUPS) + x % 4, row0,",
 		Breaks: "all rows of a subgroup drop the same weights",
 		Kill:   []Killer{conformance("dropout/p0.100-70x90-d16/f16", "flash2/matrix")},
 	},
@@ -119,7 +122,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-parts-rows", File: "shaders/include/matrix_parts.glsl", Modules: "matrix_forward_parts.f16",
-		Old: "(part_rows + (b * heads + q_head + member_of(row)) * nq + query_of(row))", New: "(part_rows + (b * heads + q_head) * nq + query_of(row))",
+		Old: "part_rows + (b * heads + q_head + member_of(row)) * nq + query_of(row);", New: "part_rows + (b * heads + q_head) * nq + query_of(row);",
 		Breaks: "parts of all heads of a packed group are written to the first one's rows",
 		Kill:   []Killer{in("./flash", "TestPartsOnMatrices")},
 	},
