@@ -33,6 +33,10 @@ type Device struct {
 	notices  notices
 	modules  func(name string) ([]uint32, error) // where shaders come from in tests; nil: from the package of that name
 
+	// submitting is read-locked from where a recording's tensors are found open until they count as busy, and locked where one is
+	// closed: so a tensor that is closed was either busy, and is waited for, or is no tensor that a submission begins to use.
+	submitting sync.RWMutex
+
 	mu     sync.Mutex
 	closed bool
 	live   map[owned]struct{} // tensors, plans and recordings that Close frees

@@ -140,3 +140,31 @@ func TestCloseBesideUse(t *testing.T) {
 		t.Logf("use %d: %d times", u, done[u].Load())
 	}
 }
+
+// TestTensorCloseBesideSubmit: a tensor that is closed while a recording that uses it is submitted was either in time, and the submission
+// fails, or is waited for. The validation layer tells of a buffer that is freed in use.
+func TestTensorCloseBesideSubmit(t *testing.T) {
+	d := testDevice(t)
+	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 5, KeyLen: 9, HeadDim: 8}.Normalize()
+	require.NoError(t, err)
+	plan, s := mustPlan(t, d, p, WithTier(TierScalar)), newSample(t, p)
+	f := s.tensors(t, d, plainly(t, d))
+	for range 100 {
+		f.O = plainly(t, d)(p.DType, p.OShape())
+		rec, err := plan.NewRecording()
+		require.NoError(t, err)
+		require.NoError(t, rec.Forward(f))
+		closed := make(chan error)
+		go func() { closed <- f.O.Close() }()
+		pending, err := rec.Submit()
+		if err == nil {
+			err = pending.Wait(bg)
+		} else {
+			require.ErrorIs(t, err, ErrClosed)
+			err = nil
+		}
+		require.NoError(t, err)
+		require.NoError(t, <-closed)
+		require.NoError(t, rec.Close())
+	}
+}

@@ -330,6 +330,8 @@ func (r *Recording) Submit() (_ Pending, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.plan.dev.submitting.RLock()
+	defer r.plan.dev.submitting.RUnlock()
 	if err := r.prepared(); err != nil {
 		return Pending{}, err
 	}

@@ -229,7 +229,10 @@ func (t *Tensor) Close() (err error) {
 }
 
 func (m *memory) release() error {
-	if m.closed.Swap(true) {
+	m.dev.submitting.Lock()
+	closed := m.closed.Swap(true)
+	m.dev.submitting.Unlock()
+	if closed {
 		return nil
 	}
 	var err error

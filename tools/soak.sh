@@ -7,7 +7,7 @@
 #
 #   --seed S        seed of everything (another one in each run; it is printed)
 #   --out FILE      write the summary there, as JSON
-#   --limit T       end after so long (9m) with what there is by then
+#   --limit T       end after so long, 9m say, with what there is by then (no limit)
 #   --tiers LIST    scalar,matrix: kernels to compare (all; on a CPU scalar alone, where matrix kernels take minutes to compile)
 #   --families N    sets of problems that share compiled kernels      --perplan N   problems that share a plan (4)
 #   --workers N     goroutines                                        --failures N  end after so many wrong problems (10)

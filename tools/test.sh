@@ -12,7 +12,7 @@
 #   VKATTN_REQUIRE_BROWSER=1      a Chromium (VKATTN_BROWSER names one)
 #   VKATTN_REQUIRE_ALL=1          time for every test
 # VKATTN_TEST_BUDGET is the time of one package (20m): what does not fit in skips, and says so. VKATTN_TEST_TIMEOUT is go test's own limit,
-# at which it ends a package with a panic (1h, or what the budget needs).
+# at which it ends a package with a panic (1h).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VKATTN_EXEC=$(tools/setup.sh --exec)
