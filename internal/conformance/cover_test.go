@@ -229,7 +229,7 @@ func cover(cases []*Case, targets []Target) [][]Target {
 
 // mayRun says whether the case runs on the target, as far as can be told without a plan.
 func mayRun(c *Case, t Target) bool {
-	const fewRows = 8 // for each key head: as many as scalar_decode takes
+	const fewRows = 8 // for each key head: as many as scalar_decode takes, which has no dropout
 	p, err := c.Problem.Normalize()
 	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast || t.Implementation != flash.Flash) {
 		return false // two fragments show what there is to see, and one dimension of many
@@ -237,7 +237,7 @@ func mayRun(c *Case, t Target) bool {
 	if c.once && t.Implementation != flash.Flash {
 		return false // it takes long to run, and is about code that all kernels share
 	}
-	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows)
+	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows && p.Dropout == 0)
 }
 
 // pairs are the options of a choice by themselves and two by two.

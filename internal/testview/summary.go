@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -107,15 +106,17 @@ func (s *summary) printFamilies(w io.Writer) {
 	if len(s.families) == 0 {
 		return
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "family\ttier\tcases run\tfailed\tskipped\tseconds\t  types")
+	wide := len("family")
+	for key := range s.families {
+		wide = max(wide, len(key[0]))
+	}
+	line := func(cells ...any) { fmt.Fprintf(w, fmt.Sprintf("%%-%ds  %%-6s  %%9v  %%6v  %%7v  %%7v  %%s\n", wide), cells...) }
+	line("family", "tier", "cases run", "failed", "skipped", "seconds", "types")
 	keys := slices.SortedFunc(maps.Keys(s.families), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	for _, key := range keys {
 		f := s.families[key]
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%.1f\t  %s\n", key[0], key[1], f.passed+f.failed, f.failed, f.skipped, f.seconds,
-			strings.Join(slices.Sorted(maps.Keys(f.dtypes)), " "))
+		line(key[0], key[1], f.passed+f.failed, f.failed, f.skipped, fmt.Sprintf("%.1f", f.seconds), strings.Join(slices.Sorted(maps.Keys(f.dtypes)), " "))
 	}
-	t.Flush()
 	fmt.Fprintln(w)
 }
 

@@ -73,7 +73,7 @@ func TestViewOfPassingTests(t *testing.T) {
 	require.Regexp(t, `(?m)^\?   \texample.com/sample/d\t\[no test files\]$`, text)
 	require.NotContains(t, text, "said in passing")
 	require.NotContains(t, text, "=== ")
-	require.Regexp(t, `(?m)^ +flash2 +matrix +2 +0 +1 +[0-9.]+ +float16$`, text)
+	require.Regexp(t, `(?m)^flash2 +matrix +2 +0 +1 +[0-9.]+ +float16$`, text)
 	require.Regexp(t, `(?m)^ +2  dimension (40|80) is too large \(and other numbers\)$`, text)
 	require.Contains(t, text, "!    1  Left out for lack of time: its package has 1s and no more\n         the first: example.com/sample/a TestLate\n")
 	require.Less(t, strings.Index(text, "Left out"), strings.Index(text, "dimension"), "what there was no time for comes first")
