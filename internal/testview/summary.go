@@ -110,7 +110,9 @@ func (s *summary) printFamilies(w io.Writer) {
 	for key := range s.families {
 		wide = max(wide, len(key[0]))
 	}
-	line := func(cells ...any) { fmt.Fprintf(w, fmt.Sprintf("%%-%ds  %%-6s  %%9v  %%6v  %%7v  %%7v  %%s\n", wide), cells...) }
+	line := func(cells ...any) {
+		fmt.Fprintf(w, fmt.Sprintf("%%-%ds  %%-6s  %%9v  %%6v  %%7v  %%7v  %%s\n", wide), cells...)
+	}
 	line("family", "tier", "cases run", "failed", "skipped", "seconds", "types")
 	keys := slices.SortedFunc(maps.Keys(s.families), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	for _, key := range keys {
