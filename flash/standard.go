@@ -257,8 +257,6 @@ func (w *pushes) rows(s *standardProgram, b *slab, numbers *operand) (baseAt int
 	return w.grid()
 }
 
-const productPush = 20 // constants of product
-
 // product are those of a product of the matrix by x, of P by v in forward, which gives y.
 func (w *pushes) product(s *standardProgram, b *slab, x, y *operand) (baseAt int) {
 	w.pair(&s.problem, x, y)

@@ -213,8 +213,6 @@ func (s *standardBackwardProgram) sum(g *gradients, o *operand, slab int) pipeli
 	return g.output(o)
 }
 
-const sumsPush = 21 // constants of sums
-
 // sums are the arguments of standard_backward_product: the matrix turned over, by x, gives y.
 func (w *pushes) sums(s *standardProgram, b *slab, x, y *operand) (baseAt int) {
 	p := &s.problem
