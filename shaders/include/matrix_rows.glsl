@@ -3,7 +3,8 @@
 // Q, rows from first_row on, of rows in all: asked for, all of it before the first piece is waited for.
 void ask_q(uint first_row, uint rows) {
   [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {
-    const uint x = min(u * SG + lane, FM * PATCH - 1), row = first_row + p / Q_PASSES * FM + x / PATCH, c = p % Q_PASSES * PATCH + x % PATCH;
+    const uint x = min(u * SG + lane, FM * PATCH - 1);
+    const uint row = first_row + p / Q_PASSES * FM + x / PATCH, c = p % Q_PASSES * PATCH + x % PATCH;
     const uint from = q_base + member_of(min(row, rows - 1)) * q_sh + query_of(min(row, rows - 1)) * q_sn;
     uvec4 y;
     COUNTING(const bool real = row < rows && c < KU && u * SG + lane < FM * PATCH;)
@@ -97,11 +98,13 @@ void store_o(uint rows) {
     MEET
     [[unroll]] for (uint u = 0; u < (FM * FN / 8 + SG - 1) / SG; ++u) {
       const uint x = u * SG + lane, y = min(x, FM * FN / 8 - 1), row = row0 + r * FM + y / (FN / 8), c = d * FN + y % (FN / 8) * 8;
-      const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn, from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
+      const uint to = o_base + c + member_of(row) * o_sh + query_of(row) * o_sn;
+      const uint from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
       const vec4 lo = uintBitsToFloat(PATCH_ROWS[from]), hi = uintBitsToFloat(PATCH_ROWS[from + 1]);
       if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {
         if (!ALIGNED) store_ragged(to, c, lo, hi);
-        else if (DV % FN == 0 || c < DV) STORED(o, 16, o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)));
+        else if (DV % FN == 0 || c < DV)
+          STORED(o, 16, o4[to / 8] = uvec4(PAIR(lo.x, lo.y), PAIR(lo.z, lo.w), PAIR(hi.x, hi.y), PAIR(hi.z, hi.w)));
       }
     }
     MEET
