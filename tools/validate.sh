@@ -46,9 +46,10 @@ build() { # DIR [flags]
 }
 
 if [ -n "$pack" ]; then
-  # The layers come with the C library that they are built for: with an older one on the machine, tests run on that, from the dynamic linker on.
-  "$top/tools/setup.sh" >&2
-  from=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/lavapipe
+  # A GPU's driver has extensions that a stable Debian's layers do not know, and object to: the newest there are.
+  # They come with the C library that they are built for: with an older one on the machine, tests run on that, from the dynamic linker on.
+  from=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/layers
+  "$top/tools/unpack-debs.sh" "$from" sid libvulkan1 vulkan-validationlayers libx11-6 libxcb1 >&2
   there=$(dirname "$(ls "$from"/usr/lib/*-linux-gnu/ld-linux*.so.*)")
   mkdir -p "$work/lib" "$work/layers" "$work/bin" "$pack"
   for l in ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libresolv.so.2 libstdc++.so.6 libgcc_s.so.1 \
@@ -85,7 +86,7 @@ export VKATTN_REQUIRE_DEVICE=1 VKATTN_REQUIRE_VALIDATION=1 VKATTN_EXEC="${prefix
 failed=0
 for setting in "${settings[@]}"; do
   for p in $packages; do
-    log=${out:-$work}/$setting-$p.txt began=$SECONDS status=0
+    log=${out:-$work}/${setting//,/+}-$p.txt began=$SECONDS status=0
     (cd "$(folder "$p")" && VKATTN_VALIDATION=$setting timeout "$limit" "${prefix[@]}" "$bin/$p.test" -test.v -test.timeout 0 $short -test.run "$pattern") >"$log" 2>&1 || status=$?
     count() { grep -cE "^ *--- $1: " "$log" || true; }
     messages=$(grep -oE '(VUID|SYNC|UNASSIGNED|BestPractices|VALIDATION|WARNING|INTERNAL)-[A-Za-z0-9_-]+' "$log" | sort | uniq -c | awk '{printf "%s%s×%s", sep, $1, $2; sep=", "}' || true)
