@@ -177,7 +177,7 @@ typedef struct {
 	double value;
 } vka_stat;
 // Fills at most cap, returns the number there is, negative VkResult on failure.
-int32_t vka_pipeline_stats(vka_device *d, uint64_t pipeline, vka_stat *out, uint32_t cap);
+int32_t vka_pipeline_stats(vka_device *d, uint64_t pipeline, vka_stat *out, uint32_t cap, const char **call);
 
 int32_t vka_descriptor_pool_create(vka_device *d, uint32_t sets, uint32_t buffers, uint64_t *out);
 void vka_descriptor_pool_destroy(vka_device *d, uint64_t pool);

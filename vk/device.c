@@ -268,13 +268,15 @@ void vka_pipeline_destroy(vka_device *d, uint64_t pipeline, uint64_t layout, uin
 		d->DestroyDescriptorSetLayout(d->device, (VkDescriptorSetLayout)sets, NULL);
 }
 
-int32_t vka_pipeline_stats(vka_device *d, uint64_t pipeline, vka_stat *out, uint32_t cap) {
+int32_t vka_pipeline_stats(vka_device *d, uint64_t pipeline, vka_stat *out, uint32_t cap, const char **call) {
 	enum { MAX = 64 };
 	VkPipelineInfoKHR info = {VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR, NULL, (VkPipeline)pipeline};
 	uint32_t executables = 0, total = 0;
+	*call = "vkGetPipelineExecutablePropertiesKHR";
 	VkResult r = d->GetPipelineExecutablePropertiesKHR(d->device, &info, &executables, NULL);
 	if (r < 0)
 		return r;
+	*call = "vkGetPipelineExecutableStatisticsKHR";
 	for (uint32_t e = 0; e < executables; e++) {
 		VkPipelineExecutableInfoKHR which = {
 			VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR, NULL, (VkPipeline)pipeline, e};

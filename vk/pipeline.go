@@ -251,8 +251,9 @@ func (p *ComputePipeline) Stats() ([]Stat, error) {
 		return nil, argErr("ComputePipeline.Stats", "pipeline", p.name, "it must have been made with CaptureStats")
 	}
 	var out [128]C.vka_stat
-	n := C.vka_pipeline_stats(p.dev.table, C.uint64_t(p.handle.Load()), &out[0], C.uint32_t(len(out)))
-	if err := p.dev.checkFor("vkGetPipelineExecutableStatisticsKHR", n, p.name); err != nil {
+	var call *C.char // the last one
+	n := C.vka_pipeline_stats(p.dev.table, C.uint64_t(p.handle.Load()), &out[0], C.uint32_t(len(out)), &call)
+	if err := p.dev.checkFor(C.GoString(call), n, p.name); err != nil {
 		return nil, err
 	}
 	stats := make([]Stat, min(int(n), len(out)))

@@ -59,3 +59,10 @@ func TestAdviceNotFollowed(t *testing.T) {
 	}
 	require.Len(t, got, len(others))
 }
+
+// KeepAdvice lets all advice through for the length of a test.
+func KeepAdvice(t *testing.T) {
+	all := notFollowed
+	notFollowed = nil
+	t.Cleanup(func() { notFollowed = all })
+}
