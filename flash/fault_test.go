@@ -109,11 +109,12 @@ type faultOperation struct {
 
 // doesWithout holds, by result, the calls that an operation can do without; the comments say what it does in their place.
 var doesWithout = map[vk.Result][]string{
-	vk.ErrOutOfHostMemory:   {"vkWaitForFences", "vkGetQueryPoolResults", "vkDeviceWaitIdle"}, // waits for the device; no timings; tries again
-	vk.ErrOutOfDeviceMemory: {"vkAllocateMemory"},                                             // other memory
-	vk.ErrOutOfPoolMemory:   {"vkAllocateDescriptorSets"},                                     // another pool
-	vk.Timeout:              {"vkWaitForFences"},                                              // waits on
-	vk.NotReady:             {"vkGetFenceStatus", "vkGetQueryPoolResults"},                    // says so, or has no timings
+	// Waits for the device; no timings; tries again; other memory, where the device has two types that would do.
+	vk.ErrOutOfHostMemory:   {"vkWaitForFences", "vkGetQueryPoolResults", "vkDeviceWaitIdle", "vkAllocateMemory"},
+	vk.ErrOutOfDeviceMemory: {"vkAllocateMemory"},                          // other memory
+	vk.ErrOutOfPoolMemory:   {"vkAllocateDescriptorSets"},                  // another pool
+	vk.Timeout:              {"vkWaitForFences"},                           // waits on
+	vk.NotReady:             {"vkGetFenceStatus", "vkGetQueryPoolResults"}, // says so, or has no timings
 }
 
 // walk makes the calls of an operation fail in turn.

@@ -225,11 +225,15 @@ func TestFaultWalkOpen(t *testing.T) {
 	}
 	require.NoError(t, use())
 	require.Empty(t, f.Live())
+	// Compiled anew; not stored, which DiskCache tells of and is no error; tried again.
+	spared := []string{"vkCreatePipelineCache", "vkMergePipelineCaches", "vkGetPipelineCacheData", "vkDeviceWaitIdle"}
+	if devices, _ := Devices(); len(devices) > 1 {
+		spared = append(spared, "vkEnumerateDeviceExtensionProperties") // another device is opened
+	}
 	for _, k := range walkResults {
 		n := vktest.Walk{Faults: f, Kind: k.kind, Result: k.result, Stride: shortStride(5), Run: use, Check: func(t testing.TB, n int, call string, err error) {
 			if err == nil {
-				// Compiled anew; not stored, which DiskCache tells of and is no error; tried again.
-				require.Contains(t, append(doesWithout[k.result], "vkCreatePipelineCache", "vkMergePipelineCaches", "vkGetPipelineCacheData", "vkDeviceWaitIdle"), call)
+				require.Contains(t, append(doesWithout[k.result], spared...), call)
 			} else {
 				require.ErrorIs(t, err, k.result)
 				require.ErrorContains(t, err, call)
