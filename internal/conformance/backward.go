@@ -174,9 +174,12 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		}
 		if run == 0 {
 			first = out
+			var values [5][]float32
 			for i := range out {
-				c.judge(gradientNames[i], t.Decode(out[i]), g.answers[i], g.plain[i], t, r)
+				values[i+2] = t.Decode(out[i])
+				c.judge(gradientNames[i], values[i+2], g.answers[i], g.plain[i], t, r)
 			}
+			c.exactly(values, nil, r)
 			continue
 		}
 		for i := range out {
@@ -196,10 +199,21 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	if err != nil {
 		return err
 	}
+	var values [5][]float32
 	for i := range out {
-		c.judgeSum(i, t.Decode(out[i]), start[i], r)
+		values[i+2] = t.Decode(out[i])
+		c.judgeSum(i, values[i+2], start[i], r)
 	}
+	c.exactly(values, &start, r)
 	return nil
+}
+
+// exactly looks again at fp32 gradients that failed. Plain attention keeps P; kernels make it again from lse, whose own rounding to fp32 moves every P
+// of a row by |lse|·2⁻²⁴; and where a gradient cancels to nothing, as dq does where a query sees one key, no relative error can be asked for.
+func (c *Case) exactly(values [5][]float32, start *[3][]float32, r *Result) {
+	if r.Failure != "" && !r.ForwardFailed && c.Problem.DType == flash.F32 {
+		c.lookAgain(values, start, r)
+	}
 }
 
 // accumulates says whether gradients are also added to what is there.
@@ -255,38 +269,10 @@ func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads 
 // judge compares one gradient.
 func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
 	v := ref.CheckGradient(widen(got), right, plain, t)
-	if t == ref.F32 && !v.OK && v.At < 0 {
-		// P is made again from lse, whose own rounding to fp32 moves every P of a row by |lse|·2⁻²⁴ and more.
-		most := 0.0
-		for _, l := range c.lse {
-			if !math.IsInf(l, 0) {
-				most = max(most, math.Abs(l))
-			}
-		}
-		v.Bound += most * 0x1p-22
-		v.OK = v.Err <= v.Bound
-	}
-	if !v.OK && t == ref.F32 && vanishing(right) {
-		// A gradient that cancels to nothing, as dq does where a query sees one key: no relative error can be asked for.
-		v.Err, v.Bound = 0, 1e-5
-		for i, x := range got {
-			v.Err = max(v.Err, math.Abs(float64(x)-right[i])) // keeps a NaN
-		}
-		v.OK = v.Err <= v.Bound
-	}
 	if v.Err/v.Bound > r.GradErr/max(r.GradBound, 1e-300) || r.GradBound == 0 {
 		r.GradErr, r.GradBound = v.Err, v.Bound
 	}
 	if !v.OK {
 		r.fail("%s: %v", name, v)
 	}
-}
-
-func vanishing(x []float64) bool {
-	for _, x := range x {
-		if math.Abs(x) > 1e-5 {
-			return false
-		}
-	}
-	return true
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
@@ -263,52 +261,5 @@ func (g *Rig) judge(c *Case, out [5][]byte, start *[3][]float32, r *Result) {
 	if r.Failure == "" {
 		return
 	}
-	why, err := c.beyondRounding(g.target, values, start)
-	switch {
-	case err != nil:
-		r.Failure += "; " + err.Error()
-	case why != "":
-		r.Failure += "; and beyond what rounding explains: " + why
-	default:
-		r.ByRounding, r.Failure = r.Failure, ""
-	}
-}
-
-// beyondRounding names the first element that is farther off than rounding can make it, "" for none.
-func (c *Case) beyondRounding(target Target, values [5][]float32, start *[3][]float32) (string, error) {
-	t := refType(c.Problem.DType)
-	var do *ref.Tensor
-	var dlse []float32
-	if c.grads != nil {
-		do, dlse = &c.grads.do, c.grads.dlse
-	}
-	b, err := ref.RoundingBounds(c.inputs, t, ref.Rounds{Scores: target.Implementation == flash.Standard}, do, dlse)
-	if err != nil {
-		return "", err
-	}
-	right := [5][]float64{c.o, c.lse}
-	if c.grads != nil {
-		copy(right[2:], c.grads.answers[:])
-	}
-	for i, bound := range [5][]float64{b.O.Data, b.LSE.Data, b.DQ.Data, b.DK.Data, b.DV.Data} {
-		if values[i] == nil {
-			continue
-		}
-		want := right[i]
-		if i >= 2 && start != nil { // added to what was there, and rounded again
-			want = slices.Clone(want)
-			for j, x := range start[i-2] {
-				want[j] += float64(x)
-				bound[j] += t.Ulp(want[j])
-			}
-		}
-		of := t
-		if i == 1 {
-			of = ref.F32
-		}
-		if at := ref.Exceeds(widen(values[i]), want, bound, of); at >= 0 {
-			return fmt.Sprintf("%s: error %.3g, bound %.3g, at element %d", outputNames[i], math.Abs(float64(values[i][at])-want[at]), bound[at], at), nil
-		}
-	}
-	return "", nil
+	c.lookAgain(values, start, r)
 }

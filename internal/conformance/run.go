@@ -53,7 +53,7 @@ type Result struct {
 	Pass           bool
 	Skipped        string // why it did not run
 	Failure        string // why it did not pass
-	ByRounding     string // of a Rig: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
+	ByRounding     string // of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
 	Duration       time.Duration
 }
 
