@@ -46,15 +46,18 @@ func (t *backwardTile) check(prefix string, wide, elem int, l *vk.Limits) string
 }
 
 // backwardShapes are the shapes tried, best first, by the kind of device, the number of rows there are and the larger of D and
-// Dv. An invocation of the kernel of keys holds 2·mr·mc + 4·mr·(⌈D/4/tx⌉ + ⌈Dv/4/tx⌉) numbers: wide heads spread over more
+// Dv. DK and VC of 0 are as large as fit. An invocation of the kernel of keys holds 2·mr·mc + 4·mr·(⌈D/4/tx⌉ + ⌈Dv/4/tx⌉) numbers: wide heads spread over more
 // invocations. Starting points, not measured on a GPU.
 var backwardShapes = []struct {
 	on              deviceClass
 	maxRows, maxDim int
 	tile            backwardTile
 }{
-	{onCPU, 8, 256, backwardTile{BR: 8, BC: 32, MR: 2, MC: 4}},
-	{onCPU, anyQueries, 256, backwardTile{BR: 32, BC: 32, MR: 4, MC: 4}},
+	// A CPU compiles the unrolled code for seconds: little is staged at a time, which costs nothing there, and few rows are one invocation's where there
+	// are few of them.
+	{onCPU, 8, 256, backwardTile{BR: 8, BC: 32, MR: 1, MC: 4, DK: 8, VC: 4}},
+	{onCPU, 128, 256, backwardTile{BR: 16, BC: 32, MR: 1, MC: 4, DK: 8, VC: 4}},
+	{onCPU, anyQueries, 256, backwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 8, VC: 4}},
 	{onAny, 8, 256, backwardTile{BR: 8, BC: 64, MR: 1, MC: 4}},
 	{onAny, 16, 256, backwardTile{BR: 16, BC: 64, MR: 2, MC: 4}},
 	{onAny, anyQueries, 64, backwardTile{BR: 64, BC: 32, MR: 4, MC: 4}},
@@ -84,11 +87,11 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t 
 		tile := s.tile
 		tile.BR, tile.BC = t.get(prefix+"br", tile.BR), t.get(prefix+"bc", tile.BC)
 		tile.MR, tile.MC = t.get(prefix+"mr", tile.MR), t.get(prefix+"mc", tile.MC)
-		for _, dk := range []int{32, 16, 8} {
+		for _, dk := range stagings(tile.DK, 32, 16, 8) {
 			if whole := ceilDiv(dim, 8) * 8; dk > whole {
 				dk = whole
 			}
-			for _, vc := range []int{16, 8, 4} {
+			for _, vc := range stagings(tile.VC, 16, 8, 4) {
 				tile.DK, tile.PC, tile.VC = t.get(prefix+"dk", dk), t.get(prefix+"pc", tile.BC), t.get(prefix+"vc", vc)
 				if why = tile.check(prefix, dim, p.DType.Size(), limits); why == "" {
 					return tile, nil
@@ -100,4 +103,12 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t 
 		}
 	}
 	return backwardTile{}, &declined{why}
+}
+
+// stagings are the sizes to try: the shape's own, or those that suit any.
+func stagings(own int, any ...int) []int {
+	if own > 0 {
+		return []int{own}
+	}
+	return any
 }

@@ -72,6 +72,8 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 	switch {
 	case p.QueryLen <= 16:
 		rows, mr = 16, 2
+	case p.QueryLen <= 128 && c.is(onCPU):
+		rows, mr = 32, 2
 	case p.QueryLen <= 32:
 		rows, mr = 32, 4
 	}
@@ -91,7 +93,11 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 		keep = 0 // too long for registers: the row is read twice
 	}
 	threads, why := int(min(c.facts.Limits.MaxWorkgroupInvocations, c.facts.Limits.MaxWorkgroupSize[0])), ""
-	for _, s := range []struct{ br, dk, bc int }{{rows, 32, 32}, {rows, 32, 16}, {rows, 16, 16}, {min(rows, 64), 16, 16}, {min(rows, 32), 8, 8}, {min(rows, 16), 8, 8}} {
+	shapes := []struct{ br, dk, bc int }{{rows, 32, 32}, {rows, 32, 16}, {rows, 16, 16}, {min(rows, 64), 16, 16}, {min(rows, 32), 8, 8}, {min(rows, 16), 8, 8}}
+	if c.is(onCPU) && p.QueryLen <= 128 { // it compiles the unrolled code for seconds
+		shapes = shapes[4:]
+	}
+	for _, s := range shapes {
 		m := min(mr, s.br/4)
 		pm := max(1, m/wide)
 		tile := standardTile{
