@@ -6,6 +6,7 @@
 #   --packages LIST   of vk pipeline flash conformance soak (all)     --run REGEX   only tests that match
 #   --out DIR         keep each run's output there                    --short       what go test -short leaves
 #   --limit N         seconds for one package under one setting (3600); what had not run by then is counted as cut off
+#   --newest          the layers of Debian's unstable suite, which --pack takes, in place of those that tests run with
 #   --pack DIR        make a folder to carry to a machine with a GPU's driver and neither Go nor the layers: DIR/validate.tar.gz, some 35 MB
 #   --packed DIR      run what is in that folder, in this checkout, on this machine's own driver
 #   --libraries PATH  with --packed: folders of the driver's libraries that the machine's dynamic linker does not know
@@ -16,9 +17,9 @@
 #   tools/validate.sh --packages "vk pipeline" gpu && tools/validate.sh --packages flash --run 'TestForward$|TestLayouts' gpu
 # With --packed, VK_DRIVER_FILES chooses the driver as always: /usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json where NVIDIA's container tools put it.
 set -euo pipefail
-usage() { sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
-packages="vk pipeline flash conformance soak" pattern=. out= short= limit=3600 pack= packed= libraries= settings=()
+packages="vk pipeline flash conformance soak" pattern=. out= short= newest= limit=3600 pack= packed= libraries= settings=()
 while [ $# -gt 0 ]; do
   case $1 in
   --packages | --run | --out | --limit | --pack | --packed | --libraries)
@@ -26,6 +27,7 @@ while [ $# -gt 0 ]; do
     case $1 in --packages) packages=$2 ;; --run) pattern=$2 ;; --out) out=$2 ;; --limit) limit=$2 ;; --pack) pack=$2 ;; --packed) packed=$2 ;; --libraries) libraries=$2 ;; esac
     shift 2 ;;
   --short) short=-test.short; shift ;;
+  --newest) newest=yes; shift ;;
   -*) usage ;;
   *) settings+=("$1"); shift ;;
   esac
@@ -45,12 +47,16 @@ build() { # DIR [flags]
   for p in $packages; do (cd "$top" && go test -c "${@:2}" -o "$1/$p.test" "$(folder "$p")"); done
 }
 
-if [ -n "$pack" ]; then
+cache=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn} from=
+if [ -n "$pack$newest" ]; then
   # A GPU's driver has extensions that a stable Debian's layers do not know, and object to: the newest there are.
-  # They come with the C library that they are built for: with an older one on the machine, tests run on that, from the dynamic linker on.
-  from=${VKATTN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkattn}/layers
+  from=$cache/layers
   "$top/tools/unpack-debs.sh" "$from" sid libvulkan1 vulkan-validationlayers libx11-6 libxcb1 >&2
   there=$(dirname "$(ls "$from"/usr/lib/*-linux-gnu/ld-linux*.so.*)")
+fi
+
+if [ -n "$pack" ]; then
+  # The layers come with the C library that they are built for: with an older one on the machine, tests run on that, from the dynamic linker on.
   mkdir -p "$work/lib" "$work/layers" "$work/bin" "$pack"
   for l in ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libresolv.so.2 libstdc++.so.6 libgcc_s.so.1 \
     libvulkan.so.1 libVkLayer_khronos_validation.so libX11.so.6 libxcb.so.1 libXau.so.6 libXdmcp.so.6; do
@@ -79,8 +85,17 @@ if [ -n "$packed" ]; then
   fi
 else
   read -ra prefix <<<"$("$top/tools/setup.sh" --exec)"
+  if [ -n "$newest" ]; then
+    [ ${#prefix[@]} = 2 ] || { echo "validate: --newest is for the CPU driver that setup.sh unpacks; for a GPU, --pack and --packed" >&2; exit 2; }
+    "${prefix[@]}" "$(type -P true)" # describes the driver, with its full path
+    prefix=(env "VK_DRIVER_FILES=${prefix[1]}/lvp_abs.json" "VK_LAYER_PATH=$from/usr/share/vulkan/explicit_layer.d" "VK_LOADER_LAYERS_DISABLE=~implicit~"
+      "$there/ld-linux-x86-64.so.2" --library-path "$there:${prefix[1]}/usr/lib/${there##*/}")
+  fi
   build "$work"
 fi
+# The newest layers look for races in shared memory, and take for one what a barrier at the head of a loop separates (loop headers are
+# not instrumented) and what a barrier of the subgroup does (Khronos issue 12813).
+export VK_KHRONOS_VALIDATION_GPUAV_SHARED_MEMORY_DATA_RACE=false
 export VKATTN_REQUIRE_DEVICE=1 VKATTN_REQUIRE_VALIDATION=1 VKATTN_EXEC="${prefix[*]}"
 [ -z "$out" ] || mkdir -p "$out"
 failed=0

@@ -91,6 +91,7 @@ var notFollowed = []struct {
 	{"BestPractices-pipeline-stage-flags-compute", "pWaitDstStageMask", "a submission's commands may be copies and timestamps too, and all must wait"},
 	{"VALIDATION-SETTINGS", "Both GPU Assisted Validation and Normal Core Check Validation are enabled", "tests have the time"},
 	{"BestPractices-Error-Result", "", "the caller has it, as an error"},
+	{"GPUAV-Compile-time-general-buffer", "", "the same: a shader with checks takes long to compile"},
 	{"WARNING-Setting-Limit-Adjusted", "", "newer layers say under this name which features they turn on, and which of their checks off, for themselves"},
 	{"BestPractices-specialuse-extension", "VK_KHR_pipeline_executable_properties", "vkattn info and the tuner show the registers and spills that the driver reports"},
 	{"WARNING-GPU-Assisted-Validation", "Forcing", "the layer says which features it turns on for itself"},
