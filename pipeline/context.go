@@ -69,17 +69,27 @@ func New(dev *vk.Device, o Options) (*Context, error) {
 }
 
 // Device returns the device the context stands on.
-func (c *Context) Device() *vk.Device { return c.dev }
+func (c *Context) Device() *vk.Device {
+	if c == nil {
+		return nil
+	}
+	return c.dev
+}
 
 // Facts returns what is known of the device.
-func (c *Context) Facts() *vk.Facts { return c.facts }
+func (c *Context) Facts() *vk.Facts {
+	if c == nil {
+		return nil
+	}
+	return c.facts
+}
 
 // HasTimestamps says whether the queue can time operations.
-func (c *Context) HasTimestamps() bool { return c.timestampBits != 0 }
+func (c *Context) HasTimestamps() bool { return c != nil && c.timestampBits != 0 }
 
 // usable returns why nothing can be done any more, or nil.
 func (c *Context) usable() error {
-	if c.closed.Load() {
+	if c == nil || c.dev == nil || c.closed.Load() { // without a device no constructor made it
 		return ErrClosed
 	}
 	return c.dev.Lost()
@@ -88,6 +98,9 @@ func (c *Context) usable() error {
 // enter begins a use of the context or of what was made from it: it fails when the context is closed or the device lost. leave
 // must follow when it does not.
 func (c *Context) enter() error {
+	if c == nil {
+		return ErrClosed
+	}
 	c.life.RLock()
 	err := c.usable()
 	if err != nil {
@@ -112,7 +125,7 @@ func (c *Context) Run(f func() error) error {
 // recordings included. Uses of these by other goroutines end before, or with ErrClosed. The device stays open. A cache that cannot
 // be stored is no error of Close: DiskCache says so. Closing again does nothing.
 func (c *Context) Close() error {
-	if c.closed.Swap(true) {
+	if c == nil || c.dev == nil || c.closed.Swap(true) {
 		return nil
 	}
 	_ = c.saveCache()

@@ -99,6 +99,9 @@ func (d *diskCache[C]) merge(data []byte) error {
 // DiskCache returns what became of the pipeline cache file. A file that cannot be used costs compile time, nothing else; it
 // is replaced by the next store.
 func (c *Context) DiskCache() DiskCache {
+	if c == nil {
+		return DiskCache{}
+	}
 	c.disk.mu.Lock()
 	defer c.disk.mu.Unlock()
 	return c.disk.state

@@ -33,17 +33,35 @@ type Kernel struct {
 }
 
 // Name is the name that the kernel was first asked for under.
-func (k *Kernel) Name() string { return k.name }
+func (k *Kernel) Name() string {
+	if k == nil {
+		return ""
+	}
+	return k.name
+}
 
 // Bindings is the number of storage buffers that a dispatch of the kernel takes.
-func (k *Kernel) Bindings() int { return k.bindings }
+func (k *Kernel) Bindings() int {
+	if k == nil {
+		return 0
+	}
+	return k.bindings
+}
 
 // PushBytes is the number of bytes of push constants that a dispatch of the kernel takes.
-func (k *Kernel) PushBytes() int { return k.pushBytes }
+func (k *Kernel) PushBytes() int {
+	if k == nil {
+		return 0
+	}
+	return k.pushBytes
+}
 
 // Stats returns what the driver tells of the compiled kernel, for example its register count. It needs Options.CaptureStats
 // and VK_KHR_pipeline_executable_properties.
 func (k *Kernel) Stats() ([]vk.Stat, error) {
+	if k == nil {
+		return nil, ErrClosed
+	}
 	if err := k.ctx.enter(); err != nil {
 		return nil, err
 	}

@@ -18,20 +18,33 @@ type Buffer struct {
 }
 
 // Label says what the memory is for.
-func (b *Buffer) Label() string { return b.label }
+func (b *Buffer) Label() string {
+	if b == nil {
+		return ""
+	}
+	return b.label
+}
 
 // All binds the whole buffer.
-func (b *Buffer) All() Binding { return Binding{Buffer: b.Buffer, Size: b.Size()} }
+func (b *Buffer) All() Binding {
+	if b == nil || b.Buffer == nil {
+		return Binding{}
+	}
+	return Binding{Buffer: b.Buffer, Size: b.Size()}
+}
 
 // Range binds size bytes from a byte offset on.
 func (b *Buffer) Range(offset, size uint64) Binding {
+	if b == nil {
+		return Binding{}
+	}
 	return Binding{Buffer: b.Buffer, Offset: offset, Size: size}
 }
 
 // Close frees the memory and takes it off the account. No recording that uses it may be in flight. Closing again does
 // nothing.
 func (b *Buffer) Close() {
-	if b == nil {
+	if b == nil || b.ctx == nil {
 		return
 	}
 	b.once.Do(func() {
@@ -98,6 +111,9 @@ func (a *account) release(b *Buffer) {
 
 // Usage returns what is allocated now and the high-water marks since ResetPeak.
 func (c *Context) Usage() Usage {
+	if c == nil {
+		return Usage{}
+	}
 	a := &c.memory
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,6 +122,9 @@ func (c *Context) Usage() Usage {
 
 // ResetPeak sets all high-water marks to what is allocated now, and forgets labels that nothing bears any more.
 func (c *Context) ResetPeak() {
+	if c == nil {
+		return
+	}
 	a := &c.memory
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -73,16 +73,31 @@ func (c *Context) NewRecording(i RecordingInfo) (*Recording, error) {
 }
 
 // HasTimestamps says whether the recording times its operations: it was asked to and the queue can.
-func (r *Recording) HasTimestamps() bool { return r.queries != nil }
+func (r *Recording) HasTimestamps() bool { return r != nil && r.queries != nil }
 
 // Len is the number of operations so far.
-func (r *Recording) Len() int { return len(r.labels) }
+func (r *Recording) Len() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.labels)
+}
 
 // Barriers is the number of barriers so far; the last one, towards what follows, is added by Record or Submit.
-func (r *Recording) Barriers() int { return r.barriers }
+func (r *Recording) Barriers() int {
+	if r == nil {
+		return 0
+	}
+	return r.barriers
+}
 
 // Err returns the first error since Reset.
-func (r *Recording) Err() error { return r.err }
+func (r *Recording) Err() error {
+	if r == nil || r.ctx == nil {
+		return ErrClosed
+	}
+	return r.err
+}
 
 // Reset empties the recording. It keeps what it owns.
 func (r *Recording) Reset() error {
@@ -105,6 +120,10 @@ func (r *Recording) Reset() error {
 
 // Own makes the recording close a buffer, its workspace say, when it is closed itself.
 func (r *Recording) Own(b *Buffer) {
+	if r == nil || r.ctx == nil {
+		b.Close()
+		return
+	}
 	r.ctx.life.RLock()
 	defer r.leave()
 	r.owned = append(r.owned, b)
@@ -116,7 +135,7 @@ func (r *Recording) Own(b *Buffer) {
 // Close waits for the recording's own submission and frees everything it owns. Where it cannot wait it frees nothing, and can be
 // called again. Closing again does nothing.
 func (r *Recording) Close() error {
-	if r == nil {
+	if r == nil || r.ctx == nil {
 		return nil
 	}
 	r.ctx.life.RLock()
@@ -148,6 +167,9 @@ func (r *Recording) close() error {
 
 // enter begins a use of the recording; leave must follow when it does not fail.
 func (r *Recording) enter() error {
+	if r == nil {
+		return ErrClosed
+	}
 	if err := r.ctx.enter(); err != nil {
 		return err
 	}
@@ -208,6 +230,9 @@ func (r *Recording) declare(call string, b *Binding, u Use) error {
 
 // open begins to add something, or returns why nothing can be added; leave must follow when it does not fail.
 func (r *Recording) open(call string) error {
+	if r == nil {
+		return ErrClosed
+	}
 	if r.err != nil {
 		return r.err
 	}

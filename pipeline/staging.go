@@ -132,6 +132,9 @@ func (s *stagingRing) close() {
 // Earlier submissions of the queue that compute or transfer are waited for by the device. When ctx is cancelled, the rest of
 // the data is left out and the context's error returned, with nothing left in flight.
 func (c *Context) Upload(ctx context.Context, b Binding, data []byte) error {
+	if c == nil || c.dev == nil {
+		return ErrClosed
+	}
 	return c.upload.transfer(ctx, "Upload", b, data, func(slot *stagingSlot, part Binding, host []byte) error {
 		copy(slot.buf.Mapped(), host)
 		if err := c.upload.sync(slot.buf.Buffer, 0, part.Size); err != nil {
@@ -148,6 +151,9 @@ func (c *Context) Upload(ctx context.Context, b Binding, data []byte) error {
 // Download copies the binding into data, which must be as long, after earlier submissions of the queue that compute or
 // transfer have finished. When ctx is cancelled, the rest of data is left as it was and the context's error returned.
 func (c *Context) Download(ctx context.Context, b Binding, data []byte) error {
+	if c == nil || c.dev == nil {
+		return ErrClosed
+	}
 	return c.down.transfer(ctx, "Download", b, data, func(slot *stagingSlot, part Binding, host []byte) error {
 		slot.host = host
 		staged := slot.buf.Range(0, part.Size)

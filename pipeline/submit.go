@@ -114,10 +114,21 @@ type Pending struct {
 	err error
 }
 
+// made is ErrClosed for a Pending that Submit did not make.
+func (p *Pending) made() error {
+	if p == nil || p.rec == nil {
+		return ErrClosed
+	}
+	return nil
+}
+
 // Wait blocks until the submission has finished. A ctx that is cancelled does not make it return earlier, because the memory
 // in use must stay until then; it makes Wait return the context's error once the work has finished. Waiting again returns
 // the same at once.
 func (p *Pending) Wait(ctx context.Context) error {
+	if err := p.made(); err != nil {
+		return err
+	}
 	if err := p.wait(); err != nil {
 		return err
 	}
@@ -129,6 +140,9 @@ func (p *Pending) Wait(ctx context.Context) error {
 
 // Done says without blocking whether the submission has finished.
 func (p *Pending) Done() (bool, error) {
+	if err := p.made(); err != nil {
+		return false, err
+	}
 	p.rec.ctx.life.RLock()
 	defer p.rec.leave()
 	if !p.rec.run.inFlight {
@@ -146,6 +160,9 @@ func (p *Pending) wait() error {
 
 // InFlight says whether the device may still be running the submission, for all that was waited: after an error of Wait it may.
 func (p *Pending) InFlight() bool {
+	if p.made() != nil {
+		return false
+	}
 	p.rec.ctx.life.RLock()
 	defer p.rec.leave()
 	return p.rec.run.inFlight
@@ -167,11 +184,14 @@ func (p *Pending) finish() error {
 }
 
 // HasTimestamps says whether Timings has figures.
-func (p *Pending) HasTimestamps() bool { return p.rec.HasTimestamps() }
+func (p *Pending) HasTimestamps() bool { return p.made() == nil && p.rec.HasTimestamps() }
 
 // Timings returns the GPU time of each operation, once Wait has returned; see Recording.Timings. Without timestamps, or
 // before the end, it returns nil.
 func (p *Pending) Timings() []Timing {
+	if p.made() != nil {
+		return nil
+	}
 	p.rec.ctx.life.RLock()
 	finished := p.rec.run.finished
 	p.rec.leave()
@@ -188,6 +208,9 @@ func (p *Pending) Timings() []Timing {
 // Nanoseconds returns the GPU time from the beginning of the first operation to the end of the last; see
 // Recording.Nanoseconds.
 func (p *Pending) Nanoseconds() (float64, error) {
+	if err := p.made(); err != nil {
+		return 0, err
+	}
 	p.rec.ctx.life.RLock()
 	inFlight := p.rec.run.inFlight
 	p.rec.leave()

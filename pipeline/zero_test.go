@@ -6,5 +6,7 @@ import (
 	"github.com/vkattn/vkattn/internal/zerotest"
 )
 
-// TestZeroErrors: a nil error of a type of its own, as errors.As leaves it where it finds none, can be printed.
-func TestZeroErrors(t *testing.T) { zerotest.Only(t, ArgumentError{}, MemoryError{}) }
+// TestNoMethodPanicsOnZero: what no constructor made answers every method with an error or a zero result.
+func TestNoMethodPanicsOnZero(t *testing.T) {
+	zerotest.Run(t, ArgumentError{}, Buffer{}, Context{}, Kernel{}, MemoryError{}, Pending{}, Recording{})
+}

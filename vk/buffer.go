@@ -182,28 +182,58 @@ func (d *Device) WrapBuffer(handle uintptr, size uint64) (*Buffer, error) {
 }
 
 // Handle returns the VkBuffer, 0 after Close.
-func (b *Buffer) Handle() uintptr { return b.handle.Load() }
+func (b *Buffer) Handle() uintptr {
+	if b == nil {
+		return 0
+	}
+	return b.handle.Load()
+}
 
 // Device returns the device that the buffer belongs to.
-func (b *Buffer) Device() *Device { return b.dev }
+func (b *Buffer) Device() *Device {
+	if b == nil {
+		return nil
+	}
+	return b.dev
+}
 
 // Size returns the size that was asked for.
-func (b *Buffer) Size() uint64 { return b.size }
+func (b *Buffer) Size() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.size
+}
 
 // Capacity returns the size of the VkBuffer: Size rounded up to a multiple of 16, or Size where the buffer was wrapped.
 // Bindings, copies and fills may reach up to it.
-func (b *Buffer) Capacity() uint64 { return b.capacity }
+func (b *Buffer) Capacity() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.capacity
+}
 
 // AllocatedBytes returns what the buffer takes of the heap, 0 when wrapped.
-func (b *Buffer) AllocatedBytes() uint64 { return b.allocated }
+func (b *Buffer) AllocatedBytes() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.allocated
+}
 
 // Kind returns the kind of memory; wrapped buffers count as DeviceLocal.
-func (b *Buffer) Kind() MemoryKind { return b.kind }
+func (b *Buffer) Kind() MemoryKind {
+	if b == nil {
+		return 0
+	}
+	return b.kind
+}
 
 // Mapped returns the buffer's bytes in host memory, Capacity of them, nil for device-local buffers and after Close. It must
 // not be touched after Close.
 func (b *Buffer) Mapped() []byte {
-	if b.handle.Load() == 0 {
+	if b == nil || b.handle.Load() == 0 {
 		return nil
 	}
 	return b.mapped

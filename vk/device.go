@@ -263,6 +263,9 @@ func (d *Device) HeapBudget() ([]Heap, error) {
 		return nil, err
 	}
 	defer d.leave()
+	if d.physical == 0 { // no constructor made the device
+		return nil, ErrClosed
+	}
 	heaps, _ := queryMemory(d.instance, d.physical, d.mask&C.VKA_BUDGET)
 	return heaps, nil
 }

@@ -3,6 +3,8 @@ package vk
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/vkattn/vkattn/internal/zerotest"
 )
 
@@ -11,4 +13,12 @@ import (
 func TestZeroValues(t *testing.T) {
 	zerotest.Only(t, ArgumentError{}, CallError{}, LoaderError{}, ComponentType(0), DeviceType(0), Facts{}, MatrixShape{}, MemoryKind(0), Message{},
 		Result(0), Scope(0), Severity(0), Version(0))
+}
+
+// TestZeroDevice: memory of a device that no constructor made cannot be asked for.
+func TestZeroDevice(t *testing.T) {
+	for _, d := range []*Device{nil, {}} {
+		_, err := d.HeapBudget()
+		require.ErrorIs(t, err, ErrClosed)
+	}
 }
