@@ -82,6 +82,7 @@ var notFollowed = []struct {
 }{
 	{"BestPractices-specialuse-extension", extDebugUtils, "it carries the names and labels that captures show, and costs nothing where nobody looks"},
 	{"BestPractices-specialuse-extension", extValidationFeature, "without it there would be no such advice"},
+	{"BestPractices-specialuse-extension", "VK_KHR_pipeline_executable_properties", "vkattn info and the tuner show the registers and spills that the driver reports"},
 	{"BestPractices-deprecated-extension", extValidationFeature, "its successor, VK_EXT_layer_settings, is missing from layers of 2023 and before"},
 	{"BestPractices-vkAllocateMemory-small-allocation", "", "a buffer is an allocation of its own: tensors are large and few, and who has many small ones makes views of one"},
 	{"BestPractices-vkBindBufferMemory-small-dedicated-allocation", "", "the same"},
@@ -89,12 +90,11 @@ var notFollowed = []struct {
 	{"BestPractices-vkCreateCommandPool-command-buffer-reset", "", "a pool of a recording has one command buffer, which is recorded again and again"},
 	{"BestPractices-SpirvDeprecated_WorkgroupSize", "", "modules are made for Vulkan 1.1, which has no LocalSizeId"},
 	{"BestPractices-pipeline-stage-flags-compute", "pWaitDstStageMask", "a submission's commands may be copies and timestamps too, and all must wait"},
-	{"VALIDATION-SETTINGS", "Both GPU Assisted Validation and Normal Core Check Validation are enabled", "tests have the time"},
 	{"BestPractices-Error-Result", "", "the caller has it, as an error"},
+	{"VALIDATION-SETTINGS", "Both GPU Assisted Validation and Normal Core Check Validation are enabled", "tests have the time"},
 	{"GPUAV-Compile-time-general-buffer", "", "the same: a shader with checks takes long to compile"},
-	{"WARNING-Setting-Limit-Adjusted", "", "newer layers say under this name which features they turn on, and which of their checks off, for themselves"},
-	{"BestPractices-specialuse-extension", "VK_KHR_pipeline_executable_properties", "vkattn info and the tuner show the registers and spills that the driver reports"},
 	{"WARNING-GPU-Assisted-Validation", "Forcing", "the layer says which features it turns on for itself"},
+	{"WARNING-Setting-Limit-Adjusted", "", "the same, and which of its checks it turns off: what newer layers say"},
 	{"WARNING-GPU-Assisted-Validation", "[Disabling gpuav_validate_ray_query]", "nothing here traces rays"},
 }
 
