@@ -46,15 +46,15 @@ func (t *backwardTile) check(prefix string, wide, elem int, l *vk.Limits) string
 }
 
 // backwardShapes are the shapes tried, best first, by the kind of device, the number of rows there are and the larger of D and
-// Dv. DK and VC of 0 are as large as fit. An invocation of the kernel of keys holds 2·mr·mc + 4·mr·(⌈D/4/tx⌉ + ⌈Dv/4/tx⌉) numbers: wide heads spread over more
-// invocations. Starting points, not measured on a GPU.
+// Dv. DK and VC of 0 are as large as fit. An invocation of the kernel of keys holds 2·mr·mc + 4·mr·(⌈D/4/tx⌉ + ⌈Dv/4/tx⌉)
+// numbers: wide heads spread over more invocations. Starting points, not measured on a GPU.
 var backwardShapes = []struct {
 	on              deviceClass
 	maxRows, maxDim int
 	tile            backwardTile
 }{
-	// A CPU compiles the unrolled code for seconds: little is staged at a time, which costs nothing there, and few rows are one invocation's where there
-	// are few of them.
+	// A CPU compiles the unrolled code for seconds: little is staged at a time, which costs nothing there, and where there are few
+	// rows, few are one invocation's.
 	{onCPU, 8, 256, backwardTile{BR: 8, BC: 32, MR: 1, MC: 4, DK: 8, VC: 4}},
 	{onCPU, 128, 256, backwardTile{BR: 16, BC: 32, MR: 1, MC: 4, DK: 8, VC: 4}},
 	{onCPU, anyQueries, 256, backwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 8, VC: 4}},
@@ -106,9 +106,9 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t 
 }
 
 // stagings are the sizes to try: the shape's own, or those that suit any.
-func stagings(own int, any ...int) []int {
+func stagings(own int, otherwise ...int) []int {
 	if own > 0 {
 		return []int{own}
 	}
-	return any
+	return otherwise
 }
