@@ -37,13 +37,13 @@ func blockMasks(s *suite) {
 				continue
 			}
 			size := flash.Blocks{Queries: b.rows, Keys: b.keys, PerHead: b.perHead}
-			p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: b.nq, KeyLen: b.nk, HeadDim: 16, DType: dtype, Causal: causals[i%3], Blocks: size}
+			p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: b.nq, KeyLen: b.nk, HeadDim: s.dim(16), DType: dtype, Causal: causals[i%3], Blocks: size}
 			c := &Case{Name: name(dtype, "blocks/%v-share%g-%dx%d", size, b.share, b.nq, b.nk), Core: b.core, Problem: p, Share: b.share}
 			switch i % 5 {
 			case 2:
 				c.Layouts = all(Odd)
 			case 3:
-				c.Problem.HeadDim, c.Problem.ValueDim, c.Problem.Batch = 32, 16, 1
+				c.Problem.HeadDim, c.Problem.ValueDim, c.Problem.Batch = s.dim(32), 16, 1
 			case 4:
 				c.Problem.Dropout, c.Seed = 0.25, 0x0123456789abcdef
 			}
@@ -52,7 +52,7 @@ func blockMasks(s *suite) {
 	}
 	// Each column of a mask in turn is the only one, whatever tiles make of it.
 	for c := range 3 {
-		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: 16, DType: flash.F16, Blocks: flash.Blocks{Queries: 32, Keys: 32}}
+		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: s.dim(16), DType: flash.F16, Blocks: flash.Blocks{Queries: 32, Keys: 32}}
 		s.add(&Case{Name: fmt.Sprintf("blocks/column-%d", c), Problem: p, bits: func(_, _, column int) bool { return column == c }})
 	}
 }

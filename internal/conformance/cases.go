@@ -37,6 +37,7 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	random(s, n, small)
 	dropouts(s)
 	blockMasks(s)
+	mixed(s)
 	differentiated(s)
 	var out []*Case
 	for _, c := range s.cases {
@@ -55,6 +56,14 @@ type suite struct {
 	cases []*Case
 	seed  uint64
 	small bool // for a CPU driver
+}
+
+// dim is the head dimension of cases that are about something else: on a CPU, where each is another kernel to compile, the same for all.
+func (s *suite) dim(d int) int {
+	if s.small {
+		return 8
+	}
+	return d
 }
 
 func (s *suite) add(c *Case) *Case {
@@ -88,22 +97,22 @@ func core(s *suite) {
 		}
 		for _, l := range []Layout{Odd, Wide, OddBNHD} {
 			s.add(&Case{Name: name(dtype, "core/layout-%v", l), Core: true, Layouts: all(l), Problem: flash.Problem{
-				Batch: 2, Heads: 2, QueryLen: 67, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
+				Batch: 2, Heads: 2, QueryLen: 67, HeadDim: s.dim(16), DType: dtype, Causal: flash.CausalBottomRight}})
 		}
 		s.add(&Case{Name: name(dtype, "core/gqa"), Core: true, Problem: flash.Problem{
-			Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 40, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
+			Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 40, HeadDim: s.dim(16), DType: dtype, Causal: flash.CausalBottomRight}})
 		s.add(&Case{Name: name(dtype, "core/dv"), Core: true, Problem: flash.Problem{
 			Batch: 1, Heads: 1, QueryLen: 50, HeadDim: 8, ValueDim: 16, DType: dtype}})
 		s.add(&Case{Name: name(dtype, "core/empty-rows"), Core: true, Problem: flash.Problem{
-			Batch: 1, Heads: 2, QueryLen: 100, KeyLen: 30, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
+			Batch: 1, Heads: 2, QueryLen: 100, KeyLen: 30, HeadDim: s.dim(16), DType: dtype, Causal: flash.CausalBottomRight}})
 		s.add(&Case{Name: name(dtype, "core/top-left"), Core: true, Problem: flash.Problem{
 			Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 70, HeadDim: 8, DType: dtype, Causal: flash.CausalTopLeft}})
 		s.add(&Case{Name: name(dtype, "core/narrow"), Core: true, Problem: flash.Problem{
 			Batch: 1, Heads: 2, QueryLen: 37, KeyLen: 53, HeadDim: 5, ValueDim: 3, DType: dtype, Causal: flash.CausalBottomRight}})
 		s.add(&Case{Name: name(dtype, "core/one"), Core: true, Problem: flash.Problem{
-			Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 16, DType: dtype}})
+			Batch: 1, Heads: 1, QueryLen: 1, HeadDim: s.dim(16), DType: dtype}})
 		s.add(&Case{Name: name(dtype, "core/negative-scale"), Core: true, Problem: flash.Problem{
-			Batch: 1, Heads: 2, QueryLen: 45, HeadDim: 16, DType: dtype, Scale: -0.8}})
+			Batch: 1, Heads: 2, QueryLen: 45, HeadDim: s.dim(16), DType: dtype, Scale: -0.8}})
 	}
 	s.add(&Case{Name: lightLast, Core: true, Problem: flash.Problem{
 		Batch: 1, Heads: 2, QueryLen: 70, HeadDim: 64, DType: flash.F16, Causal: flash.CausalBottomRight}})
@@ -144,7 +153,7 @@ func lengths(s *suite) {
 		for _, causal := range causals {
 			dtype := dtypes[i%len(dtypes)]
 			s.add(&Case{Name: name(dtype, "length/%dx%d/%v", n[0], n[1], causal), Problem: flash.Problem{
-				Batch: 1, Heads: 2, QueryLen: n[0], KeyLen: n[1], HeadDim: 16, DType: dtype, Causal: causal}})
+				Batch: 1, Heads: 2, QueryLen: n[0], KeyLen: n[1], HeadDim: s.dim(16), DType: dtype, Causal: causal}})
 		}
 	}
 	for _, causal := range causals {
@@ -160,7 +169,7 @@ func heads(s *suite) {
 	for i, h := range [][3]int{{1, 4, 4}, {2, 8, 2}, {3, 6, 1}, {2, 3, 3}, {1, 32, 8}, {5, 5, 1}} {
 		for _, dtype := range dtypes[:1+i%2*2] {
 			s.add(&Case{Name: name(dtype, "heads/b%d-%d-%d", h[0], h[1], h[2]), Problem: flash.Problem{
-				Batch: h[0], Heads: h[1], KeyHeads: h[2], QueryLen: 35, KeyLen: 40, HeadDim: 32, DType: dtype, Causal: causals[i%3]}})
+				Batch: h[0], Heads: h[1], KeyHeads: h[2], QueryLen: 35, KeyLen: 40, HeadDim: s.dim(32), DType: dtype, Causal: causals[i%3]}})
 		}
 	}
 	decode := dtypes
@@ -179,7 +188,7 @@ func heads(s *suite) {
 func layouts(s *suite) {
 	for l := range layoutEnd {
 		for i, d := range []int{16, 33, 64} {
-			dtype := dtypes[(int(l)+i)%len(dtypes)]
+			d, dtype := s.dim(d), dtypes[(int(l)+i)%len(dtypes)]
 			s.add(&Case{Name: name(dtype, "layout/%v/d%d", l, d), Layouts: all(l), Problem: flash.Problem{
 				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 50, HeadDim: d, DType: dtype, Causal: causals[i]}})
 		}
@@ -187,6 +196,6 @@ func layouts(s *suite) {
 	for i, l := range []Layouts{{Dense, Odd, BNHD, Wide}, {OddBNHD, Dense, Odd, Dense}, {Wide, BNHD, Wide, Odd}, {BNHD, Wide, Dense, OddBNHD}} {
 		dtype := dtypes[i%len(dtypes)]
 		s.add(&Case{Name: name(dtype, "layout/%v", l), Layouts: l, Problem: flash.Problem{
-			Batch: 2, Heads: 2, QueryLen: 66, KeyLen: 34, HeadDim: 40, ValueDim: 24, DType: dtype, Causal: causals[i%3]}})
+			Batch: 2, Heads: 2, QueryLen: 66, KeyLen: 34, HeadDim: s.dim(40), ValueDim: s.dim(12) * 2, DType: dtype, Causal: causals[i%3]}})
 	}
 }

@@ -85,14 +85,11 @@ func TestEveryTierIsThere(t *testing.T) {
 
 // TestRandomProblems looks for a problem on which any target is wrong, and shrinks what it finds.
 func TestRandomProblems(t *testing.T) {
+	vktest.Long(t, "the suite has random problems, always the same ones")
 	dev := device(t)
 	small := onCPU(dev.Info())
 	if f := flag.Lookup("rapid.checks"); small && f != nil && f.Value.String() == f.DefValue {
-		checks := "25" // each compiles new kernels, on two cores
-		if testing.Short() {
-			checks = "20" // of which rapid makes a fifth
-		}
-		require.NoError(t, f.Value.Set(checks))
+		require.NoError(t, f.Value.Set("25")) // each compiles new kernels, on two cores
 		defer f.Value.Set(f.DefValue)
 	}
 	// In CI the problems are always the same ones: what fails there fails again. Elsewhere every run looks at new ones.
@@ -126,7 +123,7 @@ func TestRun(t *testing.T) {
 	dev := device(t)
 	o := Options{
 		Implementations: []flash.Implementation{flash.Flash}, Tiers: []flash.Tier{flash.TierScalar},
-		Filter: only("^(golden/f16_one|golden/f16_d16|core/one/.*|threshold/65536-tiny-large-last-gap16/f16)$"),
+		Filter: only("^(golden/f16_d16|core/gqa/f16|core/one/.*|threshold/65536-tiny-large-last-gap16/f16)$"),
 	}
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
@@ -200,9 +197,9 @@ func TestFootprints(t *testing.T) {
 	dev := device(t)
 	targets := Targets(dev, Options{Tiers: []flash.Tier{flash.TierScalar}})
 	for _, c := range []*Case{
-		{Name: "forward", Problem: flash.Problem{Batch: 2, Heads: 8, KeyHeads: 2, QueryLen: 128, KeyLen: 300, HeadDim: 64, DType: flash.F16}, Sample: 4},
-		{Name: "odd", Layouts: all(OddBNHD), Problem: flash.Problem{Batch: 3, Heads: 9, QueryLen: 150, HeadDim: 40, DType: flash.F32}, Sample: 4},
-		{Name: "gradients", Gradients: true, Problem: flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, HeadDim: 32, DType: flash.F32, Causal: flash.CausalBottomRight}},
+		{Name: "forward", Problem: flash.Problem{Batch: 2, Heads: 8, KeyHeads: 2, QueryLen: 512, KeyLen: 1200, HeadDim: 8, DType: flash.F16}, Sample: 4},
+		{Name: "odd", Layouts: all(OddBNHD), Problem: flash.Problem{Batch: 3, Heads: 9, QueryLen: 600, HeadDim: 8, DType: flash.F32}, Sample: 4},
+		{Name: "gradients", Gradients: true, Problem: flash.Problem{Batch: 1, Heads: 8, QueryLen: 600, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}},
 	} {
 		shared, runs := c.footprint(targets)
 		require.Positive(t, shared)

@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// What a suite costs where a CPU is the device is compiling: seconds for a kernel of matrix fragments, a third of one for a scalar kernel.
+// What a suite costs where a CPU is the device is compiling: a second for a scalar kernel, several for a kernel of matrix fragments.
 // go test -short runs a part of the suite that keeps what finds mistakes: for each kernel every option that any case of the whole suite has for
 // it, and every pair of options that concern the same thing.
 
@@ -17,7 +17,7 @@ type choice struct {
 	at      int // of the case
 	target  int
 	options []option
-	kernels []string // what it compiles, as far as this file knows
+	kernels []kernel
 }
 
 // option is a value of an axis: a value dimension above the head dimension, say. It must occur beside every option of the axes with which it
@@ -52,7 +52,7 @@ func (c *Case) options(t Target) []option {
 	if err != nil {
 		return nil
 	}
-	gradients := c.hasGradients() && !t.skipsGradients(c)
+	gradients := c.hasGradients() && t.hasGradients(c)
 	is := func(axis string, b bool, of concern) option { return option{axis, fmt.Sprint(b), of} }
 	out := []option{
 		{"type", p.DType.String(), compiled | data},
@@ -141,13 +141,16 @@ func blocksName(b flash.Blocks) string {
 }
 
 func sizeName(d int) string {
-	for _, most := range []int{16, 32, 64, 128} {
+	for _, most := range []int{8, 16, 32, 64, 128} {
 		if d <= most {
 			return fmt.Sprintf("up to %d", most)
 		}
 	}
 	return "up to 256"
 }
+
+// drawn says whether what the case has together is chance.
+func (c *Case) drawn() bool { return c.kind() == "random" || c.kind() == "mixed" }
 
 // kind is what the case's name begins with: all of it where the name stands for special inputs, its first part where cases differ in sizes.
 func (c *Case) kind() string {
@@ -159,46 +162,72 @@ func (c *Case) kind() string {
 	return parts[0]
 }
 
-// compiles guesses what kernels a case needs on a target: the names of two cases' kernels are equal where both run the same one.
-func (c *Case) compiles(t Target) []string {
+// kernel is one that has to be compiled, as far as this file knows.
+type kernel struct {
+	name    string  // equal for two cases that run the same one
+	seconds float64 // that a CPU compiles it
+}
+
+// compiles guesses what kernels a case needs on a target.
+func (c *Case) compiles(t Target) []kernel {
 	p, err := c.Problem.Normalize()
 	if err != nil {
 		return nil
 	}
 	whole := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V}, func(l Layout) bool { return l == Odd || l == OddBNHD })
-	same := fmt.Sprintf("%v %d %d %v %v %v %v %v few=%v", t, p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, c.Tuning,
-		p.Blocks != flash.Blocks{}, p.QueryLen*p.Heads/p.KeyHeads <= 16)
-	out := []string{fmt.Sprint("forward ", same, whole, true)} // of which a plan makes sure at once
-	if aligned != whole || c.NoLSE {
-		out = append(out, fmt.Sprint("forward ", same, aligned, !c.NoLSE))
+	matrix := t.Tier == flash.TierMatrix
+	same := fmt.Sprintf("%d %d %v %v %v %v", p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, p.Blocks != flash.Blocks{})
+	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
+	seconds := 1.0
+	switch {
+	case t.Implementation == flash.Standard: // three kernels
+		seconds = 2.4
+	case matrix:
+		seconds = columns / 6
 	}
-	if c.hasGradients() && !t.skipsGradients(c) {
-		for _, kernel := range []string{"keys ", "queries "} {
-			out = append(out, fmt.Sprint(kernel, same, aligned))
-		}
+	forward := func(aligned, lse bool) kernel {
+		return kernel{fmt.Sprint("forward ", t, same, rowsName(p.QueryLen), aligned, lse), seconds}
+	}
+	out := []kernel{forward(whole, true)} // of which a plan makes sure at once
+	if aligned != whole || c.NoLSE {
+		out = append(out, forward(aligned, !c.NoLSE))
+	}
+	if !c.hasGradients() || !t.hasGradients(c) {
+		return out
+	}
+	of, seconds := "fused", 2.0 // whatever kernel ran forward
+	switch {
+	case t.Implementation == flash.Standard: // of whose five kernels some are the same
+		of, seconds = "standard", 1.5
+	case matrix:
+		seconds = columns / 3
+	}
+	for _, rows := range []string{"keys " + rowsName(p.KeyLen), "queries " + rowsName(p.QueryLen)} {
+		out = append(out, kernel{fmt.Sprint("backward ", of, t.Tier, same, rows, aligned), seconds})
 	}
 	return out
 }
 
-// seconds is what it takes a CPU to compile one of a choice's kernels, and to run the case.
-func (c *Case) seconds(t Target) (kernel, run float64) {
+// rowsName tells numbers of rows apart for which tiles differ.
+func rowsName(n int) string {
+	switch {
+	case n <= 8:
+		return "up to 8"
+	case n <= 128:
+		return "up to 128"
+	}
+	return "many"
+}
+
+// seconds is what it takes a CPU to run a case.
+func (c *Case) seconds() float64 {
 	p, err := c.Problem.Normalize()
 	if err != nil {
-		return 0, 0
-	}
-	kernel = 0.3
-	if t.Implementation == flash.Standard { // three kernels in place of one
-		kernel = 0.7
-	}
-	if t.Implementation == flash.Standard && t.Tier == flash.TierMatrix {
-		kernel = 1.5
-	}
-	if t.Tier == flash.TierMatrix && t.Implementation != flash.Standard {
-		kernel = 0.05 * float64(max(p.HeadDim, 8)+max(p.ValueDim, 8))
+		return 0
 	}
 	pairs := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen)
-	return kernel, 0.02 + pairs*float64(p.HeadDim+p.ValueDim)*4e-8
+	return 0.05 + pairs*float64(p.HeadDim+p.ValueDim)*4e-8
 }
 
 // cover picks, for each family of targets, cases that have every option and every pair of options that any case has on it; of those that do,
@@ -218,9 +247,9 @@ func cover(cases []*Case, targets []Target) [][]Target {
 			families[t.family()] = append(families[t.family()], choice{at, i, c.options(t), c.compiles(t)})
 		}
 	}
-	picked := make([][]Target, len(cases))
+	picked, compiled := make([][]Target, len(cases)), map[string]bool{}
 	for _, name := range order {
-		for _, ch := range pick(families[name], cases, targets) {
+		for _, ch := range pick(families[name], cases, compiled) {
 			picked[ch.at] = append(picked[ch.at], targets[ch.target])
 		}
 	}
@@ -254,12 +283,13 @@ func (ch *choice) pairs() []string {
 	return out
 }
 
-// pick takes from a family's choices, again and again, the one with the most pairs that are not there yet for its time.
-func pick(all []choice, cases []*Case, targets []Target) (out []choice) {
+// pick takes from a family's choices, again and again, the one with the most pairs that are not there yet for its time. compiled holds the
+// names of kernels that other families compile, and gets those of what it takes.
+func pick(all []choice, cases []*Case, compiled map[string]bool) (out []choice) {
 	ids := map[string]int{}
 	pairs := make([][]int, len(all))
 	for i := range all {
-		drawn := cases[all[i].at].kind() == "random" // what such cases have together is chance
+		drawn := cases[all[i].at].drawn()
 		for _, name := range all[i].pairs() {
 			id, ok := ids[name]
 			if !ok && !drawn {
@@ -271,21 +301,20 @@ func pick(all []choice, cases []*Case, targets []Target) (out []choice) {
 			}
 		}
 	}
-	seen, compiled, taken := make([]bool, len(ids)), map[string]bool{}, make([]bool, len(all))
+	seen, taken := make([]bool, len(ids)), make([]bool, len(all))
 	time := func(i int) (compile, run float64) {
-		kernel, run := cases[all[i].at].seconds(targets[all[i].target])
 		for _, k := range all[i].kernels {
-			if !compiled[k] {
-				compile += kernel
+			if !compiled[k.name] {
+				compile += k.seconds
 			}
 		}
-		return compile, run
+		return compile, cases[all[i].at].seconds()
 	}
 	take := func(i int) {
 		taken[i] = true
 		out = append(out, all[i])
 		for _, k := range all[i].kernels {
-			compiled[k] = true
+			compiled[k.name] = true
 		}
 		for _, id := range pairs[i] {
 			seen[id] = true

@@ -26,12 +26,12 @@ func TestCoverHasEveryPair(t *testing.T) {
 			pairs[target.family()+": "+pair] = true
 		}
 		for _, k := range c.compiles(target) {
-			compiled[k] = true
+			compiled[k.name] = true
 		}
 	}
 	for i, c := range cases {
 		for _, target := range targets {
-			if mayRun(c, target) && c.kind() != "random" {
+			if mayRun(c, target) && !c.drawn() {
 				note(c, target, want, allKernels)
 			}
 		}
@@ -69,13 +69,13 @@ func TestPickCovers(t *testing.T) {
 			for axis := range 5 {
 				ch.options = append(ch.options, option{fmt.Sprint(axis), fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "value")), concern(axis)})
 			}
-			ch.kernels = []string{fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "kernel"))}
+			ch.kernels = []kernel{{fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "kernel")), 1}}
 			all = append(all, ch)
 			for _, pair := range ch.pairs() {
 				want[pair] = true
 			}
 		}
-		for _, ch := range pick(all, []*Case{c}, []Target{{}}) {
+		for _, ch := range pick(all, []*Case{c}, map[string]bool{}) {
 			for _, pair := range ch.pairs() {
 				delete(want, pair)
 			}

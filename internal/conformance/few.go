@@ -31,10 +31,10 @@ func fewQueries(s *suite) {
 	for i, x := range shapes {
 		dtype := dtypes[i%len(dtypes)]
 		s.add(&Case{Name: name(dtype, "few/%dx%d", x.nq, x.nk), Layouts: all(Layout(i) % layoutEnd), NoLSE: i%3 == 2, Problem: flash.Problem{Batch: x.batch,
-			Heads: x.heads, KeyHeads: x.keyHeads, QueryLen: x.nq, KeyLen: x.nk, HeadDim: 16 * (1 + i%3), DType: dtype, Causal: x.causal, Scale: []float64{0, -0.7}[i%2]}})
+			Heads: x.heads, KeyHeads: x.keyHeads, QueryLen: x.nq, KeyLen: x.nk, HeadDim: s.dim(16 * (1 + i%3)), DType: dtype, Causal: x.causal, Scale: []float64{0, -0.7}[i%2]}})
 	}
 	for _, dtype := range dtypes {
-		p := flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 300, HeadDim: 32, DType: dtype}
+		p := flash.Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 300, HeadDim: s.dim(32), DType: dtype}
 		s.add(&Case{Name: name(dtype, "few/huge-logits"), Problem: p, fill: scaled(10, 10, 1)})
 		s.add(&Case{Name: name(dtype, "few/all-far-below-zero"), Problem: p, fill: opposed(-1)})
 		s.add(&Case{Name: name(dtype, "few/all-far-above-zero"), Problem: p, fill: opposed(1)})

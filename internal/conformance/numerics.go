@@ -14,10 +14,10 @@ func numerics(s *suite) {
 	for i, scale := range []float64{-1, 0.3, 1e-4, 5, -7} {
 		dtype := dtypes[i%len(dtypes)]
 		s.add(&Case{Name: name(dtype, "numeric/scale%v", scale), Problem: flash.Problem{
-			Batch: 1, Heads: 2, QueryLen: 48, KeyLen: 70, HeadDim: 32, DType: dtype, Scale: scale, Causal: causals[i%3]}})
+			Batch: 1, Heads: 2, QueryLen: 48, KeyLen: 70, HeadDim: s.dim(32), DType: dtype, Scale: scale, Causal: causals[i%3]}})
 	}
 	for _, dtype := range dtypes {
-		huge := flash.Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 150, HeadDim: 16, DType: dtype}
+		huge := flash.Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 150, HeadDim: s.dim(16), DType: dtype}
 		s.add(&Case{Name: name(dtype, "numeric/huge-logits"), Problem: huge, Core: true, fill: scaled(30, 30, 1)})
 		s.add(&Case{Name: name(dtype, "numeric/all-far-below-zero"), Problem: huge, fill: opposed(-1)})
 		s.add(&Case{Name: name(dtype, "numeric/all-far-above-zero"), Problem: huge, fill: opposed(1)})
@@ -26,7 +26,7 @@ func numerics(s *suite) {
 	}
 }
 
-// opposed makes every score about sign · 1024, where exp is infinite or 0: a running maximum that starts
+// opposed makes every score about sign · 1024 (1448 where the head dimension is 8), where exp is infinite or 0: a running maximum that starts
 // at 0 instead of −∞, or a mask that is only a large negative number, shows here.
 func opposed(sign float32) func(*rand.Rand, ref.Tensor, ref.Tensor, ref.Tensor) {
 	const level = 64
@@ -61,7 +61,7 @@ func thresholds(s *suite) {
 					continue
 				}
 				s.add(&Case{Name: name(dtype, "threshold/grow%v-every%d", growth, every), Core: every == 32,
-					Problem: log2Problem(dtype, 9, 7*every),
+					Problem: s.log2Problem(dtype, 9, 7*every),
 					fill:    log2Scores(func(key int) float64 { return growth * float64(key/every) })})
 			}
 		}
@@ -78,7 +78,7 @@ func thresholds(s *suite) {
 				}
 				s.add(&Case{Name: name(dtype, "threshold/%d-tiny-large-%s-gap%v", tiny, large.place, gap),
 					Core:    gap == 16 && dtype == flash.F16,
-					Problem: log2Problem(dtype, 2, tiny+1),
+					Problem: s.log2Problem(dtype, 2, tiny+1),
 					fill: log2Scores(func(key int) float64 {
 						if key == large.at {
 							return gap
@@ -90,13 +90,13 @@ func thresholds(s *suite) {
 	}
 	// The same row both rises and falls: every row its own sawtooth.
 	for _, dtype := range dtypes {
-		s.add(&Case{Name: name(dtype, "threshold/sawtooth"), Problem: log2Problem(dtype, 70, 500),
+		s.add(&Case{Name: name(dtype, "threshold/sawtooth"), Problem: s.log2Problem(dtype, 70, 500),
 			fill: log2Scores(func(key int) float64 { return float64(key*37%97) / 4 })})
 	}
 }
 
-func log2Problem(dtype flash.DType, nq, nk int) flash.Problem {
-	return flash.Problem{Batch: 1, Heads: 1, QueryLen: nq, KeyLen: nk, HeadDim: 16, DType: dtype, Scale: math.Ln2}
+func (s *suite) log2Problem(dtype flash.DType, nq, nk int) flash.Problem {
+	return flash.Problem{Batch: 1, Heads: 1, QueryLen: nq, KeyLen: nk, HeadDim: s.dim(16), DType: dtype, Scale: math.Ln2}
 }
 
 // log2Scores gives key j of the first query the score(j) in log2; later queries have a half, a quarter,
@@ -130,15 +130,15 @@ func log2Scores(score func(key int) float64) func(*rand.Rand, ref.Tensor, ref.Te
 func magnitudes(s *suite) {
 	for _, dtype := range []flash.DType{flash.BF16, flash.F32} {
 		for _, m := range []float64{1e6, 1e-10} {
-			p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: 32, DType: dtype, Causal: flash.CausalBottomRight}
-			p.Scale = 1 / (m * m * math.Sqrt(32)) // so that scores are of order 1
+			p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: s.dim(32), DType: dtype, Causal: flash.CausalBottomRight}
+			p.Scale = 1 / (m * m * math.Sqrt(float64(p.HeadDim))) // so that scores are of order 1
 			s.add(&Case{Name: name(dtype, "magnitude/all-%v", m), Core: dtype == flash.BF16, Problem: p, Tight: true, fill: scaled(m, m, m)})
 			p.Scale = 0
 			s.add(&Case{Name: name(dtype, "magnitude/v-%v", m), Problem: p, Tight: true, fill: scaled(1, 1, m)})
 		}
 	}
 	// fp16 has its own ends: outputs near the largest number, and inputs among the subnormal ones.
-	p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: 32, DType: flash.F16}
+	p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 50, KeyLen: 66, HeadDim: s.dim(32), DType: flash.F16}
 	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e4"), Problem: p, fill: scaled(1, 1, 1e4), do: 1e-4}) // do·v would overflow plain attention
 	s.add(&Case{Name: name(flash.F16, "magnitude/v-1e-6"), Problem: p, Tight: true, fill: scaled(1, 1, 1e-6)})
 }
@@ -148,7 +148,7 @@ func grids(s *suite) {
 	split := map[string]int{"max_groups": 3}
 	for _, dtype := range dtypes {
 		s.add(&Case{Name: name(dtype, "grid/split"), Tuning: split, Problem: flash.Problem{
-			Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: dtype, Causal: flash.CausalBottomRight}})
+			Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: dtype, Causal: flash.CausalBottomRight}})
 	}
 	// The matrix of scores cut into buffers by heads, then by rows of each head.
 	for _, slab := range []struct {
@@ -157,7 +157,7 @@ func grids(s *suite) {
 	}{{"heads", 40000}, {"rows", 3000}} {
 		s.add(&Case{Name: name(flash.F16, "grid/slabs-by-%s", slab.by), Only: []flash.Implementation{flash.Standard},
 			Tuning: map[string]int{"max_slab": slab.bytes}, Problem: flash.Problem{
-				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight}})
+				Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, KeyLen: 90, HeadDim: s.dim(16), DType: flash.F16, Causal: flash.CausalBottomRight}})
 	}
 	s.add(&Case{Name: name(flash.F16, "grid/batch-times-heads-70000"), Sample: 300, once: s.small, Problem: flash.Problem{
 		Batch: 70, Heads: 1000, KeyHeads: 500, QueryLen: 1, KeyLen: 2, HeadDim: 1, DType: flash.F16}})

@@ -17,7 +17,7 @@ func TestKeysInParts(t *testing.T) {
 	dev := device(t)
 	scalar, matrix := `^(core|numeric|golden)/`, `^core/(d16/none|one|empty-rows)/f16`
 	if testing.Short() {
-		scalar, matrix = `^core/(narrow|gqa|empty-rows)`, `^core/narrow/f16` // of matrices flash's tests run more
+		scalar, matrix = `^core/(narrow/f16|gqa/bf16|empty-rows/f32)`, `^core/narrow/f16` // of matrices flash's tests run more
 	}
 	for _, o := range []Options{
 		{Tiers: []flash.Tier{flash.TierScalar}, Filter: regexp.MustCompile(scalar), Tunings: []map[string]int{{"parts": 3, "decode": 0}}},

@@ -148,6 +148,11 @@ func (t Target) skipsGradients(c *Case) bool {
 	return t.light && t.Implementation != flash.Standard && c.Name != lightGradients
 }
 
+// hasGradients says whether the case's gradients are computed on this target: flash1 and block-sparse attention are forward only.
+func (t Target) hasGradients(c *Case) bool {
+	return !t.skipsGradients(c) && t.Implementation != flash.Flash1 && t.Implementation != flash.BlockSparse
+}
+
 // skip says why a case does not run on this target, "" when it does.
 func (t Target) skip(c *Case) string {
 	if c.refuse != "" {

@@ -49,7 +49,7 @@ var otherKernelMutants = []Mutant{
 		ID: "standard-dropped-weights", File: "shaders/include/standard_matrix.glsl", Modules: "standard_product_matrix",
 		Old: "return DROPOUT ? x & ~((x >> 15 & 0x10001u) * 0xffffu) : x;", New: "return x;",
 		Breaks: "on matrices standard attention multiplies values by negated weights that are dropped",
-		Kill:   []Killer{conformance("dropout/p0.100-70x90-d16/f16", "standard/matrix"), dropoutMask},
+		Kill:   []Killer{conformance("dropout/p0.100-70x90-d8/f16", "standard/matrix"), dropoutMask},
 	},
 	{
 		ID: "standard-barrier", File: "shaders/standard_scores.comp", Modules: "standard_scores",
