@@ -253,7 +253,7 @@ func (p *Problem) heads() float64 { return float64(p.Batch) * float64(p.Heads) }
 
 // forwardOperations counts as ForwardFLOPs does: causal with Nq = Nk is half of all pairs.
 func (p *Problem) forwardOperations() []Work {
-	pairs := p.heads() * p.pairs(float64(p.KeyLen))
+	pairs := p.heads() * p.paperPairs()
 	steps := []Work{{Name: StepScores, FLOPs: 2 * pairs * float64(p.HeadDim)}}
 	if p.Causal != CausalNone {
 		steps = append(steps, Work{Name: StepMask, FLOPs: maskOps * pairs})
@@ -265,14 +265,6 @@ func (p *Problem) forwardOperations() []Work {
 	return append(steps, Work{Name: StepValues, FLOPs: 2 * pairs * float64(p.ValueDim)})
 }
 
-// visible is the number of keys that query i may attend to.
-func (p *Problem) visible(i int) int {
-	if p.Causal == CausalNone {
-		return p.KeyLen
-	}
-	return min(max(i+1+p.causalShift(), 0), p.KeyLen)
-}
-
 // flash2Bytes: a block of queries loads Q once, walks over the tiles of keys that any of its queries may see, and writes O and
 // lse once; each part of the keys does so with its share of the tiles, and writes O in fp32, in whole eights.
 func (t Tiling) flash2Bytes(p *Problem) []Work {
@@ -282,10 +274,10 @@ func (t Tiling) flash2Bytes(p *Problem) []Work {
 		group, matrices = p.group(), float64(p.Batch)*float64(p.KeyHeads)
 	}
 	var q, k, v, o float64 // rows loaded and stored for one matrix
-	all, parts := p.QueryLen*group, max(t.Parts, 1)
+	mask, all, parts := p.mask(), p.QueryLen*group, max(t.Parts, 1)
 	for first := 0; first < all; first += t.Rows {
 		rows := min(t.Rows, all-first)
-		tiles := ceilDiv(p.visible((first+rows-1)/group), t.Keys)
+		tiles := mask.KeyTiles(first/group, (first+rows-1)/group-first/group+1, t.Keys).End
 		if !t.NoneUnseen && parts == 1 {
 			tiles = max(tiles, 1)
 		}
@@ -353,7 +345,8 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 	if t.Fragment > 0 {
 		between = float64(4 * t.Fragment * ceilDiv(p.ValueDim, t.Fragment))
 	}
-	seen := max(1, ceilDiv(p.visible(p.QueryLen-1), t.Keys)) // blocks of keys that any query sees, the first in any case
+	mask := p.mask()
+	seen := max(1, ceilDiv(p.mostKeys(), t.Keys)) // blocks of keys that any query sees, the first in any case
 	kv := float64(min(seen*t.Keys, p.KeyLen))
 	v := kv                   // rows of V loaded
 	var visits, again float64 // rows, of all visits and of those but the first
@@ -362,7 +355,7 @@ func (t Tiling) flash1Bytes(p *Problem) []Work {
 	}
 	for first := 0; first < p.QueryLen; first += t.Rows {
 		rows := min(t.Rows, p.QueryLen-first)
-		n := max(1, ceilDiv(p.visible(first+rows-1), t.Keys))
+		n := max(1, mask.KeyTiles(first, rows, t.Keys).End)
 		visits += float64(rows * n)
 		if t.Fragment > 0 {
 			again += float64(t.Rows * (n - 1))
@@ -388,15 +381,16 @@ func (t Tiling) standardBytes(p *Problem) []Work {
 	size := float64(p.DType.Size())
 	loaded, scores := p.scoresTraffic(t.Rows, t.Keys, t.ScoresRun, t.ScoresUnit, t.SlabRows)
 	var read, written float64 // by the softmax
-	zero := t.ProductRows + t.ProductKeys
+	mask, zero := p.mask(), t.ProductRows+t.ProductKeys
 	for i := range p.QueryLen {
-		pieces := quad(p.visible(i))
+		seen := mask.KeysOf(i).End
+		pieces := quad(seen)
 		passes := 1
 		if t.ReadTwice {
 			passes = 2
 		}
 		read += float64(pieces * passes)
-		written += float64(max(pieces, quad(min(p.scoresPitch(), p.visible(i)+min(zero, p.scoresPitch())))))
+		written += float64(max(pieces, quad(min(p.scoresPitch(), seen+min(zero, p.scoresPitch())))))
 	}
 	weights, values := p.productTraffic(t.ProductRows, t.ProductKeys, t.SlabRows)
 	h, rows, d, dv := p.heads(), float64(p.QueryLen), float64(p.HeadDim)*size, float64(p.ValueDim)*size
@@ -426,14 +420,11 @@ func (p *Problem) slabsOf(slabRows int, f func(row0, end int)) {
 // scoresTraffic: runs of blocks of a product like QKᵀ, those but that no query sees, load their rows once and their columns (in rows
 // of either input) and store in pieces of unit elements (0: 4), for one head.
 func (p *Problem) scoresTraffic(rows, keys, run, unit, slabRows int) (loaded, stored float64) {
-	unit, run = max(unit, 4), max(run, 1)*keys
+	mask, unit, run := p.mask(), max(unit, 4), max(run, 1)*keys
 	p.slabsOf(slabRows, func(row0, end int) {
 		for first := row0; first < end; first += rows {
 			n := min(rows, end-first)
-			seen := p.KeyLen
-			if p.Causal != CausalNone {
-				seen = min(seen, p.visible(first+n-1))
-			}
+			seen := mask.KeysOf(first + n - 1).End
 			for col := 0; col < seen; col += run {
 				cols := min(ceilDiv(min(run, seen-col), keys)*keys, p.KeyLen-col)
 				loaded += float64(n + cols)
@@ -447,10 +438,11 @@ func (p *Problem) scoresTraffic(rows, keys, run, unit, slabRows int) (loaded, st
 // productTraffic: blocks of a product like PV walk over the keys that any of their rows sees. They load elements of P and rows of V,
 // for one head.
 func (p *Problem) productTraffic(rows, keys, slabRows int) (weights, values float64) {
+	mask := p.mask()
 	p.slabsOf(slabRows, func(row0, end int) {
 		for first := row0; first < end; first += rows {
 			n := min(rows, end-first)
-			walked := keys * ceilDiv(max(1, p.visible(first+n-1)), keys)
+			walked := keys * max(1, mask.KeyTiles(first, n, keys).End)
 			weights += float64(n * min(walked, p.scoresPitch()))
 			values += float64(min(walked, p.KeyLen))
 		}
@@ -474,7 +466,7 @@ func (p Problem) LeastForwardBytes(algorithm Algorithm) (float64, error) {
 	}
 	n += p.heads() * float64(p.QueryLen) * 4
 	if algorithm == AlgorithmStandard {
-		n += 4 * p.heads() * p.pairs(float64(p.KeyLen)) * size
+		n += 4 * p.heads() * p.paperPairs() * size
 	}
 	return n, nil
 }

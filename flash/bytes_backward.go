@@ -119,7 +119,7 @@ func (p Problem) BackwardOperations() ([]Work, error) {
 // gradientSteps gives the operations of these steps of a backward pass, without dropout's where there is none.
 func (p *Problem) gradientSteps(names ...string) []Work {
 	const elementwise = 2 // a difference and an exponential, a difference and a product
-	pairs, d, dv := p.heads()*p.pairs(float64(p.KeyLen)), float64(p.HeadDim), float64(p.ValueDim)
+	pairs, d, dv := p.heads()*p.paperPairs(), float64(p.HeadDim), float64(p.ValueDim)
 	flops := map[string]float64{
 		StepDelta:       2 * p.heads() * float64(p.QueryLen) * dv,
 		StepScoresAgain: 2 * pairs * d, StepWeightsAgain: elementwise * pairs, StepWeightGrads: 2 * pairs * dv, StepDropout: dropoutOps * pairs,
@@ -213,13 +213,11 @@ type backwardTraffic struct{ scores, weights, sums, statistics float64 }
 // keyTraffic: a block of keys walks over the tiles of queries that see any of it, of each query head in turn.
 func (t BackwardTile) keyTraffic(p *Problem) (sum backwardTraffic) {
 	tiles, group, readers := ceilDiv(p.QueryLen, t.Columns), float64(p.group()), float64(max(t.RowReaders, 1))
+	mask := p.mask()
 	for first := 0; first < p.KeyLen; first += t.Rows {
 		n := float64(min(t.Rows, p.KeyLen-first))
-		begin, whole := 0, 0 // tiles before `begin` see no key of the block, those from `whole` on all of it
-		if p.Causal != CausalNone {
-			begin = min(max(first-p.causalShift(), 0)/t.Columns, tiles)
-			whole = min(ceilDiv(max(first+t.Rows-1-p.causalShift(), 0), t.Columns), tiles)
-		}
+		walk := mask.QueryTiles(first, t.Rows, t.Columns)
+		begin, whole := walk.Begin, walk.WholeBegin
 		if t.Restaged {
 			begin = min(begin, tiles-1) // one tile at least
 			queries := group * float64(p.QueryLen-begin*t.Columns)
@@ -245,10 +243,12 @@ func (t BackwardTile) keyTraffic(p *Problem) (sum backwardTraffic) {
 
 // queryTraffic: a block of queries walks over the tiles of keys that any of its queries may see.
 func (t BackwardTile) queryTraffic(p *Problem) (sum backwardTraffic) {
+	mask := p.mask()
 	for first := 0; first < p.QueryLen; first += t.Rows {
 		n := min(t.Rows, p.QueryLen-first)
 		sum.statistics += float64(n * max(t.RowReaders, 1))
-		tiles := ceilDiv(p.visible(first+n-1), t.Columns)
+		walk := mask.KeyTiles(first, n, t.Columns)
+		tiles := walk.End
 		if t.Restaged {
 			tiles = max(tiles, 1)
 			keys := float64(min(tiles*t.Columns, p.KeyLen))
@@ -260,7 +260,7 @@ func (t BackwardTile) queryTraffic(p *Problem) (sum backwardTraffic) {
 		}
 		whole := tiles // that all queries see whole
 		if t.Masked {
-			whole = p.visible(first) / t.Columns
+			whole = walk.WholeEnd
 		}
 		once, ahead := t.walk(p.KeyLen, 0, whole, tiles)
 		rows := float64(n) + once + ahead
@@ -306,7 +306,7 @@ func (p Problem) LeastBackwardBytes(algorithm Algorithm) (float64, error) {
 	}
 	n += p.heads() * float64(p.QueryLen) * 4
 	if algorithm == AlgorithmStandard {
-		n += 6 * p.heads() * p.pairs(float64(p.KeyLen)) * size
+		n += 6 * p.heads() * p.paperPairs() * size
 	}
 	return n, nil
 }

@@ -65,9 +65,11 @@ func (t BackwardTiling) standard(p *Problem) ([]Work, error) {
 
 	loaded, grads := p.scoresTraffic(s.Weights.Rows, s.Weights.Columns, s.Weights.Run, s.ScoresUnit, s.SlabRows)
 	var seen, written float64 // by the kernel of dS
+	mask := p.mask()
 	for i := range p.QueryLen {
-		seen += float64(quad(p.visible(i)))
-		written += float64(min(quad(p.visible(i)+s.Queries.Rows+s.Queries.Columns), p.scoresPitch()))
+		keys := mask.KeysOf(i).End
+		seen += float64(quad(keys))
+		written += float64(min(quad(keys+s.Queries.Rows+s.Queries.Columns), p.scoresPitch()))
 	}
 	scores, keys := p.productTraffic(s.Queries.Rows, s.Queries.Columns, s.SlabRows)
 	values, keySums := s.sumTraffic(p, s.Values, t.Accumulate), s.sumTraffic(p, s.Keys, t.Accumulate)
@@ -102,7 +104,7 @@ type sumTraffic struct{ matrix, rows, written, added float64 }
 // sumTraffic: a block of keys walks over the rows of a slab, from the first that sees any of it, of each query head of its key
 // head that the slab has. What an earlier slab made of a key head is added to.
 func (s *StandardBackwardTiling) sumTraffic(p *Problem, b StandardBlock, accumulate bool) (sum sumTraffic) {
-	group, all := p.group(), p.Batch*p.Heads
+	mask, group, all := p.mask(), p.group(), p.Batch*p.Heads
 	each := s.SlabHeads
 	if each < 1 {
 		each = all
@@ -118,10 +120,7 @@ func (s *StandardBackwardTiling) sumTraffic(p *Problem, b StandardBlock, accumul
 				members := float64(min((keyHead+1)*group, head1) - first)
 				for key0 := 0; key0 < p.KeyLen; key0 += b.Rows {
 					n := min(b.Rows, p.KeyLen-key0)
-					start := 0
-					if p.Causal != CausalNone {
-						start = min(max(key0-p.causalShift()-row0, 0), end-row0-1) / b.Columns * b.Columns
-					}
+					start := min(max(mask.QueriesOf(key0).Begin-row0, 0), end-row0-1) / b.Columns * b.Columns
 					rows := members * float64(end-row0-start)
 					sum.matrix += rows * float64(min(b.Rows, p.scoresPitch()-key0))
 					sum.rows += rows

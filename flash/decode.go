@@ -261,7 +261,7 @@ const (
 
 // decodeParts is the number of parts for a problem whose kernel has so many workgroups without: as many as run at the same time.
 func decodeParts(c *capabilities, p *Problem, groups uint64) int {
-	keys, beside := uint64(p.visible(p.QueryLen-1)), decodeBeside*uint64(c.multiprocessors())
+	keys, beside := uint64(p.mostKeys()), decodeBeside*uint64(c.multiprocessors())
 	if c.is(onCPU) {
 		beside = decodeOnCPU
 	}

@@ -241,7 +241,7 @@ func TestDecodeTileFitsAnyDevice(t *testing.T) {
 			size := partsScratch(&p, tile.Parts)
 			require.LessOrEqual(t, size[0]+size[1], uint64(decodeMostBytes))
 			require.LessOrEqual(t, tile.groups(&p)*uint64(tile.Parts), uint64(decodeBeside*c.multiprocessors()))
-			require.GreaterOrEqual(t, p.visible(p.QueryLen-1)/tile.Parts, decodePartKeys)
+			require.GreaterOrEqual(t, p.mostKeys()/tile.Parts, decodePartKeys)
 		}
 	})
 }

@@ -384,7 +384,7 @@ func (t *matrixTile) predict(c *capabilities, p *Problem, pace float64) float64 
 	if beside > 1 && groups*parts <= count {
 		pace *= alonePace
 	}
-	cost := float64(t.rows()) * pace * beside * max(float64(p.visible(p.QueryLen-1)), rounds*p.meanVisible()) / parts
+	cost := float64(t.rows()) * pace * beside * max(float64(p.mostKeys()), rounds*p.mask().MeanKeys()) / parts
 	if t.Parts > 1 {
 		rows := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
 		cost += combinePairs + partRowPairs/count*parts*rows

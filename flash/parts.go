@@ -44,24 +44,6 @@ func checkParts(parts int, p *Problem) string {
 	return ""
 }
 
-// meanVisible is the mean number of keys that a query may attend to.
-func (p *Problem) meanVisible() float64 {
-	if p.Causal == CausalNone {
-		return float64(p.KeyLen)
-	}
-	// Queries from the first to the last see a key more each, within 0 and all of them.
-	first, last := float64(1+p.causalShift()), float64(p.QueryLen+p.causalShift())
-	low, high := max(first, 1), min(last, float64(p.KeyLen))
-	sum := 0.0
-	if high >= low {
-		sum = (low + high) * (high - low + 1) / 2
-	}
-	if last > float64(p.KeyLen) {
-		sum += float64(p.KeyLen) * (last - max(float64(p.KeyLen), first-1))
-	}
-	return sum / float64(p.QueryLen)
-}
-
 // multiprocessors is how many there are: of a large GPU where the device does not say.
 func (c *capabilities) multiprocessors() int {
 	if n := c.facts.Multiprocessors; n > 0 {

@@ -108,18 +108,6 @@ func TestPartsDrop(t *testing.T) {
 	require.Greater(t, slices.Max(o[0]), float32(0.05), "something is kept")
 }
 
-// TestMeanVisible counts, where meanVisible computes.
-func TestMeanVisible(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := Problem{QueryLen: rapid.IntRange(1, 60).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 60).Draw(t, "nk"), Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}
-		sum := 0
-		for i := range p.QueryLen {
-			sum += p.visible(i)
-		}
-		require.InDelta(t, float64(sum)/float64(p.QueryLen), p.meanVisible(), 1e-9)
-	})
-}
-
 // TestPartsStayWithinBounds: parts hold enough keys each, and take little memory, whatever the device says of itself.
 func TestPartsStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -143,14 +143,6 @@ func orElse(v, def int) int {
 	return v
 }
 
-// causalShift is the c of "key j is allowed for query i iff j ≤ i + c".
-func (p Problem) causalShift() int {
-	if p.Causal == CausalBottomRight {
-		return p.KeyLen - p.QueryLen
-	}
-	return 0
-}
-
 // group is the number of query heads that read one key head.
 func (p Problem) group() int { return p.Heads / p.KeyHeads }
 
@@ -182,28 +174,8 @@ func (p Problem) String() string {
 // 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk counts its allowed pairs. A block mask
 // is not looked at.
 func (p Problem) ForwardFLOPs() float64 {
-	nk, dv := orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
-	return 2 * float64(p.Batch) * float64(p.Heads) * p.pairs(float64(nk)) * float64(p.HeadDim+dv)
-}
-
-// pairs counts (query, key) pairs that the papers' operation count takes as computed, for one head.
-func (p Problem) pairs(nk float64) float64 {
-	nq := float64(p.QueryLen)
-	if p.Causal == CausalNone {
-		return nq * nk
-	}
-	if nq == nk {
-		return nq * nk / 2
-	}
-	// Query i has clamp(i+1+c, 0, nk) keys: an arithmetic series between its two clamps.
-	c := 0.0
-	if p.Causal == CausalBottomRight {
-		c = nk - nq
-	}
-	first := math.Min(math.Max(-c, 0), nq)        // the first query with a key
-	full := math.Min(math.Max(nk-c-1, first), nq) // the first query that sees every key
-	ramp := full - first                          // queries in between see first+1+c, first+2+c, …
-	return ramp*(first+1+c) + ramp*(ramp-1)/2 + (nq-full)*nk
+	p.KeyLen, p.ValueDim = orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
+	return 2 * float64(p.Batch) * float64(p.Heads) * p.paperPairs() * float64(p.HeadDim+p.ValueDim)
 }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.

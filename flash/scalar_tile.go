@@ -211,7 +211,7 @@ func (t *scalarTile) partsToFill(c *capabilities, p *Problem) int {
 	if c.facts.Type == vk.DeviceCPU {
 		return 1
 	}
-	enough := 2 * float64(c.multiprocessors()) * float64(p.visible(p.QueryLen-1)) / max(1, p.meanVisible())
+	enough := 2 * float64(c.multiprocessors()) * float64(p.mostKeys()) / max(1, p.mask().MeanKeys())
 	return max(1, min(mostPartsOf(p), int(enough/float64(t.groups(p)))))
 }
 

@@ -72,7 +72,7 @@ func (p *Problem) scores(r Row, s, slope []float64) {
 	q, hk, scale := p.Q.Row(r.B, r.H, r.I), r.H/p.group(), p.scale()
 	diagonal := r.I + p.K.N - p.Q.N
 	for j := range s {
-		if !p.allowed(r.B, r.H, r.I, j) {
+		if !p.Allows(r.B, r.H, r.I, j) {
 			s[j] = negInf
 			continue
 		}

@@ -140,8 +140,8 @@ func (p *Problem) Check() error {
 
 func broadcasts(length, to int) bool { return length == 1 || length == to }
 
-// allowed says whether query i may attend to key j (block mask, causal order, window and mask).
-func (p *Problem) allowed(b, h, i, j int) bool {
+// Allows says whether query i may attend to key j (block mask, causal order, window and mask).
+func (p *Problem) Allows(b, h, i, j int) bool {
 	diagonal := i + p.K.N - p.Q.N
 	switch {
 	case p.Causal == BottomRight && j > diagonal,

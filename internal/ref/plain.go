@@ -71,7 +71,7 @@ func (p *Problem) plainScores(r Row, t DType, s, slope []float32) {
 	q, hk, scale := p.Q.Row(r.B, r.H, r.I), r.H/p.group(), float32(p.scale())
 	diagonal, softcap := r.I+p.K.N-p.Q.N, float32(p.Softcap)
 	for j := range s {
-		if !p.allowed(r.B, r.H, r.I, j) {
+		if !p.Allows(r.B, r.H, r.I, j) {
 			s[j] = float32(math.Inf(-1))
 			continue
 		}

@@ -1,0 +1,88 @@
+package attn
+
+import "math"
+
+// Mask says which keys a query may attend to, as far as their positions decide: those of a band of diagonals. Key j is allowed for query i iff
+// Low ≤ j − i ≤ High. The keys of a query are a span then, and so are the queries of a key.
+type Mask struct {
+	Queries, Keys int // Nq and Nk
+	Low, High     int // −Unbounded and Unbounded where there is no such bound
+}
+
+// Unbounded is beyond every diagonal.
+const Unbounded = math.MaxInt32
+
+// Every allows every key for every query.
+func Every(queries, keys int) Mask {
+	return Mask{Queries: queries, Keys: keys, Low: -Unbounded, High: Unbounded}
+}
+
+// All says whether every key is allowed for every query.
+func (m Mask) All() bool { return m.Low <= 1-m.Queries && m.High >= m.Keys-1 }
+
+// Span is the positions from Begin up to, not including, End; none where End = Begin.
+type Span struct{ Begin, End int }
+
+// Len is the number of positions.
+func (s Span) Len() int { return s.End - s.Begin }
+
+// Has says whether position i is one of them.
+func (s Span) Has(i int) bool { return s.Begin <= i && i < s.End }
+
+// KeysOf is the keys that query i may attend to.
+func (m Mask) KeysOf(i int) Span { return span(i+m.Low, i+m.High, m.Keys) }
+
+// QueriesOf is the queries that may attend to key j. Beyond the last key it goes on as before: blocks of keys are whole.
+func (m Mask) QueriesOf(j int) Span { return span(j-m.High, j-m.Low, m.Queries) }
+
+// span is first to last, both included, as far as they are among count positions.
+func span(first, last, count int) Span {
+	if last < first {
+		return Span{} // an empty band
+	}
+	begin := min(max(first, 0), count)
+	return Span{begin, max(begin, min(last+1, count))}
+}
+
+// Walk is the tiles of a walk: those from Begin up to End have something that some row of the block sees, and those from WholeBegin up to
+// WholeEnd nothing that any row of it does not see, so that they need no mask. Tiles before Begin and from End on are left out.
+type Walk struct{ Begin, WholeBegin, WholeEnd, End int }
+
+// KeyTiles is the walk of a block of queries over tiles of size keys; rows is the number of its queries that exist.
+func (m Mask) KeyTiles(first, rows, size int) Walk {
+	return walk(m.KeysOf(first), m.KeysOf(first+rows-1), size)
+}
+
+// QueryTiles is the walk of a block of keys over tiles of size queries.
+func (m Mask) QueryTiles(first, keys, size int) Walk {
+	return walk(m.QueriesOf(first), m.QueriesOf(first+keys-1), size)
+}
+
+// walk cuts what the first and the last row of a block see into tiles. Both ends of a row's span move on from row to row.
+func walk(first, last Span, size int) Walk {
+	if last.End <= first.Begin {
+		none := ceilDiv(first.Begin, size)
+		return Walk{none, none, none, none}
+	}
+	w := Walk{Begin: first.Begin / size, WholeBegin: ceilDiv(last.Begin, size), WholeEnd: first.End / size, End: ceilDiv(last.End, size)}
+	w.WholeBegin = min(w.WholeBegin, w.End)
+	w.WholeEnd = max(w.WholeEnd, w.WholeBegin)
+	return w
+}
+
+// Pairs is the number of (query, key) pairs of one head.
+func (m Mask) Pairs() float64 { return m.below(m.High+1) - m.below(m.Low) }
+
+// below is Σ_i min(max(i + c, 0), Nk): an arithmetic series between its two bounds.
+func (m Mask) below(c int) float64 {
+	nq, nk, from := float64(m.Queries), float64(m.Keys), float64(c)
+	none := min(max(-from, 0), nq)      // queries below which there is nothing
+	full := min(max(nk-from, none), nq) // the first query below which there is everything
+	ramp := full - none
+	return ramp*(none+from) + ramp*(ramp-1)/2 + (nq-full)*nk
+}
+
+// MeanKeys is the mean number of keys of a query.
+func (m Mask) MeanKeys() float64 { return m.Pairs() / float64(m.Queries) }
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
