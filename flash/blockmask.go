@@ -161,9 +161,8 @@ func (b Blocks) constants() constants {
 // trialBlock is the mask of a self-check: two blocks of three, the first not among them.
 func trialBlock(head, row, column int) bool { return (head+2*row+column)%3 != 0 }
 
-// trialMask is the mask of a self-check, packed.
-func (p *Problem) trialMask() []byte {
-	shape := p.MaskShape()
+// trialBlocks is the mask of a self-check, of the shape [heads, block rows, block columns].
+func trialBlocks(shape [3]int) []bool {
 	var bits []bool
 	for h := range shape[0] {
 		for r := range shape[1] {
@@ -172,12 +171,7 @@ func (p *Problem) trialMask() []byte {
 			}
 		}
 	}
-	return packMask(shape, bits)
-}
-
-// attendsInTrial says whether query i of a head attends to key j in a self-check, as far as the block mask goes.
-func (p *Problem) attendsInTrial(head, i, j int) bool {
-	return p.Blocks.none() || trialBlock(head*boolInt(p.Blocks.PerHead), i/p.Blocks.Queries, j/p.Blocks.Keys)
+	return bits
 }
 
 // growForBlocks makes the problem of a self-check long enough for some blocks, unless they are very large. Without masks keys stay a

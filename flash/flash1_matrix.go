@@ -76,7 +76,7 @@ func (m *matrixFlash1Program) describe(v variant) (constants, pipeline.KernelInf
 func (m *matrixFlash1Program) record(r *recorder, f *operands) error {
 	k, err := m.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
 	if err != nil {
-		return refused(err, &m.problem)
+		return refused(err, m.problem.String())
 	}
 	return m.run(r, f, k)
 }
@@ -96,7 +96,7 @@ func (m *matrixFlash1Program) try(k *pipeline.Kernel, v variant) (wrong string, 
 	if small.grid, err = newGrid(heads*uint64(parts), heads); err != nil {
 		return "", err
 	}
-	return m.dev.selfCheck(&small.problem, v, m.shape.flash1Scratch(&small.problem), func(r *recorder, f *operands) error { return small.run(r, f, k) })
+	return m.dev.tryForward(&small.problem, v, m.shape.flash1Scratch(&small.problem), func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
 // matrixFlash1Tiles are the tiles tried, best first; the first that the device's limits allow is taken. As many keys in a block as

@@ -119,13 +119,13 @@ func TestMatrixFlash1Checked(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	opts := []PlanOption{WithImplementation(Flash1), WithTier(TierMatrix)}
 	m := mustPlan(t, d, p, opts...).program.(*matrixFlash1Program)
-	key, err := m.verdictKey(variant{aligned: true, lse: true})
+	key, err := d.proofKey(m.compiled(variant{aligned: true, lse: true}))
 	require.NoError(t, err)
 	require.Equal(t, passed, d.recall(key))
 
 	longer := p // other lengths of keys share the pipeline
 	longer.KeyLen = 1000
-	other, err := mustPlan(t, d, longer, opts...).program.(*matrixFlash1Program).verdictKey(variant{aligned: true, lse: true})
+	other, err := d.proofKey(mustPlan(t, d, longer, opts...).program.(*matrixFlash1Program).compiled(variant{aligned: true, lse: true}))
 	require.NoError(t, err)
 	require.Equal(t, key, other)
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -44,13 +43,12 @@ func TestVerdictsBelongToAModule(t *testing.T) {
 	hash, err := d.moduleHash(module)
 	require.NoError(t, err)
 	set := constants{{"WG", 32}, {"BR", 16}}
-	m := &checkedKernels{dev: d, module: module, describe: func(variant) (constants, pipeline.KernelInfo) { return set, pipeline.KernelInfo{} }}
-	key, err := m.verdictKey(variant{})
+	key, err := d.proofKey([]compiled{{module, set}})
 	require.NoError(t, err)
 	require.Contains(t, key, module)
 	require.Contains(t, key, hash[:16])
 	set = constants{{"WG", 32}, {"BR", 48}}
-	other, err := m.verdictKey(variant{})
+	other, err := d.proofKey([]compiled{{module, set}})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)
 }

@@ -1,9 +1,7 @@
 package flash
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -121,7 +119,8 @@ func (s *matrixBackwardProgram) build(aligned, accumulate bool) error {
 	if s.checked[i].Load() {
 		return nil
 	}
-	if err := s.verify(aligned, accumulate); err != nil {
+	try := func() (string, error) { return s.try(aligned, accumulate) }
+	if err := s.dev.prove("matrix_backward "+s.tile(), s.compiled(aligned, accumulate), try); err != nil {
 		return err
 	}
 	s.checked[i].Store(true)
@@ -130,11 +129,7 @@ func (s *matrixBackwardProgram) build(aligned, accumulate bool) error {
 
 func (s *matrixBackwardProgram) record(r *recorder, g *gradients) error {
 	if err := s.build(g.aligned(), g.accumulate); err != nil {
-		var no *declined
-		if errors.As(err, &no) { // there is no other kernel to turn to any more
-			return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
-		}
-		return err
+		return refused(err, "backward of "+s.problem.String())
 	}
 	return s.run(r, g)
 }
@@ -173,37 +168,49 @@ func (s *matrixBackwardProgram) run(r *recorder, g *gradients) error {
 	return r.dispatch(k, r.access[:7], at, s.q.grid, s.q.grid.total, "matrix_backward_q")
 }
 
-// verdictKey names what a driver compiles for a variant.
-func (s *matrixBackwardProgram) verdictKey(aligned, accumulate bool) (string, error) {
-	var b strings.Builder
-	b.WriteString("check")
+// compiled is what the driver compiles for a variant.
+func (s *matrixBackwardProgram) compiled(aligned, accumulate bool) []compiled {
+	var all []compiled
 	for _, part := range []*matrixBackwardPart{&s.kv, &s.q} {
-		hash, err := s.dev.moduleHash(part.module)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, " %s %.16s", part.module, hash)
 		for _, parts := range part.tile.pieces() {
-			for _, c := range s.constants(part, parts, aligned, accumulate) {
-				fmt.Fprintf(&b, " %x", c.value)
-			}
+			all = append(all, compiled{part.module, s.constants(part, parts, aligned, accumulate)})
 		}
 	}
-	return b.String(), nil
+	return all
 }
 
-// verify compares the kernels of a variant with the scalar tier's on a small problem, unless a verdict is known.
-func (s *matrixBackwardProgram) verify(aligned, accumulate bool) error {
-	key, err := s.verdictKey(aligned, accumulate)
-	if err != nil {
-		return err
+// trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
+func (s *matrixBackwardProgram) trial() Problem {
+	small := trialOf(&s.problem)
+	kv, q := &s.kv.tile, &s.q.tile
+	small.QueryLen = max(q.rows(), kv.BC) + q.fragment.M/2 + 1
+	small.KeyLen = max(kv.rows(), q.BC) + q.fragment.M/2 + 3
+	if small.Causal == CausalNone && !q.masks(&s.problem) {
+		small.KeyLen = ceilDiv(small.KeyLen, q.BC) * q.BC
 	}
-	verdict, err := s.dev.verdict(key, func() (string, error) { return s.dev.backwardTrial(s, aligned, accumulate) })
-	if err != nil {
-		return fmt.Errorf("self-check of matrix_backward: %w", err)
+	return small
+}
+
+// try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
+func (s *matrixBackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
+	d, p := s.dev, s.trial()
+	mine := &matrixBackwardProgram{dev: d, problem: p, layout: s.layout}
+	for _, part := range [][2]*matrixBackwardPart{{&mine.kv, &s.kv}, {&mine.q, &s.q}} {
+		part[0].keys, part[0].module, part[0].tile = part[1].keys, part[1].module, part[1].tile
+		if part[0].grid, err = newGrid(part[1].tile.groups(&p), 0); err != nil {
+			return "", err
+		}
+		// The very pipelines that are in question, not others of the small problem.
+		for piece := range part[1].tile.pieces() {
+			k, err := s.kernel(part[1], piece, aligned, accumulate)
+			if err != nil {
+				return "", err
+			}
+			part[0].kernels[piece][boolInt(aligned)+2*boolInt(accumulate)].Store(k)
+		}
 	}
-	if verdict != passed {
-		return &denied{&declined{fmt.Sprintf("matrix_backward %s is on the deny-list of this device and driver, because its self-check failed: %s", s.tile(), verdict)}}
+	if mine.delta, err = newDeltaProgram(d, &p, newTuning(nil)); err != nil {
+		return "", err
 	}
-	return nil
+	return d.tryBackward(&p, gradientVariant{aligned: aligned, accumulate: accumulate}, nil, mine.scratch(), mine.run)
 }

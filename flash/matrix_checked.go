@@ -1,8 +1,6 @@
 package flash
 
 import (
-	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -46,54 +44,15 @@ func (m *checkedKernels) kernel(v variant) (*pipeline.Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.verify(k, v); err != nil {
+	if err := m.dev.prove(m.module+" "+m.named, m.compiled(v), func() (string, error) { return m.try(k, v) }); err != nil {
 		return nil, err
 	}
 	m.kernels[v.index()].Store(k)
 	return k, nil
 }
 
-// verify lets a pipeline that was never run on this device and driver prove itself on a small problem, and refuses one that
-// failed.
-func (m *checkedKernels) verify(k *pipeline.Kernel, v variant) error {
-	key, err := m.verdictKey(v)
-	if err != nil {
-		return err
-	}
-	verdict, err := m.dev.verdict(key, func() (string, error) { return m.try(k, v) })
-	if err != nil {
-		return fmt.Errorf("self-check of %s: %w", m.module, err)
-	}
-	if verdict != passed {
-		where := "this process"
-		if path := m.dev.knownPath(); path != "" {
-			where = path
-		}
-		return &denied{&declined{fmt.Sprintf("%s %s is on the deny-list of this device and driver (%s), because its self-check failed: %s", m.module, m.named, where, verdict)}}
-	}
-	return nil
-}
-
-// verdictKey names what a driver compiles: a module and its specialization constants.
-func (m *checkedKernels) verdictKey(v variant) (string, error) {
-	hash, err := m.dev.moduleHash(m.module)
-	if err != nil {
-		return "", err
-	}
-	key := fmt.Sprintf("check %s %.16s", m.module, hash)
-	constants, _ := m.describe(v)
-	for _, c := range constants {
-		key += fmt.Sprintf(" %x", c.value)
-	}
-	return key, nil
-}
-
-// refused makes the error of a variant that the plan did not need, and that failed its self-check: there is no other kernel
-// to turn to any more.
-func refused(err error, p *Problem) error {
-	var no *declined
-	if errors.As(err, &no) {
-		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", *p, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
-	}
-	return err
+// compiled is what the driver compiles for a variant.
+func (m *checkedKernels) compiled(v variant) []compiled {
+	c, _ := m.describe(v)
+	return []compiled{{m.module, c}}
 }

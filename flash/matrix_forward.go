@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -136,7 +135,7 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) constants
 func (m *matrixProgram) record(r *recorder, f *operands) error {
 	k, err := m.kernel(f.variant(m.combine))
 	if err != nil {
-		return refused(err, &m.problem)
+		return refused(err, m.problem.String())
 	}
 	return m.run(r, f, k)
 }
@@ -157,19 +156,14 @@ func (m *matrixProgram) try(k *pipeline.Kernel, v variant) (wrong string, err er
 			return "", err
 		}
 	}
-	return m.dev.selfCheck(&small.problem, v, small.scratch(), func(r *recorder, f *operands) error { return small.run(r, f, k) })
+	return m.dev.tryForward(&small.problem, v, small.scratch(), func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
 // it, a ragged one, the diagonal across them when causal.
 func (t *matrixTile) trial(p *Problem) Problem {
-	small := *p
-	small.Dropout = 0                               // what is compiled with dropout keeps every weight then
-	small.Scale = 1 / math.Sqrt(float64(p.HeadDim)) // like the kind of causal mask below, not a constant of the pipeline
-	if p.Causal != CausalNone {
-		small.Causal = CausalBottomRight
-	}
-	small.Batch, small.KeyHeads, small.Heads = 1, 2, 2
+	small := trialOf(p)
+	small.KeyHeads = 2
 	small.QueryLen = t.rows() + t.fragment.M/2 + 1
 	if t.Pack {
 		group := p.group()

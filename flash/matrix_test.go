@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
@@ -320,7 +321,7 @@ func TestMatrixVariantRefused(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
 	m := plan.program.(*matrixProgram)
-	key, err := m.verdictKey(variant{aligned: false, lse: true})
+	key, err := d.proofKey(m.compiled(variant{aligned: false, lse: true}))
 	require.NoError(t, err)
 	d.remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
@@ -342,32 +343,48 @@ func TestMatrixVariantRefused(t *testing.T) {
 	s.check(t, plan, f)
 }
 
-// TestCompareAttention: the self-check's own arithmetic tells right from wrong.
-func TestCompareAttention(t *testing.T) {
+// TestTrialsTellRightFromWrong: what judges a trial takes the oracle's own answers, and no others.
+func TestTrialsTellRightFromWrong(t *testing.T) {
 	for _, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
 		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16, Causal: causal})
-		o, lse := narrow(s.o), narrow(s.lse)
-		require.Empty(t, compareAttention(&s.p, s.q, s.k, s.v, o, lse))
-		require.Empty(t, compareAttention(&s.p, s.q, s.k, s.v, o, nil))
+		o, lse := narrowed(s.o), narrowed(s.lse)
+		judge := func(lse []float32) string {
+			wrong, err := compareForward(&s.p, &s.in, o, lse)
+			require.NoError(t, err)
+			return wrong
+		}
+		require.Empty(t, judge(lse))
+		require.Empty(t, judge(nil))
 		nan := lse[0] - lse[0]
 		nan /= nan
 		for _, bad := range []float32{o[3] + 0.1, nan} {
 			was := o[len(o)-1]
 			o[len(o)-1] = bad
-			require.Contains(t, compareAttention(&s.p, s.q, s.k, s.v, o, lse), "o[1, 3, 8, 1]")
+			require.Contains(t, judge(lse), "o[1, 3, 8, 1]")
 			o[len(o)-1] = was
 		}
 		lse[len(lse)-1] += 0.1
-		require.Contains(t, compareAttention(&s.p, s.q, s.k, s.v, o, lse), "lse[1, 3, 8]")
+		require.Contains(t, judge(lse), "lse[1, 3, 8, 0]")
 	}
 }
 
-func narrow(x []float64) []float32 {
-	out := make([]float32, len(x))
-	for i, v := range x {
-		out[i] = float32(v)
-	}
-	return out
+// TestTrialsHaveWhatTheyAreCompiledWith: trials drop weights and leave blocks out where the kernel's problem does.
+func TestTrialsHaveWhatTheyAreCompiledWith(t *testing.T) {
+	p, err := Problem{Batch: 3, Heads: 6, KeyHeads: 3, QueryLen: 70, HeadDim: 8, DType: F16, Causal: CausalTopLeft, Dropout: 0.9,
+		Blocks: Blocks{Queries: 32, Keys: 16}}.Normalize()
+	require.NoError(t, err)
+	small := trialOf(&p)
+	in := trialInputs(&small)
+	require.NoError(t, in.Check())
+	require.Equal(t, ref.BottomRight, in.Causal)
+	require.Equal(t, &ref.Dropout{P: trialDropout, Seed: trialDraw.seed, Offset: trialDraw.offset}, in.Dropout)
+	require.Contains(t, in.Blocks.Data, true)
+	require.Contains(t, in.Blocks.Data, false)
+	p.Dropout, p.Blocks = 0.001, Blocks{} // no byte of a draw is below 0.001 · 256
+	small = trialOf(&p)
+	in = trialInputs(&small)
+	require.Nil(t, in.Dropout)
+	require.Nil(t, in.Blocks)
 }
 
 // TestMatrixSteadyState: recording for other tensors allocates nothing.

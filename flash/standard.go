@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -27,21 +26,7 @@ type standardKernel struct {
 	info   pipeline.KernelInfo
 }
 
-// checkKey names what the driver compiles for kernels, for the verdict of their self-check.
-func (d *Device) checkKey(what string, kernels ...standardKernel) (string, error) {
-	key := "check " + what
-	for _, k := range kernels {
-		hash, err := d.moduleHash(k.module)
-		if err != nil {
-			return "", err
-		}
-		key += fmt.Sprintf(" %s %.16s", k.module, hash)
-		for _, c := range k.spec {
-			key += fmt.Sprintf(" %x", c.value)
-		}
-	}
-	return key, nil
-}
+func (k standardKernel) compiled() compiled { return compiled{k.module, k.spec} }
 
 // standardProgram is scores, softmax and product fitted to a problem.
 type standardProgram struct {
@@ -187,7 +172,7 @@ func (s *standardProgram) buildFirst(v standardVariant) (standardKernels, error)
 func (s *standardProgram) record(r *recorder, f *operands) error {
 	k, err := s.build(standardVariant{qk: f.q.aligned && f.k.aligned, vo: f.v.aligned && f.o.aligned, lse: f.hasLSE})
 	if err != nil {
-		return err
+		return refused(err, s.problem.String())
 	}
 	return s.run(r, f, &k)
 }

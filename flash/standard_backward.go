@@ -1,8 +1,6 @@
 package flash
 
 import (
-	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -144,10 +142,7 @@ func (s *standardBackwardProgram) record(r *recorder, g *gradients) error {
 	if err == nil {
 		return s.run(r, g)
 	}
-	if no := new(declined); errors.As(err, &no) { // there is no other kernel to turn to any more
-		return &UnsupportedError{What: fmt.Sprintf("backward of %v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
-	}
-	return err
+	return refused(err, "backward of "+s.problem.String())
 }
 
 // run records the dispatches with the pipelines that are there.

@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math"
 )
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
@@ -169,35 +168,19 @@ func (s *standardMatrixGradients) kernel(part standardGradient, p *Problem, v gr
 	return s.keys.kernel("standard_backward_product_matrix", &s.keys.productTile, p.HeadDim, s.keys.turnedShared(), p, v.aligned, v.accumulate, false)
 }
 
-// verify lets pipelines that were never run on this device and driver prove themselves on a small problem against the scalar tier's.
+// verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
 func (t *standardMatrixGradients) verify(s *standardBackwardProgram, v gradientVariant) error {
-	var kernels []standardKernel
+	var tried []compiled
 	for part := range standardGradients {
-		kernels = append(kernels, t.kernel(part, &s.problem, v))
+		tried = append(tried, t.kernel(part, &s.problem, v).compiled())
 	}
-	key, err := s.dev.checkKey("standard backward", kernels...)
-	if err != nil {
-		return err
-	}
-	verdict, err := s.dev.verdict(key, func() (string, error) { return t.try(s, v) })
-	if err != nil {
-		return fmt.Errorf("self-check of standard attention's backward pass: %w", err)
-	}
-	if verdict != passed {
-		return &denied{&declined{fmt.Sprintf("standard_backward_matrix %v is on the deny-list of this device and driver, because its self-check failed: %s", t, verdict)}}
-	}
-	return nil
+	return s.dev.prove(fmt.Sprintf("standard_backward_matrix %v", t), tried, func() (string, error) { return t.try(s, v) })
 }
 
-// try runs the pipelines of a variant and the scalar tier's on a small problem, with ragged edges and the diagonal across its tiles
-// when causal, on weights that the scalar tier kept, dropout included. A row must not be longer than the kernel of dS keeps.
+// try runs the pipelines of a variant on a small problem, with ragged edges and the diagonal across its tiles when causal, on weights that
+// the scalar tier kept. A row must not be longer than the kernel of dS keeps.
 func (t *standardMatrixGradients) try(s *standardBackwardProgram, v gradientVariant) (wrong string, err error) {
-	d, p := s.dev, s.problem
-	p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
-	if p.Causal != CausalNone {
-		p.Causal = CausalBottomRight
-	}
-	p.Batch, p.KeyHeads, p.Heads = 1, 1, 2
+	d, p := s.dev, trialOf(&s.problem)
 	rows, cols := t.weights.scoresBlock()
 	queries, keys := t.queries.productBlock()
 	values, valueStage := t.values.productBlock()
@@ -211,10 +194,6 @@ func (t *standardMatrixGradients) try(s *standardBackwardProgram, v gradientVari
 	if err != nil {
 		return "", err
 	}
-	scalar, err := scalarStandardBackward{}.plan(d, &p, forward, newTuning(nil))
-	if err != nil {
-		return "", err
-	}
 	mine, err := newStandardBackward(d, &p, forward.(*standardProgram), t, newTuning(nil))
 	if err != nil {
 		return "", err
@@ -222,5 +201,5 @@ func (t *standardMatrixGradients) try(s *standardBackwardProgram, v gradientVari
 	for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
 		mine.kernels[part][v.index()].Store(s.kernels[part][v.index()].Load())
 	}
-	return d.compareBackward(&p, v, forward, scalar, mine.run)
+	return d.tryBackward(&p, v, forward, mine.scratch(), mine.run)
 }

@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -360,32 +359,17 @@ func (t *standardMatrixTile) softmax(p *Problem, lse bool) standardKernel {
 		t.subgroups()}
 }
 
-// verify lets pipelines that were never run on this device and driver prove themselves on a small problem, as
-// matrixProgram.verify does.
+// verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
 func (t *standardMatrixTile) verify(s *standardProgram, v standardVariant, k *standardKernels) error {
-	key, err := s.dev.checkKey("standard", t.scores(&s.problem, v.qk), t.softmax(&s.problem, v.lse), t.product(&s.problem, v.vo))
-	if err != nil {
-		return err
-	}
-	verdict, err := s.dev.verdict(key, func() (wrong string, err error) {
+	tried := []compiled{t.scores(&s.problem, v.qk).compiled(), t.softmax(&s.problem, v.lse).compiled(), t.product(&s.problem, v.vo).compiled()}
+	return s.dev.prove(fmt.Sprintf("standard_matrix %v", t), tried, func() (wrong string, err error) {
 		p := t.trial(&s.problem)
 		small, err := newStandardProgram(s.dev, &p, t, newTuning(nil))
 		if err != nil {
 			return "", err
 		}
-		return s.dev.selfCheck(&p, v.trial(), small.sizes, func(r *recorder, f *operands) error { return small.run(r, f, k) })
+		return s.dev.tryForward(&p, v.trial(), small.sizes, func(r *recorder, f *operands) error { return small.run(r, f, k) })
 	})
-	if err != nil {
-		return fmt.Errorf("self-check of standard attention: %w", err)
-	}
-	if verdict == passed {
-		return nil
-	}
-	no := &denied{&declined{fmt.Sprintf("standard_matrix %v is on this device's deny-list, as its self-check failed: %s", t, verdict)}}
-	if s.runs > 0 && v != s.dense() { // a variant that the plan did not need: there is no other kernel to turn to any more
-		return &UnsupportedError{What: fmt.Sprintf("%v with tensors of this alignment, tier %s", s.problem, TierMatrix), Reasons: []string{no.why}, Denied: true}
-	}
-	return no
 }
 
 // trial is the variant of a self-check's tensors. Kernels for aligned tensors need all of them aligned; those for others take any.
@@ -394,13 +378,8 @@ func (v standardVariant) trial() variant { return variant{aligned: v.qk || v.vo,
 // trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be
 // longer than the softmax keeps.
 func (t *standardMatrixTile) trial(p *Problem) Problem {
-	small := *p
-	small.Scale = 1 / math.Sqrt(float64(p.HeadDim))
-	if p.Causal != CausalNone {
-		small.Causal = CausalBottomRight
-	}
-	small.Batch, small.KeyHeads, small.Heads = 1, 2, 2
-	small.Dropout = 0 // what is compiled with dropout keeps every weight then, as the reference does
+	small := trialOf(p)
+	small.KeyHeads = 2
 	rows, cols := t.scoresBlock()
 	productRows, keys := t.productBlock()
 	small.QueryLen = max(rows, productRows) + t.fragment.M/2 + 1

@@ -90,6 +90,7 @@ func (s *sample) runTile(t *testing.T, d *Device, tile map[string]int, opts ...P
 // sample is a problem with random inputs, rounded to its type, and the oracle's answers.
 type sample struct {
 	p       Problem
+	in      ref.Problem // the oracle's words for it
 	q, k, v []float32
 	o, lse  []float64
 	// Attention in the inputs' own type, the yardstick for errors.
@@ -122,6 +123,7 @@ func newSample(t testing.TB, p Problem) *sample {
 	rp := ref.Problem{Q: tensor(p.QShape(), s.q), K: tensor(p.KShape(), s.k), V: tensor(p.VShape(), s.v)}
 	rp.Scale = p.Scale
 	rp.Causal = [...]ref.Causal{CausalNone: ref.NotCausal, CausalBottomRight: ref.BottomRight, CausalTopLeft: ref.TopLeft}[p.Causal]
+	s.in = rp
 	o, lse, err := ref.Forward(rp)
 	require.NoError(t, err)
 	plain, plainLSE, err := ref.PlainForward(rp, ref.DType(p.DType))

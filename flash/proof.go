@@ -1,0 +1,68 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What kernels on matrices compute rests on more than Vulkan promises. So each specialization runs a small problem, a trial, before its
+// first use on a device and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (matrix_known.go),
+// and a kernel that failed is denied: plans pass it over, and say so.
+
+// passed is the verdict on a kernel whose trial went well; any other says what was wrong.
+const passed = "pass"
+
+// compiled is what a driver compiles: a module with its specialization constants.
+type compiled struct {
+	module    string
+	constants constants
+}
+
+// proofKey names what a driver compiles for kernels that are tried together.
+func (d *Device) proofKey(kernels []compiled) (string, error) {
+	var key strings.Builder
+	key.WriteString("check")
+	for _, k := range kernels {
+		hash, err := d.moduleHash(k.module)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&key, " %s %.16s", k.module, hash)
+		for _, c := range k.constants {
+			fmt.Fprintf(&key, " %x", c.value)
+		}
+	}
+	return key.String(), nil
+}
+
+// prove lets kernels that were never run on this device and driver prove themselves: try says what is wrong with what they compute, "" for
+// nothing. The error is a *denied for kernels that failed, now or before; name is theirs, with the tile.
+func (d *Device) prove(name string, kernels []compiled, try func() (wrong string, err error)) error {
+	key, err := d.proofKey(kernels)
+	if err != nil {
+		return err
+	}
+	verdict, err := d.verdict(key, try)
+	if err != nil {
+		return fmt.Errorf("self-check of %s: %w", name, err)
+	}
+	if verdict == passed {
+		return nil
+	}
+	where := "this process"
+	if path := d.knownPath(); path != "" {
+		where = path
+	}
+	return &denied{&declined{fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}
+}
+
+// refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn to
+// any more. What is refused is what, tensors of such an alignment.
+func refused(err error, what string) error {
+	var no *declined
+	if errors.As(err, &no) {
+		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
+	}
+	return err
+}
