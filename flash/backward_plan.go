@@ -9,10 +9,10 @@ import (
 )
 
 // backwardKernel is one way to compute a backward pass, as kernel is for forward.
-type backwardKernel interface {
-	anyKernel
+type backwardKernel struct {
+	offer
 	// plan fits the kernel to the problem, for a plan whose forward program is this.
-	plan(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error)
+	plan func(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error)
 }
 
 // backwardProgram is a backward kernel fitted to one problem, as program is for forward.
@@ -24,11 +24,11 @@ type backwardProgram interface {
 }
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
-var backwardKernels = []backwardKernel{
-	matrixBackward{},
-	scalarBackward{},
-	matrixStandardBackward{},
-	scalarStandardBackward{},
+var backwardKernels = []*backwardKernel{
+	matrixBackward,
+	scalarBackward,
+	matrixStandardBackward,
+	scalarStandardBackward,
 }
 
 // backwardChoice is the kernel that a plan takes for backward passes.
@@ -38,7 +38,7 @@ type backwardChoice struct {
 
 	mu      sync.Mutex
 	made    bool // for good: what was chosen, or that nothing can be
-	kernel  backwardKernel
+	kernel  *backwardKernel
 	program backwardProgram
 	tuning  map[string]int
 	reasons []string
@@ -59,9 +59,9 @@ func (p *Plan) backward() (*backwardChoice, error) {
 }
 
 func (c *backwardChoice) choose(p *Plan) (err error) {
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.problem, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k backwardKernel) (t *tuning, note string, err error) {
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.problem, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k *backwardKernel) (t *tuning, note string, err error) {
 		t = newBackwardTuning(c.given)
-		if err := t.fits(k); err != nil {
+		if err := t.fits(&k.offer); err != nil {
 			return nil, "", err
 		}
 		c.program, err = k.plan(p.dev, &p.problem, p.program, t)
@@ -90,7 +90,7 @@ func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
 	if err != nil {
 		return BackwardInfo{}, err
 	}
-	info := BackwardInfo{Tier: c.kernel.tier(), Kernel: c.kernel.name() + " " + c.program.tile(), Tuning: maps.Clone(c.tuning),
+	info := BackwardInfo{Tier: c.kernel.tier, Kernel: c.kernel.name + " " + c.program.tile(), Tuning: maps.Clone(c.tuning),
 		WhyNotFaster: append([]string(nil), c.reasons...)}
 	for _, n := range c.program.scratch() {
 		info.WorkspaceBytes += n

@@ -6,29 +6,39 @@ import "fmt"
 // one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
 // IO-Awareness", 2022, section 3.3.)
 
-// blockMasking is a kernel that takes a block mask, and needs one.
-type blockMasking interface{ masksBlocks() }
-
 // scalarBlockSparse is shaders/scalar_forward.comp with a block mask.
-type scalarBlockSparse struct{ scalarForward }
-
-func (scalarBlockSparse) name() string                   { return "scalar_forward_blocks" }
-func (scalarBlockSparse) implementation() Implementation { return BlockSparse }
-func (scalarBlockSparse) masksBlocks()                   {}
-
-func (k scalarBlockSparse) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	return fitScalarForward(k.name(), d, p, t)
+var scalarBlockSparse = &kernel{
+	offer: offer{
+		name:           "scalar_forward_blocks",
+		implementation: BlockSparse,
+		tier:           TierScalar,
+		can:            withDropout | withBlocks,
+		needs:          withBlocks,
+		parameters:     scalarRanges,
+		unsupported:    scalarForwardLacks,
+	},
+	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
+		return fitScalarForward("scalar_forward_blocks", d, p, t)
+	},
+	candidates: scalarForwardCandidates,
 }
 
 // matrixBlockSparse is shaders/matrix_forward.comp with a block mask.
-type matrixBlockSparse struct{ matrixForward }
-
-func (matrixBlockSparse) name() string                   { return "matrix_forward_blocks" }
-func (matrixBlockSparse) implementation() Implementation { return BlockSparse }
-func (matrixBlockSparse) masksBlocks()                   {}
-
-func (k matrixBlockSparse) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	return fitMatrixForward(k.name(), d, p, t, chooseBlockTile)
+var matrixBlockSparse = &kernel{
+	offer: offer{
+		name:           "matrix_forward_blocks",
+		implementation: BlockSparse,
+		tier:           TierMatrix,
+		can:            withDropout | withBlocks,
+		needs:          withBlocks,
+		parameters:     matrixRanges.and(headRanges),
+		unsupported:    matrixForwardLacks,
+		reserved:       reservedOnCPU,
+	},
+	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
+		return fitMatrixForward("matrix_forward_blocks", d, p, t, chooseBlockTile)
+	},
+	candidates: matrixForwardCandidates,
 }
 
 // chooseBlockTile is chooseMatrixTile for a problem with a block mask.

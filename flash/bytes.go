@@ -134,7 +134,7 @@ func (p *Plan) programTiling() (Tiling, bool) {
 func ParseTiling(algorithm Algorithm, kernel string) (Tiling, error) {
 	kernel, parts := cutPartsSuffix(kernel)
 	t := Tiling{Algorithm: algorithm, LSE: true, Parts: parts,
-		Packed: strings.HasSuffix(kernel, " packed") || strings.HasPrefix(kernel, scalarDecode{}.name()+" ")}
+		Packed: strings.HasSuffix(kernel, " packed") || strings.HasPrefix(kernel, decodeKernel+" ")}
 	for _, word := range strings.Fields(kernel) {
 		if r, k, ok := parseTile(word); ok {
 			t.Rows, t.Keys, t.ProductRows, t.ProductKeys = r, k, r, 32

@@ -58,7 +58,7 @@ func (p *Plan) BackwardTiling() (BackwardTiling, error) {
 			return BackwardTiling{Standard: &t}, nil
 		}
 	}
-	return BackwardTiling{}, &UnsupportedError{What: "the byte model of " + c.kernel.name(), Reasons: []string{"there is none"}}
+	return BackwardTiling{}, &UnsupportedError{What: "the byte model of " + c.kernel.name, Reasons: []string{"there is none"}}
 }
 
 // ParseBackwardTiling reads a tiling from what BackwardInfo.Kernel and result files say, such as "matrix_backward kv 64x32, q

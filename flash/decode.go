@@ -10,13 +10,19 @@ import (
 
 // scalarDecode is FlashAttention-2 in fp32 arithmetic for few queries, keys in parts: shaders/scalar_decode.comp. Memory is what bounds
 // it, so that matrices would gain nothing.
-type scalarDecode struct{}
-
-func (scalarDecode) name() string                   { return "scalar_decode" }
-func (scalarDecode) implementation() Implementation { return Flash }
-func (scalarDecode) tier() Tier                     { return TierScalar }
-func (scalarDecode) mostRows() int                  { return decodeRows }
-func (scalarDecode) yields()                        {}
+var scalarDecode = &kernel{
+	offer: offer{
+		name:           decodeKernel,
+		implementation: Flash,
+		tier:           TierScalar,
+		mostRows:       decodeRows,
+		parameters:     decodeRanges,
+		yields:         true,
+		unsupported:    scalarDecodeLacks,
+	},
+	plan:       planScalarDecode,
+	candidates: scalarDecodeCandidates,
+}
 
 // decodeRows is the most rows of a key head, queries of all query heads that read it, that scalar_decode takes: more keep the arithmetic
 // busier than the memory, and matrices are faster.
@@ -25,21 +31,39 @@ const decodeRows = 8
 // decodeParameter is the tuning parameter that turns scalar_decode off (0) or insists on it (1).
 const decodeParameter = "decode"
 
-// wantsDecode says whether the caller insists on scalar_decode.
-func (t *tuning) wantsDecode() bool {
+// decodeKernel is the kernel's name.
+const decodeKernel = "scalar_decode"
+
+// decodeRanges are its parameters.
+var decodeRanges = groupBound.and(parameters{
+	decodeParameter: onOff, "rows": {1, decodeRows, 0, false}, "w": {1, 32, 0, false}, "lpr": {1, 128, 0, true}, "u": {1, 16, 0, false}, "parts": partsRange,
+})
+
+// decodes declines a kernel where the caller's parameter decode asks for the other: the one for few rows, or one for any number.
+func (t *tuning) decodes(o *offer) error {
 	on, given := t.given[decodeParameter]
-	if given {
-		t.effect[decodeParameter] = on
+	if _, has := o.parameters[decodeParameter]; !has {
+		return nil
 	}
-	return on != 0
+	if !given {
+		if o.mostRows > 0 {
+			t.effect[decodeParameter] = 1
+		}
+		return nil
+	}
+	t.effect[decodeParameter] = on
+	switch {
+	case on != 0 && o.mostRows == 0:
+		return &declined{"WithTuning[" + decodeParameter + "] asks for " + decodeKernel}
+	case on == 0 && o.mostRows > 0:
+		return &declined{"WithTuning[" + decodeParameter + "] is 0"}
+	}
+	return nil
 }
 
-func (scalarDecode) unsupported(c *capabilities, p *Problem) string {
+func scalarDecodeLacks(c *capabilities, p *Problem) string {
 	if why := c.lacksScalar(p.DType); why != "" {
 		return why
-	}
-	if rows := p.QueryLen * p.group(); rows > decodeRows {
-		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, decodeRows)
 	}
 	return c.lacksShuffles()
 }
@@ -62,15 +86,12 @@ func (c *capabilities) lacksShuffles() string {
 	return ""
 }
 
-func (k scalarDecode) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	if t.get(decodeParameter, 1) == 0 {
-		return nil, &declined{"WithTuning[" + decodeParameter + "] is 0"}
-	}
+func planScalarDecode(d *Device, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseDecodeTile(&d.caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	prog := &decodeProgram{dev: d, problem: *p, shape: tile, module: k.name() + "." + p.DType.suffix()}
+	prog := &decodeProgram{dev: d, problem: *p, shape: tile, module: decodeKernel + "." + p.DType.suffix()}
 	if prog.grid, err = gridFor(d, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), scalarPace, t); err != nil {
 		return nil, err
 	}
@@ -124,7 +145,7 @@ func (s *decodeProgram) record(r *recorder, f *operands) error {
 const decodeLabel = "scalar_decode_" + partsKernel
 
 // candidates are neighbours of what is chosen.
-func (scalarDecode) candidates(c *capabilities, p *Problem) []map[string]int {
+func scalarDecodeCandidates(c *capabilities, p *Problem) []map[string]int {
 	tile, err := chooseDecodeTile(c, p, newTuning(nil))
 	if err != nil {
 		return nil

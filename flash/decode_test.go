@@ -47,7 +47,7 @@ func TestDecode(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSample(t, test.p)
 			plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
-			require.Equal(t, "scalar_decode", plan.kernel.name())
+			require.Equal(t, "scalar_decode", plan.kernel.name)
 			for name, v := range test.tuning {
 				require.Equal(t, v, plan.Tuning()[name])
 			}
@@ -183,7 +183,7 @@ func TestDecodeChoice(t *testing.T) {
 	kernel := func(p Problem, opts ...PlanOption) string {
 		plan := mustPlan(t, d, p, opts...)
 		defer plan.Close()
-		return plan.kernel.name()
+		return plan.kernel.name
 	}
 	require.Equal(t, "scalar_decode", kernel(p))
 	require.Equal(t, "scalar_decode", kernel(p, WithTier(TierScalar)))
@@ -195,7 +195,7 @@ func TestDecodeChoice(t *testing.T) {
 	long.QueryLen, dropping.Dropout = 3, 0.1
 	for why, p := range map[string]Problem{"12 rows for each key head: it takes up to 8": long, "scalar_decode: it has no dropout": dropping} {
 		plan := mustPlan(t, d, p, WithTier(TierScalar))
-		require.Equal(t, "scalar_forward", plan.kernel.name())
+		require.Equal(t, "scalar_forward", plan.kernel.name)
 		require.Contains(t, plan.String(), why)
 		_, err := d.Plan(p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 1}))
 		require.ErrorIs(t, err, ErrUnsupported)
@@ -227,7 +227,7 @@ func TestDecodeTileFitsAnyDevice(t *testing.T) {
 			KeyLen: rapid.IntRange(1, 1<<18).Draw(t, "keys"), HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
 			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype")), Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}.Normalize()
 		require.NoError(t, err)
-		require.Empty(t, scalarDecode{}.unsupported(c, &p))
+		require.Empty(t, scalarDecode.cannot(c, &p))
 		tile, err := chooseDecodeTile(c, &p, newTuning(nil))
 		require.NoError(t, err)
 		if name, why := tile.check(&p, &c.facts.Limits); why != "" {

@@ -5,18 +5,23 @@ import (
 )
 
 // matrixFlash1 is the first FlashAttention on cooperative matrices: shaders/matrix_flash1.comp.
-type matrixFlash1 struct{}
+var matrixFlash1 = &kernel{
+	offer: offer{
+		name:           "matrix_flash1",
+		implementation: Flash1,
+		tier:           TierMatrix,
+		can:            withDropout,
+		parameters:     matrixRanges.and(parameters{"prefetch": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
+		reserved:       reservedOnCPU,
+		unsupported:    matrixFlash1Lacks,
+	},
+	plan:       planMatrixFlash1,
+	candidates: matrixFlash1Candidates,
+}
 
-func (matrixFlash1) name() string                   { return "matrix_flash1" }
-func (matrixFlash1) implementation() Implementation { return Flash1 }
-func (matrixFlash1) tier() Tier                     { return TierMatrix }
-func (matrixFlash1) drops()                         {}
+func matrixFlash1Lacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
-func (matrixFlash1) unsupported(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
-
-func (matrixFlash1) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
-
-func (k matrixFlash1) plan(d *Device, p *Problem, t *tuning) (program, error) {
+func planMatrixFlash1(d *Device, p *Problem, t *tuning) (program, error) {
 	fragment, layout, form, err := d.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
@@ -32,7 +37,7 @@ func (k matrixFlash1) plan(d *Device, p *Problem, t *tuning) (program, error) {
 	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, p.paddedFLOPs(), matrixPace, t); err != nil {
 		return nil, err
 	}
-	prog.checkedKernels = checkedKernels{dev: d, module: k.name() + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
+	prog.checkedKernels = checkedKernels{dev: d, module: "matrix_flash1." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
 	return prog, prog.usual(p)
 }
 
@@ -133,7 +138,7 @@ func chooseMatrixFlash1Tile(c *capabilities, p *Problem, s matrixShape, form int
 }
 
 // candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
-func (matrixFlash1) candidates(c *capabilities, _ *Problem) []map[string]int {
+func matrixFlash1Candidates(c *capabilities, _ *Problem) []map[string]int {
 	return matrixCandidates(c, matrixFlash1Tiles, []matrixTile{
 		{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}, {W: 4, RM: 2, BC: 96, CK: 32}, {W: 4, RM: 1, BC: 96, CK: 16, Prefetch: 1},
 		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 2, BC: 64, CK: 16}, {W: 8, RM: 1, BC: 128, CK: 16, Prefetch: 1},

@@ -52,7 +52,7 @@ func TestMatrixFlash1Tables(t *testing.T) {
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	fit := 0
-	for _, given := range (matrixFlash1{}).candidates(c, &p) {
+	for _, given := range matrixFlash1Candidates(c, &p) {
 		if tile, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(given)); err == nil {
 			require.Equal(t, [2]int{given["bc"], given["w"]}, [2]int{tile.BC, tile.W})
 			fit++

@@ -10,21 +10,26 @@ import (
 )
 
 // scalarFlash1 is the first FlashAttention in fp32 arithmetic: shaders/scalar_flash1.comp.
-type scalarFlash1 struct{}
+var scalarFlash1 = &kernel{
+	offer: offer{
+		name:           "scalar_flash1",
+		implementation: Flash1,
+		tier:           TierScalar,
+		can:            withDropout,
+		parameters:     pieceRanges.and(groupBound, parameters{"subgroup": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
+		unsupported:    scalarFlash1Lacks,
+	},
+	plan: planScalarFlash1,
+}
 
-func (scalarFlash1) name() string                   { return "scalar_flash1" }
-func (scalarFlash1) implementation() Implementation { return Flash1 }
-func (scalarFlash1) tier() Tier                     { return TierScalar }
-func (scalarFlash1) drops()                         {}
+func scalarFlash1Lacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
-func (scalarFlash1) unsupported(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
-
-func (k scalarFlash1) plan(d *Device, p *Problem, t *tuning) (program, error) {
+func planScalarFlash1(d *Device, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseFlash1Tile(&d.caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	name := k.name()
+	name := "scalar_flash1"
 	if tile.Subgroup {
 		name += "_subgroup"
 	}

@@ -28,6 +28,9 @@ type TierInfo struct {
 	Implementation Implementation
 	Tier           Tier
 	Kernel         string   // its name, as in Plan.Kernel, without a tile
+	Features       []string // what a problem may have beyond plain attention: "dropout", "block mask"
+	Needs          []string // of these, what a problem must have
+	MostRows       int      // most rows of a key head, queries times the query heads that share it; 0: any number
 	DTypes         []DType  // storage types it runs
 	Missing        []string // for the others, what is missing: "bfloat16: …"
 }
@@ -84,9 +87,9 @@ func describe(c *capabilities) DeviceInfo {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
 	for _, k := range kernels {
-		t := TierInfo{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name()}
+		t := TierInfo{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, Features: k.can.names(), Needs: k.needs.names(), MostRows: k.mostRows}
 		for _, dtype := range []DType{F32, F16, BF16} {
-			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: trialQueries(k, 1024, 1), HeadDim: 64, DType: dtype}.Normalize()
+			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.trialQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
 			if why := k.unsupported(c, &p); why == "" {
 				t.DTypes = append(t.DTypes, dtype)
 			} else {

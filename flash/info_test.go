@@ -62,7 +62,7 @@ func TestDeviceOrder(t *testing.T) {
 func TestMissingFeature(t *testing.T) {
 	lacks := madeUp("x", vk.DeviceDiscrete, 1, func(f *vk.Facts) { f.Features.Storage16 = false })
 	for _, tier := range lacks.Tiers {
-		if tier.Tier == TierScalar && tier.Kernel != (scalarDecode{}).name() { // which lacks more
+		if tier.Tier == TierScalar && tier.Kernel != decodeKernel { // which lacks more
 			require.Equal(t, []DType{F32}, tier.DTypes)
 			require.Contains(t, tier.Missing[0], "float16: the device lacks the feature storageBuffer16BitAccess")
 		}

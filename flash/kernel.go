@@ -8,23 +8,69 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// anyKernel is what a kernel of either pass says of itself.
-type anyKernel interface {
-	name() string
-	implementation() Implementation
-	tier() Tier
-	// unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
-	// also describes devices that are not open.
-	unsupported(c *capabilities, p *Problem) string
+// features are what a problem may have beyond plain attention, and a kernel may be able to compute.
+type features uint32
+
+const (
+	withDropout features = 1 << iota
+	withBlocks
+)
+
+// featureNames are for people, in the order of the bits.
+var featureNames = []string{"dropout", "block mask"}
+
+// names lists the features.
+func (f features) names() []string {
+	var out []string
+	for i, name := range featureNames {
+		if f&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
-// kernel is one way to compute a forward pass. A new one is a new file with a type that implements this and a line in
-// kernels; nothing else needs to know it.
-type kernel interface {
-	anyKernel
+// features are those that the problem has.
+func (p *Problem) features() (f features) {
+	if p.dropThreshold() > 0 {
+		f |= withDropout
+	}
+	if !p.Blocks.none() {
+		f |= withBlocks
+	}
+	return f
+}
+
+// offer is what a kernel of either pass says of itself.
+type offer struct {
+	name           string
+	implementation Implementation
+	tier           Tier
+	can            features // what a problem may have
+	needs          features // what a problem must have, or another kernel does the same for less
+	mostRows       int      // of a key head: queries times the query heads that share it; 0: any number
+	parameters     parameters
+	yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
+
+	// unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
+	// also describes devices that are not open.
+	unsupported func(c *capabilities, p *Problem) string
+	// reserved says why a device runs the kernel only when its tier is asked for, "" where it is taken like any other; nil: on every device.
+	reserved func(c *capabilities) string
+}
+
+func (o *offer) offered() *offer { return o }
+
+// kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in kernels; nothing else needs to
+// know it.
+type kernel struct {
+	offer
 	// plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
 	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
-	plan(d *Device, p *Problem, t *tuning) (program, error)
+	plan func(d *Device, p *Problem, t *tuning) (program, error)
+	// candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit. nil: there is no
+	// choice of tiles.
+	candidates func(c *capabilities, p *Problem) []map[string]int
 }
 
 // program is a kernel fitted to one problem. It is shared by all recordings of its plan: record must not change it except
@@ -41,51 +87,39 @@ type program interface {
 }
 
 // kernels holds every kernel, the most preferred first within its implementation.
-var kernels = []kernel{
-	scalarDecode{},
-	matrixForward{},
-	scalarForward{},
-	matrixStandard{},
-	scalarStandard{},
-	matrixFlash1{},
-	scalarFlash1{},
-	matrixBlockSparse{},
-	scalarBlockSparse{},
+var kernels = []*kernel{
+	scalarDecode,
+	matrixForward,
+	scalarForward,
+	matrixStandard,
+	scalarStandard,
+	matrixFlash1,
+	scalarFlash1,
+	matrixBlockSparse,
+	scalarBlockSparse,
 }
 
-// dropping is a kernel that can drop weights.
-type dropping interface{ drops() }
-
-// limited is a kernel for few rows.
-type limited interface {
-	mostRows() int // of a key head
-}
-
-// trialQueries is a number of queries that a kernel takes where there are so many query heads for a key head: n if it can.
-func trialQueries(k kernel, n, group int) int {
-	if l, ok := k.(limited); ok {
-		return min(n, l.mostRows()/group)
+// trialQueries is a number of queries that the kernel takes where there are so many query heads for a key head: n if it can.
+func (o *offer) trialQueries(n, group int) int {
+	if o.mostRows > 0 {
+		return min(n, o.mostRows/group)
 	}
 	return n
 }
 
-// cannot says why a kernel of either pass cannot run a problem, "" when it can.
-func cannot(k anyKernel, c *capabilities, p *Problem) string {
-	if _, ok := k.(dropping); !ok && p.dropThreshold() > 0 {
-		return "it has no dropout"
+// cannot says why the kernel cannot run a problem, "" when it can.
+func (o *offer) cannot(c *capabilities, p *Problem) string {
+	has := p.features()
+	if lacks := has &^ o.can; lacks != 0 {
+		return "it has no " + lacks.names()[0]
 	}
-	if _, ok := k.(blockMasking); ok && p.Blocks.none() {
-		return "the problem has no block mask (Problem.Blocks)"
-	} else if !ok && !p.Blocks.none() {
-		return "it has no block mask"
+	if missing := o.needs &^ has; missing != 0 {
+		return "the problem has no " + missing.names()[0]
 	}
-	return k.unsupported(c, p)
-}
-
-// reserved is a kernel that some devices run only when its tier is asked for.
-type reserved interface {
-	// reserved says why, "" where the kernel is taken like any other.
-	reserved(c *capabilities) string
+	if rows := p.QueryLen * p.group(); o.mostRows > 0 && rows > o.mostRows {
+		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.mostRows)
+	}
+	return o.unsupported(c, p)
 }
 
 // declined is a kernel's reason not to be chosen that only shows when it is fitted to the device.
@@ -104,6 +138,9 @@ func isDenied(err error) bool {
 	return errors.As(err, &d)
 }
 
+// anyKernel is a kernel of either pass.
+type anyKernel interface{ offered() *offer }
+
 // pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
 // for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
 // taken, and what fit noted. pass stands before the problem in the error.
@@ -111,16 +148,17 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 	fit func(K) (t *tuning, note string, err error)) (k K, effect map[string]int, reasons []string, err error) {
 	failed := false // a self-check
 	for _, k := range list {
-		if k.implementation() != of || (insisted != "" && k.tier() != insisted) {
+		o := k.offered()
+		if o.implementation != of || (insisted != "" && o.tier != insisted) {
 			continue
 		}
-		not := func(why string) { reasons = append(reasons, k.name()+": "+why) }
-		if why := cannot(k, &d.caps, p); why != "" {
+		not := func(why string) { reasons = append(reasons, o.name+": "+why) }
+		if why := o.cannot(&d.caps, p); why != "" {
 			not(why)
 			continue
 		}
-		if r, ok := any(k).(reserved); ok && insisted == "" {
-			if why := r.reserved(&d.caps); why != "" {
+		if o.reserved != nil && insisted == "" {
+			if why := o.reserved(&d.caps); why != "" {
 				not(why)
 				continue
 			}

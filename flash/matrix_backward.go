@@ -9,23 +9,27 @@ import (
 
 // matrixBackward is the backward pass of FlashAttention-2 on cooperative matrices, without atomic additions:
 // shaders/backward_delta.comp, matrix_backward_kv.comp and matrix_backward_q.comp.
-type matrixBackward struct{}
+var matrixBackward = &backwardKernel{
+	offer: offer{
+		name:           "matrix_backward",
+		implementation: Flash,
+		tier:           TierMatrix,
+		can:            withDropout,
+		parameters:     formRanges.and(groupBound, backwardMatrixRanges.of("kv_"), backwardMatrixRanges.of("q_"), parameters{"kv_split": onOff}),
+		reserved:       reservedOnCPU,
+		unsupported:    matrixBackwardLacks,
+	},
+	plan: planMatrixBackward,
+}
 
-func (matrixBackward) name() string                   { return "matrix_backward" }
-func (matrixBackward) implementation() Implementation { return Flash }
-func (matrixBackward) tier() Tier                     { return TierMatrix }
-func (matrixBackward) drops()                         {}
-
-func (matrixBackward) unsupported(c *capabilities, p *Problem) string {
+func matrixBackwardLacks(c *capabilities, p *Problem) string {
 	if n := c.facts.Limits.MaxPushConstants; n < backwardPushBytes {
 		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, backwardPushBytes)
 	}
 	return c.lacksMatrix(p.DType)
 }
 
-func (matrixBackward) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
-
-func (k matrixBackward) plan(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
+func planMatrixBackward(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
 	fragment, layout, form, err := d.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err

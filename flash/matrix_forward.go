@@ -9,18 +9,25 @@ import (
 )
 
 // matrixForward is FlashAttention-2 on cooperative matrices: shaders/matrix_forward.comp.
-type matrixForward struct{}
+var matrixForward = &kernel{
+	offer: offer{
+		name:           "matrix_forward",
+		implementation: Flash,
+		tier:           TierMatrix,
+		can:            withDropout,
+		parameters:     matrixRanges.and(headRanges, parameters{decodeParameter: onOff}),
+		reserved:       reservedOnCPU,
+		unsupported:    matrixForwardLacks,
+	},
+	plan:       planMatrixForward,
+	candidates: matrixForwardCandidates,
+}
 
-func (matrixForward) name() string                   { return "matrix_forward" }
-func (matrixForward) implementation() Implementation { return Flash }
-func (matrixForward) tier() Tier                     { return TierMatrix }
-func (matrixForward) drops()                         {}
+func matrixForwardLacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
-func (matrixForward) unsupported(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
-
-// reserved is the reason not to take this kernel although it can run, unless its tier is asked for: a driver on a CPU
+// reservedOnCPU is the reason not to take a kernel on matrices although it can run, unless its tier is asked for: a driver on a CPU
 // compiles its unrolled fragments for seconds, and then multiplies them one number at a time.
-func (matrixForward) reserved(c *capabilities) string {
+func reservedOnCPU(c *capabilities) string {
 	if c.facts.Type == vk.DeviceCPU {
 		return "matrices on a CPU are slower than the scalar tier; WithTier(TierMatrix) insists"
 	}
@@ -38,11 +45,8 @@ func (p *Problem) paddedFLOPs() float64 {
 	return p.ForwardFLOPs() * float64(max(d, 128)) / float64(d)
 }
 
-func (k matrixForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	if t.wantsDecode() {
-		return nil, &declined{"WithTuning[" + decodeParameter + "] asks for " + scalarDecode{}.name()}
-	}
-	return fitMatrixForward(k.name(), d, p, t, chooseMatrixTile)
+func planMatrixForward(d *Device, p *Problem, t *tuning) (program, error) {
+	return fitMatrixForward("matrix_forward", d, p, t, chooseMatrixTile)
 }
 
 // fitMatrixForward plans with the shader as it is built for a kernel of this name, and a tile that choose takes.
@@ -182,7 +186,7 @@ func (t *matrixTile) trial(p *Problem) Problem {
 }
 
 // candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
-func (matrixForward) candidates(c *capabilities, _ *Problem) []map[string]int {
+func matrixForwardCandidates(c *capabilities, _ *Problem) []map[string]int {
 	return matrixCandidates(c, matrixTiles, []matrixTile{
 		{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 16},
 		{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1},

@@ -130,7 +130,7 @@ func TestMatrixTilesOfTheTable(t *testing.T) {
 				requireMatrixTile(t, c, &p, &tile)
 			}
 		}
-		for _, given := range (matrixForward{}).candidates(c, &p) {
+		for _, given := range matrixForwardCandidates(c, &p) {
 			tile, err := chooseMatrixTile(c, &p, s, form, newTuning(given))
 			if err != nil {
 				require.ErrorIs(t, err, ErrArgument)

@@ -76,7 +76,7 @@ func FuzzTuningFile(f *testing.F) {
 		}
 		for _, e := range entries {
 			for _, k := range kernels { // never a panic, whatever is stored
-				if err := newTuning(e.Tuning).fits(k); err != nil {
+				if err := newTuning(e.Tuning).fits(&k.offer); err != nil {
 					var no *declined
 					require.True(t, errors.Is(err, ErrArgument) || errors.As(err, &no), err)
 				}

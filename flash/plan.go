@@ -14,7 +14,7 @@ import (
 type Plan struct {
 	dev     *Device
 	problem Problem
-	kernel  kernel
+	kernel  *kernel
 	program program
 	tuning  map[string]int
 	tuned   *TuningEntry // the entry of the user's tuning file that it follows, if any
@@ -55,7 +55,7 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	}
 	plan := &Plan{dev: d, problem: p, all: map[*Recording]struct{}{}}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
-	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &p, kernels, "", o.implementation, o.tier, func(k kernel) (t *tuning, note string, err error) {
+	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &p, kernels, "", o.implementation, o.tier, func(k *kernel) (t *tuning, note string, err error) {
 		plan.program, t, plan.tuned, note, err = d.fit(k, &p, &o)
 		return t, note, err
 	})
@@ -92,7 +92,7 @@ func (p *Plan) Implementation() Implementation {
 	if !p.made() {
 		return 0
 	}
-	return p.kernel.implementation()
+	return p.kernel.implementation
 }
 
 // Tier is the class of kernel that was chosen: what of the device it makes use of.
@@ -100,7 +100,7 @@ func (p *Plan) Tier() Tier {
 	if !p.made() {
 		return ""
 	}
-	return p.kernel.tier()
+	return p.kernel.tier
 }
 
 // Kernel names the kernel and its tile, for example "scalar_forward 64x32".
@@ -108,7 +108,7 @@ func (p *Plan) Kernel() string {
 	if !p.made() {
 		return ""
 	}
-	return p.kernel.name() + " " + p.program.tile()
+	return p.kernel.name + " " + p.program.tile()
 }
 
 // Tuning gives the tuning parameters in effect by name.

@@ -9,21 +9,26 @@ import (
 
 // scalarBackward is the backward pass of FlashAttention-2 in fp32 arithmetic, without atomic additions: shaders/backward_delta.comp,
 // then scalar_backward_kv.comp, whose workgroups own keys, and scalar_backward_q.comp, whose workgroups own queries.
-type scalarBackward struct{}
+var scalarBackward = &backwardKernel{
+	offer: offer{
+		name:           "scalar_backward",
+		implementation: Flash,
+		tier:           TierScalar,
+		can:            withDropout,
+		parameters:     groupBound.and(backwardRanges.of("kv_"), backwardRanges.of("q_")),
+		unsupported:    scalarBackwardLacks,
+	},
+	plan: planScalarBackward,
+}
 
-func (scalarBackward) name() string                   { return "scalar_backward" }
-func (scalarBackward) implementation() Implementation { return Flash }
-func (scalarBackward) tier() Tier                     { return TierScalar }
-func (scalarBackward) drops()                         {}
-
-func (scalarBackward) unsupported(c *capabilities, p *Problem) string {
+func scalarBackwardLacks(c *capabilities, p *Problem) string {
 	if n := c.facts.Limits.MaxPushConstants; n < backwardPushBytes {
 		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, backwardPushBytes)
 	}
 	return c.lacksScalar(p.DType)
 }
 
-func (k scalarBackward) plan(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
+func planScalarBackward(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
 	s := &scalarBackwardProgram{dev: d, problem: *p}
 	s.kv.module, s.q.module = "scalar_backward_kv."+p.DType.suffix(), "scalar_backward_q."+p.DType.suffix()
 	var err error

@@ -9,14 +9,20 @@ import (
 )
 
 // scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar_forward.comp.
-type scalarForward struct{}
+var scalarForward = &kernel{
+	offer: offer{
+		name:           "scalar_forward",
+		implementation: Flash,
+		tier:           TierScalar,
+		can:            withDropout,
+		parameters:     scalarRanges.and(parameters{decodeParameter: onOff}),
+		unsupported:    scalarForwardLacks,
+	},
+	plan:       planScalarForward,
+	candidates: scalarForwardCandidates,
+}
 
-func (scalarForward) name() string                   { return "scalar_forward" }
-func (scalarForward) implementation() Implementation { return Flash }
-func (scalarForward) tier() Tier                     { return TierScalar }
-func (scalarForward) drops()                         {}
-
-func (scalarForward) unsupported(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
+func scalarForwardLacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
 // lacksScalar says what every scalar kernel needs of a device that this one lacks.
 func (c *capabilities) lacksScalar(t DType) string {
@@ -32,11 +38,8 @@ func (c *capabilities) lacksScalar(t DType) string {
 	return ""
 }
 
-func (k scalarForward) plan(d *Device, p *Problem, t *tuning) (program, error) {
-	if t.wantsDecode() {
-		return nil, &declined{"WithTuning[" + decodeParameter + "] asks for " + scalarDecode{}.name()}
-	}
-	return fitScalarForward(k.name(), d, p, t)
+func planScalarForward(d *Device, p *Problem, t *tuning) (program, error) {
+	return fitScalarForward("scalar_forward", d, p, t)
 }
 
 // fitScalarForward plans with the shader as it is built for a kernel of this name.

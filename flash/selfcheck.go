@@ -30,28 +30,28 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 		return nil, err
 	}
 	type trial struct {
-		kernel  kernel
+		kernel  *kernel
 		problem Problem
 		verdict Verdict
 		done    bool
 	}
 	var trials []*trial
 	for _, k := range kernels {
-		if len(impls) > 0 && !slices.Contains(impls, k.implementation()) || len(tiers) > 0 && !slices.Contains(tiers, k.tier()) {
+		if len(impls) > 0 && !slices.Contains(impls, k.implementation) || len(tiers) > 0 && !slices.Contains(tiers, k.tier) {
 			continue
 		}
 		for _, dtype := range []DType{F32, F16, BF16} {
-			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: trialQueries(k, 70, 2), KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
+			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.trialQueries(70, 2), KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
 			if err != nil {
 				return nil, err
 			}
 			if k.unsupported(&d.caps, &p) != "" {
 				continue
 			}
-			if _, ok := k.(blockMasking); ok {
+			if k.needs&withBlocks != 0 {
 				p.Blocks = Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
-			trials = append(trials, &trial{kernel: k, problem: p, verdict: Verdict{Implementation: k.implementation(), Tier: k.tier(), Kernel: k.name(), DType: dtype}})
+			trials = append(trials, &trial{kernel: k, problem: p, verdict: Verdict{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, DType: dtype}})
 		}
 	}
 	// Side by side: a driver takes longer to compile a kernel than a device to run it.
@@ -64,7 +64,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			}
 			v := &t.verdict
 			if v.Why, err = d.check(t.kernel, &t.problem, v); err != nil {
-				return d.fail(fmt.Errorf("self-check of %s: %w", t.kernel.name(), err))
+				return d.fail(fmt.Errorf("self-check of %s: %w", t.kernel.name, err))
 			}
 			v.Pass, t.done = v.Why == "", true
 			return nil
@@ -81,7 +81,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 	return out, err
 }
 
-func (d *Device) check(k kernel, p *Problem, v *Verdict) (wrong string, err error) {
+func (d *Device) check(k *kernel, p *Problem, v *Verdict) (wrong string, err error) {
 	prog, err := k.plan(d, p, newTuning(nil))
 	var no *declined
 	if errors.As(err, &no) {

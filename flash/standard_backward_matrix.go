@@ -6,20 +6,24 @@ import (
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
 // forward for dP and dQ, and shaders/standard_backward_product_matrix.comp for dV and dK.
-type matrixStandardBackward struct{}
+var matrixStandardBackward = &backwardKernel{
+	offer: offer{
+		name:           "standard_backward_matrix",
+		implementation: Standard,
+		tier:           TierMatrix,
+		can:            withDropout,
+		parameters:     standardGradientRanges,
+		reserved:       reservedOnCPU,
+		unsupported:    matrixStandardBackwardLacks,
+	},
+	plan: planMatrixStandardBackward,
+}
 
-func (matrixStandardBackward) name() string                   { return "standard_backward_matrix" }
-func (matrixStandardBackward) implementation() Implementation { return Standard }
-func (matrixStandardBackward) tier() Tier                     { return TierMatrix }
-func (matrixStandardBackward) drops()                         {}
-
-func (matrixStandardBackward) unsupported(c *capabilities, p *Problem) string {
+func matrixStandardBackwardLacks(c *capabilities, p *Problem) string {
 	return c.lacksMatrix(p.DType)
 }
 
-func (matrixStandardBackward) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
-
-func (matrixStandardBackward) plan(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
+func planMatrixStandardBackward(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
 	fragment, err := d.caps.chooseFragment(p.DType, t)
 	if err != nil {
 		return nil, err
@@ -190,7 +194,7 @@ func (t *standardMatrixGradients) try(s *standardBackwardProgram, v gradientVari
 	if keep := backwardKeeps(t.weights.rowKeep); keep > 0 {
 		p.KeyLen = min(p.KeyLen, 4*t.weights.rowThreads*keep)
 	}
-	forward, err := scalarStandard{}.plan(d, &p, newTuning(nil))
+	forward, err := scalarStandard.plan(d, &p, newTuning(nil))
 	if err != nil {
 		return "", err
 	}

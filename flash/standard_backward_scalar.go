@@ -8,18 +8,23 @@ import (
 
 // scalarStandardBackward is the backward pass of standard attention in fp32 arithmetic: shaders/standard_backward_*.comp, with the
 // products of forward for dP and dQ.
-type scalarStandardBackward struct{}
+var scalarStandardBackward = &backwardKernel{
+	offer: offer{
+		name:           "standard_backward_scalar",
+		implementation: Standard,
+		tier:           TierScalar,
+		can:            withDropout,
+		parameters:     groupBound,
+		unsupported:    scalarStandardBackwardLacks,
+	},
+	plan: planScalarStandardBackward,
+}
 
-func (scalarStandardBackward) name() string                   { return "standard_backward_scalar" }
-func (scalarStandardBackward) implementation() Implementation { return Standard }
-func (scalarStandardBackward) tier() Tier                     { return TierScalar }
-func (scalarStandardBackward) drops()                         {}
-
-func (scalarStandardBackward) unsupported(c *capabilities, p *Problem) string {
+func scalarStandardBackwardLacks(c *capabilities, p *Problem) string {
 	return c.lacksScalar(p.DType)
 }
 
-func (scalarStandardBackward) plan(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
+func planScalarStandardBackward(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
 	shape, err := chooseStandardBackwardTile(&d.caps, p)
 	if err != nil {
 		return nil, err

@@ -10,16 +10,20 @@ import (
 
 // matrixStandard is standard attention with its two products on cooperative matrices: shaders/standard_scores_matrix.comp and
 // standard_product_matrix.comp, with the softmax of the scalar tier between them.
-type matrixStandard struct{}
+var matrixStandard = &kernel{
+	offer: offer{
+		name:           "standard_matrix",
+		implementation: Standard,
+		tier:           TierMatrix,
+		can:            withDropout,
+		parameters:     standardMatrixRanges,
+		reserved:       reservedOnCPU,
+		unsupported:    matrixStandardLacks,
+	},
+	plan: planMatrixStandard,
+}
 
-func (matrixStandard) name() string                   { return "standard_matrix" }
-func (matrixStandard) implementation() Implementation { return Standard }
-func (matrixStandard) tier() Tier                     { return TierMatrix }
-func (matrixStandard) drops()                         {}
-
-func (matrixStandard) unsupported(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
-
-func (matrixStandard) reserved(c *capabilities) string { return matrixForward{}.reserved(c) }
+func matrixStandardLacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
 // scoresBlock is what a workgroup makes of the scores: a run of tiles, shaders/standard_scores_matrix.comp.
 type scoresBlock struct {
@@ -278,7 +282,7 @@ func (c *capabilities) chooseFragment(dtype DType, t *tuning) (matrixShape, erro
 	return s, nil
 }
 
-func (matrixStandard) plan(d *Device, p *Problem, t *tuning) (program, error) {
+func planMatrixStandard(d *Device, p *Problem, t *tuning) (program, error) {
 	fragment, err := d.caps.chooseFragment(p.DType, t)
 	if err != nil {
 		return nil, err

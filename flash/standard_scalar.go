@@ -9,14 +9,19 @@ import (
 
 // scalarStandard is standard attention in fp32 arithmetic: scores, softmax and product as three kernels, with the whole
 // matrix of scores in device memory in the inputs' type. shaders/standard_*.comp.
-type scalarStandard struct{}
+var scalarStandard = &kernel{
+	offer: offer{
+		name:           "standard_scalar",
+		implementation: Standard,
+		tier:           TierScalar,
+		can:            withDropout,
+		parameters:     standardScalarRanges,
+		unsupported:    scalarStandardLacks,
+	},
+	plan: planScalarStandard,
+}
 
-func (scalarStandard) name() string                   { return "standard_scalar" }
-func (scalarStandard) implementation() Implementation { return Standard }
-func (scalarStandard) tier() Tier                     { return TierScalar }
-func (scalarStandard) drops()                         {}
-
-func (scalarStandard) unsupported(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
+func scalarStandardLacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
 // standardTile is the shapes of the two products and of the softmax.
 type standardTile struct {
@@ -121,7 +126,7 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 	return standardTile{}, &declined{why}
 }
 
-func (k scalarStandard) plan(d *Device, p *Problem, t *tuning) (program, error) {
+func planScalarStandard(d *Device, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseStandardTile(&d.caps, p, t)
 	if err != nil {
 		return nil, err

@@ -106,8 +106,8 @@ func TestTuningErrors(t *testing.T) {
 	tile, err := chooseScalarTile(c, &p, tn)
 	require.NoError(t, err)
 	require.Equal(t, 32, tile.BR)
-	require.ErrorContains(t, tn.unknown("scalar_forward"), "nonsense")
-	require.ErrorContains(t, tn.unknown("scalar_forward"), "v_early")
+	require.ErrorContains(t, tn.unknown(&scalarForward.offer), "nonsense")
+	require.ErrorContains(t, tn.unknown(&scalarForward.offer), "v_early")
 }
 
 // TestStandardTileFitsAnyDevice is the same for standard attention.

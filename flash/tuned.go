@@ -94,12 +94,6 @@ func (d *Device) tuningKey(kernel string, p *Problem) TuningKey {
 		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != CausalNone, Queries: queryClass(p.QueryLen)}
 }
 
-// tunable is a kernel with a choice of tiles.
-type tunable interface {
-	// candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit.
-	candidates(c *capabilities, p *Problem) []map[string]int
-}
-
 // Candidate is a tiling that a kernel offers for a problem.
 type Candidate struct {
 	Kernel  string         // its name, "scalar_forward"
@@ -118,14 +112,13 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 		return nil, err
 	}
 	defer plan.Close()
-	out := []Candidate{{Kernel: plan.kernel.name(), Tile: plan.program.tile(), Default: true}}
-	t, ok := plan.kernel.(tunable)
-	if !ok {
+	out := []Candidate{{Kernel: plan.kernel.name, Tile: plan.program.tile(), Default: true}}
+	if plan.kernel.candidates == nil {
 		return out, nil
 	}
 	// Two ways to say the same tile are one candidate.
 	seen := []map[string]int{plan.Tuning()}
-	for _, c := range t.candidates(&d.caps, &plan.problem) {
+	for _, c := range plan.kernel.candidates(&d.caps, &plan.problem) {
 		other, err := d.Plan(p, append(slices.Clone(opts), WithTier(plan.Tier()), WithTuning(c))...)
 		if errors.Is(err, ErrArgument) || errors.Is(err, ErrUnsupported) {
 			continue // does not fit this device
@@ -142,7 +135,7 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 			continue
 		}
 		seen = append(seen, effect)
-		out = append(out, Candidate{Kernel: plan.kernel.name(), Tile: tile, Tuning: c})
+		out = append(out, Candidate{Kernel: plan.kernel.name, Tile: tile, Tuning: c})
 	}
 	return out, nil
 }
@@ -167,13 +160,12 @@ func WithoutStoredTuning() PlanOption { return withoutStored }
 
 // fit fits a kernel to a problem, with the caller's tuning if there is any, else with the stored one if there is one that
 // fits, else with the built-in choice. note says why a stored tuning was left aside.
-func (d *Device) fit(k kernel, p *Problem, o *planOptions) (prog program, t *tuning, entry *TuningEntry, note string, err error) {
-	_, canTune := k.(tunable)
-	if len(o.tuning) == 0 && !o.noStored && canTune {
-		entry, note = d.storedTuning(k.name(), p)
+func (d *Device) fit(k *kernel, p *Problem, o *planOptions) (prog program, t *tuning, entry *TuningEntry, note string, err error) {
+	if len(o.tuning) == 0 && !o.noStored && k.candidates != nil {
+		entry, note = d.storedTuning(k.name, p)
 		if entry != nil {
 			t = newTuning(entry.Tuning)
-			if err = t.fits(k); err == nil {
+			if err = t.fits(&k.offer); err == nil {
 				prog, err = k.plan(d, p, t)
 			}
 			var no *declined
@@ -187,7 +179,7 @@ func (d *Device) fit(k kernel, p *Problem, o *planOptions) (prog program, t *tun
 		}
 	}
 	t = newTuning(o.tuning)
-	if err = t.fits(k); err == nil {
+	if err = t.fits(&k.offer); err == nil {
 		prog, err = k.plan(d, p, t)
 	}
 	return prog, t, nil, note, err
@@ -362,7 +354,7 @@ func rewriteTunings(change func(old []TuningEntry) []TuningEntry) error {
 }
 
 // candidates are the shapes that were fastest on some device, and their neighbours.
-func (scalarForward) candidates(c *capabilities, p *Problem) []map[string]int {
+func scalarForwardCandidates(c *capabilities, p *Problem) []map[string]int {
 	var out []map[string]int
 	for _, s := range [][4]int{ // br, bc, mr, mc
 		{8, 16, 1, 4}, {8, 32, 2, 4}, {8, 64, 1, 4}, {16, 32, 2, 4}, {16, 64, 2, 4}, {16, 64, 4, 4}, {32, 32, 4, 4}, {32, 64, 4, 4},

@@ -75,28 +75,16 @@ var (
 	slabRanges = parameters{"max_slab": {0, math.MaxInt32, 0, false}} // bytes; for tests, and 0 sets no bound
 )
 
-// kernelParameters has every tuning parameter of every kernel.
-var kernelParameters = map[string]parameters{
-	"scalar_forward":        scalarRanges.and(parameters{decodeParameter: onOff}),
-	"scalar_forward_blocks": scalarRanges,
-	"scalar_decode": groupBound.and(parameters{
-		decodeParameter: onOff, "rows": {1, decodeRows, 0, false}, "w": {1, 32, 0, false}, "lpr": {1, 128, 0, true}, "u": {1, 16, 0, false}, "parts": partsRange,
-	}),
-	"scalar_flash1":         pieceRanges.and(groupBound, parameters{"subgroup": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
-	"matrix_forward":        matrixRanges.and(headRanges, parameters{decodeParameter: onOff}),
-	"matrix_forward_blocks": matrixRanges.and(headRanges),
-	"matrix_flash1":         matrixRanges.and(parameters{"prefetch": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
-	"standard_scalar": groupBound.and(rowRanges, slabRanges, parameters{
+// Ranges of standard attention's kernels.
+var (
+	standardScalarRanges = groupBound.and(rowRanges, slabRanges, parameters{
 		"br": {1, 1024, 0, false}, "bc": {8, 1024, 8, false}, "mr": {1, 16, 0, false}, "mc": {4, 16, 4, false}, "dk": {8, 256, 8, false},
 		"product_br": {1, 1024, 0, false}, "product_bc": {8, 1024, 8, false}, "product_mr": {1, 16, 0, false}, "product_tx": {2, 256, 2, false},
-	}),
-	"standard_matrix": sideRanges.and(groupBound, rowRanges, slabRanges, scoresRanges, blockRanges.of("product_"), parameters{"half": onOff}),
-
-	"scalar_backward":          groupBound.and(backwardRanges.of("kv_"), backwardRanges.of("q_")),
-	"matrix_backward":          formRanges.and(groupBound, backwardMatrixRanges.of("kv_"), backwardMatrixRanges.of("q_"), parameters{"kv_split": onOff}),
-	"standard_backward_scalar": groupBound,
-	"standard_backward_matrix": sideRanges.and(groupBound, scoresRanges.of("dp_"), blockRanges.of("dq_"), blockRanges.of("dv_"), blockRanges.of("dk_"), parameters{"half": onOff}),
-}
+	})
+	standardMatrixRanges   = sideRanges.and(groupBound, rowRanges, slabRanges, scoresRanges, blockRanges.of("product_"), parameters{"half": onOff})
+	standardGradientRanges = sideRanges.and(groupBound, scoresRanges.of("dp_"), blockRanges.of("dq_"), blockRanges.of("dv_"), blockRanges.of("dk_"),
+		parameters{"half": onOff})
+)
 
 var backwardRanges = pieceRanges.and(parameters{"pc": {16, 1024, 4, false}})
 
@@ -118,31 +106,27 @@ func (p parameters) of(prefix string) parameters {
 	return out
 }
 
-// yields is a kernel that leaves problems with a tuning parameter it does not have to the next kernel.
-type yields interface{ yields() }
-
 // fits checks the values given against the ranges of a kernel's parameters. Nothing has been computed with them before.
-func (t *tuning) fits(k anyKernel) error {
-	if err := t.unknown(k.name()); err != nil {
-		if _, ok := k.(yields); ok {
+func (t *tuning) fits(o *offer) error {
+	if err := t.unknown(o); err != nil {
+		if o.yields {
 			return &declined{err.Error()}
 		}
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.given)) {
-		if v, r := t.given[name], kernelParameters[k.name()][name]; !r.allows(v) {
-			return badArgument(t.option+"["+name+"]", v, "%v for %s", r, k.name())
+		if v, r := t.given[name], o.parameters[name]; !r.allows(v) {
+			return badArgument(t.option+"["+name+"]", v, "%v for %s", r, o.name)
 		}
 	}
-	return nil
+	return t.decodes(o)
 }
 
 // unknown gives an error for overrides that the kernel does not have.
-func (t *tuning) unknown(kernel string) error {
-	known := kernelParameters[kernel]
+func (t *tuning) unknown(o *offer) error {
 	for _, name := range slices.Sorted(maps.Keys(t.given)) {
-		if _, ok := known[name]; !ok {
-			return badArgument(t.option+"["+name+"]", t.given[name], "%s has no such parameter; it has %s", kernel, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		if _, ok := o.parameters[name]; !ok {
+			return badArgument(t.option+"["+name+"]", t.given[name], "%s has no such parameter; it has %s", o.name, strings.Join(slices.Sorted(maps.Keys(o.parameters)), ", "))
 		}
 	}
 	return nil
@@ -153,11 +137,12 @@ func (t *tuning) unknown(kernel string) error {
 func allowed[K anyKernel](list []K, option, name string, v int) error {
 	var rules []string
 	for _, k := range list {
-		r, ok := kernelParameters[k.name()][name]
+		o := k.offered()
+		r, ok := o.parameters[name]
 		if ok && r.allows(v) {
 			return nil
 		}
-		if rule := fmt.Sprintf("%v for %s", r, k.name()); ok && !slices.Contains(rules, rule) {
+		if rule := fmt.Sprintf("%v for %s", r, o.name); ok && !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
 	}

@@ -33,20 +33,21 @@ func planningDevice(t testing.TB) *Device {
 
 // tunedKernel is a kernel of either pass, with a problem for it and a way to ask for it with some tuning.
 type tunedKernel struct {
-	kernel anyKernel
-	p      Problem
-	plan   func(d *Device, values map[string]int) error
-	fit    func(d *Device, t *tuning) error // without the check of ranges
+	kernel   *offer
+	backward bool
+	p        Problem
+	plan     func(d *Device, values map[string]int) error
+	fit      func(d *Device, t *tuning) error // without the check of ranges
 }
 
 // tunedKernels has all of them. Plans of the backward pass have a forward program that a test device can build at once.
 func tunedKernels(t testing.TB) (out []tunedKernel) {
-	problem := func(k anyKernel) Problem {
+	problem := func(k *offer) Problem {
 		p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 40, KeyLen: 50, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
-		if _, ok := k.(limited); ok {
+		if k.mostRows > 0 {
 			p.QueryLen = 3
 		}
-		if _, ok := k.(blockMasking); ok {
+		if k.needs&withBlocks != 0 {
 			p.Blocks = Blocks{Queries: 16, Keys: 16}
 		}
 		p, err := p.Normalize()
@@ -54,25 +55,28 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		return p
 	}
 	for _, k := range kernels {
-		p := problem(k)
-		out = append(out, tunedKernel{k, p, func(d *Device, values map[string]int) error {
+		p := problem(&k.offer)
+		out = append(out, tunedKernel{&k.offer, false, p, func(d *Device, values map[string]int) error {
 			all := maps.Clone(values)
-			if _, given := all[decodeParameter]; !given && k.implementation() == Flash {
-				_, few := k.(limited)
+			if _, given := all[decodeParameter]; !given && k.implementation == Flash {
+				few := k.mostRows > 0
 				all[decodeParameter] = boolInt(few)
 			}
-			plan, err := d.Plan(p, WithImplementation(k.implementation()), WithTier(k.tier()), WithTuning(all))
+			plan, err := d.Plan(p, WithImplementation(k.implementation), WithTier(k.tier), WithTuning(all))
 			return errors.Join(err, plan.Close())
 		}, func(d *Device, tn *tuning) error {
+			if err := tn.decodes(&k.offer); err != nil {
+				return err
+			}
 			_, err := k.plan(d, &p, tn)
 			return err
 		}})
 	}
 	for _, k := range backwardKernels {
-		p := problem(k)
+		p := problem(&k.offer)
 		fit := func(d *Device, tn *tuning) error {
 			var forward program
-			if k.implementation() == Standard {
+			if k.implementation == Standard {
 				tile, err := chooseStandardTile(&d.caps, &p, newTuning(nil))
 				if err != nil {
 					return err
@@ -84,13 +88,13 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 			_, err := k.plan(d, &p, forward, tn)
 			return err
 		}
-		out = append(out, tunedKernel{k, p, func(d *Device, values map[string]int) error {
+		out = append(out, tunedKernel{&k.offer, true, p, func(d *Device, values map[string]int) error {
 			var o planOptions
 			if err := WithBackwardTuning(values)(&o); err != nil {
 				return err
 			}
 			tn := newBackwardTuning(o.backwardTuning)
-			if err := tn.fits(k); err != nil {
+			if err := tn.fits(&k.offer); err != nil {
 				return err
 			}
 			return fit(d, tn)
@@ -102,23 +106,20 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 // TestKernelParameters: the table of ranges has what kernels take, no more and no less, and their own choices are within it.
 func TestKernelParameters(t *testing.T) {
 	d := planningDevice(t)
-	seen := 0
 	for _, k := range tunedKernels(t) {
-		known := kernelParameters[k.kernel.name()]
-		require.NotEmpty(t, known, k.kernel.name())
+		known := k.kernel.parameters
+		require.NotEmpty(t, known, k.kernel.name)
 		given := map[string]int{}
-		if _, ok := known[decodeParameter]; ok && k.kernel.name() != "scalar_decode" {
+		if _, ok := known[decodeParameter]; ok && k.kernel.name != "scalar_decode" {
 			given[decodeParameter] = 0
 		}
 		tn := newTuning(given)
-		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.name())
-		require.Equal(t, slices.Sorted(maps.Keys(known)), slices.Sorted(maps.Keys(tn.effect)), k.kernel.name())
+		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.name)
+		require.Equal(t, slices.Sorted(maps.Keys(known)), slices.Sorted(maps.Keys(tn.effect)), k.kernel.name)
 		for name, v := range tn.effect {
-			require.True(t, known[name].allows(v), "%s chooses %s = %d: %v", k.kernel.name(), name, v, known[name])
+			require.True(t, known[name].allows(v), "%s chooses %s = %d: %v", k.kernel.name, name, v, known[name])
 		}
-		seen++
 	}
-	require.Len(t, kernelParameters, seen, "a kernel that does not exist")
 }
 
 // TestTilesAreWithinRanges: so are the tables' rows, for any device, and what is offered for measuring.
@@ -126,18 +127,17 @@ func TestTilesAreWithinRanges(t *testing.T) {
 	require.NotEmpty(t, matrixTiles)
 	c := h200()
 	for _, k := range kernels {
-		tunes, ok := k.(tunable)
-		if !ok {
+		if k.candidates == nil {
 			continue
 		}
 		for _, queries := range []int{1, 2, 40, 5000} {
 			p, err := Problem{Batch: 1, Heads: 4, QueryLen: queries, HeadDim: 64, DType: F16}.Normalize()
 			require.NoError(t, err)
-			if _, ok := k.(limited); ok && queries > 8 {
+			if k.mostRows > 0 && queries > 8 {
 				continue
 			}
-			for _, m := range tunes.candidates(c, &p) {
-				require.NoError(t, newTuning(m).fits(k), "%s %v", k.name(), m)
+			for _, m := range k.candidates(c, &p) {
+				require.NoError(t, newTuning(m).fits(&k.offer), "%s %v", k.name, m)
 			}
 		}
 	}
@@ -150,12 +150,12 @@ var hostile = []int{0, -1, 1, 2, 3, 5, 7, 1 << 10, math.MaxInt32, math.MaxInt32 
 func TestHostileTunings(t *testing.T) {
 	d := planningDevice(t)
 	for _, k := range tunedKernels(t) {
-		for name, r := range kernelParameters[k.kernel.name()] {
+		for name, r := range k.kernel.parameters {
 			for _, v := range r.probes() {
 				start := time.Now()
 				err := k.plan(d, map[string]int{name: v})
 				took := time.Since(start)
-				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.name(), name, v, err)
+				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.name, name, v, err)
 				require.Less(t, took, 50*time.Millisecond, at)
 				var arg *ArgumentError
 				switch {
@@ -181,25 +181,25 @@ func TestHostileTuningsThatRun(t *testing.T) {
 	}
 	d, planning := testDevice(t), planningDevice(t)
 	for _, k := range tunedKernels(t) {
-		if k.kernel.tier() != TierScalar || k.kernel.implementation() == BlockSparse {
+		if k.kernel.tier != TierScalar || k.kernel.needs != 0 {
 			continue
 		}
-		if _, backward := k.kernel.(backwardKernel); backward {
+		if k.backward {
 			continue // TestHostileBackwardTuningsThatRun
 		}
 		s := newSample(t, k.p)
 		f := s.tensors(t, d, plainly(t, d))
-		for name, r := range kernelParameters[k.kernel.name()] {
+		for name, r := range k.kernel.parameters {
 			for _, v := range r.probes() {
 				given := map[string]int{name: v}
-				if name != decodeParameter && k.kernel.implementation() == Flash {
-					_, few := k.kernel.(limited)
+				if name != decodeParameter && k.kernel.implementation == Flash {
+					few := k.kernel.mostRows > 0
 					given[decodeParameter] = boolInt(few)
 				}
 				if err := k.plan(planning, given); !errors.Is(err, errPlanned) {
 					continue
 				}
-				plan := mustPlan(t, d, s.p, WithImplementation(k.kernel.implementation()), WithTier(TierScalar), WithTuning(given))
+				plan := mustPlan(t, d, s.p, WithImplementation(k.kernel.implementation), WithTier(TierScalar), WithTuning(given))
 				t.Run(fmt.Sprintf("%s-%v", plan.Kernel(), given), func(t *testing.T) {
 					require.Equal(t, v, plan.Tuning()[name])
 					s.poison(t, f)
@@ -229,10 +229,10 @@ func TestHostileBackwardTuningsThatRun(t *testing.T) {
 	require.NoError(t, plan.Backward(bg, b))
 	want := [3][]float32{download(t, b.DQ), download(t, b.DK), download(t, b.DV)}
 	for _, k := range tunedKernels(t) {
-		if k.kernel.name() != "scalar_backward" {
+		if k.kernel.name != "scalar_backward" {
 			continue
 		}
-		for name, r := range kernelParameters[k.kernel.name()] {
+		for name, r := range k.kernel.parameters {
 			for _, v := range r.probes() {
 				if err := k.plan(planning, map[string]int{name: v}); !errors.Is(err, errPlanned) {
 					continue
@@ -261,7 +261,7 @@ func FuzzTuning(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kernel byte, choices []byte) {
 		k := all[int(kernel)%len(all)]
-		known := kernelParameters[k.kernel.name()]
+		known := k.kernel.parameters
 		names := slices.Sorted(maps.Keys(known))
 		given := map[string]int{}
 		for len(choices) >= 2 {
@@ -282,11 +282,11 @@ func FuzzTuning(f *testing.F) {
 		start := time.Now()
 		err := k.plan(d, given)
 		if took := time.Since(start); took > time.Second {
-			t.Fatalf("%s %v took %v: %v", k.kernel.name(), given, took, err)
+			t.Fatalf("%s %v took %v: %v", k.kernel.name, given, took, err)
 		}
 		var no *declined
 		if !errors.Is(err, errPlanned) && !errors.Is(err, ErrArgument) && !errors.Is(err, ErrUnsupported) && !errors.As(err, &no) && !errors.As(err, new(*MemoryError)) {
-			t.Fatalf("%s %v: %v", k.kernel.name(), given, err)
+			t.Fatalf("%s %v: %v", k.kernel.name, given, err)
 		}
 	})
 }
