@@ -12,10 +12,13 @@ func TestGradientsAddUp(t *testing.T) {
 	d := testDevice(t)
 	for _, dim := range []int{8, 5} {
 		for _, impl := range []Implementation{Flash, Standard} {
-			if impl == Standard && dim == 5 {
-				continue // rows of its matrices are aligned in any case
+			if impl == Standard && (dim == 5 || testing.Short()) {
+				continue // rows of its matrices are aligned in any case; conformance adds up gradients of every kernel
 			}
 			p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 9, KeyLen: 11, HeadDim: dim, Causal: CausalBottomRight}
+			if testing.Short() && dim == 5 {
+				p.ValueDim = 3 // as TestBackwardFiniteDifferences has it
+			}
 			plan := mustPlan(t, d, p, WithImplementation(impl), WithTier(TierScalar))
 			_, b := newBackwardSample(t, d, plan, F32)
 			gradients := []*Tensor{b.DQ, b.DK, b.DV}

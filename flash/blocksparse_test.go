@@ -200,7 +200,7 @@ func TestBlockSparseTunings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
-			case "a tile ahead, whole", "two ahead, diagonal", "a tile ahead, odd", "at the start, odd", "masks may not be off":
+			case "nothing ahead", "under a branch", "two tiles ahead", "a tile ahead, whole", "two ahead, diagonal", "a tile ahead, odd", "at the start, odd", "masks may not be off":
 				vktest.Long(t, "the same ways with other masks")
 			}
 			vktest.Budget(t)

@@ -12,7 +12,7 @@ func TestEveryPlanHasATiling(t *testing.T) {
 	d := testDevice(t)
 	for _, impl := range []Implementation{Standard, Flash1, Flash} {
 		for _, tier := range []Tier{TierScalar, TierMatrix} {
-			p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
+			p := usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, DType: F16, Causal: CausalBottomRight})
 			plan, err := d.Plan(p, WithImplementation(impl), WithTier(tier))
 			if err != nil {
 				require.ErrorIs(t, err, ErrUnsupported)

@@ -122,12 +122,15 @@ var countedProblems = map[string]Problem{
 	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
 
-// countedAlways are those that -short runs: lengths and dimensions that no tile divides, few rows and both sizes of numbers; the ways below
+// countedAlways are those of which -short counts the forward pass: lengths and dimensions that no tile divides, few rows and both sizes of numbers; the ways below
 // run the others.
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
 // waysAlways are those of matrix_forward that -short runs: the next tile in registers, in shared memory and under a branch, and keys in parts.
 var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "under a branch": true, "parts": true}
+
+// waysLong are those of the scalar tier that -short leaves out: each is two of the others together, or one with other numbers.
+var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts than keys": true, "few rows in tiles": true, "parts, Q again": true}
 
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
@@ -180,6 +183,9 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 				vktest.Long(t, "some of the problems")
 			}
 			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
+				if name != "ragged" && !strings.HasSuffix(t.Name(), "/"+Flash.String()+"-scalar") {
+					vktest.Long(t, "one problem of every kernel, the others of one")
+				}
 				if slowCompiler(d) && name != "ragged" && strings.HasSuffix(t.Name(), "-matrix") {
 					t.Skip("it takes a CPU too long to compile")
 				}
@@ -189,6 +195,7 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 	}
 	problems := maps.Clone(countedProblems)
 	problems["diagonal"] = Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 80, HeadDim: 8, DType: F16, Causal: CausalTopLeft} // whole tiles of 16
+	problems["whole"], problems["narrow"] = narrowed(problems["whole"]), narrowed(problems["narrow"])
 	for _, v := range []struct {
 		name     string
 		problems []string
@@ -196,8 +203,8 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		tier     Tier
 		tune     map[string]int
 	}{
-		{"Q again", []string{"whole", "grouped"}, Flash, TierScalar, map[string]int{"q_resident": 0, "v_early": 0, "dk": 8}},
-		{"few rows, parts", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
+		{"Q again", []string{"grouped", "whole"}, Flash, TierScalar, map[string]int{"q_resident": 0, "v_early": 0, "dk": 8}},
+		{"few rows, parts", []string{"few", "one query"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
 		{"few rows, apart", []string{"few"}, Flash, TierScalar, map[string]int{"rows": 4, "lpr": 4, "u": 2}},
 		{"few rows, more parts than keys", []string{"few"}, Flash, TierScalar, map[string]int{"parts": 40}},
 		{"few rows in tiles", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 0}},
@@ -211,16 +218,16 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"under a branch", []string{"diagonal", "ragged"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
 		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
 		{"parts", []string{"ragged", "grouped", "unseen", "fp32"}, Flash, TierScalar, map[string]int{"parts": 3, "decode": 0}},
-		{"parts, Q again", []string{"whole", "unaligned"}, Flash, TierScalar, map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
+		{"parts, Q again", []string{"unaligned", "whole"}, Flash, TierScalar, map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
 		{"parts", []string{"narrow", "ragged", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 16, "prefetch": 1}},
 		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
 		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 16}},
-		{"runs", []string{"whole", "ragged", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
+		{"runs", []string{"ragged", "whole", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			for i, name := range v.problems {
 				t.Run(name, func(t *testing.T) {
-					if i > 0 || v.tier == TierMatrix && v.impl == Flash && !waysAlways[v.name] {
+					if i > 0 || v.tier == TierMatrix && v.impl == Flash && !waysAlways[v.name] || waysLong[v.name] {
 						vktest.Long(t, "one problem of each way, and of each kind on matrices one way")
 					}
 					vktest.Budget(t)
@@ -298,8 +305,8 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%v/%s", name, impl, tier), func(t *testing.T) {
-					if !countedAlways[name] {
-						vktest.Long(t, "some of the problems")
+					if name != "ragged" && (name != "fp32" || impl != Flash) {
+						vktest.Long(t, "one problem of every kernel, one with other numbers and dimensions of one")
 					}
 					vktest.Budget(t)
 					run(t, p, false, WithImplementation(impl), WithTier(tier))
@@ -307,16 +314,20 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 			}
 		}
 	}
+	sums := countedProblems["grouped"]
+	if testing.Short() {
+		sums.HeadDim, sums.ValueDim, sums.Causal = 8, 16, CausalNone // kernels that "ragged" has
+	}
 	for _, slab := range []int{5000, 30000} { // rows of a head; three heads, where a key head has two
 		t.Run(fmt.Sprintf("slabs of %d", slab), func(t *testing.T) {
 			if slab > 5000 {
 				vktest.Long(t, "slabs of rows")
 			}
-			run(t, countedProblems["grouped"], false, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": slab}))
+			run(t, sums, false, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": slab}))
 		})
 	}
 	t.Run("added/standard", func(t *testing.T) {
-		run(t, countedProblems["grouped"], true, WithImplementation(Standard), WithTier(TierScalar))
+		run(t, sums, true, WithImplementation(Standard), WithTier(TierScalar))
 	})
 	for _, v := range []struct {
 		name       string
@@ -347,7 +358,11 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 				if v.tune != nil {
 					opts = append(opts, WithBackwardTuning(v.tune))
 				}
-				run(t, countedProblems[name], v.accumulate, opts...)
+				p := countedProblems[name]
+				if testing.Short() && v.tune == nil {
+					p = sums
+				}
+				run(t, p, v.accumulate, opts...)
 			})
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // decodeDevice is a test device that scalar_decode runs on.
@@ -45,6 +47,10 @@ func TestDecode(t *testing.T) {
 		{"wide", Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 2, KeyLen: 60, HeadDim: 256, DType: F16}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			switch test.name {
+			case "more parts than keys", "several dispatches", "ragged parts", "negative scale", "wide":
+				vktest.Long(t, "these one at a time; conformance has scales and wide heads")
+			}
 			s := newSample(t, test.p)
 			plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
 			require.Equal(t, "scalar_decode", plan.kernel.name)
@@ -81,6 +87,9 @@ func TestDecodeRowsMeetInTurns(t *testing.T) {
 func TestDecodePadding(t *testing.T) {
 	d := decodeDevice(t)
 	for _, dtype := range []DType{F32, F16} {
+		if testing.Short() && dtype == F32 {
+			continue
+		}
 		for _, keys := range []int{1, 3, 29, 64} { // subgroups without a key, groups of lanes without one, batches with some
 			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: dtype}.Normalize()
 			require.NoError(t, err)

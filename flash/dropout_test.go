@@ -14,9 +14,12 @@ import (
 func TestDropoutMask(t *testing.T) {
 	d := testDevice(t)
 	for _, p := range []Problem{
-		{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 37, KeyLen: 150, HeadDim: 8, ValueDim: 16, DType: F16, Dropout: 0.1},
+		narrowed(Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 37, KeyLen: 150, HeadDim: 8, ValueDim: 16, DType: F16, Dropout: 0.1}),
 		{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 64, HeadDim: 8, DType: F16, Dropout: 0.75},
 	} {
+		if testing.Short() {
+			p.QueryLen, p.KeyLen = 37, 150 // other lengths have other kernels on matrices
+		}
 		want := ref.Dropout{P: p.Dropout, Seed: 0xfedcba9876543210, Offset: 77}
 		tiers := 0
 		for i := range 4 {

@@ -13,7 +13,7 @@ import (
 
 func TestTimeRuns(t *testing.T) {
 	d := testDevice(t)
-	s := newSample(t, Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight})
+	s := newSample(t, usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalBottomRight}))
 	plan := mustPlan(t, d, s.p)
 	var recs []*Recording
 	var outs []Forward

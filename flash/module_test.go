@@ -33,7 +33,7 @@ func TestModuleFloatControls(t *testing.T) {
 	_, err = d.moduleHash("no_such_shader")
 	require.ErrorIs(t, err, shaders.ErrUnknownModule)
 
-	s := newSample(t, Problem{Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 70, HeadDim: 16, DType: F16, Causal: CausalBottomRight})
+	s := newSample(t, usual(Problem{Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 70, HeadDim: 16, DType: F16, Causal: CausalBottomRight}))
 	everyKernel(t, d, s.p, func(t *testing.T, opts ...PlanOption) {
 		plan := mustPlan(t, d, s.p, opts...)
 		f := s.tensors(t, d, plainly(t, d))

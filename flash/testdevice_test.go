@@ -233,6 +233,24 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 	}
 }
 
+// usual gives in short tests, in place of a problem of which any would do, the one that they have in common: what a driver has compiled for
+// one test it need not compile for the next.
+func usual(p Problem) Problem {
+	if !testing.Short() {
+		return p
+	}
+	return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 33, KeyLen: 47, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
+}
+
+// narrowed gives in short tests, in place of a problem whose head dimensions do not matter, one with the smallest that rows of whole pieces
+// have: a CPU's driver compiles a kernel on matrices in less than half the time.
+func narrowed(p Problem) Problem {
+	if testing.Short() {
+		p.HeadDim, p.ValueDim = 8, 8
+	}
+	return p
+}
+
 // requireSteadyState: recording again and again for other tensors of the sample's problem allocates nothing.
 func requireSteadyState(t *testing.T, d *Device, s *sample, plan *Plan) {
 	t.Helper()

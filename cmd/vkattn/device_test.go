@@ -74,7 +74,7 @@ func TestNoSuchDevice(t *testing.T) {
 
 // tiny is a sweep of two shapes that any device runs in a moment.
 func tiny(more ...string) []string {
-	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "32", "--causal"}, more...)
+	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "8", "--causal"}, more...)
 }
 
 // itself is a shell command line that starts this test binary in a role.
@@ -105,7 +105,7 @@ func TestBenchEndToEnd(t *testing.T) {
 	status, stdout, stderr := call(tiny("--out", out)...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "flash2 is ")
-	require.Contains(t, stdout, "all rows: float16 · head dim 32 · emb dim 128 · batch 1 · 4 on 2 heads · causal")
+	require.Contains(t, stdout, "all rows: float16 · head dim 8 · emb dim 32 · batch 1 · 4 on 2 heads · causal")
 	file, err := bench.ReadFile(out)
 	require.NoError(t, err)
 	require.Len(t, file.Headers, 1)
@@ -158,7 +158,7 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	measured := 0
 	step := func(rows int, flags ...string) []bench.Row {
 		t.Helper()
-		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "16", "--causal", "--out", out, "--append"}, flags...)
+		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--out", out, "--append"}, flags...)
 		status, _, stderr := call(args...)
 		require.Zero(t, status, stderr)
 		file, err := bench.ReadFile(out)
@@ -196,7 +196,7 @@ func TestBenchFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		"md":      "| seq | impl | kernel |",
 		"jsonl":   `"impl":"flash2","dtype":"float32"`,
-		"gobench": "BenchmarkForward/impl=flash2/dtype=float32/B=1/H=4/Hkv=2/Nq=48/N=48/D=32/Dv=32/causal=true ",
+		"gobench": "BenchmarkForward/impl=flash2/dtype=float32/B=1/H=4/Hkv=2/Nq=48/N=48/D=8/Dv=8/causal=true ",
 	} {
 		status, stdout, stderr := call(tiny("--impl", "flash", "--dtype", "fp32", "--format", format)...)
 		require.Zero(t, status, stderr)
@@ -358,7 +358,7 @@ func TestTune(t *testing.T) {
 	dev, err := flash.Open()
 	require.NoError(t, err)
 	name := dev.Info().Name
-	key, err := dev.TuningKey("scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight})
+	key, err := dev.TuningKey("scalar_forward", flash.Problem{Batch: 1, Heads: 2, QueryLen: 48, HeadDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight})
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
 	require.NoError(t, flash.StoreTunings(flash.TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4}, Tile: "8x16", Gain: 1.5}))
