@@ -103,9 +103,6 @@ func (p *pushes) backward(pr *Problem, g *gradients, delta, x, y *operand) (base
 	return baseAt
 }
 
-// deltaPushBytes is the size of the arguments of backward_delta.
-const deltaPushBytes = 14 * 4
-
 // delta fills in the arguments of backward_delta.
 func (p *pushes) delta(pr *Problem, g *gradients, delta *operand) (baseAt int) {
 	p.reset()
@@ -118,9 +115,6 @@ func (p *pushes) delta(pr *Problem, g *gradients, delta *operand) (baseAt int) {
 	p.strides(&g.o)
 	return p.grid()
 }
-
-// combinePushBytes is the size of the arguments of combine_parts.
-const combinePushBytes = 10 * 4
 
 // combine fills in the arguments of combine_parts.
 func (p *pushes) combine(pr *Problem, f *operands, rows uint32) (baseAt int) {

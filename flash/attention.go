@@ -9,7 +9,7 @@ import (
 // Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv].
 // Values are rounded to the problem's DType (the zero value is F32) on the way in. It runs on the best device of the machine, which
 // is opened by the first call and kept; each call plans, allocates, copies and frees, so that a loop does better with a [Plan].
-// Problems with dropout or a block mask need one: see [Plan.SubmitForward]. Errors are those of [Open], [Device.Plan] and
+// Problems with dropout or a block mask need one, for their seed or mask. Errors are those of [Open], [Device.Plan] and
 // [Plan.Forward].
 func Attention(ctx context.Context, q, k, v []float32, p Problem) ([]float32, error) {
 	p, err := p.Normalize()
@@ -28,6 +28,12 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 	defer during("Attention", &err)
 	if p, err = p.Normalize(); err != nil {
 		return nil, err
+	}
+	if p.dropThreshold() > 0 {
+		return nil, badArgument("Problem.Dropout", p.Dropout, "needs a seed, which Plan.Forward takes")
+	}
+	if !p.Blocks.none() {
+		return nil, badArgument("Problem.Blocks", p.Blocks, "needs a block mask, which Plan.Forward takes")
 	}
 	for _, s := range []struct {
 		name  string
@@ -56,7 +62,7 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 			return nil, err
 		}
 	}
-	if err := plan.Forward(ctx, t[0], t[1], t[2], t[3], nil); err != nil {
+	if err := plan.Forward(ctx, Forward{Q: t[0], K: t[1], V: t[2], O: t[3]}); err != nil {
 		return nil, err
 	}
 	o = make([]float32, t[3].Elements())

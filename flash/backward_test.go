@@ -235,7 +235,8 @@ func TestBackwardPlan(t *testing.T) {
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, fmt.Sprintf("WithBackwardTuning[%s] is %d: must be ", name, v))
 	}
-	require.ErrorContains(t, plan.Forward(bg, b.Q, b.K, b.V, b.O, nil), "needs a seed")
+	_, err = d.Attention(bg, nil, nil, nil, Problem{Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 1, Dropout: 0.5})
+	require.ErrorContains(t, err, "needs a seed")
 	for _, bad := range []float64{-0.1, 1, 0.999, math.NaN(), math.Inf(1)} {
 		_, err := Problem{Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 1, Dropout: bad}.Normalize()
 		require.ErrorContains(t, err, "Problem.Dropout")

@@ -95,12 +95,12 @@ func TestBadTensors(t *testing.T) {
 			c.change(&f)
 			_, err := plan.SubmitForward(f)
 			requireRefused(t, c.argument, err)
-			require.NoError(t, plan.Forward(bg, good.Q, good.K, good.V, good.O, good.LSE), "a refused call must leave the plan usable")
+			require.NoError(t, plan.Forward(bg, good), "a refused call must leave the plan usable")
 		})
 	}
 	// Inputs may overlap, and be read with stride 0.
 	k := view(big, 0, F16, shape, [4]int{0, 0, 16, 1})
-	require.NoError(t, plan.Forward(bg, k, k, k, mk(d, F16, 1, 2, 8, 16), nil))
+	require.NoError(t, plan.Forward(bg, Forward{Q: k, K: k, V: k, O: mk(d, F16, 1, 2, 8, 16)}))
 }
 
 func TestBadTensorArguments(t *testing.T) {
@@ -177,7 +177,7 @@ func TestZeroValues(t *testing.T) {
 	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 1})
 	require.ErrorIs(t, err, ErrArgument)
 	require.NoError(t, d.Close())
-	require.ErrorIs(t, new(Plan).Forward(bg, nil, nil, nil, nil, nil), ErrArgument)
+	require.ErrorIs(t, new(Plan).Forward(bg, Forward{}), ErrArgument)
 	require.NoError(t, new(Plan).Close())
 	require.ErrorIs(t, new(Recording).Forward(Forward{}), ErrArgument)
 	require.NoError(t, new(Recording).Close())
@@ -205,7 +205,7 @@ func TestZeroValues(t *testing.T) {
 		require.Zero(t, p.Implementation())
 		require.Zero(t, p.WorkspaceBytes())
 		require.Equal(t, "no plan", p.String())
-		require.ErrorIs(t, p.Forward(bg, nil, nil, nil, nil, nil), ErrArgument)
+		require.ErrorIs(t, p.Forward(bg, Forward{}), ErrArgument)
 		_, err = p.NewRecording()
 		require.ErrorIs(t, err, ErrArgument)
 	}
@@ -280,7 +280,7 @@ func TestUseAfterClose(t *testing.T) {
 	require.ErrorIs(t, r.Forward(f), ErrClosed)
 	require.NoError(t, plan.Close())
 	require.NoError(t, plan.Close())
-	require.ErrorIs(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, nil), ErrClosed)
+	require.ErrorIs(t, plan.Forward(bg, Forward{Q: f.Q, K: f.K, V: f.V, O: f.O}), ErrClosed)
 	_, err = plan.NewRecording()
 	require.ErrorIs(t, err, ErrClosed)
 
@@ -295,7 +295,7 @@ func TestUseAfterClose(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, d.WaitIdle(), ErrClosed)
 	require.ErrorIs(t, f.Q.Upload(bg, s.q), ErrClosed)
-	require.ErrorIs(t, open.Forward(bg, f.Q, f.K, f.V, f.O, nil), ErrClosed)
+	require.ErrorIs(t, open.Forward(bg, Forward{Q: f.Q, K: f.K, V: f.V, O: f.O}), ErrClosed)
 	require.ErrorIs(t, rec.Forward(f), ErrClosed)
 	require.NoError(t, f.Q.Close())
 	require.NoError(t, rec.Close())

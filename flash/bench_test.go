@@ -61,7 +61,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	plan := r.plan
 	f := sets[0]
 	n = testing.AllocsPerRun(50, func() {
-		if err := plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE); err != nil {
+		if err := plan.Forward(bg, f); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -10,7 +10,7 @@ import "fmt"
 var scalarBlockSparse = &kernel{
 	offer: offer{
 		name:           "scalar_forward_blocks",
-		implementation: BlockSparse,
+		implementation: Flash,
 		tier:           TierScalar,
 		can:            withDropout | withBlocks,
 		needs:          withBlocks,
@@ -27,7 +27,7 @@ var scalarBlockSparse = &kernel{
 var matrixBlockSparse = &kernel{
 	offer: offer{
 		name:           "matrix_forward_blocks",
-		implementation: BlockSparse,
+		implementation: Flash,
 		tier:           TierMatrix,
 		can:            withDropout | withBlocks,
 		needs:          withBlocks,

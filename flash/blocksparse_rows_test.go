@@ -33,7 +33,7 @@ func TestBlockSparseRowsOfOneTile(t *testing.T) {
 	mask, err := d.NewBlockMask(bg, p, bits)
 	require.NoError(t, err)
 	for _, tile := range []map[string]int{nil, {"br": 32, "bc": 32, "mr": 4, "mc": 4}} {
-		plan := mustPlan(t, d, p, WithImplementation(BlockSparse), WithTier(TierScalar), WithTuning(tile))
+		plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(tile))
 		f := s.tensors(t, d, plainly(t, d))
 		f.Blocks = mask
 		pending, err := plan.SubmitForward(f)

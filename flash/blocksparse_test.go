@@ -21,7 +21,7 @@ func TestBlockSparseSkips(t *testing.T) {
 		for _, dtype := range []DType{F32, F16} {
 			p, err := Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: dtype, Blocks: Blocks{Queries: 64, Keys: 64}}.Normalize()
 			require.NoError(t, err)
-			plan, err := d.Plan(p, WithImplementation(BlockSparse), WithTier(tier))
+			plan, err := d.Plan(p, WithTier(tier))
 			if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
 				t.Log(err)
 				continue
@@ -119,21 +119,25 @@ func TestBadBlockMasks(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Blocks: Blocks{Queries: 4, Keys: 4}}
 	_, err := Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, Blocks: Blocks{Keys: 4}}.Normalize()
 	require.ErrorContains(t, err, "Problem.Blocks.Queries is 0")
-	_, err = d.Plan(p)
-	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "it has no block mask")
+	for _, impl := range []Implementation{Standard, Flash1} {
+		_, err = d.Plan(p, WithImplementation(impl))
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, "it has no block mask")
+	}
+	_, err = d.Attention(bg, nil, nil, nil, p)
+	require.ErrorContains(t, err, "needs a block mask")
 	dense := p
 	dense.Blocks = Blocks{}
 	require.Zero(t, dense.MaskShape())
-	_, err = d.Plan(dense, WithImplementation(BlockSparse))
-	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "the problem has no block mask")
 
-	plan := mustPlan(t, d, p, WithImplementation(BlockSparse))
+	plan := mustPlan(t, d, p)
+	require.Equal(t, Flash, plan.Implementation())
+	require.NotContains(t, plan.String(), "it has no block mask", "of kernels that have a sibling which has one")
 	_, err = plan.BackwardInfo()
 	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "it has no block mask")
 	f := newSample(t, p).tensors(t, d, plainly(t, d))
-	require.ErrorContains(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, nil), "needs a block mask")
+	require.ErrorContains(t, plan.Forward(bg, Forward{Q: f.Q, K: f.K, V: f.V, O: f.O}), "Forward.Blocks is <nil>: must be the mask of the problem's blocks")
 	_, err = d.NewBlockMask(bg, p, make([]bool, 3))
 	require.ErrorContains(t, err, "len(bits) is 3: must be 4")
 	_, err = d.NewBlockMask(bg, dense, nil)
@@ -166,7 +170,7 @@ func TestBadBlockMasks(t *testing.T) {
 	require.NotEmpty(t, (*BlockMask)(nil).String())
 
 	_, err = d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 16, DType: F16, Blocks: Blocks{Queries: 4, Keys: 4}},
-		WithImplementation(BlockSparse), WithTier(TierMatrix), WithTuning(map[string]int{"pack": 1}))
+		WithTier(TierMatrix), WithTuning(map[string]int{"pack": 1}))
 	if !errors.Is(err, ErrUnsupported) { // a device without matrices
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, "WithTuning[pack]")
@@ -206,7 +210,7 @@ func TestBlockSparseTunings(t *testing.T) {
 			vktest.Budget(t)
 			p, err := c.p.Normalize()
 			require.NoError(t, err)
-			plan, err := d.Plan(p, WithImplementation(BlockSparse), WithTier(TierMatrix), WithTuning(c.tuning))
+			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(c.tuning))
 			if errors.Is(err, ErrUnsupported) {
 				t.Skip(err)
 			}

@@ -150,7 +150,7 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		s := newSample(t, p)
 		f := s.tensors(t, d, plainly(t, d))
 		defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE)
-		counted := c.during(func() { require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE)) })
+		counted := c.during(func() { require.NoError(t, plan.Forward(bg, f)) })
 		s.check(t, plan, f)
 		if plan.Implementation() == Standard {
 			require.Len(t, counted, 3)

@@ -58,10 +58,10 @@ func TestDecode(t *testing.T) {
 				require.Equal(t, v, plan.Tuning()[name])
 			}
 			f := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+			require.NoError(t, plan.Forward(bg, f))
 			first := s.check(t, plan, f)
 			s.poison(t, f)
-			require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+			require.NoError(t, plan.Forward(bg, f))
 			require.Equal(t, first, download(t, f.O), "the same inputs, the same bits")
 		})
 	}
@@ -77,7 +77,7 @@ func TestDecodeRowsMeetInTurns(t *testing.T) {
 	f := s.tensors(t, d, plainly(t, d))
 	for range 3 {
 		s.poison(t, f)
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		require.NoError(t, plan.Forward(bg, f))
 		s.check(t, plan, f)
 	}
 }
@@ -102,7 +102,7 @@ func TestDecodePadding(t *testing.T) {
 			for _, parts := range []int{1, 2} {
 				plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 1, "w": 2, "u": 4, "lpr": 2, "parts": parts}))
 				s.poison(t, f)
-				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				require.NoError(t, plan.Forward(bg, f))
 				for i, o := range download(t, f.O) {
 					at := fmt.Sprintf("%v, %d keys, %d parts: o[%d]", dtype, keys, parts, i)
 					switch i % p.ValueDim {
@@ -267,7 +267,7 @@ func TestDecodeMasksNaN(t *testing.T) {
 	for _, parts := range []int{1, 3} {
 		plan := mustPlan(t, d, s.p, WithTuning(map[string]int{"parts": parts}))
 		f := s.tensors(t, d, plainly(t, d))
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		require.NoError(t, plan.Forward(bg, f))
 		require.False(t, slices.ContainsFunc(s.check(t, plan, f), func(x float32) bool { return x != x }))
 	}
 }

@@ -37,7 +37,7 @@ func TestForward(t *testing.T) {
 				var first []float32
 				for range 3 {
 					s.poison(t, f)
-					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+					require.NoError(t, plan.Forward(bg, f))
 					got := s.check(t, plan, f)
 					if first != nil {
 						require.Equal(t, first, got, "the same inputs must give the same bits")
@@ -50,7 +50,7 @@ func TestForward(t *testing.T) {
 				}
 				f.LSE = nil
 				s.poison(t, f)
-				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, nil))
+				require.NoError(t, plan.Forward(bg, Forward{Q: f.Q, K: f.K, V: f.V, O: f.O}))
 				require.Equal(t, first, s.check(t, plan, f))
 				require.NoError(t, plan.Close())
 			})
@@ -99,7 +99,7 @@ func TestLayouts(t *testing.T) {
 					require.NoError(t, err)
 					return x
 				})
-				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				require.NoError(t, plan.Forward(bg, f))
 				s.check(t, plan, f)
 			})
 			for _, offset := range []uint64{1, 4, 7, 64, 129} {
@@ -120,7 +120,7 @@ func TestLayouts(t *testing.T) {
 						require.NoError(t, err)
 						return x
 					})
-					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+					require.NoError(t, plan.Forward(bg, f))
 					s.check(t, plan, f)
 					for _, all := range guarded {
 						marks := make([]float32, all.Elements())
@@ -147,7 +147,7 @@ func TestLayouts(t *testing.T) {
 					slot++
 					return x
 				})
-				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				require.NoError(t, plan.Forward(bg, f))
 				s.check(t, plan, f)
 			})
 		})
@@ -205,7 +205,7 @@ func TestManyHeads(t *testing.T) {
 		plan := mustPlan(t, d, p, opts...)
 		defer plan.Close()
 		f := s.tensors(t, d, plainly(t, d))
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		require.NoError(t, plan.Forward(bg, f))
 		s.check(t, plan, f)
 	})
 }
@@ -456,7 +456,7 @@ func TestSlabs(t *testing.T) {
 			plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": limit}))
 			require.EqualValues(t, 6*37*rowBytes, plan.WorkspaceBytes())
 			f := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+			require.NoError(t, plan.Forward(bg, f))
 			got := s.check(t, plan, f)
 			if want != nil {
 				require.Equal(t, want, got)

@@ -52,7 +52,7 @@
 //
 // # Sources
 //
-// Dao, Fu, Ermon, Rudra, Ré: FlashAttention, 2022 ([Flash1], [BlockSparse]); Dao: FlashAttention-2, 2023 ([Flash]); Milakov,
+// Dao, Fu, Ermon, Rudra, Ré: FlashAttention, 2022 ([Flash1], [Blocks]); Dao: FlashAttention-2, 2023 ([Flash]); Milakov,
 // Gimelshein: Online normalizer calculation for softmax, 2018; Dao, Haziza, Massa, Sizov: Flash-Decoding for long-context
 // inference, 2023 (keys in parts); Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as
 // 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout).

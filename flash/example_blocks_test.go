@@ -14,7 +14,7 @@ func ExampleDevice_NewBlockMask() {
 	defer dev.Close()
 	plan := must(dev.Plan(flash.Problem{
 		Batch: 1, Heads: 1, QueryLen: 128, HeadDim: 16, DType: flash.F16, Blocks: flash.Blocks{Queries: 64, Keys: 64},
-	}, flash.WithImplementation(flash.BlockSparse)))
+	}))
 	p := plan.Problem()
 
 	mask := must(dev.NewBlockMask(ctx, p, []bool{ // of shape p.MaskShape()

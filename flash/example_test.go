@@ -59,7 +59,7 @@ func Example() {
 	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return []float32{1, 3}[i/p.ValueDim] })
 	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
 	lse := must(dev.NewLSE(p.Batch, p.Heads, p.QueryLen)) // nil in its place: not wanted
-	if err := plan.Forward(context.Background(), q, k, v, o, lse); err != nil {
+	if err := plan.Forward(context.Background(), flash.Forward{Q: q, K: k, V: v, O: o, LSE: lse}); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("o  ", downloaded(o))
@@ -101,7 +101,7 @@ func ExampleProblem_grouped() {
 	k := filled(dev, p.DType, p.KShape(), constant(1))
 	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return float32(10 * (1 + i/(p.KeyLen*p.ValueDim))) }) // 10 in one head, 20 in the other
 	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
-	check(plan.Forward(context.Background(), q, k, v, o, nil))
+	check(plan.Forward(context.Background(), flash.Forward{Q: q, K: k, V: v, O: o}))
 	for head := range p.Heads {
 		fmt.Println("head", head, downloaded(o)[head*p.ValueDim])
 	}

@@ -22,7 +22,7 @@ func ExamplePlan_Backward() {
 	v := filled(dev, p.DType, p.VShape(), func(i int) float32 { return []float32{1, 3}[i/p.ValueDim] })
 	o := must(dev.NewTensor(p.DType, p.Batch, p.Heads, p.QueryLen, p.ValueDim))
 	lse := must(dev.NewLSE(p.Batch, p.Heads, p.QueryLen))
-	check(plan.Forward(ctx, q, k, v, o, lse))
+	check(plan.Forward(ctx, flash.Forward{Q: q, K: k, V: v, O: o, LSE: lse}))
 
 	do := filled(dev, p.DType, p.OShape(), constant(1))
 	dq, dk, dv := filled(dev, p.DType, p.QShape(), constant(0)), filled(dev, p.DType, p.KShape(), constant(0)), filled(dev, p.DType, p.VShape(), constant(0))

@@ -44,7 +44,9 @@ func TestCloseBesideUse(t *testing.T) {
 		uses := []func(i int) error{
 			func(i int) error { return sets[0].Q.Upload(bg, s.q) },
 			func(i int) error { return sets[0].O.Download(bg, values) },
-			func(i int) error { return plan.Forward(bg, sets[1].Q, sets[1].K, sets[1].V, sets[1].O, sets[1].LSE) },
+			func(i int) error {
+				return plan.Forward(bg, Forward{Q: sets[1].Q, K: sets[1].K, V: sets[1].V, O: sets[1].O, LSE: sets[1].LSE})
+			},
 			func(i int) error {
 				f := sets[3]
 				if i%2 == 0 {

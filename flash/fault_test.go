@@ -82,7 +82,7 @@ func (w *faultWorld) check(t testing.TB) {
 	t.Helper()
 	w.s.poison(t, w.f)
 	plan := mustPlan(t, w.d, w.s.p, WithTier(TierScalar))
-	require.NoError(t, plan.Forward(bg, w.f.Q, w.f.K, w.f.V, w.f.O, w.f.LSE))
+	require.NoError(t, plan.Forward(bg, w.f))
 	w.s.check(t, plan, w.f)
 	require.NoError(t, plan.Close())
 }
@@ -203,7 +203,7 @@ func checkLost(t testing.TB, d *Device, w *faultWorld, op faultOperation, err er
 	require.ErrorIs(t, err, ErrDeviceLost)
 	if w != nil {
 		require.ErrorIs(t, w.f.Q.Upload(bg, w.s.q), ErrDeviceLost)
-		require.ErrorIs(t, w.plan.Forward(bg, w.f.Q, w.f.K, w.f.V, w.f.O, w.f.LSE), ErrDeviceLost)
+		require.ErrorIs(t, w.plan.Forward(bg, w.f), ErrDeviceLost)
 		require.ErrorIs(t, w.plan.Backward(bg, w.g), ErrDeviceLost)
 		require.NoError(t, w.f.K.Close())
 	}
@@ -263,7 +263,7 @@ func TestFaultLostEndsWaits(t *testing.T) {
 	for i, f := range sets {
 		wait.Go(func() {
 			for errs[i] == nil {
-				errs[i] = w.plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE)
+				errs[i] = w.plan.Forward(bg, f)
 			}
 		})
 	}

@@ -31,6 +31,7 @@ type TierInfo struct {
 	Features       []string // what a problem may have beyond plain attention: "dropout", "block mask"
 	Needs          []string // of these, what a problem must have
 	MostRows       int      // most rows of a key head, queries times the query heads that share it; 0: any number
+	Backward       string   // the kernel of its tier for the backward pass; "": forward only
 	DTypes         []DType  // storage types it runs
 	Missing        []string // for the others, what is missing: "bfloat16: …"
 }
@@ -88,6 +89,11 @@ func describe(c *capabilities) DeviceInfo {
 	}
 	for _, k := range kernels {
 		t := TierInfo{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, Features: k.can.names(), Needs: k.needs.names(), MostRows: k.mostRows}
+		for _, b := range backwardKernels {
+			if b.implementation == k.implementation && b.tier == k.tier && k.needs&^b.can == 0 {
+				t.Backward = b.name
+			}
+		}
 		for _, dtype := range []DType{F32, F16, BF16} {
 			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.trialQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
 			if why := k.unsupported(c, &p); why == "" {

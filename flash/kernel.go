@@ -3,6 +3,7 @@ package flash
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -47,7 +48,7 @@ type offer struct {
 	implementation Implementation
 	tier           Tier
 	can            features // what a problem may have
-	needs          features // what a problem must have, or another kernel does the same for less
+	needs          features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
 	mostRows       int      // of a key head: queries times the query heads that share it; 0: any number
 	parameters     parameters
 	yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
@@ -113,9 +114,6 @@ func (o *offer) cannot(c *capabilities, p *Problem) string {
 	if lacks := has &^ o.can; lacks != 0 {
 		return "it has no " + lacks.names()[0]
 	}
-	if missing := o.needs &^ has; missing != 0 {
-		return "the problem has no " + missing.names()[0]
-	}
 	if rows := p.QueryLen * p.group(); o.mostRows > 0 && rows > o.mostRows {
 		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.mostRows)
 	}
@@ -150,6 +148,14 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 	for _, k := range list {
 		o := k.offered()
 		if o.implementation != of || (insisted != "" && o.tier != insisted) {
+			continue
+		}
+		has := p.features()
+		special := func(k K) bool { // the kernel that is there for what this one cannot
+			other := k.offered()
+			return other.implementation == of && other.tier == o.tier && other.needs&has&^o.can != 0
+		}
+		if o.needs&^has != 0 || slices.ContainsFunc(list, special) {
 			continue
 		}
 		not := func(why string) { reasons = append(reasons, o.name+": "+why) }

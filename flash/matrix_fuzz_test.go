@@ -96,7 +96,7 @@ func FuzzMatrixAgainstScalar(f *testing.F) {
 				}
 				require.NoError(t, x.Upload(bg, bad))
 			}
-			require.NoError(t, plan.Forward(bg, in[0], in[1], in[2], to, tl))
+			require.NoError(t, plan.Forward(bg, Forward{Q: in[0], K: in[1], V: in[2], O: to, LSE: tl}))
 			o, lse = make([]float32, to.Elements()), make([]float32, tl.Elements())
 			require.NoError(t, to.Download(bg, o))
 			require.NoError(t, tl.Download(bg, lse))

@@ -33,7 +33,7 @@ func TestMatrixRescalesInTime(t *testing.T) {
 			}
 			s.answer(t)
 			f := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+			require.NoError(t, plan.Forward(bg, f))
 			s.check(t, plan, f)
 		})
 	}

@@ -38,7 +38,7 @@ func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int, opts .
 	s := newSample(t, p)
 	plan := mustPlan(t, d, s.p, append(opts, WithTier(TierMatrix), WithTuning(tuning))...)
 	f := s.tensors(t, d, plainly(t, d))
-	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	require.NoError(t, plan.Forward(bg, f))
 	s.check(t, plan, f)
 	return plan
 }
@@ -340,12 +340,12 @@ func TestMatrixVariantRefused(t *testing.T) {
 		return x
 	}
 	f := s.tensors(t, d, odd)
-	err = plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE)
+	err = plan.Forward(bg, f)
 	var unsupported *UnsupportedError
 	require.True(t, errors.As(err, &unsupported), "%v", err)
 	require.ErrorContains(t, err, "o is wrong")
 	d.forget(key)
-	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	require.NoError(t, plan.Forward(bg, f))
 	s.check(t, plan, f)
 }
 
@@ -353,7 +353,7 @@ func TestMatrixVariantRefused(t *testing.T) {
 func TestTrialsTellRightFromWrong(t *testing.T) {
 	for _, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
 		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16, Causal: causal})
-		o, lse := narrowed(s.o), narrowed(s.lse)
+		o, lse := float32s(s.o), float32s(s.lse)
 		judge := func(lse []float32) string {
 			wrong, err := compareForward(&s.p, &s.in, o, lse)
 			require.NoError(t, err)

@@ -37,7 +37,7 @@ func TestModuleFloatControls(t *testing.T) {
 	everyKernel(t, d, s.p, func(t *testing.T, opts ...PlanOption) {
 		plan := mustPlan(t, d, s.p, opts...)
 		f := s.tensors(t, d, plainly(t, d))
-		require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+		require.NoError(t, plan.Forward(bg, f))
 		s.check(t, plan, f)
 	})
 }

@@ -10,16 +10,14 @@ import (
 type Implementation uint8
 
 const (
-	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored.
+	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored. With Problem.Blocks it is block-sparse
+	// attention: blocks that Forward.Blocks leaves out cost nothing. That is forward only.
 	Flash Implementation = iota
 	// Standard is scores, softmax and product as three kernels with the Nq×Nk matrix in device memory: the baseline.
 	Standard
 	// Flash1 is the first FlashAttention: keys outside, queries inside, so that the output of every query passes through device
 	// memory once for each block of keys. Forward only; it is there to be measured beside Flash.
 	Flash1
-	// BlockSparse is Flash with a block mask: Problem.Blocks says of what blocks, Forward.Blocks which of them are attended to. Those that
-	// are not cost nothing. Forward only.
-	BlockSparse
 
 	implementations
 )
@@ -33,13 +31,11 @@ func (i Implementation) String() string {
 		return "standard"
 	case Flash1:
 		return "flash1"
-	case BlockSparse:
-		return "blocksparse"
 	}
 	return "unknown implementation"
 }
 
-// ParseImplementation reads flash, flash2, flash1, standard, blocksparse.
+// ParseImplementation reads flash, flash2, flash1, standard.
 func ParseImplementation(s string) (Implementation, error) {
 	switch s {
 	case "flash", "flash2":
@@ -48,10 +44,8 @@ func ParseImplementation(s string) (Implementation, error) {
 		return Standard, nil
 	case "flash1":
 		return Flash1, nil
-	case "blocksparse":
-		return BlockSparse, nil
 	}
-	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2), flash1, standard or blocksparse")
+	return 0, badArgument("implementation", fmt.Sprintf("%q", s), "must be flash (flash2), flash1 or standard")
 }
 
 // Tier is a class of kernels by the hardware they need.
@@ -77,7 +71,7 @@ type planOptions struct {
 func WithImplementation(i Implementation) PlanOption {
 	return func(o *planOptions) error {
 		if i >= implementations {
-			return badArgument("WithImplementation", uint8(i), "must be Flash, Flash1, Standard or BlockSparse")
+			return badArgument("WithImplementation", uint8(i), "must be Flash, Flash1 or Standard")
 		}
 		o.implementation = i
 		return nil

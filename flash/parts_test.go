@@ -76,7 +76,7 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 				require.Contains(t, plan.Kernel(), "scalar_forward")
 				require.Contains(t, plan.Kernel(), fmt.Sprintf(", keys in %d parts", tuning["parts"]))
 				f := s.tensors(t, d, plainly(t, d))
-				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				require.NoError(t, plan.Forward(bg, f))
 				s.check(t, plan, f)
 			})
 		}
@@ -85,7 +85,7 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 	var m *MemoryError
 	require.ErrorAs(t, err, &m)
 	require.Equal(t, uint64(mostParts)*8<<16*64*4, m.Needed)
-	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithImplementation(BlockSparse), WithTuning(map[string]int{"parts": 2}))
+	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithTuning(map[string]int{"parts": 2}))
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, err, "parts = 2 must be from 1 to 1")
 }

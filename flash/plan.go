@@ -162,24 +162,17 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Forward runs the plan and waits: o and lse are computed from q, k and v, as [Problem] says, with the shapes of [Forward]. lse may
-// be nil. Recordings, with their workspace, are kept for the next call until Close. Dropout needs a seed, and Problem.Blocks a
-// mask, which this has not: such a plan takes SubmitForward.
+// Forward runs the plan and waits: O and LSE are computed from Q, K and V, as [Problem] says. Recordings, with their workspace, are kept
+// for the next call until Close.
 //
 // The error is an [*ArgumentError] for a tensor that does not fit its place, a [*MemoryError] where there is no room for the
 // workspace, the context's own where it is cancelled, after the device has finished.
-func (p *Plan) Forward(ctx context.Context, q, k, v, o, lse *Tensor) (err error) {
+func (p *Plan) Forward(ctx context.Context, f Forward) (err error) {
 	defer during("Forward", &err)
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
 	}
-	if p != nil && p.problem.dropThreshold() > 0 {
-		return badArgument("Problem.Dropout", p.problem.Dropout, "needs a seed: use SubmitForward(Forward{…, Seed: …})")
-	}
-	if p != nil && !p.problem.Blocks.none() {
-		return badArgument("Problem.Blocks", p.problem.Blocks, "needs a block mask: use SubmitForward(Forward{…, Blocks: …})")
-	}
-	pending, err := p.SubmitForward(Forward{Q: q, K: k, V: v, O: o, LSE: lse})
+	pending, err := p.SubmitForward(f)
 	if err != nil {
 		return err
 	}

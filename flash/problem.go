@@ -34,7 +34,7 @@ type Problem struct {
 	Causal   Causal  // the mask
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
-	Blocks   Blocks  // of a block mask, for the implementation BlockSparse; zero: none
+	Blocks   Blocks  // of a block mask, which Flash takes, forward only; zero: none
 }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.

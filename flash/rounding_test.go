@@ -43,7 +43,7 @@ func TestOutputsAreRoundedToNearestEven(t *testing.T) {
 				}
 				plan := mustPlan(t, d, p, WithImplementation(impl), WithTier(TierScalar))
 				f := s.tensors(t, d, plainly(t, d))
-				require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+				require.NoError(t, plan.Forward(bg, f))
 				for row, o := 0, download(t, f.O); row < queries; row++ {
 					require.Equal(t, want, o[row*p.HeadDim:(row+1)*p.HeadDim], "%s, %v", plan.Kernel(), dtype)
 				}
@@ -65,7 +65,7 @@ func TestMatrixOutputsAreRounded(t *testing.T) {
 	means := meanOfFour(s)
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
 	f := s.tensors(t, d, plainly(t, d))
-	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	require.NoError(t, plan.Forward(bg, f))
 	compared := 0
 	for i, o := range download(t, f.O) {
 		mean := means[i%p.HeadDim]

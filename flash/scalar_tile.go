@@ -140,7 +140,7 @@ var scalarShapes = []struct {
 	tile               scalarTile
 }{
 	{onCPU, 8, 256, scalarTile{BR: 8, BC: 32, MR: 2, MC: 4}},
-	{onCPU, 128, 256, scalarTile{BR: 32, BC: 32, MR: 2, MC: 4}}, // compiled in half the time that MR 4 takes
+	{onCPU, 128, 256, scalarTile{BR: 32, BC: 32, MR: 2, MC: 4}},
 	{onCPU, anyQueries, 256, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
 	{onAny, 8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
 	{onAny, 16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},

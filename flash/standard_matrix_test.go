@@ -41,7 +41,7 @@ func TestStandardMatrix(t *testing.T) {
 			plan := mustPlan(t, d, s.p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(c.tuning))
 			require.Contains(t, plan.String(), "standard_matrix")
 			tensors := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, tensors.Q, tensors.K, tensors.V, tensors.O, tensors.LSE))
+			require.NoError(t, plan.Forward(bg, tensors))
 			s.check(t, plan, tensors)
 		})
 	}

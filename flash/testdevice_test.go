@@ -82,7 +82,7 @@ func (s *sample) runTile(t *testing.T, d *Device, tile map[string]int, opts ...P
 		require.Equal(t, v, plan.Tuning()[name])
 	}
 	f := s.tensors(t, d, plainly(t, d))
-	require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	require.NoError(t, plan.Forward(bg, f))
 	s.check(t, plan, f)
 	require.NoError(t, plan.Close())
 }

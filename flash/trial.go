@@ -185,7 +185,7 @@ func (d *Device) tryBackward(p *Problem, v gradientVariant, forward program, scr
 	}
 	tensors := []tensor{{&g.q, p.DType, p.QShape(), v.aligned, in.Q.Data}, {&g.k, p.DType, p.KShape(), v.aligned, in.K.Data},
 		{&g.v, p.DType, p.VShape(), v.aligned, in.V.Data}, {&g.do, p.DType, p.OShape(), v.aligned, do.Data},
-		{&g.o, p.DType, p.OShape(), v.aligned, narrowed(o.Data)}, {&g.lse, F32, p.LSEShape(), true, narrowed(lse.Data)}}
+		{&g.o, p.DType, p.OShape(), v.aligned, float32s(o.Data)}, {&g.lse, F32, p.LSEShape(), true, float32s(lse.Data)}}
 	if v.dlse {
 		tensors = append(tensors, tensor{&g.dlse, F32, p.LSEShape(), true, dlse})
 	}
@@ -239,7 +239,7 @@ func (d *Device) tryBackward(p *Problem, v gradientVariant, forward program, scr
 	return "", nil
 }
 
-func narrowed(x []float64) []float32 {
+func float32s(x []float64) []float32 {
 	out := make([]float32, len(x))
 	for i, v := range x {
 		out[i] = float32(v)

@@ -61,7 +61,7 @@ func TestStoredTuning(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(tuned.WhyNotFaster()), "stored tuning")
 	s := newSample(t, p)
 	f := s.tensors(t, d, plainly(t, d))
-	require.NoError(t, tuned.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+	require.NoError(t, tuned.Forward(bg, f))
 	s.check(t, tuned, f)
 
 	// What it is not for, and what goes before it.

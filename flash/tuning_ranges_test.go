@@ -58,7 +58,7 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		p := problem(&k.offer)
 		out = append(out, tunedKernel{&k.offer, false, p, func(d *Device, values map[string]int) error {
 			all := maps.Clone(values)
-			if _, given := all[decodeParameter]; !given && k.implementation == Flash {
+			if _, given := all[decodeParameter]; !given && k.implementation == Flash && k.needs == 0 {
 				few := k.mostRows > 0
 				all[decodeParameter] = boolInt(few)
 			}
@@ -156,7 +156,7 @@ func TestHostileTunings(t *testing.T) {
 				err := k.plan(d, map[string]int{name: v})
 				took := time.Since(start)
 				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.name, name, v, err)
-				require.Less(t, took, 50*time.Millisecond, at)
+				require.Less(t, took, 2*time.Second, at)
 				var arg *ArgumentError
 				switch {
 				case !r.allows(v):
@@ -192,7 +192,7 @@ func TestHostileTuningsThatRun(t *testing.T) {
 		for name, r := range k.kernel.parameters {
 			for _, v := range r.probes() {
 				given := map[string]int{name: v}
-				if name != decodeParameter && k.kernel.implementation == Flash {
+				if name != decodeParameter && k.kernel.implementation == Flash && k.kernel.needs == 0 {
 					few := k.kernel.mostRows > 0
 					given[decodeParameter] = boolInt(few)
 				}
@@ -203,7 +203,7 @@ func TestHostileTuningsThatRun(t *testing.T) {
 				t.Run(fmt.Sprintf("%s-%v", plan.Kernel(), given), func(t *testing.T) {
 					require.Equal(t, v, plan.Tuning()[name])
 					s.poison(t, f)
-					require.NoError(t, plan.Forward(bg, f.Q, f.K, f.V, f.O, f.LSE))
+					require.NoError(t, plan.Forward(bg, f))
 					s.check(t, plan, f)
 				})
 				require.NoError(t, plan.Close())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -77,9 +78,33 @@ type tierJSON struct {
 	Kernel  string   `json:"kernel"`
 	DTypes  []string `json:"dtypes"`
 	Missing []string `json:"missing,omitempty"`
+	// What a problem may have, and must have, beyond plain attention.
+	Features []string `json:"features,omitempty"`
+	Needs    []string `json:"needs,omitempty"`
+	MostRows int      `json:"most_rows,omitempty"`
+	Backward string   `json:"backward,omitempty"`
 }
 
-// deviceInfos lists the devices, or the one that is asked for.
+// offers says what the kernel computes beyond a plain forward pass.
+func (k *tierJSON) offers() string {
+	var parts []string
+	if k.MostRows > 0 {
+		parts = append(parts, fmt.Sprintf("up to %d rows of a key head", k.MostRows))
+	}
+	for _, f := range k.Features {
+		if slices.Contains(k.Needs, f) {
+			f += " (needed)"
+		}
+		parts = append(parts, f)
+	}
+	if k.Backward == "" {
+		parts = append(parts, "forward only")
+	} else {
+		parts = append(parts, "backward by "+k.Backward)
+	}
+	return strings.Join(parts, " · ")
+}
+
 // checkJSON is a flash.Verdict.
 type checkJSON struct {
 	Impl   string `json:"impl"`
@@ -90,6 +115,7 @@ type checkJSON struct {
 	Why    string `json:"why,omitempty"`
 }
 
+// deviceInfos lists the devices, or the one that is asked for.
 func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure bool) ([]deviceJSON, error) {
 	infos, err := flash.Devices()
 	if err != nil {
@@ -110,7 +136,8 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure b
 			Reason: info.Reason, Timestamps: info.Timestamps(), Memory: info.DeviceMemory(), facts: info}
 		d.VKAttn = version()
 		for _, t := range info.Tiers {
-			k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing}
+			k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing,
+				Features: t.Features, Needs: t.Needs, MostRows: t.MostRows, Backward: t.Backward}
 			for _, dtype := range t.DTypes {
 				k.DTypes = append(k.DTypes, dtype.String())
 			}
@@ -212,9 +239,9 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if dtypes == "" {
 			dtypes = "none"
 		}
-		line(name, "%-11s %-7s %s  %s", k.Impl, k.Tier, dtypes, k.Kernel)
+		line(name, "%-9s %-7s %-25s %-21s  %s", k.Impl, k.Tier, dtypes, k.Kernel, k.offers())
 		for _, m := range k.Missing {
-			line("", "%-11s %-7s   %s", "", "", m)
+			line("", "%-9s %-7s   %s", "", "", m)
 		}
 	}
 	for i, c := range d.SelfChecks {
@@ -225,7 +252,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if !c.Pass {
 			word = "FAIL"
 		}
-		line(name, "%-11s %-7s %-9s %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
+		line(name, "%-9s %-7s %-9s %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
 	}
 }
 

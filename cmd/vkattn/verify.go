@@ -62,11 +62,11 @@ inputs' own type. The exit status is not zero when any case fails.`,
 				o.Tunings = append(o.Tunings, t.Values())
 			}
 			for _, s := range impls {
-				impl, err := flash.ParseImplementation(s)
+				family, err := conformance.ParseFamily(s)
 				if err != nil {
 					return usage(cmd, fmt.Errorf("--impl %q: it must be standard, flash1, flash (flash2) or blocksparse", s))
 				}
-				o.Implementations = append(o.Implementations, impl)
+				o.Families = append(o.Families, family)
 			}
 			for _, s := range tiers {
 				switch t := flash.Tier(s); t {
@@ -94,7 +94,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 				fmt.Fprintln(out, line)
 			}
 			fmt.Fprintln(out)
-			checks, err := dev.SelfCheck(cmd.Context(), o.Implementations, o.Tiers)
+			checks, err := dev.SelfCheck(cmd.Context(), o.Implementations(), o.Tiers)
 			if err != nil {
 				return err
 			}

@@ -43,7 +43,7 @@ func attend(ctx context.Context, q32, k32, v32, o32 []float32) error {
 	if err := errors.Join(q.Upload(ctx, q32), k.Upload(ctx, k32), v.Upload(ctx, v32)); err != nil {
 		return err
 	}
-	if err := plan.Forward(ctx, q, k, v, o, nil); err != nil { // nil: no log-sum-exp wanted
+	if err := plan.Forward(ctx, flash.Forward{Q: q, K: k, V: v, O: o}); err != nil { // without LSE: no log-sum-exp wanted
 		return err
 	}
 	return o.Download(ctx, o32)

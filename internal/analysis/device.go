@@ -83,7 +83,7 @@ func planned(ctx context.Context, dev *flash.Device, measurer *bench.Device, j b
 	if err != nil {
 		return p, err
 	}
-	impl, err := flash.ParseImplementation(c.Impl)
+	impl, err := bench.Implementation(c.Impl)
 	if err != nil {
 		return p, err
 	}

@@ -210,7 +210,7 @@ func TestDeviceRow(t *testing.T) {
 	tensor, err := dev.NewLSE(c.B, c.H, c.Nq)
 	require.NoError(t, err)
 	t0 := s.sets[0]
-	require.NoError(t, plan.Forward(context.Background(), t0.q, t0.k, t0.v, t0.o, tensor))
+	require.NoError(t, plan.Forward(context.Background(), flash.Forward{Q: t0.q, K: t0.k, V: t0.v, O: t0.o, LSE: tensor}))
 	c.Impl = "flash2"
 	rows := sampleRows(c, 1)
 	res, err := check(context.Background(), c, t0.in, t0.o, tensor, rows, 0)

@@ -82,5 +82,5 @@ func ParseDensities(list []string) ([]float64, error) {
 
 // hasTiles says whether the tunings of a grid are about an implementation.
 func hasTiles(impl string) bool {
-	return slices.Contains([]string{flash.Flash.String(), flash.BlockSparse.String()}, impl)
+	return slices.Contains([]string{flash.Flash.String(), BlockSparse}, impl)
 }

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/vkattn/vkattn/flash"
 )
 
 // TestBlockMaskHasItsShare: the share of nonzero blocks is the density but for less than one block, and of a causal problem none is
@@ -96,7 +94,7 @@ func TestMeasureBlockSparse(t *testing.T) {
 	defer lse.Close()
 	problem, err := masked.Problem()
 	require.NoError(t, err)
-	plan, err := dev.Plan(problem, flash.WithImplementation(flash.BlockSparse))
+	plan, err := dev.Plan(problem)
 	require.NoError(t, err)
 	defer plan.Close()
 	mask, err := d.mask(context.Background(), masked)

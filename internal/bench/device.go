@@ -288,7 +288,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 
 // options are those of every plan for a case.
 func (d *Device) options(c Case) ([]flash.PlanOption, error) {
-	impl, err := flash.ParseImplementation(c.Impl)
+	impl, err := Implementation(c.Impl)
 	if err != nil {
 		return nil, err
 	}

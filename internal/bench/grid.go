@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vkattn/vkattn/flash"
 )
 
 // Grid is a sweep: every combination of its axes is a case. An empty axis
@@ -122,7 +120,7 @@ func (g Grid) Expand() ([]Case, error) {
 	}
 	cases = vary(cases, g.Impls, func(c *Case, v string) { c.Impl = v })
 	cases = vary(cases, g.Density, func(c *Case, v float64) {
-		if c.Impl == flash.BlockSparse.String() {
+		if c.Impl == BlockSparse {
 			c.Density = v
 		}
 	})

@@ -54,6 +54,17 @@ func PeaksOf(p flash.Peaks) Peaks {
 	return Peaks{MatrixTFLOPS: round(p.Matrix / 1e12), FP32TFLOPS: round(p.FP32 / 1e12), CopyGBps: round(p.Copy / 1e9)}
 }
 
+// BlockSparse is what rows are called that flash2 ran with a block mask.
+const BlockSparse = "blocksparse"
+
+// Implementation is what runs a row of this name.
+func Implementation(name string) (flash.Implementation, error) {
+	if name == BlockSparse {
+		return flash.Flash, nil
+	}
+	return flash.ParseImplementation(name)
+}
+
 // Implementations are the names that --impl takes, as result files spell them.
 func Implementations() []string {
 	return []string{flash.Standard.String(), flash.Flash1.String(), flash.Flash.String()}
@@ -62,6 +73,9 @@ func Implementations() []string {
 // ParseImpl returns the name of an implementation as result files spell it;
 // "flash" is the default one.
 func ParseImpl(s string) (string, error) {
+	if s == BlockSparse {
+		return s, nil
+	}
 	impl, err := flash.ParseImplementation(s)
 	if err != nil {
 		return "", fmt.Errorf("impl %q: it must be standard, flash1, flash (flash2) or blocksparse", s)

@@ -25,7 +25,7 @@ type Tuned struct {
 // rounds, each output checked. The built-in choice comes first. A tile whose
 // output is wrong, or that fails, has no time and never wins.
 func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
-	impl, err := flash.ParseImplementation(c.Impl)
+	impl, err := Implementation(c.Impl)
 	if err != nil {
 		return nil, err
 	}

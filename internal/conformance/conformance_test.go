@@ -122,7 +122,7 @@ func TestRandomProblems(t *testing.T) {
 func TestRun(t *testing.T) {
 	dev := device(t)
 	o := Options{
-		Implementations: []flash.Implementation{flash.Flash}, Tiers: []flash.Tier{flash.TierScalar},
+		Families: []string{"flash2"}, Tiers: []flash.Tier{flash.TierScalar},
 		Filter: only("^(golden/f16_d16|core/gqa/f16|core/one/.*|threshold/65536-tiny-large-last-gap16/f16)$"),
 	}
 	cases, err := Cases(dev, o)
@@ -165,7 +165,7 @@ func TestRun(t *testing.T) {
 // A suite that is cancelled ends at once, with the results that were there.
 func TestRunIsCancelled(t *testing.T) {
 	dev := device(t)
-	o := Options{Implementations: []flash.Implementation{flash.Flash}, Tiers: []flash.Tier{flash.TierScalar}, Filter: only("core/(one|gqa|dv|top-left)")}
+	o := Options{Families: []string{"flash2"}, Tiers: []flash.Tier{flash.TierScalar}, Filter: only("core/(one|gqa|dv|top-left)")}
 	for _, after := range []int{0, 2} {
 		ctx, cancel := context.WithCancel(context.Background())
 		told := 0

@@ -41,9 +41,9 @@ func (t Target) family() string { return t.kernel() + "/" + string(t.Tier) }
 // kernel names the implementation, and its kernel for few queries apart.
 func (t Target) kernel() string {
 	if t.Tuning["decode"] == 1 {
-		return t.Implementation.String() + " (few queries)"
+		return t.Family() + " (few queries)"
 	}
-	return t.Implementation.String()
+	return t.Family()
 }
 
 // options says what is special about a case on a target.
@@ -77,7 +77,7 @@ func (c *Case) options(t Target) []option {
 	if form, ok := t.Tuning["form"]; ok {
 		out = append(out, option{"form", fmt.Sprint(form), formed})
 	}
-	if t.Implementation != flash.Flash { // the others share much of its code: there these need only occur
+	if t.Implementation != flash.Flash || t.MasksBlocks() { // the others share much of its code: there these need only occur
 		for i := range out {
 			switch out[i].axis {
 			case "type", "causal", "whole pieces of 16 bytes", "dropout", "gradients":
@@ -260,10 +260,10 @@ func cover(cases []*Case, targets []Target) [][]Target {
 func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes, which has no dropout
 	p, err := c.Problem.Normalize()
-	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast || t.Implementation != flash.Flash) {
+	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast || t.Implementation != flash.Flash || t.MasksBlocks()) {
 		return false // two fragments show what there is to see, and one dimension of many
 	}
-	if c.once && t.Implementation != flash.Flash {
+	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks()) {
 		return false // it takes long to run, and is about code that all kernels share
 	}
 	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows && p.Dropout == 0)

@@ -23,7 +23,7 @@ func TestKeysInParts(t *testing.T) {
 		{Tiers: []flash.Tier{flash.TierScalar}, Filter: regexp.MustCompile(scalar), Tunings: []map[string]int{{"parts": 3, "decode": 0}}},
 		{Tiers: []flash.Tier{flash.TierMatrix}, Filter: regexp.MustCompile(matrix), Tunings: []map[string]int{{"parts": 3, "form": 1}}},
 	} {
-		o.Implementations, o.Seed, o.Vectors = []flash.Implementation{flash.Flash}, 1, os.DirFS(goldenFolder)
+		o.Families, o.Seed, o.Vectors = []string{"flash2"}, 1, os.DirFS(goldenFolder)
 		if len(Targets(dev, o)) == 0 {
 			require.Equal(t, []flash.Tier{flash.TierMatrix}, o.Tiers)
 			require.False(t, required("VKATTN_REQUIRE_MATRIX"))

@@ -30,7 +30,7 @@ func (c *Case) Inputs(seed uint64, fill Fill, do float64) {
 func (t Target) DTypes() []flash.DType { return t.info.DTypes }
 
 // Parts says whether the kernels of a target can take keys in parts.
-func (t Target) Parts() bool { return t.Implementation == flash.Flash }
+func (t Target) Parts() bool { return t.Family() == flash.Flash.String() }
 
 // Rig is what cases of one problem are run with one after the other by one goroutine: a target's plan with what its passes keep, and a slab.
 type Rig struct {

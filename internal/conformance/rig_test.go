@@ -15,7 +15,7 @@ func TestRigNoticesMistakes(t *testing.T) {
 	slab, err := NewSlab(dev, 1000)
 	require.NoError(t, err)
 	defer slab.Close()
-	targets := Targets(dev, Options{Implementations: []flash.Implementation{flash.Flash, flash.Standard}, Tiers: []flash.Tier{flash.TierScalar}})
+	targets := Targets(dev, Options{Families: []string{"flash2", "standard"}, Tiers: []flash.Tier{flash.TierScalar}})
 	p := flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 20, KeyLen: 30, HeadDim: 8, DType: flash.F16, Dropout: 0.2}
 	for _, target := range targets {
 		if target.Tuning["decode"] == 1 {

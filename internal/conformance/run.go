@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,17 +18,31 @@ import (
 
 // Options say what Run runs. The zero value is the whole suite on everything that the device offers.
 type Options struct {
-	Implementations []flash.Implementation // nil: all
-	Tiers           []flash.Tier           // nil: all
-	Tunings         []map[string]int       // each makes targets of its own that it is forced on, with a fragment shape for example (fm, fn, fk)
-	Quick           bool                   // the core cases only
-	Seed            uint64                 // of inputs and random problems
-	Random          int                    // how many random problems; 0: as many as suit the device
-	Filter          *regexp.Regexp         // of case names; nil: all
-	Vectors         fs.FS                  // folder of golden vectors; nil: the few that are built in
-	Parallel        int                    // how many cases run at once; 0: as many as suit the device and this machine
+	Families []string         // names of implementations, and BlockSparse; nil: all
+	Tiers    []flash.Tier     // nil: all
+	Tunings  []map[string]int // each makes targets of its own that it is forced on, with a fragment shape for example (fm, fn, fk)
+	Quick    bool             // the core cases only
+	Seed     uint64           // of inputs and random problems
+	Random   int              // how many random problems; 0: as many as suit the device
+	Filter   *regexp.Regexp   // of case names; nil: all
+	Vectors  fs.FS            // folder of golden vectors; nil: the few that are built in
+	Parallel int              // how many cases run at once; 0: as many as suit the device and this machine
 	// Progress is called with each result, in their order and one at a time, done counting from 1 to total.
 	Progress func(done, total int, r Result)
+}
+
+// Implementations are those of the families; nil: all.
+func (o *Options) Implementations() (out []flash.Implementation) {
+	for _, name := range o.Families {
+		impl := flash.Flash
+		if name != BlockSparse {
+			impl, _ = flash.ParseImplementation(name)
+		}
+		if !slices.Contains(out, impl) {
+			out = append(out, impl)
+		}
+	}
+	return out
 }
 
 // Result is one case on one target.

@@ -20,9 +20,35 @@ type Target struct {
 	light          bool // see light
 }
 
+// BlockSparse is the family of kernels for problems with a block mask, and of no others.
+const BlockSparse = "blocksparse"
+
+// ParseFamily reads the name of a family: an implementation's, or BlockSparse.
+func ParseFamily(s string) (family string, err error) {
+	if s == BlockSparse {
+		return s, nil
+	}
+	impl, err := flash.ParseImplementation(s)
+	return impl.String(), err
+}
+
+// familyOf is the family of what a device offers.
+func familyOf(t flash.TierInfo) string {
+	if len(t.Needs) > 0 {
+		return BlockSparse
+	}
+	return t.Implementation.String()
+}
+
+// Family is the implementation's name, or BlockSparse.
+func (t Target) Family() string { return familyOf(t.info) }
+
+// MasksBlocks says whether the target runs problems with a block mask, and no others.
+func (t Target) MasksBlocks() bool { return t.Family() == BlockSparse }
+
 // String is for example flash2/scalar or flash2/matrix/form=2.
 func (t Target) String() string {
-	name := fmt.Sprintf("%v/%s", t.Implementation, t.Tier)
+	name := fmt.Sprintf("%s/%s", t.Family(), t.Tier)
 	for _, key := range slices.Sorted(maps.Keys(t.Tuning)) {
 		name += fmt.Sprintf("/%s=%d", key, t.Tuning[key])
 	}
@@ -46,7 +72,7 @@ func Targets(dev *flash.Device, o Options) []Target {
 	}
 	var out []Target
 	for _, tier := range dev.Info().Tiers {
-		if len(o.Implementations) > 0 && !slices.Contains(o.Implementations, tier.Implementation) ||
+		if len(o.Families) > 0 && !slices.Contains(o.Families, familyOf(tier)) ||
 			len(o.Tiers) > 0 && !slices.Contains(o.Tiers, tier.Tier) || len(tier.DTypes) == 0 {
 			continue
 		}
@@ -86,14 +112,16 @@ func tierTargets(dev *flash.Device, tier flash.TierInfo, tuning map[string]int) 
 // decodes says which value of the tuning parameter decode makes plans take this kernel and not the other of its tier, where a device has
 // both: one is for few rows, and the other takes those too.
 func decodes(info flash.DeviceInfo, tier flash.TierInfo) (value int, both bool) {
-	both = slices.ContainsFunc(info.Tiers, func(t flash.TierInfo) bool { return t.Kernel == "scalar_decode" && len(t.DTypes) > 0 })
-	switch tier.Kernel {
-	case "scalar_decode":
-		return 1, both
-	case "scalar_forward":
-		return 0, both
+	few := func(t flash.TierInfo) bool {
+		return t.Implementation == tier.Implementation && t.Tier == tier.Tier && t.MostRows > 0 && len(t.DTypes) > 0
 	}
-	return 0, false
+	if familyOf(tier) == BlockSparse || !slices.ContainsFunc(info.Tiers, few) {
+		return 0, false
+	}
+	if tier.MostRows > 0 {
+		return 1, true
+	}
+	return 0, true
 }
 
 // declines says whether the target may decline a problem: a tier that needs special hardware, and a kernel for few rows.
@@ -102,7 +130,7 @@ func (t Target) declines() bool { return t.Tier != flash.TierScalar || t.Tuning[
 // hasTuning asks a plan whether its kernel has a tuning parameter.
 func hasTuning(dev *flash.Device, t Target, parameter string) bool {
 	p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 16, HeadDim: 16, DType: t.info.DTypes[0]}
-	if t.Implementation == flash.BlockSparse {
+	if t.MasksBlocks() {
 		p.Blocks = flash.Blocks{Queries: 64, Keys: 64}
 	}
 	plan, err := dev.Plan(p, t.options(nil)...)
@@ -150,7 +178,7 @@ func (t Target) skipsGradients(c *Case) bool {
 
 // hasGradients says whether the case's gradients are computed on this target: flash1 and block-sparse attention are forward only.
 func (t Target) hasGradients(c *Case) bool {
-	return !t.skipsGradients(c) && t.Implementation != flash.Flash1 && t.Implementation != flash.BlockSparse
+	return !t.skipsGradients(c) && t.Implementation != flash.Flash1 && !t.MasksBlocks()
 }
 
 // skip says why a case does not run on this target, "" when it does.
@@ -169,9 +197,9 @@ func (t Target) skip(c *Case) string {
 	if c.Only != nil && !slices.Contains(c.Only, t.Implementation) {
 		return fmt.Sprintf("for %v only", c.Only)
 	}
-	if masked := c.Problem.Blocks != (flash.Blocks{}); masked && t.Implementation != flash.BlockSparse {
-		return fmt.Sprintf("for %v only", flash.BlockSparse)
-	} else if !masked && t.Implementation == flash.BlockSparse {
+	if masked := c.Problem.Blocks != (flash.Blocks{}); masked && !t.MasksBlocks() {
+		return "for kernels with a block mask only"
+	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
 	if t.light && t.Implementation == flash.Flash1 && t.Tuning["form"] > 1 && !slices.Contains(lightForms, c.Name) {

@@ -52,9 +52,9 @@ func (f *family) String() string {
 // weights says how many families a target has for each of another's: what people run most is looked at most.
 func weight(t conformance.Target) int {
 	switch {
-	case t.Implementation == flash.Flash && t.Tier == flash.TierMatrix && t.Tuning["form"] > 1:
+	case t.Family() == "flash2" && t.Tier == flash.TierMatrix && t.Tuning["form"] > 1:
 		return 2
-	case t.Implementation == flash.Flash:
+	case t.Family() == "flash2":
 		return 4
 	case t.Tuning["form"] > 1:
 		return 1
@@ -111,7 +111,7 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 	}
 	f.causal, f.aligned, f.grouped, f.drops, f.lse = one(2), !one(3), one(2), one(4) && !f.decodes(), !one(8) // scalar_decode has no dropout
 	f.tuning, f.backward = map[string]int{}, map[string]int{}
-	f.gradients = f.lse && !one(3) && (t.Implementation == flash.Flash || t.Implementation == flash.Standard)
+	f.gradients = f.lse && !one(3) && (t.Family() == "flash2" || t.Family() == "standard")
 	f.accumulate = f.gradients && one(4)
 	if t.Parts() && one(3) {
 		f.tuning["parts"] = 2 + r.IntN(4)
@@ -124,7 +124,7 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 			f.backward["form"] = form
 		}
 	}
-	if t.Implementation == flash.BlockSparse {
+	if t.MasksBlocks() {
 		sizes := [][2]int{{16, 16}, {32, 32}, {64, 64}, {64, 32}, {8, 24}, {5, 7}, {1, 16}, {33, 10}}
 		size := sizes[r.IntN(len(sizes))]
 		f.blocks = flash.Blocks{Queries: size[0], Keys: size[1], PerHead: one(2)}
