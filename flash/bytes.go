@@ -194,13 +194,11 @@ func (t Tiling) Forward(p Problem) ([]Work, error) {
 		if !(t.Nonzero >= 0 && t.Nonzero <= 1) {
 			return nil, badArgument("Tiling.Nonzero", t.Nonzero, "must be from 0 to 1")
 		}
-		dense := t
-		dense.QAgain = false
-		bytes = dense.flash2Bytes(&p)
+		bytes = t.flash2Bytes(&p)
 		for i := range bytes { // what is loaded once for each block of queries stays
 			if bytes[i].Name == StepScores || bytes[i].Name == StepValues {
 				q := 0.0
-				if bytes[i].Name == StepScores {
+				if bytes[i].Name == StepScores && !t.QAgain {
 					q = p.heads() * float64(p.QueryLen*p.HeadDim*p.DType.Size())
 				}
 				bytes[i].Read = q + (bytes[i].Read-q)*t.Nonzero

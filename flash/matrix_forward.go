@@ -208,6 +208,12 @@ func matrixCandidates(c *capabilities, table []matrixRow, neighbours []matrixTil
 		if t.QReg != 0 {
 			m["q_reg"] = t.QReg
 		}
+		if t.KeepMasks {
+			m["keep_masks"] = 1
+		}
+		if t.HeadsTogether != 0 {
+			m["heads_together"] = t.HeadsTogether
+		}
 		if !slices.ContainsFunc(out, func(o map[string]int) bool { return sameTuning(o, m) }) {
 			out = append(out, m)
 		}

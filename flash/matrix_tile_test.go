@@ -149,6 +149,7 @@ func h200() *capabilities {
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = 48<<10, 1024
 	f.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 64}
 	f.Subgroup.Size, f.Subgroup.MaxWorkgroupSubgroups = 32, 32
+	f.Multiprocessors = 132
 	return &capabilities{facts: f}
 }
 

@@ -103,3 +103,24 @@ func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestStandardMatrixVariantRefused: a variant that failed its self-check is a reason to take the next kernel while a plan is made, and an
+// error that says so while recording.
+func TestStandardMatrixVariantRefused(t *testing.T) {
+	d := matrixDevice(t)
+	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard), WithTier(TierMatrix))
+	s := plan.program.(*standardProgram)
+	tile, v := s.shape.(*standardMatrixTile), standardVariant{lse: true}
+	key, err := d.proofKey([]compiled{tile.scores(&s.problem, v.qk).compiled(), tile.softmax(&s.problem, v.lse).compiled(), tile.product(&s.problem, v.vo).compiled()})
+	require.NoError(t, err)
+	d.remember(key, "o is wrong")
+	t.Cleanup(func() { forgetProcess(t) })
+	_, err = s.build(v)
+	var no *declined
+	require.ErrorAs(t, err, &no)
+	require.True(t, isDenied(err))
+	var unsupported *UnsupportedError
+	require.ErrorAs(t, s.record(&recorder{}, &operands{hasLSE: true}), &unsupported)
+	require.True(t, unsupported.Denied)
+	require.ErrorContains(t, unsupported, "o is wrong")
+}
