@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,6 +54,8 @@ type TuningKey struct {
 	ValueDim int    `json:"value_dim"` // Dv
 	Causal   bool   `json:"causal"`    // either causal mask
 	Queries  string `json:"queries"`   // class of query lengths: few (up to 16), some (up to 511), many
+	// Class of key lengths, "up to" a power of two, for few queries: their tile cuts the keys into parts. "" for more.
+	Keys string `json:"keys,omitempty"`
 }
 
 // TuningEntry is a tile that measured fastest.
@@ -76,6 +79,14 @@ func queryClass(n int) string {
 	return "many"
 }
 
+// keyClass puts key lengths together that want the same number of parts.
+func keyClass(queries, keys int) string {
+	if queryClass(queries) != "few" {
+		return ""
+	}
+	return fmt.Sprintf("up to %d", max(1024, 1<<bits.Len(uint(keys-1))))
+}
+
 // TuningKey is the key of a problem with a kernel on this device.
 func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 	if d == nil || d.dev == nil {
@@ -91,7 +102,8 @@ func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 func (d *Device) tuningKey(kernel string, p *Problem) TuningKey {
 	f := d.caps.facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
-		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != CausalNone, Queries: queryClass(p.QueryLen)}
+		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != CausalNone, Queries: queryClass(p.QueryLen),
+		Keys: keyClass(p.QueryLen, p.KeyLen)}
 }
 
 // Candidate is a tiling that a kernel offers for a problem.
@@ -312,7 +324,7 @@ func RemoveTunings(keys ...TuningKey) error {
 func encodeTunings(all []TuningEntry) ([]byte, error) {
 	slices.SortFunc(all, func(a, b TuningEntry) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.DType, b.DType),
-			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Driver, b.Driver))
+			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Keys, b.Keys), cmp.Compare(a.Driver, b.Driver))
 	})
 	f := tuningFile{Version: tuningVersion}
 	var err error

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/vk"
 )
 
 func tuningProblem() Problem {
@@ -174,4 +176,17 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 	require.NotContains(t, mustPlan(t, d, p, WithTier(TierScalar)).String(), "stored tuning")
 	require.ErrorContains(t, StoreTunings(TuningEntry{TuningKey: key}), "VKATTN_TUNING is off")
 	require.NoError(t, RemoveTunings(key), "nothing to remove")
+}
+
+// TestTuningKeysHaveTheKeyLength: few queries have tiles that cut the keys into parts, as many as suit the number of keys.
+func TestTuningKeysHaveTheKeyLength(t *testing.T) {
+	key := func(queries, keys int) TuningKey {
+		d := &Device{caps: capabilities{facts: &vk.Facts{}}}
+		return d.tuningKey("scalar_decode", &Problem{QueryLen: queries, KeyLen: keys, DType: F16})
+	}
+	require.NotEqual(t, key(1, 4096), key(1, 65536))
+	require.Equal(t, key(1, 5000), key(1, 8192))
+	require.Equal(t, key(1, 7), key(1, 1024))
+	require.Equal(t, key(2048, 4096), key(2048, 65536))
+	require.NotContains(t, fmt.Sprint(key(2048, 4096)), "up to")
 }

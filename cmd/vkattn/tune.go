@@ -98,7 +98,7 @@ func listTunings(w io.Writer) error {
 		if e.ValueDim != e.HeadDim {
 			dim += fmt.Sprintf("/%d", e.ValueDim)
 		}
-		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), e.Queries, e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
+		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
 	}
 	fmt.Fprintln(w, t)
 	return nil
