@@ -132,7 +132,6 @@ int32_t vka_device_wait_idle(vka_device *d);
 int32_t vka_queue_wait_idle(vka_device *d, uint64_t queue);
 int vka_has_timeline(vka_device *d);
 int vka_has_executable(vka_device *d);
-void vka_forget_debug_utils(vka_device *d); // names and labels do nothing from then on
 void vka_no_debug_utils(vka_device *d); // forget the functions of VK_EXT_debug_utils
 void vka_name(vka_device *d, uint32_t object_type, uint64_t handle, const char *name);
 
@@ -144,7 +143,6 @@ typedef struct {
 int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_buffer *out);
 void vka_buffer_destroy(vka_device *d, uint64_t buffer, uint64_t memory);
 int32_t vka_memory_allocate(vka_device *d, uint64_t size, uint32_t type, int device_address, uint64_t *out);
-void vka_memory_free(vka_device *d, uint64_t memory);
 int32_t vka_memory_bind(vka_device *d, uint64_t buffer, uint64_t memory);
 int32_t vka_memory_map(vka_device *d, uint64_t memory, void **out);
 int32_t vka_memory_flush(vka_device *d, uint64_t memory, uint64_t offset, uint64_t size);

@@ -54,12 +54,6 @@ int vka_has_executable(vka_device *d) {
 	return d->GetPipelineExecutablePropertiesKHR && d->GetPipelineExecutableStatisticsKHR;
 }
 
-void vka_forget_debug_utils(vka_device *d) {
-	d->SetDebugUtilsObjectNameEXT = NULL;
-	d->CmdBeginDebugUtilsLabelEXT = NULL;
-	d->CmdEndDebugUtilsLabelEXT = NULL;
-}
-
 void vka_no_debug_utils(vka_device *d) {
 	d->SetDebugUtilsObjectNameEXT = NULL;
 	d->CmdBeginDebugUtilsLabelEXT = NULL;
@@ -113,8 +107,6 @@ int32_t vka_memory_allocate(vka_device *d, uint64_t size, uint32_t type, int dev
 	*out = (uint64_t)m;
 	return r;
 }
-
-void vka_memory_free(vka_device *d, uint64_t memory) { d->FreeMemory(d->device, (VkDeviceMemory)memory, NULL); }
 
 int32_t vka_memory_bind(vka_device *d, uint64_t buffer, uint64_t memory) {
 	return d->BindBufferMemory(d->device, (VkBuffer)buffer, (VkDeviceMemory)memory, 0);

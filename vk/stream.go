@@ -43,7 +43,7 @@ type BufferRange struct {
 	Size   uint64
 }
 
-// Opcodes of an encoded stream; stream.c decodes them. A command is one word, opcode | length<<8 with the length in words
+// Opcodes of an encoded stream; command.c decodes them. A command is one word, opcode | length<<8 with the length in words
 // including itself, and its operands.
 const (
 	opBind = iota + 1

@@ -11,16 +11,9 @@ import (
 func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	small := onCPU(dev.Info())
 	s := &suite{seed: o.Seed, small: small}
-	core(s)
-	dimensions(s)
-	lengths(s)
-	heads(s)
-	fewQueries(s)
-	layouts(s)
-	numerics(s)
-	thresholds(s)
-	magnitudes(s)
-	grids(s)
+	for _, add := range generators {
+		add(s)
+	}
 	if !small {
 		large(s)
 	}
@@ -35,9 +28,6 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 		}
 	}
 	random(s, n, small)
-	dropouts(s)
-	blockMasks(s)
-	mixed(s)
 	differentiated(s)
 	var out []*Case
 	for _, c := range s.cases {
@@ -50,6 +40,9 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	}
 	return out, nil
 }
+
+// generators make the cases that every device runs.
+var generators = []func(*suite){core, dimensions, lengths, heads, fewQueries, layouts, numerics, thresholds, magnitudes, grids, dropouts, blockMasks, mixed}
 
 // suite collects cases.
 type suite struct {

@@ -154,7 +154,7 @@ func TestArenaNoticesStrayWrites(t *testing.T) {
 // All names differ, and every problem is a valid one.
 func TestCasesAreWellFormed(t *testing.T) {
 	s := &suite{}
-	for _, add := range []func(*suite){core, dimensions, lengths, heads, layouts, numerics, thresholds, magnitudes, grids, large, dropouts, blockMasks, mixed} {
+	for _, add := range append(generators, large) {
 		add(s)
 	}
 	random(s, 300, true)
