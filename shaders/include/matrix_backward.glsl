@@ -437,7 +437,7 @@ void zero_edges() { zero_edge(0, A_PITCH, A_WIDTH, AU); zero_edge(B_AT, B_PITCH,
 
 // A gradient leaves through the patch, a fragment at a time (matrix_forward.comp says why); a lane takes pieces of 8 elements.
 const uint PATCH_PIECES = FM * FN / 8, PATCH_EACH = (PATCH_PIECES + SG - 1) / SG;
-struct Piece { uint row, c; bool mine; vec4 lo, hi; };   // a row below ROWS, first column
+struct Piece { uint row, c; bool mine; vec4 lo, hi; };   // c: its first column; mine: its row exists, and no other lane has it
 Piece from_patch(uint r, uint d, uint u, float factor) {
   const uint x = u * SG + lane, y = min(x, PATCH_PIECES - 1), from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
   const uint row = row0 + r * FM + y / (FN / 8);
