@@ -67,7 +67,8 @@ void main() {
   } else {
     [[unroll]] for (uint u = 0; u < (DV + LANES - 1) / LANES; ++u) {
       const uint c = u * LANES + lane, at = min(c, DV - 1);
-      const float part = decode(LOADED_IF(g, BYTES, id < total && c < DV, g1[g_at + at])) * decode(LOADED_IF(o, BYTES, id < total && c < DV, o1[o_at + at]));
+      const float part = decode(LOADED_IF(g, BYTES, id < total && c < DV, g1[g_at + at])) *
+        decode(LOADED_IF(o, BYTES, id < total && c < DV, o1[o_at + at]));
       sum += c < DV ? part : 0;
     }
   }

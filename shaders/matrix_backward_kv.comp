@@ -18,54 +18,140 @@
 #define KV
 #include "matrix_backward.glsl"
 
-void main() {
-  const uint tid = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID;
-  const uint id = workgroup_index();
-  if (id >= total) return;
-  const uint blocks = (nk + BR - 1) / BR, key_heads = heads / group;
-  FIND_BLOCK(blocks)
-  const uint b = matrix / key_heads, h = matrix % key_heads;
-  const uint sub0 = gl_SubgroupID * RM * FM, row0 = i * BR + sub0;
-  const uint row_lane = lane_part(ROW_LANE, lane), col_lane = lane_part(COL_LANE, lane);
-  const uint patch_at = gl_SubgroupID * FM * PATCH_PITCH, e_at = gl_SubgroupID * 2 * FM * CK, h_at = gl_SubgroupID * 2 * FM * CK / 8;
-  const uint ra_at = gl_SubgroupID * RM * FM * (RA_PITCH + RB_PITCH), rb_at = ra_at + RM * FM * RA_PITCH;
-  bh = b * heads + h * group;
-  first_key = key0 = i * BR;
-  keep_scale = DROPOUT ? drop_scale() : 1.0;
-  member0_a = q_off() + b * q_sb + h * group * q_sh; member_a = q_sh;
-  member0_b = g_off() + b * g_sb + h * group * g_sh; member_b = g_sh;
+layout(constant_id = 43) const uint PARTS = 3;
+const bool MAKE_DK = (PARTS & 1u) != 0u, MAKE_DV = (PARTS & 2u) != 0u;
+layout(binding = 7) buffer Y4_ { uvec4 y4[]; };
+layout(binding = 7) buffer Y16_ { uint16_t y16[]; };
 
-  FRAG_A Ra[RM * AR], Rb[RM * BRG];
-  LOAD_ROWS(k, k_off() + b * k_sb + h * k_sh, k_sn, nk, D, AU, DF, A_PASSES, Ra, A_REG, AR, RA_PITCH, ra_at)
-  WANTED(DK_PART) LOAD_ROWS(v, v_off() + b * v_sb + h * v_sh, v_sn, nk, DV, BU, EF, B_PASSES, Rb, B_REG, BRG, RB_PITCH, rb_at)
-  ACC sum_a[SUMS_A], sum_b[SUMS_B];   // dK / scale, dV
-  [[unroll]] for (uint x = 0; x < SUMS_A; ++x) sum_a[x] = ACC(0.0);
-  [[unroll]] for (uint x = 0; x < SUMS_B; ++x) sum_b[x] = ACC(0.0);
+ACC dK[MAKE_DK ? RM * DN : 1], dV[MAKE_DV ? RM * EN : 1];   // dK / scale
+const uint STAT_EACH = (PART + WG - 1) / WG;
+float lr[STAT_EACH], dr[STAT_EACH];   // lse and delta on their way
+
+float lse_at(uint row, uint col, uint r, uint e) { return stats[tile * BC + col].x; }
+float delta_at(uint row, uint col, uint r, uint e) { return stats[tile * BC + col].y; }
+// What is made of lse waits for it, so that it comes with the store.
+void fetch_statistics(uint member, uint from) {
+  EACH(PART, STAT_EACH, u, x) {
+    const uint query = from + x, s = (bh + member) * nq + min(query, nq - 1);
+    lr[u] = LOADED_IF(lse, 4, query < nq, lse[lse_off() + s]);
+    dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);
+  }
+}
+void store_statistics(uint at, uint from) {
+  EACH(PART, STAT_EACH, u, x) {
+    const float l = from + x < nq ? log2_units(lr[u]) : infinity(), d = WITHOUT_SCALE(dr[u]);
+    stats[at + x] = BITS ? vec2(l + 1.0, 2.0 * d) : vec2(l, d);
+  }
+}
+
+// Form 1: P without what dropout drops, from accumulator components to operand components.
+void weights_to_operand(uint c) {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2)
+    if (BITS) {
+      const uint factors = factors_of(c, r, n, e);
+      KEPT_HALVES(S[r * NS + n][e], S[r * NS + n][e + 1], factors, COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
+    } else HALVES(kept_part(S[r * NS + n][e]), kept_part(S[r * NS + n][e + 1]), COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
+}
+// dV += P^T dO for chunk c.
+void add_dv(uint c) {
+  [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < EN; ++d) {
+    FRAG_B g; coopMatLoad(g, T, tile_at + B_AT + (c * CK + n * FK) * B_PITCH + d * FN / 8, B_PITCH, BY_ROW);
+    [[unroll]] for (uint r = 0; r < RM; ++r) dV[r * EN + d] = coopMatMulAdd(P[r * NP + n], g, dV[r * EN + d]);
+  }
+}
+// dK += dS^T Q for chunk c.
+void add_dk(uint c) {
+  [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < DN; ++d) {
+    FRAG_B q; coopMatLoad(q, T, tile_at + (c * CK + n * FK) * A_PITCH + d * FN / 8, A_PITCH, BY_ROW);
+    [[unroll]] for (uint r = 0; r < RM; ++r) dK[r * DN + d] = coopMatMulAdd(dS[r * NP + n], q, dK[r * DN + d]);
+  }
+}
+
+// Chunk c of the staged tile of queries: what the inner loop of algorithm 2 does for dV and dK, transposed.
+void chunk(uint c, bool masked) {
+  scores(c);                            // S = K Q^T
+  if (FORM == 1) {                      // P is done with its sum before dP begins: S and dP are never both whole
+    weights(c, masked);                 // P = exp(scale S - lse)
+    if (MAKE_DV) { weights_to_operand(c); add_dv(c); }
+    if (MAKE_DK) {
+      minus_delta(c);                   // dP - delta = V dO^T - delta
+      weight_gradients(c);
+      score_gradients(c);               // dS = P o (dP - delta)
+      gradients_to_operand();
+      add_dk(c);
+    }
+  } else {
+    zero_gradients();
+    if (MAKE_DK) weight_gradients(c);
+    weights_through_shared(c, masked);  // P, dS
+    if (MAKE_DV) add_dv(c);
+    if (MAKE_DK) add_dk(c);
+  }
+}
+
+// The second gradient, DV columns wide, as store_x in matrix_backward.glsl.
+uint y_base;
+void store_y(uint r, uint d, float factor) {
+  [[unroll]] for (uint u = 0; u < PATCH_EACH; ++u) {
+    Piece p = from_patch(r, d, u, factor);
+    const uint to = y_base + p.c + p.row * y_sn;
+    if (p.mine) {
+      if (ALIGNED) {
+        if (DV % FN == 0 || p.c < DV) {
+          if (ACCUMULATE) p = added(p, LOADED(y, 16, y4[to / 8]));
+          STORED(y, 16, y4[to / 8] = packed(p));
+        }
+      } else [[unroll]] for (uint e = 0; e < 8; ++e) if (p.c + e < DV) {
+        float z = e < 4 ? p.lo[e % 4] : p.hi[e % 4];
+        if (ACCUMULATE) z += UNPAIR(uint(LOADED(y, 2, y16[to + e]))).x;
+        STORED(y, 2, y16[to + e] = ELEMENT_BITS(z));
+      }
+    }
+  }
+}
+void store_dk() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
+    coopMatStore(dK[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_x(r, d, scale * keep_scale * P_UNIT); MEET
+  }
+}
+void store_dv() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < EN; ++d) {
+    coopMatStore(dV[r * EN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_y(r, d, keep_scale * P_UNIT); MEET
+  }
+}
+
+void main() {
+  if (workgroup_index() >= total) return;
+  take_place();
+  find_block((nk + BR - 1) / BR);
+  const uint key_heads = heads / group, b = matrix / key_heads, h = matrix % key_heads;
+  bh = b * heads + h * group;
+  row0 = i * BR + sub0; first_key = i * BR;
+  a_rows = k_off() + b * k_sb + h * k_sh; b_rows = v_off() + b * v_sb + h * v_sh;
+  a_columns = q_off() + b * q_sb + h * group * q_sh; a_member = q_sh;
+  b_columns = g_off() + b * g_sb + h * group * g_sh; b_member = g_sh;
+  x_base = x_off() + b * x_sb + h * x_sh; y_base = y_off() + b * y_sb + h * y_sh;
+
+  load_rows(false);                // K
+  if (MAKE_DK) load_rows(true);    // V
+  [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);
+  [[unroll]] for (uint x = 0; x < dV.length(); ++x) dV[x] = ACC(0.0);
   barrier();
-  ZERO_EDGES
+  zero_edges();
 
   // queries [0, BC begin) see no key of the block, those from BC whole on see all of it
   const uint end = (nq + BC - 1) / BC;
   uint begin = 0, whole = 0;
   if (CAUSAL) {
-    begin = min(uint(max(int(key0) - causal_shift, 0)) / BC, end);
-    whole = min((uint(max(int(key0 + BR - 1) - causal_shift, 0)) + BC - 1) / BC, end);
+    begin = min(uint(max(int(first_key) - causal_shift, 0)) / BC, end);
+    whole = min((uint(max(int(first_key + BR - 1) - causal_shift, 0)) + BC - 1) / BC, end);
   }
-  uvec4 ar[A_EACH], br[B_EACH]; float lr[STAT_EACH], dr[STAT_EACH];
-  if (MASKS) {
-    const uint first = begin, n = whole - begin;
-#define MASKED 1
-#include "matrix_backward_tile.glsl"
-#undef MASKED
-  }
-  {
-    const uint first = whole, n = end - whole;
-#define MASKED 0
-#include "matrix_backward_tile.glsl"
-#undef MASKED
-  }
+  if (MASKS) walk(begin, whole - begin, true);
+  walk(whole, end - whole, false);
 
   barrier();
-  WANTED(DK_PART) { WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nk, D, sum_a, DN, scale * keep_scale * P_UNIT) }
-  WANTED(DV_PART) { WRITE_GRADIENT(y, y_off() + b * y_sb + h * y_sh, y_sn, nk, DV, sum_b, EN, keep_scale * P_UNIT) }
+  if (MAKE_DK) store_dk();
+  if (MAKE_DV) store_dv();
 }

@@ -4,8 +4,8 @@
 //   P = exp(scale Q K^T - lse),  dP = dO V^T,  dS = P o (dP - delta),  dQ = scale dS K
 //
 // Dao, "FlashAttention-2", 2023, algorithm 2, turned inside out: a workgroup owns BR queries and walks over the keys in tiles of BC, so
-// that dQ is summed in registers in a fixed order instead of by atomic additions; matrix_backward_kv.comp says why there are two kernels. With
-// dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
+// that dQ is summed in registers in a fixed order instead of by atomic additions; matrix_backward_kv.comp says why there are two kernels.
+// With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
@@ -16,44 +16,80 @@
 #extension GL_GOOGLE_include_directive : require
 #include "matrix_backward.glsl"
 
-void main() {
-  const uint tid = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID;
-  const uint id = workgroup_index();
-  if (id >= total) return;
-  const uint blocks = (nq + BR - 1) / BR;
-  FIND_BLOCK(blocks)
-  if (CAUSAL) i = blocks - 1 - i;
-  const uint b = matrix / heads, h = matrix % heads;
-  const uint sub0 = gl_SubgroupID * RM * FM, row0 = i * BR + sub0;
-  const uint row_lane = lane_part(ROW_LANE, lane), col_lane = lane_part(COL_LANE, lane);
-  const uint patch_at = gl_SubgroupID * FM * PATCH_PITCH, e_at = gl_SubgroupID * 2 * FM * CK, h_at = gl_SubgroupID * 2 * FM * CK / 8;
-  const uint ra_at = gl_SubgroupID * RM * FM * (RA_PITCH + RB_PITCH), rb_at = ra_at + RM * FM * RA_PITCH;
-  bh = matrix;
-  first_query = i * BR;
-  keep_scale = DROPOUT ? drop_scale() : 1.0;
-  member0_a = k_off() + b * k_sb + h / group * k_sh; member_a = 0;
-  member0_b = v_off() + b * v_sb + h / group * v_sh; member_b = 0;
+ACC dQ[RM * DN];                           // / scale
+float l[RM * SLOTS], delta_[RM * SLOTS];   // form 1: lse in units of log 2 and delta, of this lane's rows
 
-  FRAG_A Ra[RM * AR], Rb[RM * BRG];
-  LOAD_ROWS(q, q_off() + b * q_sb + h * q_sh, q_sn, nq, D, AU, DF, A_PASSES, Ra, A_REG, AR, RA_PITCH, ra_at)
-  LOAD_ROWS(g, g_off() + b * g_sb + h * g_sh, g_sn, nq, DV, BU, EF, B_PASSES, Rb, B_REG, BRG, RB_PITCH, rb_at)
-  ACC sum_a[RM * DN];   // dQ / scale
-  [[unroll]] for (uint x = 0; x < RM * DN; ++x) sum_a[x] = ACC(0.0);
-  float l[RM * SLOTS], dl[RM * SLOTS];
+float lse_at(uint row, uint col, uint r, uint e) { return FORM == 1 ? l[r * SLOTS + SLOT_OF(e)] : stats[row].x; }
+float delta_at(uint row, uint col, uint r, uint e) { return FORM == 1 ? delta_[r * SLOTS + SLOT_OF(e)] : stats[row].y; }
+void fetch_statistics(uint member, uint from) {}   // once for all tiles, instead:
+void store_statistics(uint at, uint from) {}
+float load_lse(uint row) { return row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + bh * nq + min(row, nq - 1)])) : infinity(); }
+float load_delta(uint row) {
+  return WITHOUT_SCALE(LOADED_IF(delta, 4, row < nq, delta[delta_off() + bh * nq + min(row, nq - 1)]));
+}
+void load_statistics() {
   if (FORM == 1) {
     [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
-      const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS), s = bh * nq + min(row, nq - 1);
-      l[x] = row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity();
-      dl[x] = WITHOUT_SCALE(LOADED_IF(delta, 4, row < nq, delta[delta_off() + s]));
+      const uint row = row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS);
+      l[x] = load_lse(row); delta_[x] = load_delta(row);
     }
   } else {
-    for (uint x = tid; x < BR; x += WG) {
-      const uint row = i * BR + x, s = bh * nq + min(row, nq - 1);
-      stats[x] = vec2(row < nq ? log2_units(LOADED(lse, 4, lse[lse_off() + s])) : infinity(), WITHOUT_SCALE(LOADED_IF(delta, 4, row < nq, delta[delta_off() + s])));
-    }
+    for (uint x = tid; x < BR; x += WG) stats[x] = vec2(load_lse(first_query + x), load_delta(first_query + x));
   }
+}
+
+// dQ += dS K for chunk c.
+void add_dq(uint c) {
+  [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < DN; ++d) {
+    FRAG_B k; coopMatLoad(k, T, tile_at + (c * CK + n * FK) * A_PITCH + d * FN / 8, A_PITCH, BY_ROW);
+    [[unroll]] for (uint r = 0; r < RM; ++r) dQ[r * DN + d] = coopMatMulAdd(dS[r * NP + n], k, dQ[r * DN + d]);
+  }
+}
+
+// Chunk c of the staged tile of keys: what the inner loop of algorithm 2 does for dQ.
+void chunk(uint c, bool masked) {
+  scores(c);                            // S = Q K^T
+  if (FORM == 1) {
+    weights(c, masked);                 // P = exp(scale S - lse)
+    minus_delta(c);                     // dP - delta = dO V^T - delta
+    weight_gradients(c);
+    score_gradients(c);                 // dS = P o (dP - delta)
+    gradients_to_operand();
+  } else {
+    zero_gradients();
+    weight_gradients(c);
+    weights_through_shared(c, masked);  // dS
+  }
+  add_dq(c);
+}
+
+void store_dq() {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
+    coopMatStore(dQ[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_x(r, d, scale * keep_scale * P_UNIT); MEET
+  }
+}
+
+void main() {
+  if (workgroup_index() >= total) return;
+  take_place();
+  const uint blocks = (nq + BR - 1) / BR;
+  find_block(blocks);
+  if (CAUSAL) i = blocks - 1 - i;
+  const uint b = matrix / heads, h = matrix % heads;
+  bh = matrix;
+  row0 = i * BR + sub0; first_query = i * BR;
+  a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
+  a_columns = k_off() + b * k_sb + h / group * k_sh; a_member = 0;
+  b_columns = v_off() + b * v_sb + h / group * v_sh; b_member = 0;
+  x_base = x_off() + b * x_sb + h * x_sh;
+
+  load_rows(false);   // Q
+  load_rows(true);    // dO
+  [[unroll]] for (uint x = 0; x < RM * DN; ++x) dQ[x] = ACC(0.0);
+  load_statistics();
   barrier();
-  ZERO_EDGES
+  zero_edges();
 
   // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
   int allowed = int(nk), shared_by_all = int(nk);
@@ -62,20 +98,9 @@ void main() {
     shared_by_all = clamp(int(i * BR) + causal_shift + 1, 0, int(nk));
   }
   const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
-  uvec4 ar[A_EACH], br[B_EACH];
-  {
-    const uint first = 0, n = full;
-#define MASKED 0
-#include "matrix_backward_tile.glsl"
-#undef MASKED
-  }
-  if (MASKS) {
-    const uint first = full, n = end - full;
-#define MASKED 1
-#include "matrix_backward_tile.glsl"
-#undef MASKED
-  }
+  walk(0, full, false);
+  if (MASKS) walk(full, end - full, true);
 
   barrier();
-  WRITE_GRADIENT(x, x_off() + b * x_sb + h * x_sh, x_sn, nq, D, sum_a, DN, scale * keep_scale * P_UNIT)
+  store_dq();
 }

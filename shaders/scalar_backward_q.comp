@@ -4,8 +4,8 @@
 //   P = exp(scale Q K^T - lse),  dP = dO V^T,  dS = P o (dP - delta),  dQ = scale dS K
 //
 // Dao, "FlashAttention-2", 2023, algorithm 2, turned inside out: a workgroup owns BR queries and walks over the keys in tiles of BC, so
-// that dQ is summed in registers in a fixed order instead of by atomic additions; scalar_backward_kv.comp says why there are two kernels. With
-// dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
+// that dQ is summed in registers in a fixed order instead of by atomic additions; scalar_backward_kv.comp says why there are two kernels.
+// With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //

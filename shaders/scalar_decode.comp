@@ -20,11 +20,11 @@
 // the other is on its way, in the same registers. Subgroups take batches in turn; groups meet by shuffles, and subgroups in shared memory,
 // once, at the end.
 //
-// Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row with
-// nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
+// Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row
+// with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
-// Rows are those of a key head: row = query group + member, of query head (key head) group + member. Loads beyond the last key or column are
-// moved inside.
+// Rows are those of a key head: row = query group + member, of query head (key head) group + member. Loads beyond the last key or column
+// are moved inside.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // With PARTS > 1, 3 and 4 are what combine_parts.comp reads: 3 O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up to 8] fp32, 4 the

@@ -27,10 +27,11 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
-// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl); KEY_PARTS: keys in parts, with PARTS
-// times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up
-// to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup basic and
-// shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through shared memory.
+// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl); KEY_PARTS: keys in parts, with
+// PARTS times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV
+// rounded up to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup
+// basic and shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through
+// shared memory.
 //
 // Specialization constants. v4 stands for vec4s (16 bytes), odd(x) for x | 1, DK4 = DK/4 and so on, DC = ceil(D/DK).
 //

@@ -94,7 +94,8 @@ void stage_w(uint matrix, uint r0, uint key0) {
     decode16(LOADED_IF(scores, 16, t * WG + lid < N && r < rows && col < pitch,
       w16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]), x);
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
-      tile[(i % W * UNIT + e) * P_PITCH + i / W / 4][i / W % 4] = r < rows && int(col + e) <= last && !(DROPOUT && x[e / 4][e % 4] < 0) ? x[e / 4][e % 4] : 0;
+      tile[(i % W * UNIT + e) * P_PITCH + i / W / 4][i / W % 4] =
+        r < rows && int(col + e) <= last && !(DROPOUT && x[e / 4][e % 4] < 0) ? x[e / 4][e % 4] : 0;
   }
 }
 

@@ -45,10 +45,12 @@ const uint G_TURNS = (BK * GU + WG - 1) / WG;
 
 // A unit of row r of the slab, zeros beyond the row's last key and beyond the slab.
 uvec4 load_w(uint matrix, uint r, uint key) {
-  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch, w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
+  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
+    w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
   const int end = r < rows ? min(CAUSAL ? int(row0 + r) + causal_shift + 1 : int(nk), int(nk)) : 0;
   const ivec4 n = ivec4(end - int(key));  // elements that are there
-  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), greaterThan(n, ivec4(0, 2, 4, 6))) | mix(uvec4(0), uvec4(0xffff0000u), greaterThan(n, ivec4(1, 3, 5, 7))));
+  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), greaterThan(n, ivec4(0, 2, 4, 6))) |
+    mix(uvec4(0), uvec4(0xffff0000u), greaterThan(n, ivec4(1, 3, 5, 7))));
 }
 // A unit of a row of G; zeros beyond the slab and from column D on.
 uvec4 load_g(uint origin, uint r, uint c) {

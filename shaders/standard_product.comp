@@ -10,7 +10,8 @@
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):
 //
-//   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits       1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
+//   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits
+//   1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
 //   3 D  1..256     4 CAUSAL
 //   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, D is a multiple of 16 bytes
 //   6 MR  rows of an invocation, divides BR
@@ -88,7 +89,8 @@ void stage_p(uint matrix, uint r0, uint key0) {
     uvec4 u[8];
     [[unroll]] for (uint b = 0; b < BATCH; ++b) {
       const uint i = (t0 + b) * WG + lid, r = r0 + min(i / W, BR - 1), col = key0 + i % W * UNIT;
-      u[b] = LOADED_IF(scores, 16, i < N && r < rows && col < pitch, p16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]);
+      u[b] = LOADED_IF(scores, 16, i < N && r < rows && col < pitch,
+        p16[(matrix * rows + min(r, rows - 1)) * (pitch / UNIT) + min(col, pitch - UNIT) / UNIT]);
       if (r >= rows || col >= pitch) u[b] = uvec4(0);
     }
     [[unroll]] for (uint b = 0; b < BATCH; ++b) {

@@ -46,7 +46,8 @@ const uint V_TURNS = (BK * VU + WG - 1) / WG;
 
 // A unit of a row of P; zeros beyond pitch. Rows beyond the slab repeat its last one, and their O is not written.
 uvec4 load_p(uint matrix, uint r, uint key) {
-  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch, p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
+  const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
+    p8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
   return key < pitch ? kept8(x) : uvec4(0);
 }
 // A unit of a row of V; zeros beyond nk and from column D on.

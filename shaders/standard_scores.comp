@@ -16,7 +16,8 @@
 //
 //   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 CAUSAL
 //   5 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes
-//   6 MR, 7 MC  scores of an invocation, MC a multiple of 4     8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
+//   6 MR, 7 MC  scores of an invocation, MC a multiple of 4
+//   8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)
 
 #extension GL_EXT_control_flow_attributes : require

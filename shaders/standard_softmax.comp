@@ -4,10 +4,11 @@
 //   m = max_j S_j over the keys j that the row may see,   l = sum_j exp(S_j - m),   P_j = exp(S_j - m) / l,   lse = m + log l
 //
 // TPR neighbouring invocations share a row and read it four elements at a time, neighbours side by side, so every access is
-// coalesced; maximum and sum meet in shared memory, with -DSUBGROUP by shuffles first, which needs full subgroups of size SG. A row of at most 4 TPR KEEP elements stays in registers between the passes:
-// one read and one write of the matrix. A longer one (KEEP = 0) is read twice, maximum and sum in one pass (online softmax).
-// The mask is applied here: what lies beyond the row's last key is not looked at. Arithmetic is fp32 whatever S is stored as.
-// A row that may see nothing becomes zeros, lse = -inf (m starts from the lowest finite number, as in scalar_forward.comp).
+// coalesced; maximum and sum meet in shared memory, with -DSUBGROUP by shuffles first, which needs full subgroups of size SG. A row of at
+// most 4 TPR KEEP elements stays in registers between the passes: one read and one write of the matrix. A longer one (KEEP = 0) is read
+// twice, maximum and sum in one pass (online softmax). The mask is applied here: what lies beyond the row's last key is not looked at.
+// Arithmetic is fp32 whatever S is stored as. A row that may see nothing becomes zeros, lse = -inf (m starts from the lowest finite number,
+// as in scalar_forward.comp).
 //
 // With DROPOUT a weight that is dropped is stored with its sign bit set: P is never negative, so the one matrix holds the weights and the
 // mask, and the kernels that read it need no draws. They take what is negative for 0 and multiply their sums by 256/(256 - k).
@@ -125,9 +126,11 @@ void main() {
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
-        if (lane + t * TPR < pieces) STORED(scores, 4 * BYTES, s4[at + lane + t * TPR] = encode4(marked(own4[t] * inv, lane + t * TPR, row, bh)));
+        if (lane + t * TPR < pieces)
+          STORED(scores, 4 * BYTES, s4[at + lane + t * TPR] = encode4(marked(own4[t] * inv, lane + t * TPR, row, bh)));
     } else {
-      for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, keys) - m) * inv, c, row, bh)));
+      for (uint c = lane; c < pieces; c += TPR)
+        STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, keys) - m) * inv, c, row, bh)));
     }
     const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));

@@ -1,6 +1,6 @@
 // The block mask of the forward kernels built with BLOCK_MASK: which blocks of BLOCK_ROWS queries by BLOCK_KEYS keys take part in
-// attention, a bit each. Bit c % 32 of word (head * block rows + r) * words + c / 32 is block (r, c), with words = ceil(block columns / 32),
-// and head 0 for all unless BLOCK_PER_HEAD (flash/blockmask.go writes it). Bits beyond the last column are 0.
+// attention, a bit each. Bit c % 32 of word (head * block rows + r) * words + c / 32 is block (r, c), with words = ceil(block columns /
+// 32), and head 0 for all unless BLOCK_PER_HEAD (flash/blockmask.go writes it). Bits beyond the last column are 0.
 //
 // The loop over tiles walks from one tile that holds some of the mask to the next: what lies between is neither read nor computed. Where
 // blocks are whole tiles (BLOCKS_OF_TILES) that is all there is to do; else each score of a tile looks its bit up.

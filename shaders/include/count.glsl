@@ -7,7 +7,8 @@
 //   STORED(T, bytes, store)          a store
 //   COUNTING(code)                   only with COUNT
 //
-// The first three may stand in expressions. Bytes are those that an invocation asks for, whatever its neighbours ask for and a cache serves.
+// The first three may stand in expressions. Bytes are those that an invocation asks for, whatever its neighbours ask for and a cache
+// serves.
 //
 // COUNT is the binding after the kernel's last. There every invocation adds up, for each tensor below: bytes read, bytes written, and
 // bytes of loads that were not real, as 64-bit numbers, low word first (flash/counting_test.go reads them).

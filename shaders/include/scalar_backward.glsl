@@ -7,7 +7,8 @@
 //   sums of P C' and dS C over the tiles
 //
 // Products are done as in scalar_forward.comp: an invocation owns MR x MC of S and X and MR rows of a piece of each sum; operands of S and
-// X are staged DK columns at a time, P and dS pass through shared memory PC columns at a time, and VC rows of C' or C are staged beside them.
+// X are staged DK columns at a time, P and dS pass through shared memory PC columns at a time, and VC rows of C' or C are staged beside
+// them.
 //
 //   invocation (tx, ty), TX = BC/MC, TY = BR/MR, WG = TX TY
 //   its rows:                       ty + TY i,  i < MR

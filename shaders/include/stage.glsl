@@ -34,7 +34,8 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
         const uint c = EVEN ? c0 : i % W;
         const uint row = edge ? min(row0 + r, rows - 1) : row0 + min(r, STAGE_ROWS - 1);
         const uint col = STAGE_COLS % (4 * STAGE_WIDTH) == 0 ? col0 + c * UNIT : min(col0 + c * UNIT, STAGE_COLS - UNIT);
-        u[b] = LOADED_IF(STAGE_T, 16, i < N && row0 + r < rows && col0 + c * UNIT < STAGE_COLS, PASTE(STAGE_T, 16)[(origin + row * stride + col) / UNIT]);
+        u[b] = LOADED_IF(STAGE_T, 16, i < N && row0 + r < rows && col0 + c * UNIT < STAGE_COLS,
+          PASTE(STAGE_T, 16)[(origin + row * stride + col) / UNIT]);
         if (edge && row0 + r >= rows || STAGE_COLS % (4 * STAGE_WIDTH) != 0 && col0 + c * UNIT >= STAGE_COLS) u[b] = uvec4(0);
       }
       [[unroll]] for (uint b = 0; b < BATCH; ++b) {
@@ -56,7 +57,8 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
       vec4 x;
       [[unroll]] for (uint e = 0; e < 4; ++e) {
         const uint col = col0 + 4 * c + e;
-        x[e] = decode(LOADED_IF(STAGE_T, BYTES, t * WG + lid < N && row0 + r < rows && col < STAGE_COLS, PASTE(STAGE_T, 1)[at + min(col, STAGE_COLS - 1)]));
+        x[e] = decode(LOADED_IF(STAGE_T, BYTES, t * WG + lid < N && row0 + r < rows && col < STAGE_COLS,
+          PASTE(STAGE_T, 1)[at + min(col, STAGE_COLS - 1)]));
         if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;
       }
       tile[dst + (STAGE_SLOT(r)) * STAGE_PITCH + c] = x * STAGE_SCALE;

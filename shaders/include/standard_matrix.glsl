@@ -1,6 +1,7 @@
 // What the matrix products of standard attention on cooperative matrices share: standard_scores_matrix.comp,
-// standard_product_matrix.comp and standard_backward_product_matrix.comp. Each is a plain tiled product C = A B with fp32 accumulators. Of fragments only what the extension
-// promises is used (load, store, multiply-add, conversion), so any shape works and nothing needs to be known of their layout.
+// standard_product_matrix.comp and standard_backward_product_matrix.comp. Each is a plain tiled product C = A B with fp32 accumulators. Of
+// fragments only what the extension promises is used (load, store, multiply-add, conversion), so any shape works and nothing needs to be
+// known of their layout.
 //
 // A workgroup has WR x WC subgroups, each of which owns FR x FC fragments of C, M x N elements each. What is staged in shared memory
 // lies there in units of 16 bytes, rows at an odd pitch so that the rows of a fragment lie in different banks; what comes next is
@@ -96,7 +97,8 @@ uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
 
 // Eight elements and eight more, element by element.
 uvec4 add8(uvec4 a, uvec4 b) {
-  return uvec4(pack2(unpack2(a.x) + unpack2(b.x)), pack2(unpack2(a.y) + unpack2(b.y)), pack2(unpack2(a.z) + unpack2(b.z)), pack2(unpack2(a.w) + unpack2(b.w)));
+  return uvec4(pack2(unpack2(a.x) + unpack2(b.x)), pack2(unpack2(a.y) + unpack2(b.y)),
+    pack2(unpack2(a.z) + unpack2(b.z)), pack2(unpack2(a.w) + unpack2(b.w)));
 }
 // Eight weights without those that are dropped.
 uvec4 kept8(uvec4 x) { return DROPOUT ? x & ~((x >> 15 & 0x10001u) * 0xffffu) : x; }
@@ -122,7 +124,8 @@ uvec4 from_strip(uint at) {
 // of each and no condition around it: NVIDIA's compiler else keeps all fragments in memory, for the whole shader.
 #define OUT_HALF(ROWS, row0) { \
   [[unroll]] for (uint f = 0; f < ROWS * FC; ++f) \
-    coopMatStore(TO_STRIP(acc[row0 * FC + f]), tile, strip + f / FC * M * STRIP_PITCH + f % FC * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR); \
+    coopMatStore(TO_STRIP(acc[row0 * FC + f]), tile, \
+      strip + f / FC * M * STRIP_PITCH + f % FC * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR); \
   MEET \
   [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < (ROWS * M * STRIP_WIDTH + SG - 1) / SG; ++u, x += SG) \
     if ((ROWS * M * STRIP_WIDTH) % SG == 0 || x < ROWS * M * STRIP_WIDTH) \

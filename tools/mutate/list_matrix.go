@@ -134,19 +134,19 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-dk-scale", File: "shaders/matrix_backward_kv.comp", Modules: "matrix_backward_kv",
-		Old: "sum_a, DN, scale * keep_scale * P_UNIT)", New: "sum_a, DN, keep_scale * P_UNIT)",
+		Old: "store_x(r, d, scale * keep_scale * P_UNIT)", New: "store_x(r, d, keep_scale * P_UNIT)",
 		Breaks: "dK on matrices lacks the scale",
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},
 	{
 		ID: "matrix-dq-mask", File: matrixBackward, Modules: "matrix_backward_q",
-		Old: "    if (key >= nk) p = 0;\n", New: "",
+		Old: "    if (!KEYS_ARE_ROWS && key >= nk) p = 0;\n", New: "",
 		Breaks: "dQ on matrices has parts of keys beyond the last",
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},
 	{
 		ID: "matrix-dropout-gradient", File: matrixBackward, Modules: "matrix_backward",
-		Old: "X[r * NS + n_][e] = DROPOUT ? abs(p) * (p > 0 ? x :", New: "X[r * NS + n_][e] = DROPOUT ? abs(p) * (true ? x :",
+		Old: "dP[r * NS + n][e] = DROPOUT ? abs(p) * (p > 0 ? x :", New: "dP[r * NS + n][e] = DROPOUT ? abs(p) * (true ? x :",
 		Breaks: "dS in form 1 has a part of weights that dropout dropped",
 		Kill:   []Killer{matrixGradientDropout},
 	},

@@ -1,0 +1,89 @@
+// Dropout in the backward kernels on matrices: which weights of a staged tile are kept, drawn once for the workgroup.
+//
+// drawn: [group of 64 keys][4 words; not with BITS][4 draws][query of the tile, and 8]: a subgroup BY_LANE meets every bank once.
+//
+// BITS: the 16 bits that are asked of a draw (include/dropout_bits.glsl) instead of its words. In q a query has its word of 16 bits; in kv,
+// where a lane holds queries 2 n and 2 n + 1 side by side, word 2 n has what both keep of keys 0 to 7 of every 16, and word 2 n + 1 of the
+// others.
+
+#define BITS (DROPOUT && BY_LANE == 2)
+#ifdef KV
+const uint DRAW_KEYS = BR, DRAW_QUERIES = BC, TOGETHER = BY_LANE == 2 ? 2 : 1;   // TOGETHER: queries that an invocation draws for at once
+#else
+const uint DRAW_KEYS = BC, DRAW_QUERIES = BR, TOGETHER = 1;
+#endif
+const uint KEY_GROUPS = (DRAW_KEYS % 64) * (64 % DRAW_KEYS) == 0 ? (DRAW_KEYS + 63) / 64 : DRAW_KEYS / 64 + 2;
+const uint DRAWN_PITCH = DRAW_QUERIES + 8, DRAWS = DRAW_QUERIES / TOGETHER * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + WG - 1) / WG;
+
+// Draws for the tile: DRAW_QUERIES queries of a head from first_query, groups of keys from first_key on.
+void draw_tile(uint head) {
+  if (DROPOUT) EACH(DRAWS, DRAW_EACH, u, x) {
+    const uint pair = x % (DRAW_QUERIES / TOGETHER), g = x / (DRAW_QUERIES / TOGETHER) / 4, q = x / (DRAW_QUERIES / TOGETHER) % 4;
+    const uint of_query = pair * TOGETHER, keys = 4 * (first_key / 64 + g) + q, at = (g * 4 + q) * DRAWN_PITCH + of_query;
+    const uvec4 y = draw(keys, first_query + of_query, head);
+    if (BITS) {
+      const uint mine = kept_bits(y);
+#ifdef KV
+      const uint next = kept_bits(draw(keys, first_query + of_query + 1, head));
+      drawn[at] = mine & 0xffffu | next << 16; drawn[at + 1] = mine >> 16 | next & 0xffff0000u;
+#else
+      drawn[at] = mine;
+#endif
+    } else [[unroll]] for (uint t = 0; t < 4; ++t) drawn[((g * 4 + t) * 4 + q) * DRAWN_PITCH + of_query] = y[t];
+  }
+}
+
+// The word that draw q of a query has for the 16 keys of `key`.
+uint drawn_word(uint query, uint key, uint q) {
+  const uint from = first_key % 64 + (key - first_key);  // in the groups of 64 keys of the tile
+  return drawn[((from / 64 * 4 + from / 16 % 4) * 4 + q) * DRAWN_PITCH + (query - first_query)];
+}
+
+// BY_LANE: what a draw serves of a query and 16 keys lies in one lane, so that one look at a word does for all of them: the word, the byte
+// in it, and with BITS how an element x of dP becomes dP o Z - delta.
+#ifdef KV
+uint word_by_lane(uint query, uint c, uint r, uint n) { return drawn_word(query, first_key + sub0 + r * FM, row_lane / 2 % 4); }
+uint byte_by_lane(uint n, uint e) { return row_lane % 2 + 2 * (ROW_OF(e) / 8); }
+
+// The bits that elements e and e + 1 (e even) have of a word are shifted, both at once, to where they are the lowest bit of an fp16
+// number's exponent, hence 2 for a weight that is kept and 0 for another: a factor, without comparison or selection. To make up for it
+// weights are half of what they are (lse + 1 in units of log 2) and delta is twice: P = 2 (P/2), dS = (P/2) (2 dP - 2 delta).
+// In a word, key j's bit is 8 (j mod 2) + 7 - floor(j/16) mod 4. That of row fragment r is one place further right than of r - 1.
+uint first_bits(uint c, uint n, uint e) {
+  const uint column = c * CK + n * FN + col_lane + COL_OF(e) + ROW_OF(e) / 8;
+  const uint word = drawn[((first_key % 64 + sub0) / 64 * 4 + row_lane / 2 % 4) * DRAWN_PITCH + column];
+  return word << 8 - 8 * (row_lane % 2) + (first_key % 64 + sub0) / 16 % 4;
+}
+uint factors_of(uint c, uint r, uint n, uint e) {
+  const uint bits = first_bits(c, n, e);
+  return (r == 0 ? bits >> 1 : bits << max(r, 1) - 1) & 0x40004000u;
+}
+float by_bits(float x, float dl, uint c, uint r, uint n, uint e) {
+  return fma(unpackHalf2x16(factors_of(c, r, n, e / 2 * 2))[e % 2], x, -dl);
+}
+// Two weights, times factors of two bits side by side, as halves.
+#ifdef DTYPE_BF16
+#define KEPT_HALVES(x0, x1, factors, lo, hi) { const vec2 w = vec2(x0, x1) * unpackHalf2x16(factors); HALVES(w.x, w.y, lo, hi) }
+#else // in pairs: twice a rounded half is as exact as the whole, but for the smallest
+#define KEPT_HALVES(x0, x1, factors, lo, hi) { const f16vec2 w = f16vec2(x0, x1) * unpackFloat2x16(factors); lo = w.x; hi = w.y; }
+#endif
+#else
+uint word_by_lane(uint query, uint c, uint r, uint n) { return drawn_word(query, first_key + c * CK + n * FN, col_lane / 2 % 4); }
+uint byte_by_lane(uint n, uint e) { return byte_of(n * FN + COL_OF(e)); }
+
+// A look at a query's word for 64 keys; x has delta already.
+float by_bits(float x, float dl, uint c, uint r, uint n, uint e) {
+  const uint key = first_key % 64 + c * CK + n * FN;
+  const uint word = drawn[(key / 64 * 4 + col_lane / 2 % 4) * DRAWN_PITCH + sub0 + r * FM + row_lane + ROW_OF(e)];
+  return (word & 0x80u << 8 * byte_by_lane(n, e) >> key / 16 % 4) != 0u ? x : -dl;
+}
+#endif
+
+// Whether the weight is kept that is element e of fragment n of row fragment r in chunk c.
+bool is_kept(uint c, uint r, uint n, uint e) {
+  const uint row = row_of(r, e), col = column_of(c, n, e), query = query_of(row, col), key = key_of(row, col);
+  uint word, byte;
+  if (BY_LANE == 1) { word = word_by_lane(query, c, r, n); byte = byte_by_lane(n, e); }
+  else { word = drawn_word(query, key, key / 2 % 4); byte = byte_of(key); }
+  return kept(word, byte);
+}
