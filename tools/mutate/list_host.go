@@ -52,13 +52,13 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "flops-twice", File: "flash/problem.go",
-		Old: "return 2 * float64(p.Batch) * float64(p.Heads) * p.pairs(", New: "return 4 * float64(p.Batch) * float64(p.Heads) * p.pairs(",
+		Old: "return 2 * float64(p.Batch) * float64(p.Heads) * p.paperPairs(", New: "return 4 * float64(p.Batch) * float64(p.Heads) * p.paperPairs(",
 		Breaks: "a multiply-add counts as four operations",
 		Kill:   []Killer{in("./flash", "TestForwardFLOPs")},
 	},
 	{
-		ID: "flops-causal", File: "flash/problem.go",
-		Old: "return nq * nk / 2", New: "return nq * nk",
+		ID: "flops-causal", File: "flash/mask.go",
+		Old: "return float64(p.QueryLen) * float64(p.KeyLen) / 2", New: "return float64(p.QueryLen) * float64(p.KeyLen)",
 		Breaks: "causal attention counts the operations of all pairs",
 		Kill:   []Killer{in("./flash", "TestForwardFLOPs")},
 	},
@@ -81,8 +81,8 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestKnownFile")},
 	},
 	{
-		ID: "verdict-module", File: "flash/matrix_checked.go",
-		Old: "key := fmt.Sprintf(\"check %s %.16s\", m.module, hash)", New: "key := fmt.Sprintf(\"check %s %.0s\", m.module, hash)",
+		ID: "verdict-module", File: "flash/proof.go",
+		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.module, hash)", New: "fmt.Fprintf(&key, \" %s %.0s\", k.module, hash)",
 		Breaks: "the verdict on a kernel outlives its shader",
 		Kill:   []Killer{in("./flash", "TestVerdictsBelongToAModule")},
 	},

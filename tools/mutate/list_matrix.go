@@ -151,15 +151,15 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{matrixGradientDropout},
 	},
 	{
-		ID: "self-check-ignored", File: "flash/matrix_checked.go",
-		Old: "if verdict != passed {", New: "if false {",
+		ID: "self-check-ignored", File: "flash/proof.go",
+		Old: "if verdict == passed {", New: "if true {",
 		Breaks: "a kernel that failed its self-check is used",
 		Kill:   []Killer{in("./flash", "TestMatrixSelfCheck", "TestKnownAcrossDevices")},
 	},
 	{
-		ID: "self-check-nan", File: "flash/selfcheck.go",
-		Old: "if !(math.Abs(got-want[c]) <= tolerance*math.Max(1, math.Abs(want[c]))) {", New: "if math.Abs(got-want[c]) > tolerance*math.Max(1, math.Abs(want[c])) {",
+		ID: "self-check-nan", File: "flash/trial.go",
+		Old: "math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should)) {", New: "!(math.Abs(have-should) > tolerance*math.Max(1, math.Abs(should))) {",
 		Breaks: "the self-check lets a NaN pass",
-		Kill:   []Killer{in("./flash", "TestCompareAttention")},
+		Kill:   []Killer{in("./flash", "TestTrialsTellRightFromWrong")},
 	},
 }
