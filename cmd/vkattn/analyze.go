@@ -117,7 +117,8 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 	if bench.IsCPU(dev.Info()) {
 		usual = analyzeCPU
 	}
-	usual.Impls = bench.Implementations()
+	// Block-sparse attention stands in as a model, with --nonzero's share of the blocks, unless it is asked for.
+	usual.Impls = slices.DeleteFunc(bench.Implementations(), func(name string) bool { return name == bench.BlockSparse })
 	cases, err := usual.Override(g).Expand()
 	if err != nil {
 		return nil, usage(cmd, err)
