@@ -19,7 +19,7 @@ import (
 type benchFlags struct {
 	axes                             axisFlags
 	suite, device, tier, format, out string
-	appendTo, force, quiet           bool
+	appendTo, force, quiet, list     bool
 	peer, compare, trace             string
 	peerImpls                        []string
 	rounds                           int
@@ -51,6 +51,7 @@ Suites:
   vkattn bench --suite reports --format md > reports.md
   vkattn bench --suite papers --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2,cudnn --rounds 3
   vkattn bench --suite papers --head-dim 64 --pass both --compare torch.jsonl
+  vkattn bench --suite papers --list | python3 tools/torch_baseline.py > torch.jsonl
   vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
   vkattn bench --suite block-sparsity --density 100%,25%,5%
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
@@ -73,6 +74,7 @@ Suites:
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
 	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
+	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
 }
@@ -176,6 +178,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	g, err := f.check(cmd, args)
 	if err != nil {
 		return usage(cmd, err)
+	}
+	if f.list {
+		return f.listCases(cmd, g)
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 
