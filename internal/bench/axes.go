@@ -37,7 +37,7 @@ var Axes = []Axis{
 		Key:        "Dv",
 		axisValues: values[int]{list: func(g *Grid) *[]int { return &g.ValueDim }, field: func(c *Case) *int { return &c.Dv }, from: ints("value-dim"), zero: func(c Case) int { return c.D }, rule: dimension}},
 	{Name: "emb-dim", Usage: "`list` of embedding widths, heads × head-dim", Size: true,
-		Label: "emb dim", Cell: func(c Case) string { return strconv.Itoa(c.EmbDim()) }, Told: told("emb dim %s"),
+		Key: "emb_dim", Label: "emb dim", Cell: func(c Case) string { return strconv.Itoa(c.EmbDim()) }, Told: told("emb dim %s"),
 		axisValues: embedding{values[int]{list: func(g *Grid) *[]int { return &g.EmbDim }, from: ints("emb-dim"), tied: true}}},
 	{Name: "tokens", Usage: "keep batch × seq at this `number`, in place of --batch", Size: true, axisValues: tokens{}},
 	{Name: "causal", Usage: "causal `mask`: true, false or both", Usual: "both", Alone: "true", Whole: true,
@@ -262,12 +262,4 @@ func positive(name string, v float64) string {
 		return fmt.Sprintf("%s %g", name, v)
 	}
 	return ""
-}
-
-// number is empty for 0, which stands for "not measured".
-func number(v float64) string {
-	if v == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(v, 'g', 6, 64)
 }

@@ -16,7 +16,7 @@ type Axis struct {
 	Whole bool   // the flag's value is not a comma list; several values are several flags
 	Size  bool   // a size: a sweep that names one is no longer the suite "quick"
 
-	Key  string // in files; "": it does not tell rows apart by itself
+	Key  string // in files, though only in CSV where a case has no such field; "": in none
 	Sure bool   // files have the key even where the value is zero
 	// Own says that the axis is about who computes, not about the problem: rows that differ in nothing else have one shape, and are
 	// compared with one another.

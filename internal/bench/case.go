@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
@@ -93,6 +94,18 @@ func (c Case) String() string {
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// Path reads "impl=flash2/dtype=float16/B=16/…/causal=true": the keys of result
+// files with their values.
+func (c Case) Path() string {
+	var parts []string
+	for _, a := range Axes {
+		if v := a.in(&c); v != nil && (a.Sure || !empty(v)) {
+			parts = append(parts, fmt.Sprintf("%s=%v", a.Key, reflect.ValueOf(v).Elem()))
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 // validate says what is wrong with a case before any device sees it.

@@ -193,7 +193,7 @@ func (p *Peer) parse(line string) (row Row, ok bool, err error) {
 		p.header = append(p.header, line)
 		return row, false, nil
 	}
-	if err := json.Unmarshal([]byte(line), &row); err != nil {
+	if err := row.take(keys); err != nil {
 		return row, false, fmt.Errorf("peer: wrote a bad answer: %w", err)
 	}
 	return row, true, nil
