@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -117,4 +120,25 @@ func TestWants(t *testing.T) {
 	require.True(t, Grid{Heads: []int{4, 8}, Causal: yes, EmbDim: []int{7}}.Wants(c), "a width is no value of a case")
 	require.False(t, Grid{Heads: []int{4}}.Wants(c))
 	require.False(t, Grid{Heads: []int{8}, Causal: no}.Wants(c))
+}
+
+// TestRecordedRowsAreWrittenAsTheyWere: a row that is read from a recorded file and written again is the same line, byte by byte.
+func TestRecordedRowsAreWrittenAsTheyWere(t *testing.T) {
+	paths, err := filepath.Glob("../../testdata/results/*.jsonl")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for line := range bytes.Lines(text) {
+			if !bytes.Contains(line, []byte(`"impl"`)) {
+				continue
+			}
+			var row Row
+			require.NoError(t, json.Unmarshal(line, &row))
+			var out bytes.Buffer
+			require.NoError(t, NewWriter(&out).Row(row))
+			require.Equal(t, string(line), out.String(), path)
+		}
+	}
 }
