@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """PyTorch's attention on a CUDA GPU, measured the way vkattn measures its own.
 
-  torch_baseline.py --suite papers --passes fwd > torch.jsonl    a header line, then one JSON row per case
-  torch_baseline.py --suite reports --list                       the cases alone; needs neither PyTorch nor CUDA
+  vkattn bench --suite papers --list > cases.jsonl               the cases of a sweep, one JSON object a line
+  torch_baseline.py cases.jsonl > torch.jsonl                    a header line, then one JSON row per case
+  vkattn bench --suite papers --list | torch_baseline.py --impl fa2 > torch.jsonl
+  torch_baseline.py cases.jsonl --list                           what would be measured; needs neither PyTorch nor CUDA
   torch_baseline.py --peer                                       one JSON case per line in, one JSON row per line out
   vkattn bench --peer 'python3 tools/torch_baseline.py --peer'   rows interleaved with vkattn's own
   vkattn bench --compare torch.jsonl                             rows of an earlier run
@@ -12,8 +14,9 @@ efficient (memory-efficient attention); the last three are backends of scaled_do
 cannot run gives a row with the backend's words in `error`, and memory, unsupported, check or failed in `reason`: no other
 backend ever stands in for it. Where only the backward pass cannot be, forward's figures stand beside `bwd_error` and `bwd_reason`.
 
-The suites are those of `vkattn bench --suite`, with the same cases and passes, so that each row there has its twin here; extra
-has other types and grouped heads.
+Sweeps are vkattn's: every flag of `vkattn bench` that names sizes, passes or dropout is one of the list too. A list has a line
+for each of vkattn's implementations, tiles and block masks; here each of its problems is measured once by every one of --impl,
+densely, in the passes that any of those lines asks for. So each row there has its twin here.
 
 A case has the keys impl, dtype (float16, bfloat16, float32), B, H, N (keys), D and, where they differ from the obvious, Hkv
 (= H), Nq (= N), Dv (= D), causal (= false; aligned to the bottom right: key j is allowed for query i iff j <= i + N - Nq),
@@ -37,7 +40,6 @@ set of them would fit into the L2 cache, the calls go round enough sets that it 
 import argparse
 import dataclasses
 import gc
-import itertools
 import json
 import math
 import sys
@@ -441,84 +443,31 @@ def describe(error):
     return f"{type(error).__name__}: {text}"[:400]
 
 
-# ---- suites ----------------------------------------------------------------------------------------------------------
+# ---- cases -----------------------------------------------------------------------------------------------------------
 
 
 BOTH = ("fwd", "bwd")
+WHO = ("impl", "density", "tuning")  # keys of a list that say which kernel of vkattn computes the problem, and not what it is
 
 
-def grid(
-    *,
-    B=(16,),
-    H=(),
-    D=(),
-    E=(),
-    N=(512, 1024, 2048),
-    causal=(False, True),
-    dtype=("float16",),
-    dropout=(0.0,),
-    passes=("fwd",),
-    tokens=0,
-    Hkv=0,
-    Nq=0,
-):
-    """Every combination, without impl. E is heads * head dimension, of which two fix the third (32 heads of 64 where they are
-    left out); with tokens the batch is tokens / N. The same as vkattn's grids."""
-    if not E:
-        heads = [(h, d) for h in H or (32,) for d in D or (64,)]
-    elif H:
-        heads = [(h, e // h) for e in E for h in H]
-    else:
-        heads = [(e // d, d) for e in E for d in D or (64,)]
-    for t, (h, d), b, n, c, p in itertools.product(dtype, heads, (0,) if tokens else B, N, causal, dropout):
-        yield dict(dtype=t, B=tokens // n if tokens else b, H=h, Hkv=Hkv, Nq=Nq, N=n, D=d, causal=c, dropout=p, passes=passes)
-
-
-GPT2 = dict(B=(64,), H=(16,), D=(64,), N=(1024,))
-SUITES = {
-    "quick": [dict(B=(4,), H=(16,), N=(512, 1024, 2048, 4096))],
-    "seq": [dict(E=(2048,), N=(512, 1024, 2048, 4096, 8192, 16384), causal=(True,))],
-    "batch-seq": [dict(E=(2048,), B=(16, 32, 64))],
-    "batch": [dict(N=(512,), B=(1, 2, 4, 8, 16, 32, 64), causal=(True,))],
-    "heads": [dict(N=(512,), H=(8, 16, 24, 32, 64), causal=(True,))],
-    "embedding": [dict(N=(512,), H=(16,), E=(64, 128, 256, 512, 1024, 2048, 4096), causal=(True,))],
-    "head-dim": [dict(N=(512,), E=(2048,), D=(16, 32, 64, 128, 256), causal=(True,))],
-    "causal": [dict(H=(8,))],
-    "forward-backward": [dict(E=(2048,), B=(16, 32, 64), causal=(True,), passes=BOTH)],
-    "map": [dict(B=(1, 2, 4, 8, 16), causal=(True,))],
-    "block-size": [dict(GPT2, causal=(False,))],
-    "dropout": [dict(GPT2, dropout=(0.0, 0.1), passes=BOTH)],
-    "block-sparsity": [dict(B=(1,), H=(16,), N=(4096, 8192, 16384, 32768, 65536), causal=(False,))],  # dense: PyTorch skips no blocks
-    "papers": [dict(tokens=16384, E=(2048,), D=(64, 128, 256), N=(512, 1024, 2048, 4096, 8192, 16384))],
-    "long": [dict(B=(1,), H=(16,), N=(16384, 65536), passes=BOTH)],
-    "decode": [dict(B=(1,), H=(32,), Hkv=8, D=(128,), Nq=1, N=(4096, 16384, 65536), causal=(False,))],
-    "few": [dict(B=(1,), E=(1024,), D=(64, 128), Nq=n, N=(4096, 16384), causal=(False,)) for n in (64, 256)]
-    + [dict(B=(1,), E=(1024,), D=(64, 128), N=(512, 1024, 2048, 4096))],
-    "dims": [dict(B=(4,), H=(16,), N=(4096,), D=(32, 40, 80, 96, 112, 192), causal=(False,))],
-    "forward": [dict(dtype=("float16", "float32"), tokens=16384, E=(2048,), D=(64, 128), N=(512, 1024, 2048, 4096, 8192))],
-    "extra": [
-        dict(dtype=("bfloat16",), B=(4,), H=(16,), N=(4096,), D=(128,)),
-        dict(dtype=("float32",), B=(4,), H=(16,), N=(2048,), causal=(False,)),
-        dict(B=(4,), H=(32,), Hkv=8, D=(128,), N=(4096,), causal=(True,)),
-    ],
-}
-REPORTS = ("seq", "batch-seq", "batch", "heads", "embedding", "head-dim", "causal", "forward-backward", "map", "block-size", "dropout", "block-sparsity")
-SUITES["reports"] = [part for name in REPORTS for part in SUITES[name]]
-
-
-def cases_of(names, impls, passes=None, dropout=None):
-    """The cases of suites, each once, with the passes that any of them wants of it."""
-    given = {name: value for name, value in (("passes", passes), ("dropout", dropout)) if value is not None}
+def cases_of(name, lines, impls):
+    """The cases of a list, each once for every implementation, with the passes that any line wants of it."""
     found = {}
-    for part in (part for name in names for part in SUITES[name]):
-        for values in grid(**{**part, **given}):
-            wanted = values.pop("passes")
-            key = tuple(sorted(values.items()))
-            had = found.setdefault(key, (values, set()))[1]
-            had.update(wanted)
-    for values, wanted in found.values():
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+            if not isinstance(values, dict):
+                raise ValueError("a case must be a JSON object")
+            problem = {key: value for key, value in values.items() if key not in WHO}
+            case = Case.from_json(json.dumps(dict(problem, impl=impls[0])))
+        except (ValueError, TypeError) as error:
+            sys.exit(f"torch_baseline: {name}:{number}: {error}")
+        found.setdefault(json.dumps(case.problem()), (case, set()))[1].update(case.passes)
+    for case, wanted in found.values():
         for impl in impls:
-            yield Case(impl=impl, passes=tuple(p for p in BOTH if p in wanted), **values)
+            yield dataclasses.replace(case, impl=impl, passes=tuple(p for p in BOTH if p in wanted))
 
 
 def header():
@@ -559,26 +508,25 @@ def serve():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="store_true", help="answer cases from standard input")
-    parser.add_argument("--suite", default="reports,papers", help=f"comma list of {', '.join(SUITES)} (default: reports,papers)")
+    parser.add_argument("cases", nargs="?", default="-", help="what `vkattn bench --list` printed (default: standard input)")
     usual = "standard,fa2,cudnn"
     parser.add_argument("--impl", default=usual, help=f"comma list of {', '.join(IMPLEMENTATIONS)} (default: {usual})")
-    parser.add_argument("--passes", help="fwd, bwd or fwd,bwd (default: the suite's own)")
-    parser.add_argument("--dropout", help="comma list of probabilities (default: the suite's own)")
     parser.add_argument("--list", action="store_true", help="print the cases, and measure nothing")
     options = parser.parse_args()
-    names, impls = options.suite.split(","), options.impl.split(",")
-    if unknown := [name for name in names if name not in SUITES]:
-        parser.error(f"--suite {','.join(unknown)}: must be of {', '.join(SUITES)}")
+    impls = options.impl.split(",")
     if unknown := [name for name in impls if name not in IMPLEMENTATIONS]:
         parser.error(f"--impl {','.join(unknown)}: must be of {', '.join(IMPLEMENTATIONS)}")
-    passes = options.passes and (BOTH if options.passes == "both" else tuple(options.passes.split(",")))
-    if passes and passes not in PASSES:
-        parser.error(f"--passes {options.passes}: must be fwd, bwd or fwd,bwd")
-    try:
-        dropout = tuple(float(p) for p in options.dropout.split(",")) if options.dropout else None
-        cases = list(cases_of(names, impls, passes, dropout))
-    except ValueError as error:
-        parser.error(f"--dropout {options.dropout}: {error}")
+    cases = []
+    if not options.peer:
+        if options.cases == "-" and sys.stdin.isatty():
+            parser.error("no cases: name a file of them, or pipe them: vkattn bench --suite papers --list | torch_baseline.py")
+        try:
+            with sys.stdin if options.cases == "-" else open(options.cases, encoding="utf-8") as lines:
+                cases = list(cases_of(options.cases, lines, impls))
+        except OSError as error:
+            parser.error(str(error))
+        if not cases:
+            sys.exit(f"torch_baseline: {options.cases} has no cases")
     if options.list:
         for case in cases:
             emit(dict(case.problem(), passes=list(case.passes)))

@@ -33,8 +33,11 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
   vkattn analyze --batch 16 --heads 32 --seq 2k --head-dim 64 --causal --out figures
   vkattn analyze results.jsonl --seq 2048 --format json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args = f.causalArgument(cmd, args)
-			g, err := f.grid()
+			args = f.axes.argument(cmd, args)
+			g, err := f.axes.grid()
+			if g.Passes == (bench.Passes{}) {
+				g.Passes = bench.Passes{Fwd: true, Bwd: true}
+			}
 			switch {
 			case err != nil:
 			case len(args) > 1:
@@ -69,16 +72,8 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringSliceVar(&f.impls, "impl", nil, "`list` of implementations (default: all)")
-	fl.StringSliceVar(&f.batch, "batch", nil, "`list` of batch sizes")
-	fl.StringSliceVar(&f.heads, "heads", nil, "`list` of numbers of query heads")
-	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "`list` of numbers of key/value heads (default: as many as heads)")
-	fl.StringSliceVar(&f.seq, "seq", nil, "`list` of sequence lengths; 4k is 4096")
-	fl.StringSliceVar(&f.headDim, "head-dim", nil, "`list` of head dimensions")
-	causalFlag(cmd, &f, "")
-	fl.StringSliceVar(&f.dtypes, "dtype", nil, "`list` of storage types: fp16, bf16, fp32 (default fp16)")
+	f.axes.add(cmd, map[string]string{"impl": "all", "causal": "", "pass": "both"}, "impl", "dtype", "batch", "heads", "kv-heads", "seq", "head-dim", "causal", "pass")
 	deviceFlag(cmd, &f.device)
-	fl.StringSliceVar(&f.passes, "pass", []string{"both"}, "`list` of passes to measure: fwd, bwd, both")
 	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
 	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
 	fl.Float64Var(&nonzero, "nonzero", 0.25, "`share` of nonzero blocks of the block-sparse model")
@@ -93,12 +88,7 @@ func analyzeFile(stderr io.Writer, path string, g bench.Grid, nonzero float64) (
 	if err != nil {
 		return nil, err
 	}
-	in := func(axis []int, v int) bool { return len(axis) == 0 || slices.Contains(axis, v) }
-	return analysis.FromFile(file, nonzero, func(c bench.Case) bool {
-		return in(g.Batch, c.B) && in(g.Heads, c.H) && in(g.KVHeads, c.Hkv) && in(g.Seq, c.N) && in(g.HeadDim, c.D) &&
-			(len(g.Impls) == 0 || slices.Contains(g.Impls, c.Impl)) && (len(g.DTypes) == 0 || slices.Contains(g.DTypes, c.DType)) &&
-			(len(g.Causal) == 0 || slices.Contains(g.Causal, c.Causal))
-	})
+	return analysis.FromFile(file, nonzero, g.Wants)
 }
 
 // What is analysed where nothing is named: the reports' setting, and what a CPU measures in a moment.
@@ -117,7 +107,8 @@ func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero floa
 	if bench.IsCPU(dev.Info()) {
 		usual = analyzeCPU
 	}
-	usual.Impls = bench.Implementations()
+	// Block-sparse attention stands in as a model, with --nonzero's share of the blocks, unless it is asked for.
+	usual.Impls = slices.DeleteFunc(bench.Implementations(), func(name string) bool { return name == bench.BlockSparse })
 	cases, err := usual.Override(g).Expand()
 	if err != nil {
 		return nil, usage(cmd, err)

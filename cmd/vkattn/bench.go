@@ -17,15 +17,13 @@ import (
 
 // benchFlags are the flags of bench as given.
 type benchFlags struct {
-	impls, dtypes                                                   []string
-	batch, heads, kvHeads, seq, qLen, headDim, valueDim, emb, token []string
-	causal, suite, device, tier, format, out                        string
-	appendTo, force, quiet                                          bool
-	peer, compare, trace                                            string
-	peerImpls                                                       []string
-	rounds                                                          int
-	limit, peerTimeout                                              time.Duration
-	tunings, passes, dropouts, densities                            []string
+	axes                             axisFlags
+	suite, device, tier, format, out string
+	appendTo, force, quiet, list     bool
+	peer, compare, trace             string
+	peerImpls                        []string
+	rounds                           int
+	limit, peerTimeout               time.Duration
 }
 
 func newBench() *cobra.Command {
@@ -53,6 +51,7 @@ Suites:
   vkattn bench --suite reports --format md > reports.md
   vkattn bench --suite papers --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2,cudnn --rounds 3
   vkattn bench --suite papers --head-dim 64 --pass both --compare torch.jsonl
+  vkattn bench --suite papers --list | python3 tools/torch_baseline.py > torch.jsonl
   vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
   vkattn bench --suite block-sparsity --density 100%,25%,5%
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
@@ -61,24 +60,9 @@ Suites:
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above)")
-	fl.StringSliceVar(&f.impls, "impl", nil, "`list` of implementations: standard, flash1, flash (flash2), blocksparse")
-	fl.StringSliceVar(&f.batch, "batch", nil, "`list` of batch sizes")
-	fl.StringSliceVar(&f.heads, "heads", nil, "`list` of numbers of query heads")
-	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "`list` of numbers of key/value heads (default: as many as heads)")
-	fl.StringSliceVar(&f.seq, "seq", nil, "`list` of sequence lengths; 4k is 4096")
-	fl.StringSliceVar(&f.qLen, "q-len", nil, "`list` of query lengths, where they differ from seq (1: decoding)")
-	fl.StringSliceVar(&f.headDim, "head-dim", nil, "`list` of head dimensions")
-	fl.StringSliceVar(&f.valueDim, "value-dim", nil, "`list` of head dimensions of v and o (default: head-dim)")
-	fl.StringSliceVar(&f.emb, "emb-dim", nil, "`list` of embedding widths, heads × head-dim")
-	fl.StringSliceVar(&f.token, "tokens", nil, "keep batch × seq at this `number`, in place of --batch")
-	causalFlag(cmd, &f, "default both; ")
-	fl.StringSliceVar(&f.passes, "pass", nil, "`list` of passes to time: fwd, bwd, both (default fwd)")
-	fl.StringSliceVar(&f.dropouts, "dropout", nil, "`list` of probabilities of dropping a weight, each taken to the nearest 1/256 (default 0)")
-	fl.StringSliceVar(&f.densities, "density", nil, "`list` of shares of nonzero blocks of blocksparse's mask, of 128 × 128, such as 0.25 or 5% (default 1)")
-	fl.StringSliceVar(&f.dtypes, "dtype", nil, "`list` of storage types: fp16, bf16, fp32 (default fp16)")
+	f.axes.add(cmd, nil)
 	deviceFlag(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
-	fl.StringArrayVar(&f.tunings, "tuning", nil, "override the flash kernel's `tile`, such as br=64,bc=32 (default: as tuned, else built in); several sweep")
 	fl.StringVar(&f.format, "format", "table", "`form` to print: "+strings.Join(report.Formats, ", "))
 	fl.StringVar(&f.out, "out", "", "result `file` to write (JSON lines), besides what is printed")
 	fl.BoolVar(&f.appendTo, "append", false, "add to the --out file; rows it has already are not measured again")
@@ -90,14 +74,9 @@ Suites:
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
 	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
+	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
-}
-
-// causalFlag adds --causal, whose value may be left out.
-func causalFlag(cmd *cobra.Command, f *benchFlags, byDefault string) {
-	cmd.Flags().StringVar(&f.causal, "causal", "", "causal `mask`: true, false or both ("+byDefault+"--causal alone is true)")
-	cmd.Flags().Lookup("causal").NoOptDefVal = "true"
 }
 
 func suiteHelp() string {
@@ -108,90 +87,9 @@ func suiteHelp() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// grid turns the flags into a grid.
-func (f *benchFlags) grid() (bench.Grid, error) {
-	g, err := f.parse()
-	if err != nil {
-		err = fmt.Errorf("--%w", err) // that begins with the name of the flag
-	}
-	return g, err
-}
-
-func (f *benchFlags) parse() (g bench.Grid, err error) {
-	for _, axis := range []struct {
-		name string
-		in   []string
-		out  *[]int
-	}{{"batch", f.batch, &g.Batch}, {"heads", f.heads, &g.Heads}, {"kv-heads", f.kvHeads, &g.KVHeads}, {"seq", f.seq, &g.Seq},
-		{"q-len", f.qLen, &g.QueryLen}, {"head-dim", f.headDim, &g.HeadDim}, {"value-dim", f.valueDim, &g.ValueDim}, {"emb-dim", f.emb, &g.EmbDim}} {
-		if *axis.out, err = bench.ParseInts(axis.name, axis.in); err != nil {
-			return g, err
-		}
-	}
-	tokens, err := bench.ParseInts("tokens", f.token)
-	if err != nil {
-		return g, err
-	}
-	if len(tokens) > 1 {
-		return g, errors.New("tokens: it must be one number")
-	}
-	if len(tokens) == 1 {
-		g.Tokens = tokens[0]
-		if len(g.Batch) > 0 {
-			return g, errors.New("tokens and --batch are both given: with --tokens the batch is tokens / seq")
-		}
-	}
-	for _, s := range f.dtypes {
-		name, err := bench.ParseDType(s)
-		if err != nil {
-			return g, err
-		}
-		g.DTypes = append(g.DTypes, name)
-	}
-	for _, s := range f.impls {
-		name, err := bench.ParseImpl(s)
-		if err != nil {
-			return g, err
-		}
-		g.Impls = append(g.Impls, name)
-	}
-	if f.causal != "" {
-		if g.Causal, err = bench.ParseCausal(f.causal); err != nil {
-			return g, err
-		}
-	}
-	for _, s := range f.tunings {
-		t, err := bench.ParseTuning(s)
-		if err != nil {
-			return g, err
-		}
-		g.Tunings = append(g.Tunings, t)
-	}
-	if g.Dropout, err = bench.ParseDropouts(f.dropouts); err != nil {
-		return g, err
-	}
-	if g.Density, err = bench.ParseDensities(f.densities); err != nil {
-		return g, err
-	}
-	if g.Passes, err = bench.ParsePasses(f.passes); err != nil {
-		return g, err
-	}
-	return g, nil
-}
-
-// sized says whether the flags name any size of the problem.
-func (f *benchFlags) sized() bool {
-	for _, axis := range [][]string{f.batch, f.heads, f.kvHeads, f.seq, f.qLen, f.headDim, f.valueDim, f.emb, f.token} {
-		if len(axis) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // suiteOf is the sweep that the flags name; false: they name sizes of their own.
 func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
-	if f.suite == "" && f.sized() {
+	if f.suite == "" && f.axes.sized() {
 		return bench.Suite{}, false, nil
 	}
 	name := f.suite
@@ -226,20 +124,9 @@ func (f *benchFlags) limits(cmd *cobra.Command) time.Duration {
 	return f.limit
 }
 
-// causalArgument takes what stands behind --causal and a blank, "--causal both", and gives the arguments without it.
-func (f *benchFlags) causalArgument(cmd *cobra.Command, args []string) []string {
-	if cmd.Flags().Changed("causal") {
-		if i := slices.IndexFunc(args, func(s string) bool { _, err := bench.ParseCausal(s); return err == nil }); i >= 0 {
-			f.causal = args[i]
-			return slices.Delete(slices.Clone(args), i, i+1)
-		}
-	}
-	return args
-}
-
 // check finds mistakes before a device is opened.
 func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error) {
-	args = f.causalArgument(cmd, args)
+	args = f.axes.argument(cmd, args)
 	var none bench.Grid
 	if len(args) > 0 {
 		err := fmt.Errorf("unexpected argument %q", args[0])
@@ -279,7 +166,7 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	case ".csv", ".md", ".txt", ".html":
 		return none, fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out, strings.TrimPrefix(ext, "."), f.out)
 	}
-	g, err := f.grid()
+	g, err := f.axes.grid()
 	if err != nil {
 		return g, err
 	}
@@ -291,6 +178,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	g, err := f.check(cmd, args)
 	if err != nil {
 		return usage(cmd, err)
+	}
+	if f.list {
+		return f.listCases(cmd, g)
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 

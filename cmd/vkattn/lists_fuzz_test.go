@@ -20,12 +20,19 @@ func FuzzLists(f *testing.F) {
 			}
 			return strings.Split(s, ",")
 		}
-		flags := benchFlags{heads: list(heads), headDim: list(dim), seq: list(seq), emb: list(emb), dtypes: list(dtype), causal: causal,
-			dropouts: list(dropout), densities: list(density), impls: []string{"flash2"}}
-		if tuning != "" {
-			flags.tunings = []string{tuning}
+		var flags axisFlags
+		for name, values := range map[string][]string{"heads": list(heads), "head-dim": list(dim), "seq": list(seq), "emb-dim": list(emb), "dtype": list(dtype),
+			"causal": {causal}, "dropout": list(dropout), "density": list(density), "impl": {"flash2"}} {
+			flags.set(name, values...)
 		}
-		if len(flags.heads)+len(flags.headDim)+len(flags.seq)+len(flags.dtypes)+len(flags.dropouts)+len(flags.densities)+len(flags.emb) > 40 {
+		if tuning != "" {
+			flags.set("tuning", tuning)
+		}
+		total := 0
+		for _, values := range flags {
+			total += len(*values)
+		}
+		if total > 40 {
 			return // some millions of rows
 		}
 		g, err := flags.grid()

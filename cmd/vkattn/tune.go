@@ -47,7 +47,8 @@ The file: ` + tuningFileText(),
 			if f.rounds < 1 || f.rounds > 1000 {
 				return usage(cmd, fmt.Errorf("--rounds is %d: it must be from 1 to 1000", f.rounds))
 			}
-			f.format, f.impls, f.peerImpls = "table", []string{"flash2"}, []string{"none"}
+			f.format, f.peerImpls = "table", []string{"none"}
+			f.axes.set("impl", "flash2")
 			g, err := f.check(cmd, args)
 			if err != nil {
 				return usage(cmd, err)
@@ -57,15 +58,8 @@ The file: ` + tuningFileText(),
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringSliceVar(&f.headDim, "head-dim", nil, "`list` of head dimensions (default 64,128; 64 on a CPU)")
-	fl.StringSliceVar(&f.valueDim, "value-dim", nil, "`list` of head dimensions of v and o (default: head-dim)")
-	fl.StringSliceVar(&f.dtypes, "dtype", nil, "`list` of storage types: fp16, bf16, fp32 (default fp16)")
-	causalFlag(cmd, &f, "default both; ")
-	fl.StringSliceVar(&f.batch, "batch", nil, "`list` of batch sizes to measure with")
-	fl.StringSliceVar(&f.heads, "heads", nil, "`list` of numbers of query heads to measure with")
-	fl.StringSliceVar(&f.kvHeads, "kv-heads", nil, "`list` of numbers of key/value heads (default: as many as heads)")
-	fl.StringSliceVar(&f.seq, "seq", nil, "`list` of sequence lengths to measure with (default 4096; 512 on a CPU)")
-	fl.StringSliceVar(&f.qLen, "q-len", nil, "`list` of query lengths, where they differ from seq (1: decoding)")
+	f.axes.add(cmd, map[string]string{"head-dim": "64,128; 64 on a CPU", "seq": "4096; 512 on a CPU"},
+		"dtype", "batch", "heads", "kv-heads", "q-len", "seq", "head-dim", "value-dim", "causal")
 	deviceFlag(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.IntVar(&f.rounds, "rounds", 3, "measure so many `times`, interleaved; medians count")

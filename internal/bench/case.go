@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
@@ -33,7 +34,9 @@ type Case struct {
 // Shape is the case without its implementation, block mask and tuning: rows of
 // equal shape are compared with one another.
 func (c Case) Shape() Case {
-	c.Impl, c.Density, c.Tuning = "", 0, ""
+	for _, a := range ownLoops {
+		a.clear(&c)
+	}
 	return c
 }
 
@@ -81,62 +84,39 @@ func (c Case) elements() (q, k, v, o int64) {
 
 // String reads "flash2 float16 B16 H32 N2048 D64 causal".
 func (c Case) String() string {
-	var s strings.Builder
-	if c.Impl != "" {
-		s.WriteString(c.Impl + " ")
+	var parts []string
+	for _, a := range Axes {
+		if a.Text == nil {
+			continue
+		}
+		if text := a.Text(c); text != "" {
+			parts = append(parts, text)
+		}
 	}
-	fmt.Fprintf(&s, "%s B%d H%d", c.DType, c.B, c.H)
-	if c.Hkv != c.H {
-		fmt.Fprintf(&s, "/%d", c.Hkv)
+	return strings.Join(parts, " ")
+}
+
+// Path reads "impl=flash2/dtype=float16/B=16/…/causal=true": the keys of result
+// files with their values.
+func (c Case) Path() string {
+	var parts []string
+	for _, a := range Axes {
+		if v := a.in(&c); v != nil && (a.Sure || !empty(v)) {
+			parts = append(parts, fmt.Sprintf("%s=%v", a.Key, reflect.ValueOf(v).Elem()))
+		}
 	}
-	if c.Nq != c.N {
-		fmt.Fprintf(&s, " Nq%d", c.Nq)
-	}
-	fmt.Fprintf(&s, " N%d D%d", c.N, c.D)
-	if c.Dv != c.D {
-		fmt.Fprintf(&s, "/%d", c.Dv)
-	}
-	if c.Causal {
-		s.WriteString(" causal")
-	}
-	if c.Dropout > 0 {
-		fmt.Fprintf(&s, " dropout %g", c.Dropout)
-	}
-	if c.Density > 0 {
-		fmt.Fprintf(&s, " density %g", c.Density)
-	}
-	if c.Tuning != "" {
-		s.WriteString(" " + string(c.Tuning))
-	}
-	return s.String()
+	return strings.Join(parts, "/")
 }
 
 // validate says what is wrong with a case before any device sees it.
 func (c Case) validate() error {
-	for _, a := range []struct {
-		name  string
-		value int
-	}{{"batch", c.B}, {"heads", c.H}, {"kv-heads", c.Hkv}, {"q-len", c.Nq}, {"seq", c.N}} {
-		if a.value < 1 {
-			return fmt.Errorf("%s is %d: it must be at least 1", a.name, a.value)
-		}
-	}
-	for _, a := range []struct {
-		name  string
-		value int
-	}{{"head-dim", c.D}, {"value-dim", c.Dv}} {
-		if a.value < 1 || a.value > 256 {
-			return fmt.Errorf("%s is %d: it must be between 1 and 256", a.name, a.value)
+	for _, a := range Axes {
+		if err := a.check(a.Name, &c); err != nil {
+			return err
 		}
 	}
 	if c.H%c.Hkv != 0 {
 		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
-	}
-	if !(c.Dropout >= 0 && c.Dropout < 511.0/512) {
-		return fmt.Errorf("dropout is %v: it must be at least 0 and below 511/512", c.Dropout)
-	}
-	if !(c.Density >= 0 && c.Density <= 1) {
-		return fmt.Errorf("density is %v: it must be from 0 (no block mask) to 1", c.Density)
 	}
 	return nil
 }

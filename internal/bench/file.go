@@ -108,7 +108,7 @@ func (f *File) add(text []byte) error {
 	switch {
 	case has("impl"):
 		var row Row
-		if err := json.Unmarshal(text, &row); err != nil {
+		if err := row.take(keys); err != nil {
 			return fmt.Errorf("bad result row: %w", err)
 		}
 		f.Rows = append(f.Rows, row)

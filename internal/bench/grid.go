@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -31,7 +30,8 @@ type Grid struct {
 	Passes Passes // the zero value: forward
 }
 
-// Defaults are the reports' usual setting: batch 16, 32 heads of 64, fp16.
+// Defaults are the reports' usual setting: batch 16, 32 heads of 64, fp16. Of
+// axes that are not named, the value is zero, or what zero stands for.
 var Defaults = Grid{
 	Impls:   []string{"standard", "flash2"},
 	DTypes:  []string{"float16"},
@@ -40,28 +40,16 @@ var Defaults = Grid{
 	Seq:     []int{512, 1024, 2048},
 	HeadDim: []int{64},
 	Causal:  []bool{false, true},
+	Density: []float64{1},
 }
 
 // Override returns the grid with every axis that o names replaced by o's.
 func (g Grid) Override(o Grid) Grid {
-	set(&g.Impls, o.Impls)
-	set(&g.DTypes, o.DTypes)
-	set(&g.Heads, o.Heads)
-	set(&g.KVHeads, o.KVHeads)
-	set(&g.QueryLen, o.QueryLen)
-	set(&g.Seq, o.Seq)
-	set(&g.HeadDim, o.HeadDim)
-	set(&g.ValueDim, o.ValueDim)
-	set(&g.EmbDim, o.EmbDim)
-	set(&g.Causal, o.Causal)
-	set(&g.Dropout, o.Dropout)
-	set(&g.Density, o.Density)
-	set(&g.Tunings, o.Tunings)
-	if o.Passes != (Passes{}) {
-		g.Passes = o.Passes
+	for _, a := range Axes {
+		a.override(&g, &o)
 	}
 	if len(o.Batch) > 0 { // a batch given by hand unties it from the sequence length
-		g.Batch, g.Tokens = o.Batch, 0
+		g.Tokens = 0
 	}
 	if o.Tokens > 0 {
 		g.Batch, g.Tokens = nil, o.Tokens
@@ -69,10 +57,14 @@ func (g Grid) Override(o Grid) Grid {
 	return g
 }
 
-func set[T any](dst *[]T, src []T) {
-	if len(src) > 0 {
-		*dst = src
+// Wants says whether the grid has the case's value on every axis that it names.
+func (g Grid) Wants(c Case) bool {
+	for _, a := range Axes {
+		if !a.wants(&g, &c) {
+			return false
+		}
 	}
+	return true
 }
 
 // Expand returns the cases of the grid, implementations innermost, so that
@@ -86,62 +78,37 @@ func (g Grid) Expand() ([]Case, error) {
 		return nil, fmt.Errorf("tokens is %d: it must be positive", g.Tokens)
 	}
 	g = g.withDefaults()
-	dims, err := g.headShapes()
-	if err != nil {
+	if _, err := g.headShapes(); err != nil {
 		return nil, err
 	}
-	g.DTypes = slices.Clone(g.DTypes)
-	for i, dtype := range g.DTypes {
-		if g.DTypes[i], err = ParseDType(dtype); err != nil {
+	for _, a := range Axes {
+		if err := a.clean(&g); err != nil {
 			return nil, err
 		}
 	}
-	// The first axis is the outermost loop. What takes its value from another axis comes after it.
-	cases := vary([]Case{{}}, g.DTypes, func(c *Case, v string) { c.DType = v })
-	cases = vary(cases, dims, func(c *Case, v headShape) { c.H, c.D = v.heads, v.dim })
-	cases = vary(cases, g.ValueDim, func(c *Case, v int) { c.Dv = orElse(v, c.D) })
-	cases = vary(cases, g.KVHeads, func(c *Case, v int) { c.Hkv = orElse(v, c.H) })
-	cases = vary(cases, g.Batch, func(c *Case, v int) { c.B = v })
-	cases = vary(cases, g.Seq, func(c *Case, v int) { c.N = v })
-	cases = vary(cases, g.QueryLen, func(c *Case, v int) { c.Nq = orElse(v, c.N) })
-	cases = vary(cases, g.Causal, func(c *Case, v bool) { c.Causal = v })
-	cases = vary(cases, g.Dropout, func(c *Case, v float64) { c.Dropout = v })
-	for i := range cases {
-		c := &cases[i]
-		if g.Tokens > 0 {
-			if c.N < 1 || g.Tokens%c.N != 0 {
-				return nil, fmt.Errorf("seq is %d: it must divide tokens, which is %d", c.N, g.Tokens)
-			}
-			c.B = g.Tokens / c.N
-		}
+	cases, err := g.loop(problemLoops, []Case{{}})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cases {
 		if err := c.validate(); err != nil {
 			return nil, fmt.Errorf("case %s: %w", c, err)
 		}
 	}
-	cases = vary(cases, g.Impls, func(c *Case, v string) { c.Impl = v })
-	cases = vary(cases, g.Density, func(c *Case, v float64) {
-		if c.Impl == BlockSparse {
-			c.Density = v
-		}
-	})
-	cases = vary(cases, g.Tunings, func(c *Case, v Tuning) {
-		if hasTiles(c.Impl) {
-			c.Tuning = v
-		}
-	})
+	if cases, err = g.loop(ownLoops, cases); err != nil {
+		return nil, err
+	}
 	return Distinct(cases), nil
 }
 
-// vary repeats every case for each value of an axis.
-func vary[T any](cases []Case, values []T, set func(*Case, T)) []Case {
-	out := make([]Case, 0, len(cases)*len(values))
-	for _, c := range cases {
-		for _, v := range values {
-			set(&c, v)
-			out = append(out, c)
+// loop repeats every case for the values of some axes.
+func (g Grid) loop(axes []Axis, cases []Case) (_ []Case, err error) {
+	for _, a := range axes {
+		if cases, err = a.vary(cases, &g); err != nil {
+			return nil, err
 		}
 	}
-	return out
+	return cases, nil
 }
 
 // withDefaults fills the empty axes.
@@ -157,24 +124,12 @@ func (g Grid) withDefaults() Grid {
 	case len(g.EmbDim) > 0:
 		d.Heads = nil
 	}
-	out := d.Override(Grid{})
-	out = out.Override(g)
+	out := d.Override(g)
 	if g.Tokens > 0 {
 		out.Batch, out.Tokens = d.Batch, g.Tokens
 	}
-	for _, axis := range []*[]int{&out.KVHeads, &out.QueryLen, &out.ValueDim} {
-		if len(*axis) == 0 {
-			*axis = []int{0}
-		}
-	}
-	if len(out.Dropout) == 0 {
-		out.Dropout = []float64{0}
-	}
-	if len(out.Density) == 0 {
-		out.Density = []float64{1}
-	}
-	if len(out.Tunings) == 0 {
-		out.Tunings = []Tuning{""}
+	for _, a := range Axes {
+		a.fill(&out)
 	}
 	return out
 }
@@ -222,13 +177,6 @@ func (g Grid) headShapes() ([]headShape, error) {
 		}
 	}
 	return out, nil
-}
-
-func orElse(v, otherwise int) int {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // Distinct drops repeated cases, keeping the first of each.

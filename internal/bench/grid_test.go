@@ -225,3 +225,18 @@ func TestParse(t *testing.T) {
 	_, err = ParseCausal("maybe")
 	require.ErrorContains(t, err, "true, false or both")
 }
+
+// TestImplementations: every implementation of the library is one that --impl takes under its own name.
+func TestImplementations(t *testing.T) {
+	require.Len(t, Implementations(), 4)
+	for _, name := range Implementations() {
+		got, err := ParseImpl(name)
+		require.NoError(t, err)
+		require.Equal(t, name, got)
+	}
+	got, err := ParseImpl("flash")
+	require.NoError(t, err)
+	require.Equal(t, "flash2", got)
+	_, err = ParseImpl("flash9")
+	require.EqualError(t, err, `impl "flash9": it must be standard, flash1, flash (flash2) or blocksparse`)
+}

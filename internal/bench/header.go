@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
@@ -65,9 +66,9 @@ func Implementation(name string) (flash.Implementation, error) {
 	return flash.ParseImplementation(name)
 }
 
-// Implementations are the names that --impl takes, as result files spell them.
+// Implementations are those that --impl takes, as result files spell them.
 func Implementations() []string {
-	return []string{flash.Standard.String(), flash.Flash1.String(), flash.Flash.String()}
+	return []string{flash.Standard.String(), flash.Flash1.String(), flash.Flash.String(), BlockSparse}
 }
 
 // ParseImpl returns the name of an implementation as result files spell it;
@@ -78,7 +79,10 @@ func ParseImpl(s string) (string, error) {
 	}
 	impl, err := flash.ParseImplementation(s)
 	if err != nil {
-		return "", fmt.Errorf("impl %q: it must be standard, flash1, flash (flash2) or blocksparse", s)
+		names := Implementations()
+		last := len(names) - 1
+		text := strings.Join(names[:last], ", ") + " or " + names[last]
+		return "", fmt.Errorf("impl %q: it must be %s", s, strings.Replace(text, "flash2", "flash (flash2)", 1))
 	}
 	return impl.String(), nil
 }

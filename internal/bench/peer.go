@@ -18,10 +18,10 @@ import (
 // started once, reads one JSON case a line from its standard input and answers
 // each with one JSON line. tools/torch_baseline.py --peer is one.
 //
-// Question: {"impl","dtype","B","H","Hkv","Nq","N","D","Dv","causal","passes"},
-// and "dropout" where it is not 0; causal is aligned to the bottom right, as
-// everywhere here; passes is ["fwd"], ["bwd"] or both. What the peer cannot do it
-// answers with an error, and "unsupported" as the reason.
+// Question: a Job as JSON, the very object that `vkattn bench --list` prints;
+// causal is aligned to the bottom right, as everywhere here; passes is ["fwd"],
+// ["bwd"] or both. What the peer cannot do it answers with an error, and
+// "unsupported" as the reason.
 // Answer: a result row, that is the same keys and library, fwd_ms, fwd_tflops,
 // fwd_peak_MiB, bwd_ms and so on for the passes asked for, or error; where only
 // backward cannot be done, forward's figures and bwd_error. Before its first answer, and after its last, it may
@@ -87,22 +87,6 @@ const mostHeaders = 1000
 // Header returns the header lines read so far.
 func (p *Peer) Header() []string { return p.header }
 
-type question struct {
-	Impl   string   `json:"impl"`
-	DType  string   `json:"dtype"`
-	B      int      `json:"B"`
-	H      int      `json:"H"`
-	Hkv    int      `json:"Hkv"`
-	Nq     int      `json:"Nq"`
-	N      int      `json:"N"`
-	D      int      `json:"D"`
-	Dv     int      `json:"Dv"`
-	Causal bool     `json:"causal"`
-	Passes []string `json:"passes"`
-
-	Dropout float64 `json:"dropout,omitempty"`
-}
-
 // Measure asks for one job and waits for the answer. What goes wrong is in
 // the row's Error; a peer that ended or fell silent is not asked again.
 func (p *Peer) Measure(ctx context.Context, j Job) Row {
@@ -115,9 +99,7 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 	if p.err != nil {
 		return fail(ReasonFailed, "%v", p.err)
 	}
-	q := question{Impl: c.Impl, DType: c.DType, B: c.B, H: c.H, Hkv: c.Hkv, Nq: c.Nq, N: c.N, D: c.D, Dv: c.Dv,
-		Causal: c.Causal, Passes: passes.names(), Dropout: c.Dropout}
-	text, err := json.Marshal(q)
+	text, err := json.Marshal(Job{c, passes})
 	if err != nil {
 		return fail(ReasonFailed, "%v", err)
 	}
@@ -211,7 +193,7 @@ func (p *Peer) parse(line string) (row Row, ok bool, err error) {
 		p.header = append(p.header, line)
 		return row, false, nil
 	}
-	if err := json.Unmarshal([]byte(line), &row); err != nil {
+	if err := row.take(keys); err != nil {
 		return row, false, fmt.Errorf("peer: wrote a bad answer: %w", err)
 	}
 	return row, true, nil

@@ -1,10 +1,10 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Row is the result of one case: figures, or the reason why there are none.
@@ -97,167 +97,68 @@ func (r Row) After(earlier Row) Row {
 	return r
 }
 
-// rowJSON is a row as files hold it. The first keys are those of
-// tools/torch_baseline.py, so that both programs read each other's files.
-type rowJSON struct {
-	Library string `json:"library"`
-	Impl    string `json:"impl"`
-	DType   string `json:"dtype"`
-	B       int    `json:"B"`
-	H       int    `json:"H"`
-	Hkv     int    `json:"Hkv"`
-	Nq      int    `json:"Nq"`
-	N       int    `json:"N"`
-	D       int    `json:"D"`
-	Dv      int    `json:"Dv,omitempty"`
-	Causal  bool   `json:"causal"`
+// Ours says whether this program measured the row.
+func (r *Row) Ours() bool { return strings.HasPrefix(r.Library, "vkattn") }
 
-	Dropout float64 `json:"dropout,omitempty"`
-	Density float64 `json:"density,omitempty"` // share of nonzero blocks
-	Tuning  Tuning  `json:"tuning,omitempty"`
-
-	Tier   string `json:"tier,omitempty"`
-	Kernel string `json:"kernel,omitempty"`
-	Device string `json:"device,omitempty"`
-	Driver string `json:"driver,omitempty"`
-
-	FwdPeak   *float64  `json:"fwd_peak_MiB,omitempty"`
-	FwdBlock  float64   `json:"fwd_block_MiB,omitempty"`
-	FwdTotal  float64   `json:"fwd_total_MiB,omitempty"`
-	FwdMs     float64   `json:"fwd_ms,omitempty"`
-	FwdTFLOPS float64   `json:"fwd_tflops,omitempty"`
-	FwdP20    float64   `json:"fwd_p20_ms,omitempty"`
-	FwdP80    float64   `json:"fwd_p80_ms,omitempty"`
-	FwdWall   float64   `json:"fwd_wall_ms,omitempty"`
-	FwdRounds []float64 `json:"fwd_rounds_ms,omitempty"`
-	N1        int       `json:"n,omitempty"`
-	FwdBytes  float64   `json:"fwd_bytes,omitempty"`
-
-	BwdPeak   *float64  `json:"bwd_peak_MiB,omitempty"`
-	BwdBlock  float64   `json:"bwd_block_MiB,omitempty"`
-	BwdTotal  float64   `json:"bwd_total_MiB,omitempty"`
-	BwdMs     float64   `json:"bwd_ms,omitempty"`
-	BwdTFLOPS float64   `json:"bwd_tflops,omitempty"`
-	BwdP20    float64   `json:"bwd_p20_ms,omitempty"`
-	BwdP80    float64   `json:"bwd_p80_ms,omitempty"`
-	BwdWall   float64   `json:"bwd_wall_ms,omitempty"`
-	BwdRounds []float64 `json:"bwd_rounds_ms,omitempty"`
-	N2        int       `json:"bwd_n,omitempty"`
-	BwdBytes  float64   `json:"bwd_bytes,omitempty"`
-
-	BwdKernel  string   `json:"bwd_kernel,omitempty"`
-	BwdMaxErr  *float64 `json:"bwd_max_err,omitempty"`
-	BwdErrMax  *float64 `json:"bwd_err_bound,omitempty"`
-	BwdErrRows int      `json:"bwd_err_rows,omitempty"`
-	BwdError   string   `json:"bwd_error,omitempty"`
-	BwdReason  Reason   `json:"bwd_reason,omitempty"`
-
-	MaxErr  *float64 `json:"max_err,omitempty"`
-	ErrMax  *float64 `json:"err_bound,omitempty"`
-	ErrRows int      `json:"err_rows,omitempty"`
-	Note    string   `json:"note,omitempty"`
-	Error   string   `json:"error,omitempty"`
-	Reason  Reason   `json:"reason,omitempty"`
-
-	Predicted float64 `json:"predicted_ms,omitempty"`
-}
-
-// MarshalJSON writes the row with the keys of result files. Figures keep six
-// significant digits.
+// MarshalJSON writes the row with the keys of result files, which
+// tools/torch_baseline.py shares, so that both programs read each other's files.
+// Figures keep six significant digits.
 func (r Row) MarshalJSON() ([]byte, error) {
-	f, b := r.Fwd.rounded(), r.Bwd.rounded()
-	j := rowJSON{
-		Library: r.Library, Impl: r.Impl, DType: r.DType,
-		B: r.B, H: r.H, Hkv: r.Hkv, Nq: r.Nq, N: r.N, D: r.D, Dv: r.Dv, Causal: r.Causal, Dropout: r.Dropout, Density: r.Density, Tuning: r.Tuning,
-		BwdKernel: r.BwdKernel, BwdMaxErr: finite(r.BwdMaxErr), BwdErrMax: finite(r.BwdErrMax), BwdErrRows: r.BwdErrRows,
-		BwdError: r.BwdError, BwdReason: r.BwdReason, FwdBytes: f.Bytes, BwdBytes: b.Bytes,
-		Tier: r.Tier, Kernel: r.Kernel, Device: r.Device, Driver: r.Driver,
-		FwdPeak: f.PeakMiB, FwdBlock: f.BlockMiB, FwdTotal: f.TotalMiB, FwdMs: f.Ms, FwdTFLOPS: f.TFLOPS, FwdP20: f.P20, FwdP80: f.P80, FwdWall: f.WallMs, FwdRounds: f.Rounds, N1: f.N,
-		BwdPeak: b.PeakMiB, BwdBlock: b.BlockMiB, BwdTotal: b.TotalMiB, BwdMs: b.Ms, BwdTFLOPS: b.TFLOPS, BwdP20: b.P20, BwdP80: b.P80, BwdWall: b.WallMs, BwdRounds: b.Rounds, N2: b.N,
-		MaxErr: finite(r.MaxErr), ErrMax: finite(r.ErrMax), ErrRows: r.ErrRows, Note: r.Note, Error: r.Error, Reason: r.Reason,
-		Predicted: round(r.PredictedMs),
+	var o object
+	for i := range fileColumns {
+		c := &fileColumns[i]
+		o.add(c.Key, c.stored(&r), c.sure)
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(j)
-	return bytes.TrimSpace(out.Bytes()), err
+	return o.end()
 }
 
 // UnmarshalJSON reads a row of ours or of torch_baseline.py. Keys it does not
 // know are left alone; a row without impl, dtype or sizes is refused.
 func (r *Row) UnmarshalJSON(data []byte) error {
-	var j rowJSON
-	if err := json.Unmarshal(data, &j); err != nil {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(data, &values); err != nil {
 		return err
 	}
-	if j.Impl == "" {
+	return r.take(values)
+}
+
+// take is UnmarshalJSON of an object that was taken apart.
+func (r *Row) take(values map[string]json.RawMessage) error {
+	var row Row
+	for _, c := range fileColumns {
+		value, ok := values[c.Key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(value, c.field(&row)); err != nil {
+			return fmt.Errorf("%s: %w", c.Key, err)
+		}
+		if v, ok := c.field(&row).(*float64); ok && c.positive && *v < 0 {
+			return fmt.Errorf("%s is %v: it must not be negative", c.Key, *v)
+		}
+	}
+	if row.Impl == "" {
 		return fmt.Errorf("the row has no impl")
 	}
-	dtype, err := ParseDType(j.DType)
-	if err != nil {
-		return err
-	}
-	if j.Nq == 0 {
-		j.Nq = j.N
-	}
-	if j.Hkv == 0 {
-		j.Hkv = j.H
-	}
-	if j.Dv == 0 {
-		j.Dv = j.D
-	}
-	*r = Row{
-		Library: j.Library,
-		Case: Case{Impl: j.Impl, DType: dtype, B: j.B, H: j.H, Hkv: j.Hkv, Nq: j.Nq, N: j.N,
-			D: j.D, Dv: j.Dv, Causal: j.Causal, Dropout: j.Dropout, Density: j.Density},
-		BwdKernel: j.BwdKernel, BwdMaxErr: j.BwdMaxErr, BwdErrMax: j.BwdErrMax, BwdErrRows: j.BwdErrRows,
-		BwdError: j.BwdError, BwdReason: j.BwdReason,
-		Tier: j.Tier, Kernel: j.Kernel, Device: j.Device, Driver: j.Driver,
-		Fwd:    Pass{Ms: j.FwdMs, P20: j.FwdP20, P80: j.FwdP80, WallMs: j.FwdWall, TFLOPS: j.FwdTFLOPS, PeakMiB: j.FwdPeak, BlockMiB: j.FwdBlock, TotalMiB: j.FwdTotal, N: j.N1, Rounds: j.FwdRounds, Bytes: j.FwdBytes},
-		Bwd:    Pass{Ms: j.BwdMs, P20: j.BwdP20, P80: j.BwdP80, WallMs: j.BwdWall, TFLOPS: j.BwdTFLOPS, PeakMiB: j.BwdPeak, BlockMiB: j.BwdBlock, TotalMiB: j.BwdTotal, N: j.N2, Rounds: j.BwdRounds, Bytes: j.BwdBytes},
-		MaxErr: j.MaxErr, ErrMax: j.ErrMax, ErrRows: j.ErrRows, Note: j.Note, Error: j.Error, Reason: j.Reason,
-		PredictedMs: j.Predicted,
-	}
-	if j.Tuning != "" {
-		if r.Tuning, err = ParseTuning(string(j.Tuning)); err != nil {
+	for _, a := range Axes {
+		if err := a.read(&row.Case); err != nil {
 			return err
 		}
 	}
-	if r.Error != "" && r.Reason == "" { // a peer's row: it says why in words only
-		r.Reason = ReasonFailed
+	for _, a := range Axes {
+		a.derive(&row.Case)
 	}
-	if r.BwdError != "" && r.BwdReason == "" {
-		r.BwdReason = ReasonFailed
+	if row.Error != "" && row.Reason == "" { // a peer's row: it says why in words only
+		row.Reason = ReasonFailed
 	}
-	if err := r.validate(); err != nil {
+	if row.BwdError != "" && row.BwdReason == "" {
+		row.BwdReason = ReasonFailed
+	}
+	if err := row.validate(); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{{"fwd_ms", j.FwdMs}, {"bwd_ms", j.BwdMs}, {"fwd_tflops", j.FwdTFLOPS}, {"bwd_tflops", j.BwdTFLOPS}} {
-		if f.value < 0 {
-			return fmt.Errorf("%s is %v: it must not be negative", f.name, f.value)
-		}
-	}
+	*r = row
 	return nil
-}
-
-func (p Pass) rounded() Pass {
-	for _, v := range []*float64{&p.Ms, &p.P20, &p.P80, &p.WallMs, &p.TFLOPS, &p.BlockMiB, &p.TotalMiB, &p.Bytes} {
-		*v = round(*v)
-	}
-	rounds := make([]float64, 0, len(p.Rounds))
-	for _, r := range p.Rounds {
-		rounds = append(rounds, round(r))
-	}
-	p.Rounds = rounds
-	if p.PeakMiB != nil {
-		v := round(*p.PeakMiB)
-		p.PeakMiB = &v
-	}
-	return p
 }
 
 // round keeps six significant digits.

@@ -138,6 +138,14 @@ var suites = []Suite{
 		Grids: []Grid{{DTypes: []string{"float16", "float32"}, Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128},
 			Seq: []int{512, 1024, 2048, 4096, 8192}}},
 	},
+	{
+		Name: "extra", About: "one setting each of bf16, fp32 and 32 heads on 8",
+		Grids: []Grid{
+			{DTypes: []string{"bfloat16"}, Batch: []int{4}, Heads: []int{16}, Seq: []int{4096}, HeadDim: []int{128}},
+			{DTypes: []string{"float32"}, Batch: []int{4}, Heads: []int{16}, Seq: []int{2048}, Causal: no},
+			{Batch: []int{4}, Heads: []int{32}, KVHeads: []int{8}, Seq: []int{4096}, HeadDim: []int{128}, Causal: yes},
+		},
+	},
 }
 
 // reportsParts are the suites that "reports" runs one after the other.

@@ -50,3 +50,11 @@ func (t Tuning) Values() map[string]int {
 	}
 	return values
 }
+
+// sorted is the tuning as ParseTuning gives it; "" stays.
+func (t Tuning) sorted() (Tuning, error) {
+	if t == "" {
+		return "", nil
+	}
+	return ParseTuning(string(t))
+}

@@ -175,38 +175,79 @@ func (c *Changes) Mean() (float64, int) {
 // ChangeFormats lists what WriteChanges takes.
 var ChangeFormats = []string{"table", "md"}
 
+// changeColumns are the columns of a comparison.
+var changeColumns = []struct {
+	name  string
+	left  bool
+	value func(c *Change) string
+}{
+	{"row", true, (*Change).name},
+	{"old ms", false, func(c *Change) string { return Digits(c.Old) }},
+	{"new ms", false, func(c *Change) string { return Digits(c.New) }},
+	{"new / old", false, func(c *Change) string {
+		if c.Lost != "" {
+			return ""
+		}
+		return fmt.Sprintf("%.3f", c.Ratio)
+	}},
+	{"change", false, func(c *Change) string {
+		switch {
+		case c.Lost != "":
+			return "LOST"
+		case c.Significant:
+			return fmt.Sprintf("%+.1f %%", 100*(c.Ratio-1))
+		}
+		return "~"
+	}},
+	{"evidence", true, func(c *Change) string {
+		if c.Lost != "" {
+			return c.Lost
+		}
+		return c.Evidence
+	}},
+}
+
+func (c *Change) name() string {
+	name := c.Case.String()
+	if c.Library != "vkattn" {
+		name = c.Library + " " + name
+	}
+	if c.Pass == "bwd" {
+		name += " backward"
+	}
+	return name
+}
+
 // WriteChanges prints a line for each row and the geometric mean.
 func WriteChanges(w io.Writer, format string, c *Changes) error {
-	header := []string{"row", "old ms", "new ms", "new / old", "change", "evidence"}
+	var header, rules []string
+	align := ""
+	for _, column := range changeColumns {
+		header = append(header, column.name)
+		if column.left {
+			align, rules = align+"l", append(rules, "---")
+		} else {
+			align, rules = align+"r", append(rules, "---:")
+		}
+	}
 	var lines [][]string
-	for _, r := range c.Rows {
-		name := r.Case.String()
-		if r.Library != "vkattn" {
-			name = r.Library + " " + name
+	for i := range c.Rows {
+		var line []string
+		for _, column := range changeColumns {
+			line = append(line, column.value(&c.Rows[i]))
 		}
-		if r.Pass == "bwd" {
-			name += " backward"
-		}
-		if r.Lost != "" {
-			lines = append(lines, []string{name, Digits(r.Old), "", "", "LOST", r.Lost})
-			continue
-		}
-		change := "~"
-		if r.Significant {
-			change = fmt.Sprintf("%+.1f %%", 100*(r.Ratio-1))
-		}
-		lines = append(lines, []string{name, Digits(r.Old), Digits(r.New), fmt.Sprintf("%.3f", r.Ratio), change, r.Evidence})
+		lines = append(lines, line)
 	}
 	var b strings.Builder
 	switch format {
 	case "table":
-		t := NewText(header, "lrrrrl")
+		t := NewText(header, align)
 		for _, line := range lines {
 			t.Row(line...)
 		}
 		b.WriteString(t.String() + "\n\n")
 	case "md":
-		b.WriteString("| " + strings.Join(header, " | ") + " |\n| --- | ---: | ---: | ---: | ---: | --- |\n")
+		b.WriteString("| " + strings.Join(header, " | ") + " |\n| " + strings.Join(rules, " | ") + " |\n")
 		for _, line := range lines {
 			for i := range line {
 				line[i] = escape(line[i])

@@ -19,12 +19,6 @@ type Results struct {
 
 const standard = "standard"
 
-// ratios of one row: how many times faster it is than another. 0: not known.
-type ratios struct {
-	standard float64
-	peers    []float64 // one for each of PeerImpls
-}
-
 // peerKey finds the peer's row for a shape.
 type peerKey struct {
 	shape bench.Case
@@ -71,20 +65,21 @@ func newIndex(r *Results) *index {
 const sameImpl = "earlier"
 
 // IsOurs says whether this program measured the row.
-func IsOurs(r bench.Row) bool { return strings.HasPrefix(r.Library, "vkattn") }
+func IsOurs(r bench.Row) bool { return r.Ours() }
 
-func (x *index) of(row bench.Row) ratios {
-	var out ratios
+// of compares a row: one ratio for each of the index's implementations.
+func (x *index) of(row bench.Row) bench.Ratios {
+	var out bench.Ratios
 	if row.Fwd.Ms <= 0 {
-		out.peers = make([]float64, len(x.impls))
+		out.Peers = make([]float64, len(x.impls))
 		return out
 	}
-	out.standard = x.standard[row.Shape()] / row.Fwd.Ms
+	out.Standard = x.standard[row.Shape()] / row.Fwd.Ms
 	for _, impl := range x.impls {
 		if impl == sameImpl {
 			impl = row.Impl
 		}
-		out.peers = append(out.peers, x.peers[peerKey{row.Shape(), impl}]/row.Fwd.Ms)
+		out.Peers = append(out.Peers, x.peers[peerKey{row.Shape(), impl}]/row.Fwd.Ms)
 	}
 	return out
 }
@@ -101,13 +96,13 @@ type Summary struct {
 
 // String reads "flash2 is 1.13 × fa2 (geometric mean of 12 shapes; worst 0.91 × at …)".
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s is %s × the speed of %s", s.what(), times(s.Mean), s.Against)
+	text := fmt.Sprintf("%s is %s × the speed of %s", s.what(), bench.Times(s.Mean), s.Against)
 	if s.N == 1 {
 		return text + " (one shape)"
 	}
 	worst := s.WorstCase
 	worst.Impl = ""
-	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, times(s.Worst), worst, times(s.Best))
+	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, bench.Times(s.Worst), worst, bench.Times(s.Best))
 }
 
 func (s Summary) what() string {
@@ -151,9 +146,9 @@ func summaries(r *Results) []Summary {
 			continue
 		}
 		if row.Impl != standard {
-			note(key{row.Impl, standard}, q.standard, row.Case)
+			note(key{row.Impl, standard}, q.Standard, row.Case)
 		}
-		for i, ratio := range q.peers {
+		for i, ratio := range q.Peers {
 			if row.Impl == standard && x.impls[i] != standard && x.impls[i] != sameImpl {
 				continue // how far the baseline is behind says nothing
 			}

@@ -365,7 +365,7 @@ func (r Run) table() htmlTable {
 	g := build(r.Results)
 	t := htmlTable{Run: r, Shared: strings.Join(g.shared, " · "), Notes: g.notes, Open: len(g.cells) <= 40}
 	for _, c := range g.columns {
-		t.Columns = append(t.Columns, htmlColumn{c.name, c.left})
+		t.Columns = append(t.Columns, htmlColumn{c.Name, c.Left})
 	}
 	for i, cells := range g.cells {
 		t.Rows = append(t.Rows, htmlRow{Peer: g.peer[i], First: i > 0 && g.groups[i] != g.groups[i-1], Cells: cells})

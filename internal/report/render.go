@@ -109,17 +109,8 @@ func writeTable(w io.Writer, r *Results, color bool) error {
 func legend(b *strings.Builder, g *grid) {
 	var parts []string
 	for _, c := range g.columns {
-		switch c.name {
-		case "±":
-			parts = append(parts, "±: half of 20th–80th percentile")
-		case "% peak":
-			parts = append(parts, "% peak: of the measured arithmetic peak")
-		case "peak MiB":
-			parts = append(parts, "peak MiB: beyond inputs and outputs, in all: with them")
-		case "GB asked for":
-			parts = append(parts, "GB asked for: of device memory by the workgroups, as the tiling counts; caches serve part of it")
-		case "max err":
-			parts = append(parts, "max err: against float64 over that many rows")
+		if c.Legend != "" {
+			parts = append(parts, c.Name+": "+c.Legend)
 		}
 	}
 	if len(parts) > 0 {
@@ -138,8 +129,8 @@ func renderGrid(g *grid, color bool) string {
 	var header []string
 	align := ""
 	for _, c := range g.columns {
-		header = append(header, c.name)
-		if c.left {
+		header = append(header, c.Name)
+		if c.Left {
 			align += "l"
 		} else {
 			align += "r"
@@ -153,7 +144,7 @@ func renderGrid(g *grid, color bool) string {
 		}
 		var row []string
 		for j, v := range cells {
-			row = append(row, paint(v, g.columns[j].name, g.peer[i], color))
+			row = append(row, paint(v, g.columns[j].Name, g.peer[i], color))
 		}
 		t.Row(row...)
 	}
@@ -187,11 +178,11 @@ func writeMarkdown(w io.Writer, r *Results) error {
 	}
 	b.WriteString("\n|")
 	for _, c := range g.columns {
-		b.WriteString(" " + escape(c.name) + " |")
+		b.WriteString(" " + escape(c.Name) + " |")
 	}
 	b.WriteString("\n|")
 	for _, c := range g.columns {
-		if c.left {
+		if c.Left {
 			b.WriteString(" --- |")
 		} else {
 			b.WriteString(" ---: |")
@@ -222,54 +213,26 @@ func escape(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 func writeCSV(w io.Writer, r *Results) error {
 	out := csv.NewWriter(w)
 	x := newIndex(r)
-	header := []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "emb_dim", "causal", "tier", "kernel", "device", "driver",
-		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "pct_peak",
-		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "n", "max_err", "err_bound", "err_rows", "vs_standard"}
-	for _, impl := range x.impls {
-		header = append(header, "vs_"+impl)
+	rows, peer := ordered(r)
+	all := see(r, x, rows, peer)
+	columns := headed(bench.CSVColumns(), x.impls)
+	line := make([]string, len(columns))
+	for i, c := range columns {
+		line[i] = c.Key
 	}
-	header = append(header, csvBackwardHeader...)
-	if err := out.Write(append(header, "note", "error")); err != nil {
+	if err := out.Write(line); err != nil {
 		return err
 	}
-	rows, peer := ordered(r)
-	for i, row := range rows {
-		q := x.of(row)
-		if peer[i] {
-			q.standard = 0
-			clear(q.peers)
+	for i := range rows {
+		for j, c := range columns {
+			line[j] = c.CSV(all.at(i, c))
 		}
-		itoa := strconv.Itoa
-		line := []string{row.Library, row.Impl, row.DType, itoa(row.B), itoa(row.H), itoa(row.Hkv), itoa(row.Nq), itoa(row.N), itoa(row.D), itoa(row.Dv), itoa(row.EmbDim()),
-			strconv.FormatBool(row.Causal), row.Tier, row.Kernel, row.Device, row.Driver,
-			number(row.Fwd.Ms), number(row.Fwd.P20), number(row.Fwd.P80), number(row.Fwd.WallMs), number(row.Fwd.TFLOPS), percentOfPeak(&row, r),
-			optional(row.Fwd.PeakMiB), number(row.Fwd.BlockMiB), number(row.Fwd.TotalMiB),
-			number(float64(row.Fwd.N)), optional(row.MaxErr), optional(row.ErrMax), number(float64(row.ErrRows)), number(q.standard)}
-		for _, v := range q.peers {
-			line = append(line, number(v))
-		}
-		line = append(line, csvBackward(&row)...)
-		if err := out.Write(append(line, row.Note, row.Error)); err != nil {
+		if err := out.Write(line); err != nil {
 			return err
 		}
 	}
 	out.Flush()
 	return out.Error()
-}
-
-// number is empty for 0, which stands for "not measured".
-func number(v float64) string {
-	if v == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(v, 'g', 6, 64)
-}
-
-func optional(v *float64) string {
-	if v == nil {
-		return ""
-	}
-	return strconv.FormatFloat(*v, 'g', 6, 64)
 }
 
 // writeJSONL writes what a result file holds.
@@ -308,17 +271,7 @@ func gobenchRows(b *strings.Builder, pass string, r *Results) {
 		if row.Fwd.Ms <= 0 {
 			continue
 		}
-		name := fmt.Sprintf("Benchmark"+pass+"/impl=%s/dtype=%s/B=%d/H=%d/Hkv=%d/Nq=%d/N=%d/D=%d/Dv=%d/causal=%t",
-			row.Impl, row.DType, row.B, row.H, row.Hkv, row.Nq, row.N, row.D, row.Dv, row.Causal)
-		if row.Dropout > 0 {
-			name += fmt.Sprintf("/dropout=%g", row.Dropout)
-		}
-		if row.Density > 0 {
-			name += fmt.Sprintf("/density=%g", row.Density)
-		}
-		if row.Tuning != "" {
-			name += "/tuning=" + string(row.Tuning)
-		}
+		name := "Benchmark" + pass + "/" + row.Path()
 		rounds := row.Fwd.Rounds
 		if len(rounds) == 0 {
 			rounds = []float64{row.Fwd.Ms}

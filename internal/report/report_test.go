@@ -67,7 +67,7 @@ func TestRepeatedPeerRowsCountWithTheirMedian(t *testing.T) {
 	r := sample()
 	r.Peers = append(r.Peers, row("torch 2", "fa2", 512, false, 3), row("torch 2", "fa2", 512, false, 5))
 	x := newIndex(r)
-	require.InDelta(t, 1.5, x.of(r.Rows[1]).peers[0], 1e-9)
+	require.InDelta(t, 1.5, x.of(r.Rows[1]).Peers[0], 1e-9)
 }
 
 func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
@@ -171,4 +171,27 @@ func TestDigits(t *testing.T) {
 	for v, want := range map[float64]string{0: "", 1234.5: "1234", 123.45: "123.5", 12.345: "12.35", 1.2345: "1.234", 0.01234: "0.0123", 0.00001234: "1.2e-05"} {
 		require.Equal(t, want, Digits(v))
 	}
+}
+
+// TestTableColumnsKeepTheirOrder: the columns of a table with everything in it, and those that its rows share in the line above.
+func TestTableColumnsKeepTheirOrder(t *testing.T) {
+	all := bench.Row{Library: "vkattn 1", Tier: "scalar", Kernel: "scalar_forward 64x32", MaxErr: ptr(1e-4), ErrRows: 24, BwdMaxErr: ptr(1e-3), BwdErrRows: 24,
+		Fwd: bench.Pass{Ms: 1, P20: 0.9, P80: 1.1, TFLOPS: 2, PeakMiB: ptr(1), TotalMiB: 3, N: 10, Bytes: 1e9}}
+	all.Bwd = all.Fwd
+	all.Case = bench.Case{Impl: "standard", DType: "float16", B: 2, H: 8, Hkv: 4, Nq: 1, N: 64, D: 64, Dv: 64, Density: 0.5, Tuning: "br=64"}
+	other := all
+	other.Case = bench.Case{Impl: "standard", DType: "float32", B: 1, H: 4, Hkv: 4, Nq: 32, N: 32, D: 32, Dv: 32, Causal: true, Dropout: 0.1, Density: 0.25}
+	peer := all
+	peer.Library, peer.Impl = "torch 2", "standard"
+	r := &Results{Header: bench.Header{Peaks: bench.Peaks{FP32TFLOPS: 10}}, Rows: []bench.Row{all, other}, Peers: []bench.Row{peer}, PeerImpls: []string{"standard"}}
+	var names []string
+	for _, c := range build(r).columns {
+		names = append(names, c.Name)
+	}
+	require.Equal(t, []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "dropout", "impl", "kernel", "density", "tuning",
+		"ms", "±", "TFLOP/s", "% peak", "peak MiB", "in all", "GB asked for", "max err", "checked", "× standard", "× peer's standard",
+		"bwd ms", "bwd ±", "bwd TFLOP/s", "bwd peak MiB", "fwd+bwd ms", "bwd max err", "bwd × standard", "bwd × standard"}, names)
+
+	r.Rows = []bench.Row{all, all}
+	require.Equal(t, []string{"float16", "head dim 64", "emb dim 512", "batch 2", "8 on 4 heads", "1 query", "seq 64", "not causal"}, build(r).shared)
 }

@@ -62,7 +62,7 @@ func (r *Run) blockSizes() Section {
 				line[2] = "the library's choice"
 			}
 			if row.Error != "" {
-				line[3] = outcome(&row)
+				line[3] = row.Reason.Word()
 			}
 			if row.Fwd.Ms > 0 {
 				line[3], line[4], line[5] = exact(row.Fwd.Ms), between(row.Fwd), exact(row.Fwd.TFLOPS)
@@ -118,10 +118,10 @@ func (r *Run) dropouts() Section {
 		}
 		failed, failedBackward := "", ""
 		if row.Error != "" {
-			failed = outcome(&row)
+			failed = row.Reason.Word()
 		}
 		if row.BwdError != "" {
-			failedBackward = reasonWord(row.BwdReason)
+			failedBackward = row.BwdReason.Word()
 		}
 		line("forward", rows[i].Fwd, row.Fwd, failed)
 		line("backward", rows[i].Bwd, row.Bwd, failedBackward)
@@ -141,7 +141,7 @@ func (r *Run) sparsity() Section {
 		}
 		line := []string{row.Shape().String(), fmt.Sprintf("%.4g %%", 100*row.Density), row.Kernel, "", "", "", "", ""}
 		if row.Error != "" {
-			line[3] = outcome(&row)
+			line[3] = row.Reason.Word()
 		}
 		if row.Fwd.Ms > 0 {
 			line[3], line[4], line[5] = exact(row.Fwd.Ms), between(row.Fwd), exact(row.Fwd.TFLOPS)

@@ -180,7 +180,7 @@ func TestSparsitySection(t *testing.T) {
 	shape := c.Shape().String()
 	require.Equal(t, [][]string{
 		{shape, "25 %", "matrix_forward_blocks 128x64", "2.5", "2.4 to 2.6", "80", "0.312", "1.250"},
-		{shape, "5 %", "", reasonWord(bench.ReasonUnsupported), "", "", "", ""},
+		{shape, "5 %", "", bench.ReasonUnsupported.Word(), "", "", "", ""},
 	}, s.Table.Rows)
 	require.Empty(t, sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: rows[:1]}))
 }

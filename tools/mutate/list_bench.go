@@ -43,7 +43,7 @@ var benchMutants = []Mutant{
 	},
 	{
 		ID: "report-ratio", File: "internal/report/compare.go",
-		Old: "out.standard = x.standard[row.Shape()] / row.Fwd.Ms", New: "out.standard = row.Fwd.Ms / max(x.standard[row.Shape()], 1e-9)",
+		Old: "out.Standard = x.standard[row.Shape()] / row.Fwd.Ms", New: "out.Standard = row.Fwd.Ms / max(x.standard[row.Shape()], 1e-9)",
 		Breaks: "the speed against standard attention is upside down",
 		Kill:   []Killer{summaries},
 	},

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/internal/bench"
+)
+
+// axisFlags hold what the flags of a sweep's axes were given, by name. The flags are those of bench's table of axes.
+type axisFlags map[string]*[]string
+
+// add makes the flags of some axes, of all where none is named. usual has defaults, for help, that are not the table's.
+func (f *axisFlags) add(cmd *cobra.Command, usual map[string]string, names ...string) {
+	for _, a := range bench.Axes {
+		if len(names) > 0 && !slices.Contains(names, a.Name) {
+			continue
+		}
+		var hints []string
+		byDefault, ok := usual[a.Name]
+		if !ok {
+			byDefault = a.Usual
+		}
+		if byDefault != "" {
+			hints = append(hints, "default "+byDefault)
+		}
+		if a.Alone != "" {
+			hints = append(hints, "--"+a.Name+" alone is "+a.Alone)
+		}
+		help := a.Usage
+		if len(hints) > 0 {
+			help += " (" + strings.Join(hints, "; ") + ")"
+		}
+		fl, list := cmd.Flags(), f.list(a.Name)
+		if a.Whole {
+			fl.StringArrayVar(list, a.Name, nil, help)
+		} else {
+			fl.StringSliceVar(list, a.Name, nil, help)
+		}
+		fl.Lookup(a.Name).NoOptDefVal = a.Alone
+	}
+}
+
+// list is where the value of a flag is.
+func (f *axisFlags) list(name string) *[]string {
+	if *f == nil {
+		*f = axisFlags{}
+	}
+	if (*f)[name] == nil {
+		(*f)[name] = new([]string)
+	}
+	return (*f)[name]
+}
+
+// set is what the flag would do.
+func (f *axisFlags) set(name string, values ...string) { *f.list(name) = values }
+
+// grid turns the flags into a grid.
+func (f *axisFlags) grid() (g bench.Grid, err error) {
+	for i := range bench.Axes {
+		a := &bench.Axes[i]
+		if err = a.Parse(&g, *f.list(a.Name)); err != nil {
+			return g, fmt.Errorf("--%w", err) // that begins with the name of the flag
+		}
+	}
+	if g.Tokens > 0 && len(g.Batch) > 0 {
+		err = errors.New("--tokens and --batch are both given: with --tokens the batch is tokens / seq")
+	}
+	return g, err
+}
+
+// sized says whether the flags name any size of the problem.
+func (f *axisFlags) sized() bool {
+	return slices.ContainsFunc(bench.Axes, func(a bench.Axis) bool { return a.Size && len(*f.list(a.Name)) > 0 })
+}
+
+// argument takes what stands behind --causal and a blank, "--causal both", and gives the arguments without it.
+func (f *axisFlags) argument(cmd *cobra.Command, args []string) []string {
+	if cmd.Flags().Changed("causal") {
+		if i := slices.IndexFunc(args, func(s string) bool { _, err := bench.ParseCausal(s); return err == nil }); i >= 0 {
+			f.set("causal", args[i])
+			return slices.Delete(slices.Clone(args), i, i+1)
+		}
+	}
+	return args
+}

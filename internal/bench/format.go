@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Digits keeps three or four significant digits and no exponent.
+func Digits(v float64) string {
+	switch a := math.Abs(v); {
+	case a == 0:
+		return ""
+	case a >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 100:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.2f", v)
+	case a >= 0.1:
+		return fmt.Sprintf("%.3f", v)
+	case a >= 0.001:
+		return fmt.Sprintf("%.4f", v)
+	}
+	return fmt.Sprintf("%.2g", v)
+}
+
+// Times is a ratio; "" for what is none.
+func Times(v float64) string {
+	if v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return ""
+	}
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 0.1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.2g", v)
+}
+
+func mib(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	if v >= 0.1 || v == 0 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.1g", v)
+}
+
+func scientific(v float64) string { return fmt.Sprintf("%.1e", v) }
+
+func whole(v float64) string { return strconv.Itoa(int(v)) }
+
+func optional(v *float64, format func(float64) string) string {
+	if v == nil {
+		return ""
+	}
+	return format(*v)
+}
+
+func unlessZero(v float64, format func(float64) string) string {
+	if v == 0 {
+		return ""
+	}
+	return format(v)
+}
+
+// number is empty for 0, which stands for "not measured".
+func number(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}
+
+// Word is the reason as it stands in place of a time.
+func (r Reason) Word() string {
+	switch r {
+	case ReasonMemory:
+		return "no memory"
+	case ReasonLimit:
+		return "skipped"
+	case ReasonUnsupported:
+		return "unsupported"
+	case ReasonCheck:
+		return "WRONG"
+	}
+	return "FAILED"
+}
