@@ -21,7 +21,7 @@ type Blocks struct {
 
 func (b Blocks) none() bool { return b == Blocks{} }
 
-// ofTiles says whether every tile of so many queries and keys lies in one block.
+// ofTiles says whether every tile of queries × keys scores lies in one block.
 func (b Blocks) ofTiles(queries, keys int) bool {
 	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
 }

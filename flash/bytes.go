@@ -312,7 +312,7 @@ func (t Tiling) combineWork(p *Problem) Work {
 		Written: rows * (float64(p.ValueDim*p.DType.Size()) + t.lseSize())}
 }
 
-// tileRows is the keys in tiles [begin, end) and in so many ahead of them.
+// tileRows is the number of keys in tiles [begin, end), and in as many tiles after them as are fetched ahead.
 func (t Tiling) tileRows(p *Problem, begin, end, ahead int) int {
 	if begin == end {
 		return 0
@@ -405,7 +405,7 @@ func (p *Problem) scoresPitch() int { return ceilDiv(p.KeyLen, 8) * 8 }
 // quad is the elements of whole pieces of four.
 func quad(n int) int { return ceilDiv(n, 4) * 4 }
 
-// slabsOf calls f for each slab of so many rows (0: all) of a matrix.
+// slabsOf calls f for each slab of slabRows rows of a matrix; 0: all of them are one slab.
 func (p *Problem) slabsOf(slabRows int, f func(row0, end int)) {
 	if slabRows < 1 {
 		slabRows = p.QueryLen

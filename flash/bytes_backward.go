@@ -192,7 +192,7 @@ func (t BackwardTiling) delta(p *Problem) []Work {
 	return p.work(kernelDelta, 1, map[string]Work{StepDelta: {Read: read, Written: fp32 * queries}}, StepDelta)
 }
 
-// work is the named steps as a kernel does them: with these bytes, and the scores, weights and what is dropped so many times.
+// work is the named steps as a kernel does them: with these bytes, and with the scores, the weights and dropout computed again times.
 func (p *Problem) work(kernel string, again float64, bytes map[string]Work, names ...string) []Work {
 	steps := p.gradientSteps(names...)
 	for i := range steps {

@@ -39,7 +39,7 @@ func (p *Problem) countable(name string, blocks ...float64) error {
 	return nil
 }
 
-// blocksOf is the number of blocks of so many rows in n, as floats, which do not overflow.
+// blocksOf is the number of blocks into which n is cut, each of this number of rows. It is a float, which does not overflow.
 func blocksOf(n, rows int) float64 { return float64(ceilDiv(n, max(rows, 1))) }
 
 // check looks at the numbers before anything is computed with them.

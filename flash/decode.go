@@ -280,7 +280,8 @@ const (
 	decodeMostBytes = 8 << 20 // of memory between the kernel and the combination
 )
 
-// decodeParts is the number of parts for a problem whose kernel has so many workgroups without: as many as run at the same time.
+// decodeParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many
+// workgroups run as can at the same time.
 func decodeParts(c *capabilities, p *Problem, groups uint64) int {
 	keys, beside := uint64(p.mostKeys()), decodeBeside*uint64(c.multiprocessors())
 	if c.is(onCPU) {

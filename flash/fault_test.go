@@ -103,7 +103,7 @@ type faultOperation struct {
 	cold   bool   // it makes what a device keeps: each run is on a new device, without a world
 	ways   bool   // short tests make it fail in every way, others in two
 	long   bool   // left out of short tests
-	stride int    // in all tests only every so many, for what takes seconds; 0: all
+	stride int    // in all tests one call in this number, for what takes seconds; 0: all
 	run    func(d *Device, w *faultWorld) error
 }
 

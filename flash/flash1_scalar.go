@@ -79,8 +79,8 @@ func (c *capabilities) holds(sizes []uint64) error {
 const allKeyBlocks = 1 << 24
 
 // flash1Grid cuts the work, flops operations, into dispatches. A workgroup is a head, and workgroup part·heads + head takes the
-// part-th range of keyBlocks blocks of keys: so many parts that no dispatch takes too long, however few heads there are to fill
-// the device with. max_key_blocks and max_groups lower the bounds further, for tests.
+// part-th range of keyBlocks blocks of keys. There are enough parts that no dispatch takes too long, however few heads there are
+// to fill the device with. max_key_blocks and max_groups lower the bounds further, for tests.
 func flash1Grid(c *capabilities, p *Problem, bc int, flops float64, at pace, t *tuning) (g grid, keyBlocks int, err error) {
 	const full = 64 // workgroups that a device reaches its pace with
 	heads, blocks := uint64(p.Batch)*uint64(p.Heads), ceilDiv(p.KeyLen, bc)
@@ -206,7 +206,7 @@ func (t *flash1Tile) check(d, dv, elem int, l *vk.Limits) string {
 	return checkLimits(t.threads(), t.shared(d, dv).bytes(), l)
 }
 
-// flash1Shapes are the shapes tried, best first, for at most so many queries and columns: as many keys in a block as shared
+// flash1Shapes are the shapes tried, best first, up to a number of queries and of columns. A block has as many keys as shared
 // memory holds K_j and V_j of, for every further block reads and writes O once more. Not measured.
 var flash1Shapes = []struct {
 	on                 deviceClass

@@ -100,7 +100,7 @@ var kernels = []*kernel{
 	scalarBlockSparse,
 }
 
-// trialQueries is a number of queries that the kernel takes where there are so many query heads for a key head: n if it can.
+// trialQueries is a number of queries that the kernel takes where group query heads share a key head: n if it can.
 func (o *offer) trialQueries(n, group int) int {
 	if o.mostRows > 0 {
 		return min(n, o.mostRows/group)

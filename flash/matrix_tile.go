@@ -148,7 +148,7 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 	return checkSubgroups(t.W, t.fragment.Lanes, t.shared(d, dv).bytes(), c)
 }
 
-// checkSubgroups gives the limit of the device that a workgroup of so many subgroups or its bytes of shared memory pass, "" for none.
+// checkSubgroups names the limit of the device that a workgroup exceeds, by its number of subgroups or its bytes of shared memory; "" for none.
 func checkSubgroups(subgroups, lanes, shared int, c *capabilities) string {
 	if n := c.facts.Subgroup.MaxWorkgroupSubgroups; n > 0 && subgroups > int(n) {
 		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, n)
@@ -170,7 +170,7 @@ type matrixRow struct {
 	tile   matrixTile
 }
 
-// suits says whether the row is for a problem and subgroups of so many lanes.
+// suits says whether the row is for a problem, and for subgroups of this number of lanes.
 func (r *matrixRow) suits(c *capabilities, p *Problem, lanes int) bool {
 	dropped := p.dropThreshold() != 0
 	switch {
@@ -374,7 +374,7 @@ const (
 	partRowPairs      = 220   // to store a row of a part, and load it again
 )
 
-// predict gives the cost of a pass with this tile and its parts, at so much a pair. A multiprocessor's workgroups share it. They take as
+// predict gives the cost of a pass with this tile and its parts; pace is the cost of a (query, key) pair. A multiprocessor's workgroups share it. They take as
 // long as the one with most keys, or as all of them together.
 func (t *matrixTile) predict(c *capabilities, p *Problem, pace float64) float64 {
 	count := float64(c.multiprocessors())

@@ -223,8 +223,8 @@ func (w *pushes) sums(s *standardProgram, b *slab, x, y *operand) (baseAt int) {
 	return baseAt
 }
 
-// backwardKeeps is the pieces of P and of dP that an invocation keeps where the softmax of forward keeps so many: 0 where they would
-// be too many for registers, and rows are read twice.
+// backwardKeeps is the number of pieces of P and of dP that an invocation keeps in registers, given the number that the softmax of the
+// forward pass keeps: 0 where both would not fit, and rows are read twice.
 func backwardKeeps(forward int) int {
 	if forward > 8 {
 		return 0
@@ -232,8 +232,8 @@ func backwardKeeps(forward int) int {
 	return forward
 }
 
-// backwardSoftmaxSpec are the constants of standard_backward_softmax where so many invocations share a row and keep so many pieces of
-// it, and the product reads so many columns beyond a row's last key. lanes is the size of a subgroup, 0 where none is used.
+// backwardSoftmaxSpec are the constants of standard_backward_softmax: rowThreads invocations share a row, and each keeps keep pieces of it;
+// zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
 func backwardSoftmaxSpec(p *Problem, v gradientVariant, rowThreads, keep, zero, lanes int) constants {
 	return withLanes(constants{{"WG", softmaxThreads}, {"TPR", rowThreads}, {"KEEP", backwardKeeps(keep)},
 		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"DLSE", boolInt(v.dlse)}, {"ZERO", zero}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, lanes)

@@ -9,7 +9,7 @@ import (
 
 // How tunings are compared.
 const (
-	leastGain    = 1.02 // a tile must be so many times faster than the built-in one to replace it
+	leastGain    = 1.02 // a tile must be this much faster than the built-in one to replace it, as a factor
 	secondChance = 1.25 // after the first round, tiles slower than the best by more are out
 )
 

@@ -25,7 +25,7 @@ type Case struct {
 	Seed      uint64         // of dropout
 	Offset    uint32         // the same
 	Share     float64        // of the block mask's blocks that are attended to, where Problem.Blocks is set
-	Sample    int            // compare only so many rows, chosen at random; 0 means all
+	Sample    int            // number of rows, chosen at random, that are compared; 0 means all
 	Tuning    map[string]int // forced besides the target's
 	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
 	Only []flash.Implementation

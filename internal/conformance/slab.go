@@ -18,7 +18,7 @@ type Slab struct {
 	used  int           // bytes of the case
 }
 
-// NewSlab makes a slab of so many bytes.
+// NewSlab makes a slab of this number of bytes.
 func NewSlab(dev *flash.Device, bytes int) (*Slab, error) {
 	s := &Slab{dev: dev}
 	return s, s.grow(bytes)

@@ -23,7 +23,7 @@ type Options struct {
 	PerPlan  int           // problems that differ in data, places in memory and seeds alone, and share a plan; 0: 4
 	Workers  int           // goroutines; 0: a quarter more than there are processors, since each waits for the device now and then
 	Limit    time.Duration // ends with fewer problems after so long; 0: none
-	Failures int           // ends after so many wrong ones; 0: 10
+	Failures int           // the run ends after this number of wrong ones; 0: 10
 	Tiers    []flash.Tier  // nil: all, but scalar alone on a CPU, where matrix kernels take minutes to compile
 	Only     *ID           // this problem alone; Seed, Families and Tiers must be those of the run that named it
 

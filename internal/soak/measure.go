@@ -29,7 +29,7 @@ func (m Mark) String() string {
 		m.Plans, m.Bytes, m.Buffers, m.Heap>>10, m.RSS>>10, m.Goroutines, m.Files)
 }
 
-// measure waits until a process that has become quiet is down to so many goroutines, and looks at what it holds.
+// measure waits until a process that has become quiet has no more than settled goroutines, and looks at what it holds.
 func measure(dev *flash.Device, plans, settled int) Mark {
 	for try := 0; try < 200 && settled > 0 && runtime.NumGoroutine() > settled; try++ {
 		time.Sleep(5 * time.Millisecond) // those of timers are on their way out

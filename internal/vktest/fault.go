@@ -13,7 +13,7 @@ type Walk struct {
 	Faults *vk.Faults
 	Kind   string
 	Result vk.Result // 0: the kind's own
-	Stride int       // every so many calls; 0: every one
+	Stride int       // one call in this number fails; 0: every one
 
 	// Run is the operation.
 	Run func() error
