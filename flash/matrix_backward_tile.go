@@ -165,7 +165,7 @@ type matrixBackwardRow struct {
 var matrixBackwardTiles = []matrixBackwardRow{
 	{cpu: true, tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
-	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
+	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); docs/notes.md has what else was tried.
 	{lanes: 32, kernel: "kv_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
 	{lanes: 32, kernel: "q_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
 	{lanes: 32, kernel: "kv_", maxDim: 96, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},

@@ -199,7 +199,7 @@ func (m maskKind) includes(c Causal) bool { return m == anyMask || (m == causal)
 var matrixTiles = []matrixRow{
 	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 8}},
 
-	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); shaders/NOTES.md has what else was tried.
+	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); docs/notes.md has what else was tried.
 	{lanes: 32, maxDim: 64, drop: true, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
 	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
 	{lanes: 32, maxDim: 64, mask: unmasked, keys: 1024, tile: matrixTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
@@ -363,7 +363,7 @@ func (t *matrixTile) recut(c *capabilities, p *Problem, o *tuning) {
 	o.effect["parts"] = t.Parts
 }
 
-// What a forward pass costs is predicted in pairs of a row and a key on one multiprocessor. shaders/NOTES.md has the measurements
+// What a forward pass costs is predicted in pairs of a row and a key on one multiprocessor. docs/notes.md has the measurements
 // that these numbers are from.
 const (
 	residentSubgroups = 8     // of a multiprocessor, by their registers

@@ -133,7 +133,7 @@ func checkLimits(threads, shared int, l *vk.Limits) string {
 // GFLOP/s on two cores), only pays from a few hundred queries on.
 //
 // The rows for NVIDIA give the staging too: as little at a time as the pieces allow, which leaves room for more workgroups
-// on a multiprocessor; shaders/NOTES.md has what they measured.
+// on a multiprocessor; docs/notes.md has what they measured.
 var scalarShapes = []struct {
 	on                 deviceClass
 	maxQueries, maxDim int

@@ -133,7 +133,7 @@ func (c *capabilities) halfAccumulators(t DType, f *matrixShape) bool {
 	return false
 }
 
-// aim takes the tiles that were fastest on an H200 (shaders/NOTES.md), in elements of a subgroup's piece. A CPU compiles what is
+// aim takes the tiles that were fastest on an H200 (docs/notes.md), in elements of a subgroup's piece. A CPU compiles what is
 // unrolled for seconds: all is small there.
 func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	f := &t.fragment

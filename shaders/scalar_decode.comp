@@ -259,7 +259,7 @@ void main() {
   k_origin = k_off + b * k_sb + kh * k_sh;
   v_origin = v_off + b * v_sb + kh * v_sh;
 
-  // The part's batches; parts differ by one at most. A subgroup without a batch computes one that is masked: see shaders/NOTES.md on loops
+  // The part's batches; parts differ by one at most. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
   const uint batches = (seen + BATCH - 1) / BATCH, least = batches / PARTS, more = batches % PARTS;
   const uint first = part * least + min(part, more), end = first + least + (part < more ? 1 : 0);

@@ -27,7 +27,7 @@ void take_blocks(uint head, uint query0) {
 }
 
 // The first tile from t on, below end, that holds a key of a block that one of the queries attends to; end if there is none, whatever t is.
-// The loop is entered at least once: see shaders/NOTES.md on loops that no invocation enters.
+// The loop is entered at least once: see docs/notes.md on loops that no invocation enters.
 uint next_tile(uint t, uint end) {
   uint found = end, word = min(t * BC / BLOCK_KEYS / 32, block_words - 1);
   uint from = ~0u << (t * BC / BLOCK_KEYS % 32);
