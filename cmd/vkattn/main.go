@@ -93,6 +93,7 @@ the device offers and what would be chosen.
 Environment:
   VKATTN_LOADER    the Vulkan loader to open, in place of the system's
   VKATTN_TUNING    the file of tuned tiles, in place of the user's; off: none
+  VKATTN_FAULT     calls into the driver that fail, for tests; alloc:7 is the seventh allocation
   VK_DRIVER_FILES  the loader's own: where drivers are described
   NO_COLOR         no colours on the terminal`,
 		Example: `  vkattn bench                      a first look: standard against flash

@@ -30,7 +30,8 @@ dimension, storage type and causal mask, and store those that beat the built-in 
 Every tile's output is checked; measurements are interleaved over several rounds.
 
 Plans for the same device, driver, kernel, type, head dimension, mask and class of query length (up to 16,
-up to 511, more) then take the stored tile, and say so. VKATTN_TUNING names another file, or is "off".
+up to 511, more) then take the stored tile, and say so; with up to 16 queries, for the same class of key
+length too. VKATTN_TUNING names another file, or is "off".
 
 The file: ` + tuningFileText(),
 		Example: `  vkattn tune
