@@ -15,7 +15,7 @@ var scalarBlockSparse = &kernel{
 		can:            withDropout | withBlocks,
 		needs:          withBlocks,
 		parameters:     scalarRanges,
-		unsupported:    scalarForwardLacks,
+		unsupported:    scalarLacks,
 	},
 	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
 		return fitScalarForward("scalar_forward_blocks", d, p, t)
@@ -32,7 +32,7 @@ var matrixBlockSparse = &kernel{
 		can:            withDropout | withBlocks,
 		needs:          withBlocks,
 		parameters:     matrixRanges.and(headRanges),
-		unsupported:    matrixForwardLacks,
+		unsupported:    matrixLacks,
 		reserved:       reservedOnCPU,
 	},
 	plan: func(d *Device, p *Problem, t *tuning) (program, error) {

@@ -13,13 +13,11 @@ var matrixFlash1 = &kernel{
 		can:            withDropout,
 		parameters:     matrixRanges.and(parameters{"prefetch": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
 		reserved:       reservedOnCPU,
-		unsupported:    matrixFlash1Lacks,
+		unsupported:    matrixLacks,
 	},
 	plan:       planMatrixFlash1,
 	candidates: matrixFlash1Candidates,
 }
-
-func matrixFlash1Lacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
 func planMatrixFlash1(d *Device, p *Problem, t *tuning) (program, error) {
 	fragment, layout, form, err := d.chooseForm(p.DType, t)

@@ -17,12 +17,10 @@ var scalarFlash1 = &kernel{
 		tier:           TierScalar,
 		can:            withDropout,
 		parameters:     pieceRanges.and(groupBound, parameters{"subgroup": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
-		unsupported:    scalarFlash1Lacks,
+		unsupported:    scalarLacks,
 	},
 	plan: planScalarFlash1,
 }
-
-func scalarFlash1Lacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
 func planScalarFlash1(d *Device, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseFlash1Tile(&d.caps, p, t)

@@ -120,6 +120,10 @@ func (o *offer) cannot(c *capabilities, p *Problem) string {
 	return o.unsupported(c, p)
 }
 
+// scalarLacks and matrixLacks say what the device lacks for a kernel that needs nothing beside its tier.
+func scalarLacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
+func matrixLacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
+
 // declined is a kernel's reason not to be chosen that only shows when it is fitted to the device.
 type declined struct{ why string }
 

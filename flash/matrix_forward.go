@@ -17,13 +17,11 @@ var matrixForward = &kernel{
 		can:            withDropout,
 		parameters:     matrixRanges.and(headRanges, parameters{decodeParameter: onOff}),
 		reserved:       reservedOnCPU,
-		unsupported:    matrixForwardLacks,
+		unsupported:    matrixLacks,
 	},
 	plan:       planMatrixForward,
 	candidates: matrixForwardCandidates,
 }
-
-func matrixForwardLacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
 // reservedOnCPU is the reason not to take a kernel on matrices although it can run, unless its tier is asked for: a driver on a CPU
 // compiles its unrolled fragments for seconds, and then multiplies them one number at a time.

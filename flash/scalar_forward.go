@@ -16,13 +16,11 @@ var scalarForward = &kernel{
 		tier:           TierScalar,
 		can:            withDropout,
 		parameters:     scalarRanges.and(parameters{decodeParameter: onOff}),
-		unsupported:    scalarForwardLacks,
+		unsupported:    scalarLacks,
 	},
 	plan:       planScalarForward,
 	candidates: scalarForwardCandidates,
 }
-
-func scalarForwardLacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
 // lacksScalar says what every scalar kernel needs of a device that this one lacks.
 func (c *capabilities) lacksScalar(t DType) string {

@@ -14,13 +14,9 @@ var matrixStandardBackward = &backwardKernel{
 		can:            withDropout,
 		parameters:     standardGradientRanges,
 		reserved:       reservedOnCPU,
-		unsupported:    matrixStandardBackwardLacks,
+		unsupported:    matrixLacks,
 	},
 	plan: planMatrixStandardBackward,
-}
-
-func matrixStandardBackwardLacks(c *capabilities, p *Problem) string {
-	return c.lacksMatrix(p.DType)
 }
 
 func planMatrixStandardBackward(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {

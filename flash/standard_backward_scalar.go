@@ -15,13 +15,9 @@ var scalarStandardBackward = &backwardKernel{
 		tier:           TierScalar,
 		can:            withDropout,
 		parameters:     groupBound,
-		unsupported:    scalarStandardBackwardLacks,
+		unsupported:    scalarLacks,
 	},
 	plan: planScalarStandardBackward,
-}
-
-func scalarStandardBackwardLacks(c *capabilities, p *Problem) string {
-	return c.lacksScalar(p.DType)
 }
 
 func planScalarStandardBackward(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {

@@ -18,12 +18,10 @@ var matrixStandard = &kernel{
 		can:            withDropout,
 		parameters:     standardMatrixRanges,
 		reserved:       reservedOnCPU,
-		unsupported:    matrixStandardLacks,
+		unsupported:    matrixLacks,
 	},
 	plan: planMatrixStandard,
 }
-
-func matrixStandardLacks(c *capabilities, p *Problem) string { return c.lacksMatrix(p.DType) }
 
 // scoresBlock is what a workgroup makes of the scores: a run of tiles, shaders/standard_scores_matrix.comp.
 type scoresBlock struct {

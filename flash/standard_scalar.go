@@ -16,12 +16,10 @@ var scalarStandard = &kernel{
 		tier:           TierScalar,
 		can:            withDropout,
 		parameters:     standardScalarRanges,
-		unsupported:    scalarStandardLacks,
+		unsupported:    scalarLacks,
 	},
 	plan: planScalarStandard,
 }
-
-func scalarStandardLacks(c *capabilities, p *Problem) string { return c.lacksScalar(p.DType) }
 
 // standardTile is the shapes of the two products and of the softmax.
 type standardTile struct {

@@ -56,7 +56,7 @@ func PeaksOf(p flash.Peaks) Peaks {
 }
 
 // BlockSparse is what rows are called that flash2 ran with a block mask.
-const BlockSparse = "blocksparse"
+const BlockSparse = string(flash.AlgorithmBlockSparse)
 
 // Implementation is what runs a row of this name.
 func Implementation(name string) (flash.Implementation, error) {

@@ -21,7 +21,7 @@ type Target struct {
 }
 
 // BlockSparse is the family of kernels for problems with a block mask, and of no others.
-const BlockSparse = "blocksparse"
+const BlockSparse = string(flash.AlgorithmBlockSparse)
 
 // ParseFamily reads the name of a family: an implementation's, or BlockSparse.
 func ParseFamily(s string) (family string, err error) {
@@ -176,10 +176,8 @@ func (t Target) skipsGradients(c *Case) bool {
 	return t.light && t.Implementation != flash.Standard && c.Name != lightGradients
 }
 
-// hasGradients says whether the case's gradients are computed on this target: flash1 and block-sparse attention are forward only.
-func (t Target) hasGradients(c *Case) bool {
-	return !t.skipsGradients(c) && t.Implementation != flash.Flash1 && !t.MasksBlocks()
-}
+// hasGradients says whether the case's gradients are computed on this target.
+func (t Target) hasGradients(c *Case) bool { return !t.skipsGradients(c) && t.info.Backward != "" }
 
 // skip says why a case does not run on this target, "" when it does.
 func (t Target) skip(c *Case) string {

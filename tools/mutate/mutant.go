@@ -78,9 +78,6 @@ func in(pkg string, tests ...string) Killer {
 	return Killer{pkg, "^(" + strings.Join(tests, "|") + ")$"}
 }
 
-// only makes a killer of one subtest: names separated by slashes as go test writes them, in full.
-func only(pkg, test string) Killer { return Killer{pkg, exactly(test)} }
-
 // conformance makes a killer of a case of the conformance suite on the targets whose names contain this one's parts.
 func conformance(name, target string) Killer {
 	return Killer{"./internal/conformance", exactly("TestConformance/"+name) + "/" + target}
