@@ -61,10 +61,10 @@ func (m Mask) QueryTiles(first, keys, size int) Walk {
 // walk cuts what the first and the last row of a block see into tiles. Both ends of a row's span move on from row to row.
 func walk(first, last Span, size int) Walk {
 	if last.End <= first.Begin {
-		none := ceilDiv(first.Begin, size)
+		none := CeilDiv(first.Begin, size)
 		return Walk{none, none, none, none}
 	}
-	w := Walk{Begin: first.Begin / size, WholeBegin: ceilDiv(last.Begin, size), WholeEnd: first.End / size, End: ceilDiv(last.End, size)}
+	w := Walk{Begin: first.Begin / size, WholeBegin: CeilDiv(last.Begin, size), WholeEnd: first.End / size, End: CeilDiv(last.End, size)}
 	w.WholeBegin = min(w.WholeBegin, w.End)
 	w.WholeEnd = max(w.WholeEnd, w.WholeBegin)
 	return w
@@ -85,4 +85,3 @@ func (m Mask) below(c int) float64 {
 // MeanKeys is the mean number of keys of a query.
 func (m Mask) MeanKeys() float64 { return m.Pairs() / float64(m.Queries) }
 
-func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -1,0 +1,163 @@
+package attn
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Problem is one attention with every default filled in and every field checked: flash.Problem says what the fields mean, and gives the
+// mathematics.
+type Problem struct {
+	Batch    int
+	Heads    int // of queries
+	KeyHeads int // divides Heads
+	QueryLen int
+	KeyLen   int
+	HeadDim  int // of q and k
+	ValueDim int // of v and o
+	DType    DType
+	Causal   Causal
+	Scale    float64
+	Dropout  float64 // probability
+	Blocks   Blocks
+}
+
+// QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
+func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
+
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim].
+func (p Problem) KShape() [4]int { return [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim} }
+
+// VShape is the shape of v, [Batch, KeyHeads, KeyLen, ValueDim].
+func (p Problem) VShape() [4]int { return [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim} }
+
+// OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].
+func (p Problem) OShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.ValueDim} }
+
+// LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
+func (p Problem) LSEShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, 1} }
+
+// MaskShape is the shape of the block mask: masks (1, or Heads with Blocks.PerHead), rows and columns of blocks; zero without one.
+func (p Problem) MaskShape() [3]int {
+	if p.Blocks.None() {
+		return [3]int{}
+	}
+	heads := 1
+	if p.Blocks.PerHead {
+		heads = p.Heads
+	}
+	return [3]int{heads, CeilDiv(p.QueryLen, p.Blocks.Queries), CeilDiv(p.KeyLen, p.Blocks.Keys)}
+}
+
+// Group is the number of query heads that read one key head.
+func (p Problem) Group() int { return p.Heads / p.KeyHeads }
+
+// AllHeads is the number of query heads of all batch entries.
+func (p Problem) AllHeads() float64 { return float64(p.Batch) * float64(p.Heads) }
+
+// DropThreshold is k = round(256·Dropout): a weight is kept iff its draw, a byte, is at least k.
+func (p Problem) DropThreshold() int { return int(math.Round(256 * p.Dropout)) }
+
+// KeepScale is what weights that are kept are multiplied by.
+func (p Problem) KeepScale() float64 { return 256 / float64(256-p.DropThreshold()) }
+
+// Features are what a problem may have beyond plain attention, and a kernel may be able to compute.
+type Features uint32
+
+const (
+	WithDropout Features = 1 << iota
+	WithBlocks
+)
+
+// featureNames are for people, in the order of the bits.
+var featureNames = []string{"dropout", "block mask"}
+
+// Names lists the features.
+func (f Features) Names() []string {
+	var out []string
+	for i, name := range featureNames {
+		if f&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Features are those that the problem has.
+func (p Problem) Features() (f Features) {
+	if p.DropThreshold() > 0 {
+		f |= WithDropout
+	}
+	if !p.Blocks.None() {
+		f |= WithBlocks
+	}
+	return f
+}
+
+// Mask is which keys each query may attend to, by their positions.
+func (p Problem) Mask() Mask {
+	m := Every(p.QueryLen, p.KeyLen)
+	if p.Causal != CausalNone {
+		m.High = p.CausalShift()
+	}
+	return m
+}
+
+// CausalShift is the c of "key j is allowed for query i iff j ≤ i + c", 0 where there is no such rule.
+func (p Problem) CausalShift() int {
+	if p.Causal == CausalBottomRight {
+		return p.KeyLen - p.QueryLen
+	}
+	return 0
+}
+
+// MostKeys is the number of keys that the last query may attend to, which sees no fewer than any other.
+func (p Problem) MostKeys() int { return p.Mask().KeysOf(p.QueryLen - 1).Len() }
+
+// PaperPairs is the number of (query, key) pairs of a head as the FlashAttention papers count them: half of all where causal attention
+// has as many queries as keys.
+func (p Problem) PaperPairs() float64 {
+	if p.Causal != CausalNone && p.QueryLen == p.KeyLen {
+		return float64(p.QueryLen) * float64(p.KeyLen) / 2
+	}
+	return p.Mask().Pairs()
+}
+
+// ForwardFLOPs counts the operations of the forward pass as the papers do: 2·B·Hq·(D+Dv) for each of PaperPairs.
+func (p Problem) ForwardFLOPs() float64 {
+	return 2 * p.AllHeads() * p.PaperPairs() * float64(p.HeadDim+p.ValueDim)
+}
+
+// Dims gives the sizes, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64".
+func (p Problem) Dims() string {
+	return fmt.Sprintf("B%d H%d Hk%d Nq%d Nk%d D%d Dv%d", p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim)
+}
+
+// String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
+func (p Problem) String() string {
+	text := fmt.Sprintf("%s %s causal %s", p.Dims(), p.DType, p.Causal)
+	if p.Dropout != 0 {
+		text += fmt.Sprintf(" dropout %g", p.Dropout)
+	}
+	if !p.Blocks.None() {
+		text += fmt.Sprintf(" blocks %v", p.Blocks)
+	}
+	return text
+}
+
+// Elements multiplies a shape out; false when the product overflows.
+func Elements(shape [4]int) (uint64, bool) {
+	n := uint64(1)
+	for _, d := range shape {
+		hi, lo := bits.Mul64(n, uint64(d))
+		if hi != 0 {
+			return 0, false
+		}
+		n = lo
+	}
+	return n, true
+}
+
+// CeilDiv is ⌈a/b⌉ of positive numbers.
+func CeilDiv(a, b int) int { return (a + b - 1) / b }

@@ -1,0 +1,92 @@
+package attn
+
+import "fmt"
+
+// DType is the storage type of a tensor's elements.
+type DType uint8
+
+const (
+	F32  DType = iota // IEEE binary32
+	F16               // IEEE binary16
+	BF16              // bfloat16: the upper half of a binary32
+)
+
+// Size gives the bytes of one element, 0 for an unknown type.
+func (t DType) Size() int {
+	switch t {
+	case F32:
+		return 4
+	case F16, BF16:
+		return 2
+	}
+	return 0
+}
+
+// String gives float32, float16 or bfloat16.
+func (t DType) String() string {
+	switch t {
+	case F32:
+		return "float32"
+	case F16:
+		return "float16"
+	case BF16:
+		return "bfloat16"
+	}
+	return "unknown dtype"
+}
+
+// Suffix is the name used in the names of shader modules.
+func (t DType) Suffix() string {
+	switch t {
+	case F16:
+		return "f16"
+	case BF16:
+		return "bf16"
+	}
+	return "f32"
+}
+
+// Causal says which keys a query may attend to.
+type Causal uint8
+
+const (
+	CausalNone        Causal = iota // every key
+	CausalBottomRight               // key j for query i iff j ≤ i + Nk − Nq
+	CausalTopLeft                   // key j for query i iff j ≤ i
+)
+
+// String gives none, bottom-right or top-left.
+func (c Causal) String() string {
+	switch c {
+	case CausalNone:
+		return "none"
+	case CausalBottomRight:
+		return "bottom-right"
+	case CausalTopLeft:
+		return "top-left"
+	}
+	return "unknown causal mode"
+}
+
+// Blocks is the sizes of the blocks of a block mask: queries (rows of the scores) by keys (columns). The zero Blocks is no mask.
+type Blocks struct {
+	Queries, Keys int
+	PerHead       bool // each query head has a mask of its own
+}
+
+// None says that there is no block mask.
+func (b Blocks) None() bool { return b == Blocks{} }
+
+// OfTiles says whether every tile of queries × keys scores lies in one block.
+func (b Blocks) OfTiles(queries, keys int) bool {
+	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
+}
+
+// String gives the size of a block, queries by keys, for example "64x128 per head".
+func (b Blocks) String() string {
+	text := fmt.Sprintf("%dx%d", b.Queries, b.Keys)
+	if b.PerHead {
+		text += " per head"
+	}
+	return text
+}
