@@ -1,7 +1,5 @@
 package flash
 
-import "github.com/vkattn/vkattn/pipeline"
-
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
 type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
 
@@ -39,20 +37,6 @@ type Backward struct {
 	Offset  uint32   // likewise
 
 	Uses BackwardUses // what barriers a recording begins and ends with; the zero value is right for most
-}
-
-// gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
-type gradients struct {
-	q, k, v, o, lse, do, dlse operand
-	dq, dk, dv                operand
-	hasDLSE, accumulate       bool
-	drop                      draw
-	weights                   []pipeline.Binding // Backward.Weights
-}
-
-// aligned says whether rows of all tensors can be moved 16 bytes at a time.
-func (g *gradients) aligned() bool {
-	return g.q.aligned && g.k.aligned && g.v.aligned && g.do.aligned && g.dq.aligned && g.dk.aligned && g.dv.aligned
 }
 
 func (b *Backward) places() [10]place {

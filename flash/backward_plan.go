@@ -8,29 +8,6 @@ import (
 	"sync"
 )
 
-// backwardKernel is one way to compute a backward pass, as kernel is for forward.
-type backwardKernel struct {
-	offer
-	// plan fits the kernel to the problem, for a plan whose forward program is this.
-	plan func(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error)
-}
-
-// backwardProgram is a backward kernel fitted to one problem, as program is for forward.
-type backwardProgram interface {
-	tile() string
-	scratch() []uint64
-	dispatches() int
-	record(r *recorder, g *gradients) error
-}
-
-// backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
-var backwardKernels = []*backwardKernel{
-	matrixBackward,
-	scalarBackward,
-	matrixStandardBackward,
-	scalarStandardBackward,
-}
-
 // backwardChoice is the kernel that a plan takes for backward passes.
 type backwardChoice struct {
 	tier  Tier           // insisted on; "" for the fastest that can

@@ -28,9 +28,6 @@ var scalarDecode = &kernel{
 // busier than the memory, and matrices are faster.
 const decodeRows = 8
 
-// decodeParameter is the tuning parameter that turns scalar_decode off (0) or insists on it (1).
-const decodeParameter = "decode"
-
 // decodeKernel is the kernel's name.
 const decodeKernel = "scalar_decode"
 
@@ -39,51 +36,11 @@ var decodeRanges = groupBound.and(parameters{
 	decodeParameter: onOff, "rows": {1, decodeRows, 0, false}, "w": {1, 32, 0, false}, "lpr": {1, 128, 0, true}, "u": {1, 16, 0, false}, "parts": partsRange,
 })
 
-// decodes declines a kernel where the caller's parameter decode asks for the other: the one for few rows, or one for any number.
-func (t *tuning) decodes(o *offer) error {
-	on, given := t.given[decodeParameter]
-	if _, has := o.parameters[decodeParameter]; !has {
-		return nil
-	}
-	if !given {
-		if o.mostRows > 0 {
-			t.effect[decodeParameter] = 1
-		}
-		return nil
-	}
-	t.effect[decodeParameter] = on
-	switch {
-	case on != 0 && o.mostRows == 0:
-		return &declined{"WithTuning[" + decodeParameter + "] asks for " + decodeKernel}
-	case on == 0 && o.mostRows > 0:
-		return &declined{"WithTuning[" + decodeParameter + "] is 0"}
-	}
-	return nil
-}
-
 func scalarDecodeLacks(c *capabilities, p *Problem) string {
 	if why := c.lacksScalar(p.DType); why != "" {
 		return why
 	}
 	return c.lacksShuffles()
-}
-
-// lacksShuffles says what the device lacks for kernels whose rows are spread over a subgroup.
-func (c *capabilities) lacksShuffles() string {
-	s := &c.facts.Subgroup
-	if !s.Compute || s.Ops&vk.SubgroupBasic == 0 || s.Ops&vk.SubgroupShuffle == 0 {
-		return "the device has no subgroup shuffles in compute shaders"
-	}
-	if why := lacking("computeFullSubgroups", c.enabled.ComputeFullSubgroups, s.FullSubgroups); why != "" {
-		return why
-	}
-	if why := lacking("subgroupSizeControl", c.enabled.SubgroupSizeControl, s.RequiredSizeCompute); why != "" {
-		return why
-	}
-	if size := int(s.Size); !c.subgroupRows(size, size) {
-		return fmt.Sprintf("subgroups of a required size of %d are not offered in compute shaders", size)
-	}
-	return ""
 }
 
 func planScalarDecode(d *Device, p *Problem, t *tuning) (program, error) {
@@ -129,7 +86,7 @@ func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
 func (s *decodeProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	t := &s.shape
 	return append(constants{{"WG", t.threads()}, {"ROWS", t.Rows}, {"SG", t.Lanes}, {"LPR", t.LPR}, {"U", t.U}, {"PARTS", t.Parts},
-			{"MEET", t.Meet}}, s.problem.forwardConstants(v)...),
+			{"MEET", t.Meet}}, forwardConstants(&s.problem, v)...),
 		pipeline.KernelInfo{SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
 }
 

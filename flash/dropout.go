@@ -3,7 +3,6 @@ package flash
 import (
 	"context"
 	"errors"
-	"slices"
 )
 
 // maxMask bounds the masks that DropoutMask writes out.
@@ -72,43 +71,3 @@ func (p *Plan) DropoutMask(ctx context.Context, seed uint64, offset uint32) (mas
 	}
 	return mask, nil
 }
-
-// A draw of dropout serves one query and, of 64 keys, those with the same ⌊j/2⌋ mod 4 (shaders/include/dropout.glsl).
-
-// columnsOfDraws says whether what a draw serves lies in one lane where columns of fragments are keys: lane q of each four holds
-// columns 2q, 2q+1, 2q+8 and 2q+9 of every 16.
-func (l *matrixLayout) columnsOfDraws(form int) bool {
-	return form == formRegisters && only(l.ColLane, []int{0, 2, 4}) && only(l.ColOfComp, []int{0, 1, 8, 9})
-}
-
-// rowsOfDraws says the same of the keys among rows, of which a lane holds q and q+8, q < 8, of every 16: they share a word of a draw.
-func (l *matrixLayout) rowsOfDraws(form int) bool {
-	return form == formRegisters && only(l.RowLane, []int{0, 1, 2, 4}) && only(l.RowOfComp, []int{0, 8})
-}
-
-// pairsOfQueries says whether a lane's components, where columns of fragments are queries, are by twos columns 2n and 2n+1 of one row.
-func (l *matrixLayout) pairsOfQueries() bool {
-	for _, w := range l.ColLane {
-		if w%2 != 0 {
-			return false
-		}
-	}
-	for e := 0; e+1 < len(l.ColOfComp); e += 2 {
-		if l.ColOfComp[e]%2 != 0 || l.ColOfComp[e+1] != l.ColOfComp[e]+1 || l.RowOfComp[e+1] != l.RowOfComp[e] {
-			return false
-		}
-	}
-	return len(l.ColOfComp)%2 == 0
-}
-
-func only(values, allowed []int) bool {
-	for _, v := range values {
-		if !slices.Contains(allowed, v) {
-			return false
-		}
-	}
-	return true
-}
-
-// sharesDraws says whether tiles of n keys begin and end where groups of 64 keys do, or lie within one.
-func sharesDraws(n int) bool { return n%64 == 0 || 64%n == 0 }

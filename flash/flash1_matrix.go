@@ -32,7 +32,7 @@ func planMatrixFlash1(d *Device, p *Problem, t *tuning) (program, error) {
 	if err := d.caps.holds(prog.sizes); err != nil {
 		return nil, err
 	}
-	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, p.paddedFLOPs(), matrixPace, t); err != nil {
+	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, paddedFLOPs(p), matrixPace, t); err != nil {
 		return nil, err
 	}
 	prog.checkedKernels = checkedKernels{dev: d, module: "matrix_flash1." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}

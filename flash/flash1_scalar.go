@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -55,61 +54,6 @@ func flash1Scratch(c *capabilities, p *Problem) ([]uint64, error) {
 	return sizes, c.holds(sizes)
 }
 
-// holds gives an error when the device cannot bind buffers of these sizes.
-func (c *capabilities) holds(sizes []uint64) error {
-	l := &c.facts.Limits
-	for _, size := range sizes {
-		for _, limit := range []struct {
-			most uint64
-			rule string
-		}{{l.MaxStorageBufferRange, "what one binding can hold, for O in fp32"}, {l.MaxAllocationSize, "the device's largest allocation, for O in fp32"},
-			{l.MaxBufferSize, "the device's largest buffer, for O in fp32"}} {
-			if limit.most > 0 && size > limit.most {
-				return &MemoryError{Label: "workspace", Needed: size, Available: limit.most, Rule: limit.rule}
-			}
-		}
-	}
-	return nil
-}
-
-// allKeyBlocks stands for every block of keys in one part, however many there are: pipelines are specialized with the number,
-// and lengths of keys that differ are to share one.
-const allKeyBlocks = 1 << 24
-
-// flash1Grid cuts the work, flops operations, into dispatches. A workgroup is a head, and workgroup part·heads + head takes the
-// part-th range of keyBlocks blocks of keys. There are enough parts that no dispatch takes too long, however few heads there are
-// to fill the device with. max_key_blocks and max_groups lower the bounds further, for tests.
-func flash1Grid(c *capabilities, p *Problem, bc int, flops float64, at pace, t *tuning) (g grid, keyBlocks int, err error) {
-	const full = 64 // workgroups that a device reaches its pace with
-	heads, blocks := uint64(p.Batch)*uint64(p.Heads), ceilDiv(p.KeyLen, bc)
-	keyBlocks = allKeyBlocks
-	used := float64(min(heads, full)) / full
-	if limit := c.groupsPerDispatch(uint64(blocks), flops, pace{at.discrete * used, at.other * used}); limit > 0 {
-		keyBlocks = 1 << (bits.Len64(limit) - 1) // a power of two, so that there are few pipelines
-	}
-	cut := t.get("max_key_blocks", 0)
-	if cut > 0 {
-		keyBlocks = min(keyBlocks, cut)
-	}
-	if keyBlocks >= blocks {
-		keyBlocks = allKeyBlocks
-	}
-	limit := heads // a head's parts must not run at the same time
-	groups := t.get("max_groups", 0)
-	if groups > 0 {
-		limit = min(limit, uint64(groups))
-	}
-	g, err = newGrid(heads*uint64(ceilDiv(blocks, keyBlocks)), limit)
-	if err == nil && g.dispatches() > mostDispatches && (cut > 0 || groups > 0) {
-		name := "max_key_blocks"
-		if cut == 0 {
-			name = "max_groups"
-		}
-		err = t.bad(name, "cuts %d blocks of keys of %d heads into %d dispatches, more than %d", blocks, heads, g.dispatches(), mostDispatches)
-	}
-	return g, keyBlocks, err
-}
-
 // flash1Program is scalar_flash1 fitted to a problem.
 type flash1Program struct {
 	dev       *Device
@@ -136,7 +80,7 @@ func (s *flash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
 	sh := t.shared(p.HeadDim, p.ValueDim)
 	return append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
 		{"KEY_BLOCKS", s.keyBlocks}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt}, {"P_AT", sh.pAt}, {"SHARED_V4", sh.length},
-		{"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, p.forwardConstants(v)...), s.dev.subgroups(t.Subgroup)
+		{"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, forwardConstants(p, v)...), s.dev.subgroups(t.Subgroup)
 }
 
 func (s *flash1Program) record(r *recorder, f *operands) error {
@@ -147,24 +91,6 @@ func (s *flash1Program) record(r *recorder, f *operands) error {
 	n := flash1Access(r, f, s.problem.DType)
 	at := r.push.forward(&s.problem, f)
 	return r.dispatch(k, r.access[:n], at, s.grid, s.grid.total, "scalar_flash1")
-}
-
-// flash1Access binds the tensors and the scratch of a flash1 kernel and says how many bindings that makes.
-func flash1Access(r *recorder, f *operands, t DType) int {
-	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
-	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
-	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
-	if t == F32 { // is its own scratch
-		r.access[3].Mode = pipeline.ReadWrite
-	}
-	r.access[4] = f.lseAccess()
-	n := 5
-	for _, b := range r.scratch {
-		r.access[n] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}
-		n++
-	}
-	return n
 }
 
 // flash1Tile is the shape of scalar_flash1's work; shaders/scalar_flash1.comp says what each number means.

@@ -62,24 +62,6 @@ func (i DeviceInfo) DeviceMemory() uint64 {
 	return most
 }
 
-// capabilities is what a kernel may rely on: what the device offers, and what it was created with.
-type capabilities struct {
-	facts   *vk.Facts
-	enabled vk.Features
-}
-
-// lacking names a feature that is needed and not enabled, and whether that is the device or its owner's choice; "" when it
-// is enabled.
-func lacking(feature string, enabled, supported bool) string {
-	switch {
-	case enabled:
-		return ""
-	case supported:
-		return "the device was created without the feature " + feature + ", which it supports"
-	}
-	return "the device lacks the feature " + feature
-}
-
 // describe fills in what the device offers attention.
 func describe(c *capabilities) DeviceInfo {
 	f := c.facts

@@ -162,3 +162,16 @@ func (l *layout) aligned16() bool {
 	}
 	return ok
 }
+
+// rows calls f with the number of each row, in the order b, h, n, and the element at which it starts.
+func (l *layout) rows(f func(row, start int)) {
+	row := 0
+	for b := range l.shape[0] {
+		for h := range l.shape[1] {
+			for n := range l.shape[2] {
+				f(row, b*l.strides[0]+h*l.strides[1]+n*l.strides[2])
+				row++
+			}
+		}
+	}
+}

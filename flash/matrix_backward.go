@@ -47,7 +47,7 @@ func planMatrixBackward(d *Device, p *Problem, _ program, t *tuning) (backwardPr
 		if part.tile, err = chooseMatrixBackwardTile(&d.caps, p, &layout, fragment, form, prefix, t); err != nil {
 			return nil, err
 		}
-		if part.grid, err = gridFor(d, part.tile.groups(p), 2*p.paddedFLOPs(), matrixPace, t); err != nil {
+		if part.grid, err = gridFor(d, part.tile.groups(p), 2*paddedFLOPs(p), matrixPace, t); err != nil {
 			return nil, err
 		}
 	}

@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -23,26 +22,6 @@ var matrixForward = &kernel{
 	candidates: matrixForwardCandidates,
 }
 
-// reservedOnCPU is the reason not to take a kernel on matrices although it can run, unless its tier is asked for: a driver on a CPU
-// compiles its unrolled fragments for seconds, and then multiplies them one number at a time.
-func reservedOnCPU(c *capabilities) string {
-	if c.facts.Type == vk.DeviceCPU {
-		return "matrices on a CPU are slower than the scalar tier; WithTier(TierMatrix) insists"
-	}
-	return ""
-}
-
-// matrixPace is reckoned with head dimensions of 64 and more, see paddedFLOPs. A small discrete GPU with matrices reaches some
-// 10 TFLOP/s, an H200 more than 300: there a dispatch is 30 ms long, still long enough for its end not to matter.
-var matrixPace = pace{discrete: 20e12, other: 1e12}
-
-// paddedFLOPs is what a dispatch costs, in operations at the rate of head dimensions of 64: below, the softmax weighs as much
-// as the products.
-func (p *Problem) paddedFLOPs() float64 {
-	d := p.HeadDim + p.ValueDim
-	return p.ForwardFLOPs() * float64(max(d, 128)) / float64(d)
-}
-
 func planMatrixForward(d *Device, p *Problem, t *tuning) (program, error) {
 	return fitMatrixForward("matrix_forward", d, p, t, chooseMatrixTile)
 }
@@ -58,7 +37,7 @@ func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
 	if err != nil {
 		return nil, err
 	}
-	g, err := gridFor(d, tile.groups(p)*uint64(tile.Parts), p.paddedFLOPs(), matrixPace, t)
+	g, err := gridFor(d, tile.groups(p)*uint64(tile.Parts), paddedFLOPs(p), matrixPace, t)
 	if err != nil {
 		return nil, err
 	}
@@ -72,31 +51,6 @@ func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
 	}
 	prog.checkedKernels = checkedKernels{dev: d, module: module + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
 	return prog, prog.usual(p)
-}
-
-// chooseForm takes the preferred fragment and the best form that its layout allows, or what is asked for.
-func (d *Device) chooseForm(dtype DType, t *tuning) (matrixShape, matrixLayout, int, error) {
-	s, err := d.caps.chooseFragment(dtype, t)
-	if err != nil {
-		return s, matrixLayout{}, 0, err
-	}
-	layout, err := d.layout(dtype, s)
-	if err != nil {
-		return s, layout, 0, err
-	}
-	form := t.get("form", layout.Form)
-	switch {
-	case form < formRegisters || form > formShared:
-		return s, layout, form, t.bad("form", "must be 1, 2 or 3")
-	case form < layout.Form:
-		return s, layout, form, &declined{fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s, layout.Why)}
-	}
-	return s, layout, form, nil
-}
-
-func agrees(t *tuning, name string, v int) bool {
-	w, given := t.given[name]
-	return !given || w == v
 }
 
 // matrixProgram is matrix_forward fitted to a problem.
@@ -119,7 +73,7 @@ func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	if m.combine != nil {
 		c = append(c, constant{"PARTS", m.shape.Parts})
 	}
-	return m.problem.withBlocks(c), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
+	return maskConstants(&m.problem, c), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.
@@ -131,7 +85,7 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) constants
 		{"Q_REG", t.QReg}, {"Q_PITCH", sh.qPitch}, {"Q_LEN", sh.q}, {"X_LEN", sh.x}, {"H_LEN", sh.h}, {"PATCH", sh.patch},
 		{"MASKS", boolInt(t.masks(p))}, {"DROPOUT", boolInt(t.Drop)}, {"DROP_LEN", sh.drop},
 		{"BY_LANE", boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC))}, {"STEPS", boolInt(t.Steps)}, {"RAGGED", boolInt(t.ragged(p))}}
-	return append(append(c, p.forwardConstants(v)...), l.constants()...)
+	return append(append(c, forwardConstants(p, v)...), l.constants()...)
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {
@@ -176,7 +130,7 @@ func (t *matrixTile) trial(p *Problem) Problem {
 	if !t.masks(p) {
 		small.KeyLen = 3 * t.BC
 	}
-	small.growForBlocks(t.masks(p))
+	growForBlocks(&small, t.masks(p))
 	if !t.ragged(p) {
 		small.KeyLen = ceilDiv(small.KeyLen, t.BC) * t.BC
 	}

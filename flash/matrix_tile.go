@@ -148,14 +148,6 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 	return checkSubgroups(t.W, t.fragment.Lanes, t.shared(d, dv).bytes(), c)
 }
 
-// checkSubgroups names the limit of the device that a workgroup exceeds, by its number of subgroups or its bytes of shared memory; "" for none.
-func checkSubgroups(subgroups, lanes, shared int, c *capabilities) string {
-	if n := c.facts.Subgroup.MaxWorkgroupSubgroups; n > 0 && subgroups > int(n) {
-		return fmt.Sprintf("a workgroup of %d subgroups passes the device's %d", subgroups, n)
-	}
-	return checkLimits(subgroups*lanes, shared, &c.facts.Limits)
-}
-
 // matrixRow is a row of the table of tiles. Zeros say any.
 type matrixRow struct {
 	cpu    bool // for a CPU driver

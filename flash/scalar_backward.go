@@ -129,18 +129,3 @@ func (s *scalarBackwardProgram) record(r *recorder, g *gradients) error {
 	r.access[6] = g.output(&g.dq)
 	return r.dispatch(k, r.access[:7], at, s.q.grid, s.q.grid.total, "scalar_backward_q")
 }
-
-// backwardInputs are the first six bindings of both kernels of a backward pass.
-func (r *recorder) backwardInputs(g *gradients, delta *operand) {
-	for i, o := range [...]*operand{&g.q, &g.k, &g.v, &g.do, &g.lse, delta} {
-		r.access[i] = pipeline.Access{Binding: o.binding, Mode: pipeline.Read}
-	}
-}
-
-// output is how a kernel touches a gradient.
-func (g *gradients) output(o *operand) pipeline.Access {
-	if g.accumulate {
-		return pipeline.Access{Binding: o.binding, Mode: pipeline.ReadWrite}
-	}
-	return pipeline.Access{Binding: o.binding, Mode: pipeline.Write}
-}

@@ -1,11 +1,9 @@
 package flash
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar_forward.comp.
@@ -20,20 +18,6 @@ var scalarForward = &kernel{
 	},
 	plan:       planScalarForward,
 	candidates: scalarForwardCandidates,
-}
-
-// lacksScalar says what every scalar kernel needs of a device that this one lacks.
-func (c *capabilities) lacksScalar(t DType) string {
-	if v := c.facts.EffectiveVersion; v < vk.Version11 {
-		return fmt.Sprintf("the device offers Vulkan %v, and 1.1 is needed", v)
-	}
-	if n := c.facts.Limits.MaxPushConstants; n < forwardPushBytes {
-		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, forwardPushBytes)
-	}
-	if t != F32 {
-		return lacking("storageBuffer16BitAccess", c.enabled.Storage16, c.facts.Features.Storage16)
-	}
-	return ""
 }
 
 func planScalarForward(d *Device, p *Problem, t *tuning) (program, error) {
@@ -95,19 +79,11 @@ func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	c := append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
 		{"PC", t.PC}, {"Q_RESIDENT", boolInt(t.QResident)}, {"V_EARLY", boolInt(t.VEarly)}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt},
 		{"P_AT", sh.pAt}, {"SHARED_V4", sh.length}, {"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}},
-		p.forwardConstants(v)...)
+		forwardConstants(p, v)...)
 	if s.combine != nil {
 		c = append(c, constant{"PARTS", t.Parts})
 	}
-	return p.withBlocks(c), s.dev.subgroups(t.Subgroup)
-}
-
-// subgroups is how a kernel is built that needs whole subgroups of the device's own size, or does not.
-func (d *Device) subgroups(needed bool) pipeline.KernelInfo {
-	if !needed {
-		return pipeline.KernelInfo{}
-	}
-	return pipeline.KernelInfo{SubgroupSize: d.caps.facts.Subgroup.Size, FullSubgroups: true}
+	return maskConstants(p, c), s.dev.subgroups(t.Subgroup)
 }
 
 func (s *scalarProgram) record(r *recorder, f *operands) error {
@@ -118,80 +94,17 @@ func (s *scalarProgram) record(r *recorder, f *operands) error {
 	return r.forward(k, &s.problem, f, s.grid, s.name, s.combine)
 }
 
-// variant is the one for these tensors of a fused forward kernel. Where keys are in parts, o and lse are the combiner's business.
-func (f *operands) variant(c *combiner) variant {
-	if c != nil {
-		return variant{aligned: f.alignedInputs(), lse: true}
+// candidates are the shapes that were fastest on some device, and their neighbours.
+func scalarForwardCandidates(c *capabilities, p *Problem) []map[string]int {
+	var out []map[string]int
+	for _, s := range [][4]int{ // br, bc, mr, mc
+		{8, 16, 1, 4}, {8, 32, 2, 4}, {8, 64, 1, 4}, {16, 32, 2, 4}, {16, 64, 2, 4}, {16, 64, 4, 4}, {32, 32, 4, 4}, {32, 64, 4, 4},
+		{32, 64, 4, 8}, {64, 32, 4, 4}, {64, 32, 8, 4}, {64, 64, 4, 4}, {64, 64, 8, 4}, {64, 64, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 4}, {128, 64, 8, 8},
+	} {
+		if s[0] > 16 && s[0] >= 4*p.QueryLen { // mostly empty
+			continue
+		}
+		out = append(out, map[string]int{"br": s[0], "bc": s[1], "mr": s[2], "mc": s[3]})
 	}
-	return variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE}
-}
-
-// forward records a fused forward kernel and, where keys are in parts, their combination.
-func (r *recorder) forward(k *pipeline.Kernel, p *Problem, f *operands, g grid, label string, c *combiner) error {
-	access, at := r.forwardAccess(p, f), r.push.forward(p, f)
-	if c == nil {
-		return r.dispatch(k, access, at, g, g.total, label)
-	}
-	c.bind(r)
-	if err := r.dispatch(k, access, at, g, g.total, label); err != nil {
-		return err
-	}
-	return c.record(r, f)
-}
-
-// forwardBindings is the number of tensors of a fused forward kernel: q, k, v, o, lse and, if the problem has one, the block mask.
-func (p *Problem) forwardBindings() int { return 5 + boolInt(!p.Blocks.none()) }
-
-// forwardAccess binds them.
-func (r *recorder) forwardAccess(p *Problem, f *operands) []pipeline.Access {
-	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
-	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
-	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
-	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
-	r.access[4] = f.lseAccess()
-	r.access[5] = pipeline.Access{Binding: f.blocks, Mode: pipeline.Read}
-	return r.access[:p.forwardBindings()]
-}
-
-// forwardConstants are what every fused forward kernel is told of the problem and of its tensors.
-func (p *Problem) forwardConstants(v variant) constants {
-	return constants{{"D", p.HeadDim}, {"DV", p.ValueDim}, {"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(v.aligned)},
-		{"WRITE_LSE", boolInt(v.lse)}}
-}
-
-// withBlocks appends the constants of the block mask, if the problem has one.
-func (p *Problem) withBlocks(c constants) constants {
-	if p.Blocks.none() {
-		return c
-	}
-	return append(c, p.Blocks.constants()...)
-}
-
-// lseAccess binds lse, or o in its place, untouched, when there is none.
-func (f *operands) lseAccess() pipeline.Access {
-	if !f.hasLSE {
-		return pipeline.Access{Binding: f.o.binding, Mode: pipeline.Unused}
-	}
-	return pipeline.Access{Binding: f.lse.binding, Mode: pipeline.Write}
-}
-
-// variant says which pipeline of a program the tensors at hand need.
-type variant struct{ aligned, lse bool }
-
-const variants = 4
-
-func (v variant) index() int { return boolInt(v.aligned) + 2*boolInt(v.lse) }
-
-// variant gives the kernel that p holds, building it at the first call. Concurrent first calls build it once.
-func (d *Device) variant(p *atomic.Pointer[pipeline.Kernel], module string, describe func() (constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
-	if k := p.Load(); k != nil {
-		return k, nil
-	}
-	c, info := describe()
-	k, err := d.build(module, c, info)
-	if err != nil {
-		return nil, err
-	}
-	p.Store(k)
-	return k, nil
+	return out
 }

@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/vkattn/vkattn/vk"
 )
@@ -116,17 +115,6 @@ func checkPieces(prefix string, br, bc, mr, mc, dk, elem int) string {
 	return ""
 }
 
-// checkLimits gives the limit of the device that a workgroup's invocations or its bytes of shared memory pass, "" for none.
-func checkLimits(threads, shared int, l *vk.Limits) string {
-	if most := min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]); threads > int(most) {
-		return fmt.Sprintf("a workgroup of %d invocations passes the device's %d", threads, most)
-	}
-	if shared > int(l.MaxSharedMemory) {
-		return fmt.Sprintf("%d bytes of shared memory pass the device's %d", shared, l.MaxSharedMemory)
-	}
-	return ""
-}
-
 // scalarShapes are the shapes tried, best first, by the kind of device, the number of queries there are and the larger of D
 // and Dv. Wide heads spread a row of O over more invocations so that it stays in registers; few queries take fewer rows. A
 // CPU compiles what is unrolled for as long as a small problem runs: the large shape, the fastest there too (15 against 11
@@ -159,39 +147,7 @@ var scalarShapes = []struct {
 	{onAny, anyQueries, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
 }
 
-// deviceClass says which devices a row of a table is for.
-type deviceClass int
-
-const (
-	onAny deviceClass = iota
-	onCPU
-	onNVIDIA
-)
-
-const vendorNVIDIA = 0x10de // PCI
-
-func (c *capabilities) is(class deviceClass) bool {
-	switch class {
-	case onCPU:
-		return c.facts.Type == vk.DeviceCPU
-	case onNVIDIA:
-		return c.facts.VendorID == vendorNVIDIA
-	}
-	return true
-}
-
 const anyQueries = 1 << 31
-
-// subgroupRows says whether rows can be reduced by shuffles among tx invocations: subgroups must be full, of one known size,
-// and hold whole rows.
-func (c *capabilities) subgroupRows(tx, threads int) bool {
-	s := &c.facts.Subgroup
-	size := int(s.Size)
-	return s.Compute && s.Ops&vk.SubgroupBasic != 0 && s.Ops&vk.SubgroupShuffle != 0 &&
-		c.enabled.ComputeFullSubgroups && s.FullSubgroups && c.enabled.SubgroupSizeControl && s.RequiredSizeCompute &&
-		bits.OnesCount(uint(tx)) == 1 && size%tx == 0 && threads%size == 0 &&
-		(s.MaxWorkgroupSubgroups == 0 || threads <= size*int(s.MaxWorkgroupSubgroups))
-}
 
 // chooseScalarTile takes the first shape that fits, with the staging that needs the fewest passes; overrides from t replace
 // single numbers.

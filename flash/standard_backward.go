@@ -30,15 +30,8 @@ type standardBackwardShape interface {
 	kernel(part standardGradient, p *Problem, v gradientVariant) standardKernel
 }
 
-// gradientVariant says what the pipelines of a set of tensors are built for.
-type gradientVariant struct{ aligned, accumulate, dlse bool }
-
 func (v gradientVariant) index() int {
 	return boolInt(v.aligned) + 2*boolInt(v.accumulate) + 4*boolInt(v.dlse)
-}
-
-func (g *gradients) variant() gradientVariant {
-	return gradientVariant{g.aligned(), g.accumulate, g.hasDLSE}
 }
 
 // standardBackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the

@@ -68,7 +68,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 	s := new(standardMatrixGradients)
 	turned := *p // sums over queries
 	turned.QueryLen, turned.KeyLen = p.KeyLen, p.QueryLen
-	half := t.get("half", boolInt(c.halfAccumulators(p.DType, &f)))
+	half := t.get("half", boolInt(halfAccumulators(c, p.DType, &f)))
 	why := ""
 	for _, x := range []struct {
 		name string
@@ -83,7 +83,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 			return nil, err
 		}
 		if x.to == &s.weights {
-			t.scoresOverride(x.name, &x.to.scoresTile)
+			x.to.scoresTile.override(t, x.name)
 			why = x.to.scoresTile.check(x.name, x.to.scoresShared(), &f, c)
 			continue
 		}
@@ -93,7 +93,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 			for block.check("", shared(), &f, c) != "" && block.smaller(&f) {
 			}
 		}
-		t.blockOverride(x.name, block)
+		block.override(t, x.name)
 		if rule := block.check(x.name, shared(), &f, c); rule != "" && why == "" {
 			why = rule
 		}
@@ -110,14 +110,14 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 	return nil, &declined{why}
 }
 
-// blockOverride replaces the numbers of a block by those that the caller gave under the names with this prefix.
-func (t *tuning) blockOverride(name string, b *matrixBlock) {
+// override replaces the numbers of a block by those that the caller gave under the names with this prefix.
+func (b *matrixBlock) override(t *tuning, name string) {
 	b.WR, b.WC = t.get(name+"wr", b.WR), t.get(name+"wc", b.WC)
 	b.FR, b.FC = t.get(name+"fr", b.FR), t.get(name+"fc", b.FC)
 	b.stage = t.get(name+"stage", b.stage)
 }
 
-func (t *tuning) scoresOverride(name string, b *scoresBlock) {
+func (b *scoresBlock) override(t *tuning, name string) {
 	b.WR, b.FR, b.FC, b.run = t.get(name+"wr", b.WR), t.get(name+"fr", b.FR), t.get(name+"fc", b.FC), t.get(name+"run", b.run)
 }
 

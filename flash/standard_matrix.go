@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -121,7 +120,7 @@ func (b *scoresBlock) check(name string, shared int, f *matrixShape, c *capabili
 const mostOfBlock = 1 << 10 // keeps products of such numbers small
 
 // halfAccumulators says whether the device has accumulators of fp16 in the fragment's shape. There are none of bf16.
-func (c *capabilities) halfAccumulators(t DType, f *matrixShape) bool {
+func halfAccumulators(c *capabilities, t DType, f *matrixShape) bool {
 	for _, m := range c.facts.Matrices {
 		if t == F16 && int(m.M) == f.M && int(m.N) == f.N && int(m.K) == f.K && m.A == vk.ComponentF16 && m.Scope == vk.ScopeSubgroup &&
 			m.C == vk.ComponentF16 && m.Result == vk.ComponentF16 {
@@ -224,8 +223,8 @@ func (b *matrixBlock) smaller(f *matrixShape) bool {
 // chooseStandardMatrixTile takes the tile aimed at, made smaller until it fits; overrides from t replace single numbers.
 func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tuning) (standardMatrixTile, error) {
 	tile := standardMatrixTile{fragment: f, dim: p.HeadDim}
-	tile.half = t.get("half", boolInt(c.halfAccumulators(p.DType, &f))) != 0
-	if tile.half && !c.halfAccumulators(p.DType, &f) {
+	tile.half = t.get("half", boolInt(halfAccumulators(c, p.DType, &f))) != 0
+	if tile.half && !halfAccumulators(c, p.DType, &f) {
 		return tile, t.bad("half", "needs %v accumulators of %v in %v, which the device lacks", f, F16, p.DType)
 	}
 	tile.aim(c, p)
@@ -233,8 +232,8 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	}
 	for tile.productTile.check("", tile.productShared(), &f, c) != "" && tile.productTile.smaller(&f) {
 	}
-	t.scoresOverride("", &tile.scoresTile)
-	t.blockOverride("product_", &tile.productTile)
+	tile.scoresTile.override(t, "")
+	tile.productTile.override(t, "product_")
 
 	const keep = 16 // pieces of four in registers, at most
 	wanted := 4     // the fewer, the more of a row is read at once
@@ -258,26 +257,6 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 		return tile, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
 	}
 	return tile, &declined{why}
-}
-
-// chooseFragment takes the preferred fragment, or what is asked for.
-func (c *capabilities) chooseFragment(dtype DType, t *tuning) (matrixShape, error) {
-	all := c.fragments(dtype)
-	if len(all) == 0 { // unsupported has said so
-		return matrixShape{}, &declined{"the device has no such matrices"}
-	}
-	s := all[0]
-	for _, f := range all { // the first that agrees with what is asked for
-		if agrees(t, "fm", f.M) && agrees(t, "fn", f.N) && agrees(t, "fk", f.K) {
-			s = f
-			break
-		}
-	}
-	s.M, s.N, s.K = t.get("fm", s.M), t.get("fn", s.N), t.get("fk", s.K)
-	if !slices.Contains(all, s) {
-		return s, &declined{fmt.Sprintf("the device has no %v fragments of %v; it has %v", s, dtype, all)}
-	}
-	return s, nil
 }
 
 func planMatrixStandard(d *Device, p *Problem, t *tuning) (program, error) {

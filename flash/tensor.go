@@ -354,16 +354,3 @@ func (t *Tensor) checkTransfer(name string, got int, want uint64) error {
 func (t *Tensor) bytesAt(at, n int) pipeline.Binding {
 	return pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.offset + uint64(at), Size: uint64(n)}
 }
-
-// rows calls f with the number of each row, in the order b, h, n, and the element at which it starts.
-func (l *layout) rows(f func(row, start int)) {
-	row := 0
-	for b := range l.shape[0] {
-		for h := range l.shape[1] {
-			for n := range l.shape[2] {
-				f(row, b*l.strides[0]+h*l.strides[1]+n*l.strides[2])
-				row++
-			}
-		}
-	}
-}

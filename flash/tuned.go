@@ -152,18 +152,6 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 	return out, nil
 }
 
-func sameTuning(a, b map[string]int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
-}
-
 // withoutStored makes a plan ignore the tuning file.
 func withoutStored(o *planOptions) error { o.noStored = true; return nil }
 
@@ -363,19 +351,4 @@ func rewriteTunings(change func(old []TuningEntry) []TuningEntry) error {
 	storedTunings.path = "" // read again, whatever the file's time says
 	storedTunings.mu.Unlock()
 	return nil
-}
-
-// candidates are the shapes that were fastest on some device, and their neighbours.
-func scalarForwardCandidates(c *capabilities, p *Problem) []map[string]int {
-	var out []map[string]int
-	for _, s := range [][4]int{ // br, bc, mr, mc
-		{8, 16, 1, 4}, {8, 32, 2, 4}, {8, 64, 1, 4}, {16, 32, 2, 4}, {16, 64, 2, 4}, {16, 64, 4, 4}, {32, 32, 4, 4}, {32, 64, 4, 4},
-		{32, 64, 4, 8}, {64, 32, 4, 4}, {64, 32, 8, 4}, {64, 64, 4, 4}, {64, 64, 8, 4}, {64, 64, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 4}, {128, 64, 8, 8},
-	} {
-		if s[0] > 16 && s[0] >= 4*p.QueryLen { // mostly empty
-			continue
-		}
-		out = append(out, map[string]int{"br": s[0], "bc": s[1], "mr": s[2], "mc": s[3]})
-	}
-	return out
 }

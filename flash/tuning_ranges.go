@@ -3,7 +3,6 @@ package flash
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 )
@@ -36,57 +35,18 @@ func (r parameter) String() string {
 	return fmt.Sprintf("must be from %d to %d", r.least, r.most)
 }
 
-// Ranges that several kernels share. No product of the numbers of one kernel comes near 63 bits.
+// Ranges that kernels of several families share. No product of the numbers of one kernel comes near 63 bits.
 var (
 	onOff         = parameter{0, 1, 0, false}
 	partsRange    = parameter{1, mostParts, 0, false}
 	fragmentRange = parameter{1, 256, 0, false} // a side of one, or a number of them
-	togetherRange = parameter{1, 1 << 16, 0, false}
 
 	// A bound on a dispatch, for tests. 0 sets none.
 	groupBound = parameters{"max_groups": {0, 1 << 24, 0, false}}
 
-	// Pieces of a tile of scores that invocations own. They are unrolled.
-	pieceRanges = parameters{
-		"br": {1, 1024, 0, false}, "bc": {8, 1024, 8, false}, "mr": {1, 16, 0, false}, "mc": {4, 16, 4, false},
-		"dk": {4, 256, 4, false}, "vc": {4, 1024, 4, false},
-	}
-	scalarRanges = pieceRanges.and(groupBound, parameters{
-		"pc": {16, 1024, 4, false}, "q_resident": onOff, "v_early": onOff, "subgroup": onOff, "parts": partsRange,
-	})
-	sideRanges     = parameters{"fm": fragmentRange, "fn": fragmentRange, "fk": fragmentRange}
-	formRanges     = sideRanges.and(parameters{"form": {formRegisters, formShared, 0, false}})
-	subgroupRanges = parameters{
-		"w": {1, 64, 0, false}, "rm": {1, 8, 0, false}, "bc": {1, 1024, 0, false}, "ck": {1, 1024, 0, false},
-	}
-	matrixRanges = formRanges.and(groupBound, subgroupRanges, parameters{
-		"br": {1, 4096, 0, false}, "prefetch": {0, 5, 0, false}, "pipe": onOff, "max_first": onOff, "q_reg": fragmentRange, "keep_masks": onOff,
-		"steps": onOff, "whole": onOff,
-	})
-	headRanges           = parameters{"heads_together": togetherRange, "pack": onOff, "parts": partsRange}
-	backwardMatrixRanges = subgroupRanges.and(parameters{
-		"prefetch": {0, 2, 0, false}, "a_reg": fragmentRange, "b_reg": fragmentRange, "heads_together": togetherRange,
-	})
-	scoresRanges = parameters{"wr": {1, 64, 0, false}, "fr": {1, 16, 0, false}, "fc": {1, 64, 0, false}, "run": {1, 1024, 0, false}}
-	blockRanges  = parameters{
-		"wr": {1, 64, 0, false}, "wc": {1, 64, 0, false}, "fr": {1, 16, 0, false}, "fc": {1, 64, 0, false}, "stage": {1, 1024, 0, false},
-	}
-	rowRanges  = parameters{"row_threads": {1, softmaxThreads, 0, true}}
-	slabRanges = parameters{"max_slab": {0, math.MaxInt32, 0, false}} // bytes; for tests, and 0 sets no bound
+	sideRanges = parameters{"fm": fragmentRange, "fn": fragmentRange, "fk": fragmentRange}
+	formRanges = sideRanges.and(parameters{"form": {formRegisters, formShared, 0, false}})
 )
-
-// Ranges of standard attention's kernels.
-var (
-	standardScalarRanges = groupBound.and(rowRanges, slabRanges, parameters{
-		"br": {1, 1024, 0, false}, "bc": {8, 1024, 8, false}, "mr": {1, 16, 0, false}, "mc": {4, 16, 4, false}, "dk": {8, 256, 8, false},
-		"product_br": {1, 1024, 0, false}, "product_bc": {8, 1024, 8, false}, "product_mr": {1, 16, 0, false}, "product_tx": {2, 256, 2, false},
-	})
-	standardMatrixRanges   = sideRanges.and(groupBound, rowRanges, slabRanges, scoresRanges, blockRanges.of("product_"), parameters{"half": onOff})
-	standardGradientRanges = sideRanges.and(groupBound, scoresRanges.of("dp_"), blockRanges.of("dq_"), blockRanges.of("dv_"), blockRanges.of("dk_"),
-		parameters{"half": onOff})
-)
-
-var backwardRanges = pieceRanges.and(parameters{"pc": {16, 1024, 4, false}})
 
 // and joins parameters; later ones go before earlier ones of the same name.
 func (p parameters) and(more ...parameters) parameters {

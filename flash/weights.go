@@ -17,9 +17,6 @@ type Weights struct {
 	bindings []pipeline.Binding
 }
 
-// keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.
-type keeper interface{ kept() []uint64 }
-
 // NewWeights allocates room for what a backward pass needs of a forward pass besides tensors. It is nil where that is nothing, as
 // with Flash: Forward.Weights and Backward.Weights are nil then too. The error is a *MemoryError where the device has no room.
 func (p *Plan) NewWeights() (_ *Weights, err error) {

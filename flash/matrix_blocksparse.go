@@ -1,27 +1,8 @@
 package flash
 
-import "fmt"
-
 // Block-sparse attention is Flash with a block mask: the same shaders, built with BLOCK_MASK, whose loop over tiles of keys walks from
 // one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
 // IO-Awareness", 2022, section 3.3.)
-
-// scalarBlockSparse is shaders/scalar_forward.comp with a block mask.
-var scalarBlockSparse = &kernel{
-	offer: offer{
-		name:           "scalar_forward_blocks",
-		implementation: Flash,
-		tier:           TierScalar,
-		can:            withDropout | withBlocks,
-		needs:          withBlocks,
-		parameters:     scalarRanges,
-		unsupported:    scalarLacks,
-	},
-	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
-		return fitScalarForward("scalar_forward_blocks", d, p, t)
-	},
-	candidates: scalarForwardCandidates,
-}
 
 // matrixBlockSparse is shaders/matrix_forward.comp with a block mask.
 var matrixBlockSparse = &kernel{
@@ -97,13 +78,4 @@ func (t matrixTile) within(p *Problem) matrixTile {
 		}
 	}
 	return t
-}
-
-// String gives the size of a block, queries by keys, for example "64x128 per head".
-func (b Blocks) String() string {
-	text := fmt.Sprintf("%dx%d", b.Queries, b.Keys)
-	if b.PerHead {
-		text += " per head"
-	}
-	return text
 }

@@ -1,0 +1,55 @@
+package flash
+
+import "encoding/binary"
+
+// maskWords is the number of words that a row of blocks takes.
+func maskWords(shape [3]int) int { return ceilDiv(shape[2], 32) }
+
+// packMask lays bits out as shaders/include/block_mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
+func packMask(shape [3]int, bits []bool) []byte {
+	words := maskWords(shape)
+	out := make([]byte, 4*shape[0]*shape[1]*words)
+	for i, bit := range bits {
+		if bit {
+			row, c := i/shape[2], i%shape[2]
+			at := out[4*(row*words+c/32):]
+			binary.NativeEndian.PutUint32(at, binary.NativeEndian.Uint32(at)|1<<(c%32))
+		}
+	}
+	return out
+}
+
+// blockConstants are the specialization constants of shaders/include/block_mask.glsl.
+func blockConstants(b Blocks) constants {
+	return constants{{"BLOCK_ROWS", b.Queries}, {"BLOCK_KEYS", b.Keys}, {"BLOCK_PER_HEAD", boolInt(b.PerHead)}}
+}
+
+// trialBlock is the mask of a self-check: two blocks of three, the first not among them.
+func trialBlock(head, row, column int) bool { return (head+2*row+column)%3 != 0 }
+
+// trialBlocks is the mask of a self-check, of the shape [heads, block rows, block columns].
+func trialBlocks(shape [3]int) []bool {
+	var bits []bool
+	for h := range shape[0] {
+		for r := range shape[1] {
+			for c := range shape[2] {
+				bits = append(bits, trialBlock(h, r, c))
+			}
+		}
+	}
+	return bits
+}
+
+// growForBlocks makes the problem of a self-check long enough for some blocks, unless they are very large. Without masks keys stay a
+// multiple of a block, which is one of the tile.
+func growForBlocks(p *Problem, masks bool) {
+	const largest = 512
+	if b := p.Blocks; !b.none() && b.Queries <= largest && b.Keys <= largest {
+		p.QueryLen = max(p.QueryLen, b.Queries+5)
+		if masks {
+			p.KeyLen = max(p.KeyLen, 2*b.Keys+b.Keys/2+3)
+		} else {
+			p.KeyLen = 3 * b.Keys
+		}
+	}
+}

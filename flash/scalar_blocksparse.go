@@ -1,0 +1,18 @@
+package flash
+
+// scalarBlockSparse is shaders/scalar_forward.comp with a block mask.
+var scalarBlockSparse = &kernel{
+	offer: offer{
+		name:           "scalar_forward_blocks",
+		implementation: Flash,
+		tier:           TierScalar,
+		can:            withDropout | withBlocks,
+		needs:          withBlocks,
+		parameters:     scalarRanges,
+		unsupported:    scalarLacks,
+	},
+	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
+		return fitScalarForward("scalar_forward_blocks", d, p, t)
+	},
+	candidates: scalarForwardCandidates,
+}
