@@ -9,7 +9,7 @@ import (
 // deltaProgram computes the row term of the backward pass, δ_i = Σ_d do_id·o_id − dlse_i, for any tier:
 // shaders/backward_delta.comp. It is fp32 in the recording's workspace, 4 bytes a query and head.
 type deltaProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	module  string
 	lanes   int // invocations of a row
@@ -20,7 +20,7 @@ type deltaProgram struct {
 
 const deltaThreads = 128 // of a workgroup; every device allows it
 
-func newDeltaProgram(d *Device, p *Problem, t *tuning) (*deltaProgram, error) {
+func newDeltaProgram(e *environment, p *Problem, t *tuning) (*deltaProgram, error) {
 	lanes := 1
 	for 16*lanes < p.ValueDim*p.DType.Size() && lanes < 32 { // 16 bytes each
 		lanes *= 2
@@ -28,11 +28,11 @@ func newDeltaProgram(d *Device, p *Problem, t *tuning) (*deltaProgram, error) {
 	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
 	per := uint64(deltaThreads / lanes)
 	// Two reads are all there is to it: reckon with 16 operations a number.
-	g, err := gridFor(d, (rows+per-1)/per, 16*float64(rows)*float64(p.ValueDim), scalarPace, t)
+	g, err := gridFor(e, (rows+per-1)/per, 16*float64(rows)*float64(p.ValueDim), scalarPace, t)
 	if err != nil {
 		return nil, err
 	}
-	return &deltaProgram{dev: d, problem: *p, module: "backward_delta." + p.DType.suffix(), lanes: lanes, rows: uint32(rows), grid: g}, nil
+	return &deltaProgram{env: e, problem: *p, module: "backward_delta." + p.DType.suffix(), lanes: lanes, rows: uint32(rows), grid: g}, nil
 }
 
 // bytes is the size of delta.
@@ -40,7 +40,7 @@ func (s *deltaProgram) bytes() uint64 { return 4 * uint64(s.rows) }
 
 func (s *deltaProgram) kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(dlse)
-	return s.dev.variant(&s.kernels[i], s.module, func() (constants, pipeline.KernelInfo) {
+	return s.env.variant(&s.kernels[i], s.module, func() (constants, pipeline.KernelInfo) {
 		return s.constants(aligned, dlse), pipeline.KernelInfo{}
 	})
 }

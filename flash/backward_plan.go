@@ -41,7 +41,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		if err := t.fits(&k.offer); err != nil {
 			return nil, "", err
 		}
-		c.program, err = k.plan(p.dev, &p.problem, p.program, t)
+		c.program, err = k.plan(p.dev.env, &p.problem, p.program, t)
 		return t, "", err
 	})
 	return err

@@ -132,3 +132,13 @@ func checkLimits(threads, shared int, l *vk.Limits) string {
 	}
 	return ""
 }
+
+// memory is the size of the largest device-local heap in bytes.
+func (c *capabilities) memory() (most uint64) {
+	for _, h := range c.facts.Heaps {
+		if h.DeviceLocal {
+			most = max(most, h.Size)
+		}
+	}
+	return most
+}

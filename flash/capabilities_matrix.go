@@ -116,12 +116,12 @@ func reservedOnCPU(c *capabilities) string {
 }
 
 // chooseForm takes the preferred fragment and the best form that its layout allows, or what is asked for.
-func (d *Device) chooseForm(dtype DType, t *tuning) (matrixShape, matrixLayout, int, error) {
-	s, err := d.caps.chooseFragment(dtype, t)
+func (e *environment) chooseForm(dtype DType, t *tuning) (matrixShape, matrixLayout, int, error) {
+	s, err := e.caps.chooseFragment(dtype, t)
 	if err != nil {
 		return s, matrixLayout{}, 0, err
 	}
-	layout, err := d.layout(dtype, s)
+	layout, err := e.layout(dtype, s)
 	if err != nil {
 		return s, layout, 0, err
 	}

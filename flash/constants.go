@@ -45,12 +45,12 @@ func (c constants) number(module string, in *shaders.Interface) ([]vk.SpecConsta
 }
 
 // build makes the pipeline of a module. info says what else it is made with; bindings and push constants are as the module declares.
-func (d *Device) build(module string, c constants, info pipeline.KernelInfo) (*pipeline.Kernel, error) {
-	code, err := d.module(module)
+func (e *environment) build(module string, c constants, info pipeline.KernelInfo) (*pipeline.Kernel, error) {
+	code, err := e.module(module)
 	if err != nil {
 		return nil, err
 	}
-	declared, err := d.shaders(module).Describe(module)
+	declared, err := e.shaders(module).Describe(module)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (d *Device) build(module string, c constants, info pipeline.KernelInfo) (*p
 		return nil, err
 	}
 	info.Name, info.Code, info.Bindings, info.PushBytes = module, code, in.BindingCount(), in.PushBytes()
-	return d.ctx.Kernel(info)
+	return e.ctx.Kernel(info)
 }
 
 func boolInt(b bool) int {

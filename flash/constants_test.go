@@ -14,13 +14,13 @@ import (
 // not depend on values.
 func hostConstants(t *testing.T) map[string]constants {
 	c := largeGPU()
-	dev := &Device{caps: *c}
+	env := &environment{caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	masked := p
 	masked.Blocks = Blocks{Queries: 64, Keys: 64}
 	fragment, v := matrixShape{16, 16, 16, 32}, variant{lse: true}
-	parts := &combiner{dev: dev, problem: p}
+	parts := &combiner{env: env, problem: p}
 
 	scalar, err := chooseScalarTile(c, &p, newTuning(nil))
 	require.NoError(t, err)
@@ -29,14 +29,14 @@ func hostConstants(t *testing.T) map[string]constants {
 	matrix, err := chooseMatrixTile(c, &p, fragment, formRegisters, newTuning(nil))
 	require.NoError(t, err)
 	scalarOf := func(p Problem, parts *combiner) constants {
-		out, _ := (&scalarProgram{dev: dev, problem: p, shape: scalar, combine: parts}).describe(v)
+		out, _ := (&scalarProgram{env: env, problem: p, shape: scalar, combine: parts}).describe(v)
 		return out
 	}
 	matrixOf := func(p Problem, parts *combiner) constants {
 		out, _ := (&matrixProgram{problem: p, shape: matrix, combine: parts}).describe(v)
 		return out
 	}
-	scalarFlash1, _ := (&flash1Program{dev: dev, problem: p, shape: flash1}).describe(v)
+	scalarFlash1, _ := (&flash1Program{env: env, problem: p, shape: flash1}).describe(v)
 	matrixFlash1, _ := (&matrixFlash1Program{problem: p, shape: matrix}).describe(v)
 	decode, _ := (&decodeProgram{problem: p, shape: decodeTile{Lanes: 32, LPR: 8}}).describe(v)
 	back := &scalarBackwardProgram{problem: p}

@@ -38,10 +38,10 @@ func countingDevice(t testing.TB) (*Device, *counts) {
 	d := testDevice(t)
 	c := &counts{t: t, dev: d}
 	var err error
-	c.buffer, err = d.ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
+	c.buffer, err = d.env.ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
 	require.NoError(t, err)
 	t.Cleanup(c.buffer.Close)
-	d.counting = &countingBuilds{counts: c.place, modules: counting.Modules}
+	d.env.counting = &countingBuilds{counts: c.place, modules: counting.Modules}
 	return d, c
 }
 
@@ -60,10 +60,10 @@ type moved struct{ read, written, idle float64 }
 
 // during gives what each label's dispatches move of each tensor while f runs.
 func (c *counts) during(f func()) map[string]map[string]moved {
-	require.NoError(c.t, c.dev.ctx.Upload(bg, c.buffer.All(), make([]byte, countRegion*countLabels)))
+	require.NoError(c.t, c.dev.env.ctx.Upload(bg, c.buffer.All(), make([]byte, countRegion*countLabels)))
 	f()
 	raw := make([]byte, countRegion*countLabels)
-	require.NoError(c.t, c.dev.ctx.Download(bg, c.buffer.All(), raw))
+	require.NoError(c.t, c.dev.env.ctx.Download(bg, c.buffer.All(), raw))
 	all := map[string]map[string]moved{}
 	for i, label := range c.labels {
 		tensors := map[string]moved{}
@@ -369,7 +369,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 }
 
 // slowCompiler says whether the driver runs, and takes seconds to compile, on a CPU: there one problem is enough on matrices.
-func slowCompiler(d *Device) bool { return d.caps.facts.Type == vk.DeviceCPU }
+func slowCompiler(d *Device) bool { return d.env.caps.facts.Type == vk.DeviceCPU }
 
 func closeAll(t testing.TB, tensors ...*Tensor) {
 	for _, x := range tensors {

@@ -43,17 +43,17 @@ func scalarDecodeLacks(c *capabilities, p *Problem) string {
 	return c.lacksShuffles()
 }
 
-func planScalarDecode(d *Device, p *Problem, t *tuning) (program, error) {
-	tile, err := chooseDecodeTile(&d.caps, p, t)
+func planScalarDecode(e *environment, p *Problem, t *tuning) (program, error) {
+	tile, err := chooseDecodeTile(&e.caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	prog := &decodeProgram{dev: d, problem: *p, shape: tile, module: decodeKernel + "." + p.DType.suffix()}
-	if prog.grid, err = gridFor(d, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), scalarPace, t); err != nil {
+	prog := &decodeProgram{env: e, problem: *p, shape: tile, module: decodeKernel + "." + p.DType.suffix()}
+	if prog.grid, err = gridFor(e, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), scalarPace, t); err != nil {
 		return nil, err
 	}
 	if tile.Parts > 1 {
-		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
+		if prog.combine, err = newCombiner(e, p, tile.Parts, t); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +65,7 @@ func planScalarDecode(d *Device, p *Problem, t *tuning) (program, error) {
 
 // decodeProgram is scalar_decode fitted to a problem.
 type decodeProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	shape   decodeTile
 	grid    grid
@@ -80,7 +80,7 @@ func (s *decodeProgram) dispatches() int   { return s.grid.dispatches() + s.comb
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
+	return s.env.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
 }
 
 func (s *decodeProgram) describe(v variant) (constants, pipeline.KernelInfo) {

@@ -15,7 +15,7 @@ import (
 // decodeDevice is a test device that scalar_decode runs on.
 func decodeDevice(t *testing.T) *Device {
 	d := testDevice(t)
-	if why := d.caps.lacksShuffles(); why != "" {
+	if why := d.env.caps.lacksShuffles(); why != "" {
 		t.Skip(why)
 	}
 	return d

@@ -26,12 +26,8 @@ type MemoryError = pipeline.MemoryError
 type Device struct {
 	instance *vk.Instance // nil when attached
 	dev      *vk.Device
-	ctx      *pipeline.Context
-	caps     capabilities
+	env      *environment // nil of a zero Device
 	info     DeviceInfo
-	counting *countingBuilds // nil but in tests
-	notices  notices
-	modules  func(name string) ([]uint32, error) // where shaders come from in tests; nil: from the package of that name
 
 	// submitting is read-locked from where a recording's tensors are found open until they count as busy, and locked where one is
 	// closed: so a tensor that is closed was either busy, and is waited for, or is no tensor that a submission begins to use.
@@ -235,6 +231,7 @@ func Attach(external External, opts ...DeviceOption) (_ *Device, err error) {
 		dev.Close()
 		return nil, err
 	}
+	d.env.attached = true
 	d.info.Attached, d.info.Chosen, d.info.Reason = true, true, "attached by the caller"
 	return d, nil
 }
@@ -244,9 +241,9 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("flash: %w", err)
 	}
-	d := &Device{dev: dev, ctx: ctx, live: map[owned]struct{}{}}
-	d.caps = capabilities{facts: dev.Facts(), enabled: dev.Enabled()}
-	d.info = describe(&d.caps)
+	d := &Device{dev: dev, live: map[owned]struct{}{}}
+	d.env = &environment{ctx: ctx, dev: dev, caps: capabilities{facts: dev.Facts(), enabled: dev.Enabled()}}
+	d.info = describe(&d.env.caps)
 	return d, nil
 }
 
@@ -276,16 +273,16 @@ func (d *Device) External() External {
 
 // Usage gives the bytes allocated on the device by label, with high-water marks since ResetPeak.
 func (d *Device) Usage() Usage {
-	if d == nil || d.ctx == nil {
+	if d == nil || d.env == nil {
 		return Usage{}
 	}
-	return d.ctx.Usage()
+	return d.env.ctx.Usage()
 }
 
 // ResetPeak sets the high-water marks to the current use.
 func (d *Device) ResetPeak() {
-	if d != nil && d.ctx != nil {
-		d.ctx.ResetPeak()
+	if d != nil && d.env != nil {
+		d.env.ctx.ResetPeak()
 	}
 }
 
@@ -394,7 +391,7 @@ func (d *Device) Close() (err error) {
 
 	// The context first: it lets nobody begin anything, waits for those who have begun and then for the device, and frees what
 	// they used. For the others only their own books are left to close.
-	err = d.ctx.Close()
+	err = d.env.ctx.Close()
 	for o := range live {
 		err = errors.Join(err, o.release())
 	}

@@ -147,7 +147,7 @@ func TestNoticesOfDamagedFiles(t *testing.T) {
 		p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}
 		require.NoError(t, mustPlan(t, d, p, WithTier(TierScalar)).Close())
 		for _, key := range []string{"one", "two"} {
-			v, err := d.verdict(key, func() (string, error) { return "", nil })
+			v, err := d.env.verdict(key, func() (string, error) { return "", nil })
 			require.NoError(t, err)
 			require.Equal(t, passed, v)
 		}
@@ -188,7 +188,7 @@ func TestNoticesOfAPlaceThatCannotBeWritten(t *testing.T) {
 	d, err := Open(WithCacheDir(filepath.Join(place, "below")))
 	require.NoError(t, err)
 	for _, key := range []string{"one", "two", "three"} {
-		_, err := d.verdict(key, func() (string, error) { return "", nil })
+		_, err := d.env.verdict(key, func() (string, error) { return "", nil })
 		require.NoError(t, err)
 	}
 	require.NoError(t, d.Close())

@@ -19,23 +19,23 @@ var matrixFlash1 = &kernel{
 	candidates: matrixFlash1Candidates,
 }
 
-func planMatrixFlash1(d *Device, p *Problem, t *tuning) (program, error) {
-	fragment, layout, form, err := d.chooseForm(p.DType, t)
+func planMatrixFlash1(e *environment, p *Problem, t *tuning) (program, error) {
+	fragment, layout, form, err := e.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	tile, err := chooseMatrixFlash1Tile(&d.caps, p, fragment, form, t)
+	tile, err := chooseMatrixFlash1Tile(&e.caps, p, fragment, form, t)
 	if err != nil {
 		return nil, err
 	}
 	prog := &matrixFlash1Program{problem: *p, shape: tile, layout: layout, sizes: tile.flash1Scratch(p)}
-	if err := d.caps.holds(prog.sizes); err != nil {
+	if err := e.caps.holds(prog.sizes); err != nil {
 		return nil, err
 	}
-	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, paddedFLOPs(p), matrixPace, t); err != nil {
+	if prog.grid, prog.keyBlocks, err = flash1Grid(&e.caps, p, tile.BC, paddedFLOPs(p), matrixPace, t); err != nil {
 		return nil, err
 	}
-	prog.checkedKernels = checkedKernels{dev: d, module: "matrix_flash1." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
+	prog.checkedKernels = checkedKernels{env: e, module: "matrix_flash1." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
 	return prog, prog.usual(p)
 }
 
@@ -99,7 +99,7 @@ func (m *matrixFlash1Program) try(k *pipeline.Kernel, v variant) (wrong string, 
 	if small.grid, err = newGrid(heads*uint64(parts), heads); err != nil {
 		return "", err
 	}
-	return m.dev.tryForward(&small.problem, v, m.shape.flash1Scratch(&small.problem), func(r *recorder, f *operands) error { return small.run(r, f, k) })
+	return m.env.tryForward(&small.problem, v, m.shape.flash1Scratch(&small.problem), func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
 // matrixFlash1Tiles are the tiles tried, best first; the first that the device's limits allow is taken. As many keys in a block as

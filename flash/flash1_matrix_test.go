@@ -68,7 +68,7 @@ func TestMatrixFlash1Tables(t *testing.T) {
 // TestMatrixFlash1Tiles forces what tiles are made of, one after the other.
 func TestMatrixFlash1Tiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.caps.fragments(F16)[0]
+	f := d.env.caps.fragments(F16)[0]
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	two := ragged
@@ -93,7 +93,7 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 			if name == "steps" {
 				vktest.Long(t, "steps with whole tiles")
 			}
-			if layout, err := d.layout(F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
+			if layout, err := d.env.layout(F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
 				t.Skip(layout.Why)
 			}
 			plan := runMatrix(t, d, test.p, test.tuning, WithImplementation(Flash1))
@@ -123,17 +123,17 @@ func TestMatrixFlash1Checked(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	opts := []PlanOption{WithImplementation(Flash1), WithTier(TierMatrix)}
 	m := mustPlan(t, d, p, opts...).program.(*matrixFlash1Program)
-	key, err := d.proofKey(m.compiled(variant{aligned: true, lse: true}))
+	key, err := d.env.proofKey(m.compiled(variant{aligned: true, lse: true}))
 	require.NoError(t, err)
-	require.Equal(t, passed, d.recall(key))
+	require.Equal(t, passed, d.env.recall(key))
 
 	longer := p // other lengths of keys share the pipeline
 	longer.KeyLen = 1000
-	other, err := d.proofKey(mustPlan(t, d, longer, opts...).program.(*matrixFlash1Program).compiled(variant{aligned: true, lse: true}))
+	other, err := d.env.proofKey(mustPlan(t, d, longer, opts...).program.(*matrixFlash1Program).compiled(variant{aligned: true, lse: true}))
 	require.NoError(t, err)
 	require.Equal(t, key, other)
 
-	d.remember(key, "o is wrong")
+	d.env.remember(key, "o is wrong")
 	_, err = d.Plan(p, opts...)
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "matrix_flash1.f16")

@@ -21,8 +21,8 @@ var scalarFlash1 = &kernel{
 	plan: planScalarFlash1,
 }
 
-func planScalarFlash1(d *Device, p *Problem, t *tuning) (program, error) {
-	tile, err := chooseFlash1Tile(&d.caps, p, t)
+func planScalarFlash1(e *environment, p *Problem, t *tuning) (program, error) {
+	tile, err := chooseFlash1Tile(&e.caps, p, t)
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +30,11 @@ func planScalarFlash1(d *Device, p *Problem, t *tuning) (program, error) {
 	if tile.Subgroup {
 		name += "_subgroup"
 	}
-	prog := &flash1Program{dev: d, problem: *p, shape: tile, module: name + "." + p.DType.suffix()}
-	if prog.sizes, err = flash1Scratch(&d.caps, p); err != nil {
+	prog := &flash1Program{env: e, problem: *p, shape: tile, module: name + "." + p.DType.suffix()}
+	if prog.sizes, err = flash1Scratch(&e.caps, p); err != nil {
 		return nil, err
 	}
-	if prog.grid, prog.keyBlocks, err = flash1Grid(&d.caps, p, tile.BC, p.ForwardFLOPs(), scalarPace, t); err != nil {
+	if prog.grid, prog.keyBlocks, err = flash1Grid(&e.caps, p, tile.BC, p.ForwardFLOPs(), scalarPace, t); err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors with lse.
@@ -56,7 +56,7 @@ func flash1Scratch(c *capabilities, p *Problem) ([]uint64, error) {
 
 // flash1Program is scalar_flash1 fitted to a problem.
 type flash1Program struct {
-	dev       *Device
+	env       *environment
 	problem   Problem
 	shape     flash1Tile
 	grid      grid
@@ -72,7 +72,7 @@ func (s *flash1Program) dispatches() int   { return s.grid.dispatches() }
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *flash1Program) kernel(v variant) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
+	return s.env.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
 }
 
 func (s *flash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
@@ -80,7 +80,7 @@ func (s *flash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
 	sh := t.shared(p.HeadDim, p.ValueDim)
 	return append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
 		{"KEY_BLOCKS", s.keyBlocks}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt}, {"P_AT", sh.pAt}, {"SHARED_V4", sh.length},
-		{"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, forwardConstants(p, v)...), s.dev.subgroups(t.Subgroup)
+		{"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, forwardConstants(p, v)...), s.env.subgroups(t.Subgroup)
 }
 
 func (s *flash1Program) record(r *recorder, f *operands) error {

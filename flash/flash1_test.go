@@ -73,7 +73,7 @@ func flash1Kernels(d *Device) (out []struct {
 }) {
 	for _, k := range kernels {
 		for _, dtype := range []DType{F32, F16, BF16} {
-			if k.implementation == Flash1 && k.unsupported(&d.caps, &Problem{DType: dtype}) == "" {
+			if k.implementation == Flash1 && k.unsupported(&d.env.caps, &Problem{DType: dtype}) == "" {
 				out = append(out, struct {
 					tier  Tier
 					dtype DType

@@ -15,9 +15,9 @@ func TestFindingsBelongToADriver(t *testing.T) {
 	require.NoError(t, err)
 	facts := vk.Facts{Name: "a GPU", VendorID: 1, DeviceID: 2, DriverVersion: 3, PipelineCacheUUID: [16]byte{4}}
 	device := func(f vk.Facts) *Device {
-		return &Device{caps: capabilities{facts: &f}, info: describe(&capabilities{facts: &f})}
+		return &Device{env: &environment{caps: capabilities{facts: &f}}, info: describe(&capabilities{facts: &f})}
 	}
-	identity, key := device(facts).identity(), device(facts).tuningKey("scalar_forward", &p)
+	identity, key := device(facts).env.identity(), device(facts).tuningKey("scalar_forward", &p)
 	for name, change := range map[string]struct {
 		do     func(f *vk.Facts)
 		tuning bool // the key of tunings changes too
@@ -29,7 +29,7 @@ func TestFindingsBelongToADriver(t *testing.T) {
 	} {
 		other := facts
 		change.do(&other)
-		require.NotEqual(t, identity, device(other).identity(), name)
+		require.NotEqual(t, identity, device(other).env.identity(), name)
 		if change.tuning {
 			require.NotEqual(t, key, device(other).tuningKey("scalar_forward", &p), name)
 		}
@@ -40,15 +40,15 @@ func TestFindingsBelongToADriver(t *testing.T) {
 func TestVerdictsBelongToAModule(t *testing.T) {
 	const module = "matrix_forward.f16"
 	d := testDevice(t)
-	hash, err := d.moduleHash(module)
+	hash, err := d.env.moduleHash(module)
 	require.NoError(t, err)
 	set := constants{{"WG", 32}, {"BR", 16}}
-	key, err := d.proofKey([]compiled{{module, set}})
+	key, err := d.env.proofKey([]compiled{{module, set}})
 	require.NoError(t, err)
 	require.Contains(t, key, module)
 	require.Contains(t, key, hash[:16])
 	set = constants{{"WG", 32}, {"BR", 48}}
-	other, err := d.proofKey([]compiled{{module, set}})
+	other, err := d.env.proofKey([]compiled{{module, set}})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)
 }

@@ -51,15 +51,11 @@ func (i DeviceInfo) Timestamps() bool {
 
 // DeviceMemory is the size of the largest device-local heap in bytes.
 func (i DeviceInfo) DeviceMemory() uint64 {
-	var most uint64
-	if i.Facts != nil {
-		for _, h := range i.Facts.Heaps {
-			if h.DeviceLocal {
-				most = max(most, h.Size)
-			}
-		}
+	if i.Facts == nil {
+		return 0
 	}
-	return most
+	c := capabilities{facts: i.Facts}
+	return c.memory()
 }
 
 // describe fills in what the device offers attention.

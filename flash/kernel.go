@@ -64,7 +64,7 @@ type kernel struct {
 	offer
 	// plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
 	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
-	plan func(d *Device, p *Problem, t *tuning) (program, error)
+	plan func(d *environment, p *Problem, t *tuning) (program, error)
 	// candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit. nil: there is no
 	// choice of tiles.
 	candidates func(c *capabilities, p *Problem) []map[string]int
@@ -127,7 +127,7 @@ func isDenied(err error) bool {
 type backwardKernel struct {
 	offer
 	// plan fits the kernel to the problem, for a plan whose forward program is this.
-	plan func(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error)
+	plan func(d *environment, p *Problem, forward program, t *tuning) (backwardProgram, error)
 }
 
 // backwardProgram is a backward kernel fitted to one problem, as program is for forward.

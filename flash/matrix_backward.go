@@ -29,13 +29,13 @@ func matrixBackwardLacks(c *capabilities, p *Problem) string {
 	return c.lacksMatrix(p.DType)
 }
 
-func planMatrixBackward(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
-	fragment, layout, form, err := d.chooseForm(p.DType, t)
+func planMatrixBackward(e *environment, p *Problem, _ program, t *tuning) (backwardProgram, error) {
+	fragment, layout, form, err := e.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	s := &matrixBackwardProgram{dev: d, problem: *p, layout: layout}
-	if s.delta, err = newDeltaProgram(d, p, t); err != nil {
+	s := &matrixBackwardProgram{env: e, problem: *p, layout: layout}
+	if s.delta, err = newDeltaProgram(e, p, t); err != nil {
 		return nil, err
 	}
 	s.kv.keys, s.kv.module, s.q.module = true, "matrix_backward_kv."+p.DType.suffix(), "matrix_backward_q."+p.DType.suffix()
@@ -44,10 +44,10 @@ func planMatrixBackward(d *Device, p *Problem, _ program, t *tuning) (backwardPr
 		if part.keys {
 			prefix = "kv_"
 		}
-		if part.tile, err = chooseMatrixBackwardTile(&d.caps, p, &layout, fragment, form, prefix, t); err != nil {
+		if part.tile, err = chooseMatrixBackwardTile(&e.caps, p, &layout, fragment, form, prefix, t); err != nil {
 			return nil, err
 		}
-		if part.grid, err = gridFor(d, part.tile.groups(p), 2*paddedFLOPs(p), matrixPace, t); err != nil {
+		if part.grid, err = gridFor(e, part.tile.groups(p), 2*paddedFLOPs(p), matrixPace, t); err != nil {
 			return nil, err
 		}
 	}
@@ -55,7 +55,7 @@ func planMatrixBackward(d *Device, p *Problem, _ program, t *tuning) (backwardPr
 	// alone, the other variants are looked at now too.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	variants := [][2]bool{{aligned, false}}
-	if d.info.Attached {
+	if e.attached {
 		variants = [][2]bool{{aligned, false}, {aligned, true}, {false, false}, {false, true}}
 	}
 	for _, v := range variants {
@@ -68,7 +68,7 @@ func planMatrixBackward(d *Device, p *Problem, _ program, t *tuning) (backwardPr
 
 // matrixBackwardProgram is the kernels fitted to a problem.
 type matrixBackwardProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	layout  matrixLayout
 	delta   *deltaProgram
@@ -111,7 +111,7 @@ func (s *matrixBackwardProgram) constants(part *matrixBackwardPart, parts int, a
 
 func (s *matrixBackwardProgram) kernel(part *matrixBackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(accumulate)
-	return s.dev.variant(&part.kernels[piece][i], part.module, func() (constants, pipeline.KernelInfo) {
+	return s.env.variant(&part.kernels[piece][i], part.module, func() (constants, pipeline.KernelInfo) {
 		return s.constants(part, part.tile.pieces()[piece], aligned, accumulate),
 			pipeline.KernelInfo{SubgroupSize: uint32(part.tile.fragment.Lanes), FullSubgroups: true}
 	})
@@ -124,7 +124,7 @@ func (s *matrixBackwardProgram) build(aligned, accumulate bool) error {
 		return nil
 	}
 	try := func() (string, error) { return s.try(aligned, accumulate) }
-	if err := s.dev.prove("matrix_backward "+s.tile(), s.compiled(aligned, accumulate), try); err != nil {
+	if err := s.env.prove("matrix_backward "+s.tile(), s.compiled(aligned, accumulate), try); err != nil {
 		return err
 	}
 	s.checked[i].Store(true)
@@ -197,8 +197,8 @@ func (s *matrixBackwardProgram) trial() Problem {
 
 // try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
 func (s *matrixBackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
-	d, p := s.dev, s.trial()
-	mine := &matrixBackwardProgram{dev: d, problem: p, layout: s.layout}
+	p := s.trial()
+	mine := &matrixBackwardProgram{env: s.env, problem: p, layout: s.layout}
 	for _, part := range [][2]*matrixBackwardPart{{&mine.kv, &s.kv}, {&mine.q, &s.q}} {
 		part[0].keys, part[0].module, part[0].tile = part[1].keys, part[1].module, part[1].tile
 		if part[0].grid, err = newGrid(part[1].tile.groups(&p), 0); err != nil {
@@ -213,8 +213,8 @@ func (s *matrixBackwardProgram) try(aligned, accumulate bool) (wrong string, err
 			part[0].kernels[piece][boolInt(aligned)+2*boolInt(accumulate)].Store(k)
 		}
 	}
-	if mine.delta, err = newDeltaProgram(d, &p, newTuning(nil)); err != nil {
+	if mine.delta, err = newDeltaProgram(s.env, &p, newTuning(nil)); err != nil {
 		return "", err
 	}
-	return d.tryBackward(&p, gradientVariant{aligned: aligned, accumulate: accumulate}, nil, mine.scratch(), mine.run)
+	return s.env.tryBackward(&p, gradientVariant{aligned: aligned, accumulate: accumulate}, nil, mine.scratch(), mine.run)
 }

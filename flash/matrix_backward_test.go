@@ -16,7 +16,7 @@ import (
 // with dropout). A CPU compiles each for seconds.
 func TestMatrixBackward(t *testing.T) {
 	d := testDevice(t)
-	coarse := len(d.caps.fragments(F16)) > 0 && d.caps.fragments(F16)[0].K > 8
+	coarse := len(d.env.caps.fragments(F16)) > 0 && d.env.caps.fragments(F16)[0].K > 8
 	for _, c := range []struct {
 		p      Problem
 		tuning map[string]int

@@ -16,7 +16,7 @@ var matrixBlockSparse = &kernel{
 		unsupported:    matrixLacks,
 		reserved:       reservedOnCPU,
 	},
-	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
+	plan: func(d *environment, p *Problem, t *tuning) (program, error) {
 		return fitMatrixForward("matrix_forward_blocks", d, p, t, chooseBlockTile)
 	},
 	candidates: matrixForwardCandidates,

@@ -9,7 +9,7 @@ import (
 // checkedKernels are the pipelines of a matrix kernel fitted to a problem, by variant. What they compute rests on more than
 // Vulkan promises, so each is run on a small problem before its first use on a device and driver (see SelfCheck).
 type checkedKernels struct {
-	dev    *Device
+	env    *environment
 	module string
 	named  string // the tile, for people
 
@@ -28,7 +28,7 @@ func (m *checkedKernels) tile() string { return m.named }
 func (m *checkedKernels) usual(p *Problem) error {
 	usual := variant{aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, lse: true}
 	_, err := m.kernel(usual)
-	if err == nil && usual.aligned && m.dev.info.Attached {
+	if err == nil && usual.aligned && m.env.attached {
 		_, err = m.kernel(variant{lse: true})
 	}
 	return err
@@ -40,11 +40,11 @@ func (m *checkedKernels) kernel(v variant) (*pipeline.Kernel, error) {
 		return k, nil
 	}
 	var built atomic.Pointer[pipeline.Kernel]
-	k, err := m.dev.variant(&built, m.module, func() (constants, pipeline.KernelInfo) { return m.describe(v) })
+	k, err := m.env.variant(&built, m.module, func() (constants, pipeline.KernelInfo) { return m.describe(v) })
 	if err != nil {
 		return nil, err
 	}
-	if err := m.dev.prove(m.module+" "+m.named, m.compiled(v), func() (string, error) { return m.try(k, v) }); err != nil {
+	if err := m.env.prove(m.module+" "+m.named, m.compiled(v), func() (string, error) { return m.try(k, v) }); err != nil {
 		return nil, err
 	}
 	m.kernels[v.index()].Store(k)

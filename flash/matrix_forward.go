@@ -22,22 +22,22 @@ var matrixForward = &kernel{
 	candidates: matrixForwardCandidates,
 }
 
-func planMatrixForward(d *Device, p *Problem, t *tuning) (program, error) {
-	return fitMatrixForward("matrix_forward", d, p, t, chooseMatrixTile)
+func planMatrixForward(e *environment, p *Problem, t *tuning) (program, error) {
+	return fitMatrixForward("matrix_forward", e, p, t, chooseMatrixTile)
 }
 
 // fitMatrixForward plans with the shader as it is built for a kernel of this name, and a tile that choose takes.
-func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
+func fitMatrixForward(name string, e *environment, p *Problem, t *tuning,
 	choose func(*capabilities, *Problem, matrixShape, int, *tuning) (matrixTile, error)) (program, error) {
-	fragment, layout, form, err := d.chooseForm(p.DType, t)
+	fragment, layout, form, err := e.chooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	tile, err := choose(&d.caps, p, fragment, form, t)
+	tile, err := choose(&e.caps, p, fragment, form, t)
 	if err != nil {
 		return nil, err
 	}
-	g, err := gridFor(d, tile.groups(p)*uint64(tile.Parts), paddedFLOPs(p), matrixPace, t)
+	g, err := gridFor(e, tile.groups(p)*uint64(tile.Parts), paddedFLOPs(p), matrixPace, t)
 	if err != nil {
 		return nil, err
 	}
@@ -45,11 +45,11 @@ func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
 	module := name
 	if tile.Parts > 1 {
 		module += "_parts"
-		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
+		if prog.combine, err = newCombiner(e, p, tile.Parts, t); err != nil {
 			return nil, err
 		}
 	}
-	prog.checkedKernels = checkedKernels{dev: d, module: module + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
+	prog.checkedKernels = checkedKernels{env: e, module: module + "." + p.DType.suffix(), named: tile.String(), describe: prog.describe, try: prog.try}
 	return prog, prog.usual(p)
 }
 
@@ -108,11 +108,11 @@ func (m *matrixProgram) try(k *pipeline.Kernel, v variant) (wrong string, err er
 		return "", err
 	}
 	if m.combine != nil {
-		if small.combine, err = newCombiner(m.dev, &small.problem, m.shape.Parts, newTuning(nil)); err != nil {
+		if small.combine, err = newCombiner(m.env, &small.problem, m.shape.Parts, newTuning(nil)); err != nil {
 			return "", err
 		}
 	}
-	return m.dev.tryForward(&small.problem, v, small.scratch(), func(r *recorder, f *operands) error { return small.run(r, f, k) })
+	return m.env.tryForward(&small.problem, v, small.scratch(), func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes

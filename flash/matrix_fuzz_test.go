@@ -55,8 +55,8 @@ func drawFuzzed(choices []byte) fuzzedMatrix {
 // answers up to rounding, and the same bits from the same tier twice.
 func FuzzMatrixAgainstScalar(f *testing.F) {
 	d := matrixDevice(f)
-	fragment := d.caps.fragments(F16)[0]
-	layout, err := d.layout(F16, fragment)
+	fragment := d.env.caps.fragments(F16)[0]
+	layout, err := d.env.layout(F16, fragment)
 	require.NoError(f, err)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, choices []byte) {

@@ -94,14 +94,14 @@ func (f *findings) note(path, identity, key, value string) (damage, err error) {
 }
 
 // identity names the device and driver that a finding holds for.
-func (d *Device) identity() string {
-	f := d.caps.facts
+func (e *environment) identity() string {
+	f := e.caps.facts
 	return fmt.Sprintf("%04x-%04x-%08x-%x", f.VendorID, f.DeviceID, f.DriverVersion, f.PipelineCacheUUID)
 }
 
 // knownPath is the file of the device's findings, "" when nothing is kept on disk.
-func (d *Device) knownPath() string {
-	path := d.ctx.DiskCache().Path
+func (e *environment) knownPath() string {
+	path := e.ctx.DiskCache().Path
 	if path == "" {
 		return ""
 	}
@@ -111,8 +111,8 @@ func (d *Device) knownPath() string {
 // verdict gives what a kernel's self-check found on this device and driver: what is remembered under the key, or else what try says
 // is wrong with it, nothing being [passed]. Goroutines that ask for one key at once share one try; those that ask for others do not
 // wait for it. An error of try is not remembered: whoever waited tries again.
-func (d *Device) verdict(key string, try func() (wrong string, err error)) (string, error) {
-	return d.findOut(key, func() (string, error) {
+func (e *environment) verdict(key string, try func() (wrong string, err error)) (string, error) {
+	return e.findOut(key, func() (string, error) {
 		wrong, err := try()
 		if wrong == "" {
 			wrong = passed
@@ -122,39 +122,39 @@ func (d *Device) verdict(key string, try func() (wrong string, err error)) (stri
 }
 
 // findOut gives a finding, made by find and remembered at the first call; find gives "" for what is not to be remembered.
-func (d *Device) findOut(key string, find func() (string, error)) (string, error) {
-	if v := d.recall(key); v != "" {
+func (e *environment) findOut(key string, find func() (string, error)) (string, error) {
+	if v := e.recall(key); v != "" {
 		return v, nil
 	}
-	defer known.enter(d.identity() + " " + key)()
-	if v := d.recall(key); v != "" { // another goroutine found it meanwhile
+	defer known.enter(e.identity() + " " + key)()
+	if v := e.recall(key); v != "" { // another goroutine found it meanwhile
 		return v, nil
 	}
 	v, err := find()
 	if err == nil && v != "" {
-		d.remember(key, v)
+		e.remember(key, v)
 	}
 	return v, err
 }
 
 // recall gives a finding, "" when there is none.
-func (d *Device) recall(key string) string {
-	if d.counting != nil { // builds that no user runs
+func (e *environment) recall(key string) string {
+	if e.counting != nil { // builds that no user runs
 		return passed
 	}
-	id := d.identity()
+	id := e.identity()
 	at := id + " " + key
 	known.mu.Lock()
 	v, ok := known.entries[at]
 	known.mu.Unlock()
-	path := d.knownPath()
+	path := e.knownPath()
 	if ok || path == "" {
 		return v
 	}
 	known.disk.Lock()
 	defer known.disk.Unlock()
 	v, err := known.look(path, id, key)
-	d.damagedKnown(err)
+	e.damagedKnown(err)
 	if v != "" {
 		known.mu.Lock()
 		known.entries[at] = v
@@ -164,42 +164,42 @@ func (d *Device) recall(key string) string {
 }
 
 // remember keeps a finding.
-func (d *Device) remember(key, value string) {
-	id := d.identity()
+func (e *environment) remember(key, value string) {
+	id := e.identity()
 	known.mu.Lock()
 	known.entries[id+" "+key] = value
 	known.mu.Unlock()
 	known.disk.Lock()
 	defer known.disk.Unlock()
-	d.note(key, value)
+	e.note(key, value)
 }
 
 // note is that of the device's file, if it has one. A disk that cannot be written costs the next process the work.
-func (d *Device) note(key, value string) {
-	path := d.knownPath()
+func (e *environment) note(key, value string) {
+	path := e.knownPath()
 	if path == "" {
 		return
 	}
-	damage, err := known.note(path, d.identity(), key, value)
-	d.damagedKnown(damage)
+	damage, err := known.note(path, e.identity(), key, value)
+	e.damagedKnown(damage)
 	if err != nil {
-		d.notices.say("verdicts of self-checks could not be stored (%v): the next run checks again", err)
+		e.notices.say("verdicts of self-checks could not be stored (%v): the next run checks again", err)
 	}
 }
 
 // damagedKnown tells of a file of findings that cannot be used.
-func (d *Device) damagedKnown(err error) {
+func (e *environment) damagedKnown(err error) {
 	if err != nil {
-		d.notices.say("verdicts of self-checks on disk cannot be used (%v): kernels are checked again", err)
+		e.notices.say("verdicts of self-checks on disk cannot be used (%v): kernels are checked again", err)
 	}
 }
 
 // forget drops a finding, so that it is made again.
-func (d *Device) forget(key string) {
-	id := d.identity()
+func (e *environment) forget(key string) {
+	id := e.identity()
 	known.disk.Lock()
 	defer known.disk.Unlock()
-	d.note(key, "")
+	e.note(key, "")
 	known.mu.Lock()
 	delete(known.entries, id+" "+key)
 	known.mu.Unlock()

@@ -83,7 +83,7 @@ func TestKnownAcrossDevices(t *testing.T) {
 	d := open(WithCacheDir(dir))
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
-	entries, err := readKnown(d.knownPath(), d.identity())
+	entries, err := readKnown(d.env.knownPath(), d.env.identity())
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "a layout and a verdict")
 	var key string
@@ -96,22 +96,22 @@ func TestKnownAcrossDevices(t *testing.T) {
 	require.NoError(t, plan.Close())
 
 	// A verdict on disk is what counts: a failed one keeps the kernel out, with its reason, and forgotten it is found again.
-	add(t, d.knownPath(), d.identity(), key, "o[0, 0, 0, 0] is 1 and should be 2")
+	add(t, d.env.knownPath(), d.env.identity(), key, "o[0, 0, 0, 0] is 1 and should be 2")
 	forgetProcess(t)
 	d = open(WithCacheDir(dir))
 	_, err = d.Plan(p, WithTier(TierMatrix))
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "deny-list")
 	require.ErrorContains(t, err, "o[0, 0, 0, 0] is 1 and should be 2")
-	require.ErrorContains(t, err, d.knownPath())
-	d.forget(key)
+	require.ErrorContains(t, err, d.env.knownPath())
+	d.env.forget(key)
 	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
 
 	forgetProcess(t)
 	d = open(WithoutDiskCache())
-	require.Empty(t, d.knownPath())
+	require.Empty(t, d.env.knownPath())
 	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
-	require.Equal(t, passed, d.recall(key))
+	require.Equal(t, passed, d.env.recall(key))
 }
 
 // TestVerdictsAreSharedAndDoNotWaitForOthers: of goroutines that use a kernel for the first time at once one tries it, others'
@@ -128,7 +128,7 @@ func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
 	verdicts := make(chan string, goroutines)
 	for range goroutines {
 		go func() {
-			v, err := d.verdict("one", func() (string, error) {
+			v, err := d.env.verdict("one", func() (string, error) {
 				if tries.Add(1) == 1 {
 					close(begun)
 					<-goOn
@@ -143,7 +143,7 @@ func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
 		}()
 	}
 	<-begun
-	v, err := d.verdict("another", func() (string, error) { return "", nil })
+	v, err := d.env.verdict("another", func() (string, error) { return "", nil })
 	require.NoError(t, err)
 	require.Equal(t, passed, v)
 	close(goOn)
@@ -156,9 +156,9 @@ func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
 
 	// The file has both, and another process's change of it is seen.
 	forgetProcess(t)
-	require.Equal(t, "o is wrong", d.recall("one"))
-	require.Equal(t, passed, d.recall("another"))
-	add(t, d.knownPath(), d.identity(), "third", passed)
-	require.Equal(t, passed, d.recall("third"))
-	require.Empty(t, d.recall("fourth"))
+	require.Equal(t, "o is wrong", d.env.recall("one"))
+	require.Equal(t, passed, d.env.recall("another"))
+	add(t, d.env.knownPath(), d.env.identity(), "third", passed)
+	require.Equal(t, passed, d.env.recall("third"))
+	require.Empty(t, d.env.recall("fourth"))
 }

@@ -300,25 +300,25 @@ func TestReadHeld(t *testing.T) {
 // TestProbe: the layouts of lavapipe and NVIDIA are known; on every device a layout can be probed and is remembered.
 func TestProbe(t *testing.T) {
 	d := matrixDevice(t)
-	for _, f := range d.caps.fragments(F16) {
-		key, err := d.probeKey(F16, f)
+	for _, f := range d.env.caps.fragments(F16) {
+		key, err := d.env.probeKey(F16, f)
 		require.NoError(t, err)
-		d.forget(key)
-		l, err := d.layout(F16, f)
+		d.env.forget(key)
+		l, err := d.env.layout(F16, f)
 		require.NoError(t, err)
 		t.Logf("%v in subgroups of %d: form %d %s %+v", f, f.Lanes, l.Form, l.Why, l)
-		require.NotEmpty(t, d.recall(key), "remembered")
-		again, err := d.layout(F16, f)
+		require.NotEmpty(t, d.env.recall(key), "remembered")
+		again, err := d.env.layout(F16, f)
 		require.NoError(t, err)
 		require.Equal(t, l, again)
-		if d.caps.facts.Type == vk.DeviceCPU && f == (matrixShape{8, 8, 8, 8}) {
+		if d.env.caps.facts.Type == vk.DeviceCPU && f == (matrixShape{8, 8, 8, 8}) {
 			require.Equal(t, formRegisters, l.Form)
 			require.Equal(t, []int{0, 0, 0}, l.RowLane)
 			require.Equal(t, []int{1, 2, 4}, l.ColLane)
 			require.Equal(t, seq(8), l.RowOfComp)
 			require.Equal(t, seq(8), l.AOfComp)
 		}
-		if d.caps.facts.VendorID == 0x10de && f == (matrixShape{16, 16, 16, 32}) {
+		if d.env.caps.facts.VendorID == 0x10de && f == (matrixShape{16, 16, 16, 32}) {
 			require.Equal(t, formRegisters, l.Form)
 			require.Equal(t, []int{0, 8}, l.RowOfSlot)
 		}

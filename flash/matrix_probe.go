@@ -12,19 +12,19 @@ import (
 )
 
 // layout gives the layout of fragments on this device, probing it when it is not known yet.
-func (d *Device) layout(t DType, s matrixShape) (matrixLayout, error) {
-	key, err := d.probeKey(t, s)
+func (e *environment) layout(t DType, s matrixShape) (matrixLayout, error) {
+	key, err := e.probeKey(t, s)
 	if err != nil {
 		return matrixLayout{}, err
 	}
-	defer known.enter(d.identity() + " " + key)() // the probe runs once, whoever asks
-	if acc, a, err := parseHeld(d.recall(key), s); err == nil {
+	defer known.enter(e.identity() + " " + key)() // the probe runs once, whoever asks
+	if acc, a, err := parseHeld(e.recall(key), s); err == nil {
 		return decodeLayout(s, acc, a), nil
 	}
-	if 8*s.M*s.N+4*s.M*s.K > int(d.caps.facts.Limits.MaxSharedMemory) {
+	if 8*s.M*s.N+4*s.M*s.K > int(e.caps.facts.Limits.MaxSharedMemory) {
 		return matrixLayout{Form: formShared, Why: "fragments are too large to be probed"}, nil
 	}
-	words, err := d.probe(t, s)
+	words, err := e.probe(t, s)
 	if err != nil {
 		return matrixLayout{}, fmt.Errorf("probing the layout of %v %v matrices: %w", s, t, err)
 	}
@@ -33,14 +33,14 @@ func (d *Device) layout(t DType, s matrixShape) (matrixLayout, error) {
 		return matrixLayout{Form: formShared, Why: err.Error()}, nil
 	}
 	if text, err := json.Marshal([2]heldElements{acc, a}); err == nil {
-		d.remember(key, string(text))
+		e.remember(key, string(text))
 	}
 	return decodeLayout(s, acc, a), nil
 }
 
 // probeKey names everything that a layout may depend on besides the device and its driver.
-func (d *Device) probeKey(t DType, s matrixShape) (string, error) {
-	hash, err := d.moduleHash("matrix_probe." + t.suffix())
+func (e *environment) probeKey(t DType, s matrixShape) (string, error) {
+	hash, err := e.moduleHash("matrix_probe." + t.suffix())
 	if err != nil {
 		return "", err
 	}
@@ -83,9 +83,9 @@ func probeConstants(s matrixShape) constants {
 }
 
 // probe runs matrix_probe and gives its output.
-func (d *Device) probe(t DType, s matrixShape) ([]uint32, error) {
+func (e *environment) probe(t DType, s matrixShape) ([]uint32, error) {
 	name := "matrix_probe." + t.suffix()
-	k, err := d.build(name, probeConstants(s),
+	k, err := e.build(name, probeConstants(s),
 		pipeline.KernelInfo{SubgroupSize: uint32(s.Lanes), FullSubgroups: true})
 	if err != nil {
 		return nil, err
@@ -94,22 +94,22 @@ func (d *Device) probe(t DType, s matrixShape) ([]uint32, error) {
 	for i := range data {
 		data[i] = 0xff
 	}
-	out, err := d.ctx.Alloc("probe", uint64(len(data)), vk.DeviceLocal)
+	out, err := e.ctx.Alloc("probe", uint64(len(data)), vk.DeviceLocal)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
 	ctx := context.Background()
-	if err := d.ctx.Upload(ctx, out.All(), data); err != nil {
+	if err := e.ctx.Upload(ctx, out.All(), data); err != nil {
 		return nil, err
 	}
-	err = d.once(func(rec *pipeline.Recording) error {
+	err = e.once(func(rec *pipeline.Recording) error {
 		return rec.Dispatch(k, []pipeline.Access{{Binding: out.All(), Mode: pipeline.Write}}, nil, [3]uint32{1, 1, 1}, name)
 	}, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.ctx.Download(ctx, out.All(), data); err != nil {
+	if err := e.ctx.Download(ctx, out.All(), data); err != nil {
 		return nil, err
 	}
 	words := make([]uint32, len(data)/4)
@@ -120,8 +120,8 @@ func (d *Device) probe(t DType, s matrixShape) ([]uint32, error) {
 }
 
 // once records, submits and waits.
-func (d *Device) once(record func(*pipeline.Recording) error, dispatches int) error {
-	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: dispatches * len(recorder{}.access)})
+func (e *environment) once(record func(*pipeline.Recording) error, dispatches int) error {
+	rec, err := e.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: dispatches * len(recorder{}.access)})
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (d *Device) once(record func(*pipeline.Recording) error, dispatches int) er
 	if err := record(rec); err != nil {
 		return err
 	}
-	pending, err := d.ctx.Submit(rec)
+	pending, err := e.ctx.Submit(rec)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
 func TestMatrixRescalesInTime(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.caps.fragments(F16)[0]
+	f := d.env.caps.fragments(F16)[0]
 	step := max(f.N, f.K)
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}.Normalize()
 	require.NoError(t, err)

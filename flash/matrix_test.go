@@ -22,7 +22,7 @@ import (
 func matrixDevice(t testing.TB) *Device {
 	t.Helper()
 	d := testDevice(t)
-	if why := d.caps.lacksMatrix(F16); why != "" {
+	if why := d.env.caps.lacksMatrix(F16); why != "" {
 		if os.Getenv("VKATTN_REQUIRE_MATRIX") == "1" {
 			t.Fatal(why)
 		}
@@ -46,7 +46,7 @@ func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int, opts .
 // matrixTypes are the storage types that the device's matrices take.
 func matrixTypes(d *Device) []DType {
 	types := []DType{F16}
-	if d.caps.lacksMatrix(BF16) == "" {
+	if d.env.caps.lacksMatrix(BF16) == "" {
 		types = append(types, BF16)
 	}
 	return types
@@ -57,8 +57,8 @@ func TestMatrixForms(t *testing.T) {
 	d := matrixDevice(t)
 	for _, dtype := range matrixTypes(d) {
 		p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 37, KeyLen: 45, HeadDim: 16, DType: dtype, Causal: CausalBottomRight})
-		for _, f := range d.caps.fragments(dtype) {
-			layout, err := d.layout(dtype, f)
+		for _, f := range d.env.caps.fragments(dtype) {
+			layout, err := d.env.layout(dtype, f)
 			require.NoError(t, err)
 			for form := formRegisters; form <= formShared; form++ {
 				t.Run(fmt.Sprintf("%v-%v-form%d", dtype, f, form), func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestMatrixForms(t *testing.T) {
 // TestMatrixTiles forces what tiles are made of, one after the other.
 func TestMatrixTiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.caps.fragments(F16)[0]
+	f := d.env.caps.fragments(F16)[0]
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	for name, test := range map[string]struct {
@@ -124,8 +124,8 @@ func TestMatrixTiles(t *testing.T) {
 // and keys that are whole tiles or not, gives the same in every form.
 func TestMatrixFetching(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.caps.fragments(F16)[0]
-	layout, err := d.layout(F16, f)
+	f := d.env.caps.fragments(F16)[0]
+	layout, err := d.env.layout(F16, f)
 	require.NoError(t, err)
 	step := max(f.N, f.K)
 	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
@@ -179,7 +179,7 @@ func TestMatrixChoice(t *testing.T) {
 	_, err := d.Plan(p, WithTier(TierMatrix))
 	require.ErrorIs(t, err, ErrUnsupported)
 	p.DType = BF16
-	if why := d.caps.lacksMatrix(BF16); why != "" {
+	if why := d.env.caps.lacksMatrix(BF16); why != "" {
 		plan := mustPlan(t, d, p)
 		require.Equal(t, TierScalar, plan.Tier())
 		require.Contains(t, plan.String(), "not chosen: matrix_forward: "+why)
@@ -258,15 +258,15 @@ func TestMatrixModulesNeedNoMore(t *testing.T) {
 // changed its layout and not its version.
 func TestMatrixSelfCheck(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.caps.fragments(F16)[0]
-	layout, err := d.layout(F16, f)
+	f := d.env.caps.fragments(F16)[0]
+	layout, err := d.env.layout(F16, f)
 	require.NoError(t, err)
 	if layout.Form == formShared {
 		t.Skip("this device's layout is not used:", layout.Why)
 	}
-	key, err := d.probeKey(F16, f)
+	key, err := d.env.probeKey(F16, f)
 	require.NoError(t, err)
-	truth := d.recall(key)
+	truth := d.env.recall(key)
 	require.NotEmpty(t, truth)
 	t.Cleanup(func() { forgetProcess(t) })
 
@@ -283,7 +283,7 @@ func TestMatrixSelfCheck(t *testing.T) {
 	wrong, err := json.Marshal(both)
 	require.NoError(t, err)
 	forgetProcess(t)
-	d.remember(key, string(wrong))
+	d.env.remember(key, string(wrong))
 
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
 	_, err = d.Plan(p, WithTier(TierMatrix))
@@ -327,9 +327,9 @@ func TestMatrixVariantRefused(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
 	m := plan.program.(*matrixProgram)
-	key, err := d.proofKey(m.compiled(variant{aligned: false, lse: true}))
+	key, err := d.env.proofKey(m.compiled(variant{aligned: false, lse: true}))
 	require.NoError(t, err)
-	d.remember(key, "o is wrong")
+	d.env.remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
 	s := newSample(t, p)
 	odd := func(dtype DType, shape [4]int) *Tensor {
@@ -344,7 +344,7 @@ func TestMatrixVariantRefused(t *testing.T) {
 	var unsupported *UnsupportedError
 	require.True(t, errors.As(err, &unsupported), "%v", err)
 	require.ErrorContains(t, err, "o is wrong")
-	d.forget(key)
+	d.env.forget(key)
 	require.NoError(t, plan.Forward(bg, f))
 	s.check(t, plan, f)
 }

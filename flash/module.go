@@ -13,31 +13,31 @@ import (
 // module gives a shader as this device's pipelines take it: fp16 conversions round to nearest even, and keep denormals,
 // infinities and NaNs, where the device can be asked for it. Exponentials of scores far below the row's maximum are fp16
 // denormals once they are operands of the second product, and a device that flushes them loses what many of them add up to.
-func (d *Device) module(name string) ([]uint32, error) {
-	modules := d.shaders(name).Module
-	if d.modules != nil {
-		modules = d.modules
+func (e *environment) module(name string) ([]uint32, error) {
+	modules := e.shaders(name).Module
+	if e.modules != nil {
+		modules = e.modules
 	}
 	code, err := modules(name)
 	if err != nil {
 		return nil, err
 	}
-	return vk.WithFloatControls16(code, d.dev.FloatControls()), nil
+	return vk.WithFloatControls16(code, e.dev.FloatControls()), nil
 }
 
 // shaders is the set that this device takes a module from: its counting build where there is one.
-func (d *Device) shaders(module string) *shaders.Set {
-	if d.counting != nil {
-		if _, err := d.counting.modules.Describe(module); err == nil {
-			return d.counting.modules
+func (e *environment) shaders(module string) *shaders.Set {
+	if e.counting != nil {
+		if _, err := e.counting.modules.Describe(module); err == nil {
+			return e.counting.modules
 		}
 	}
 	return shaders.Shipped
 }
 
 // moduleHash names the content of module(name), for keys of what is remembered about it.
-func (d *Device) moduleHash(name string) (string, error) {
-	code, err := d.module(name)
+func (e *environment) moduleHash(name string) (string, error) {
+	code, err := e.module(name)
 	if err != nil {
 		return "", err
 	}

@@ -27,13 +27,13 @@ func (n *notices) say(format string, why error) {
 // user's tuning file. None of it keeps attention from being computed; a file that is damaged, or cannot be written, costs the
 // work that it would have saved. Each is said once. Close may add to the list, and leaves it.
 func (d *Device) Notices() []string {
-	if d == nil || d.ctx == nil {
+	if d == nil || d.env == nil {
 		return nil
 	}
-	d.notices.mu.Lock()
-	out := slices.Clone(d.notices.said)
-	d.notices.mu.Unlock()
-	c := d.ctx.DiskCache()
+	d.env.notices.mu.Lock()
+	out := slices.Clone(d.env.notices.said)
+	d.env.notices.mu.Unlock()
+	c := d.env.ctx.DiskCache()
 	if c.Err != nil && c.Path != "" {
 		out = append(out, fmt.Sprintf("compiled kernels on disk cannot be used (%v): they are compiled again", c.Err))
 	} else if c.Err != nil {

@@ -28,8 +28,8 @@ func (c *capabilities) groupsPerDispatch(groups uint64, flops float64, at pace) 
 }
 
 // gridFor makes a grid whose dispatches stay short. max_groups lowers the bound further, for tests.
-func gridFor(d *Device, groups uint64, flops float64, at pace, t *tuning) (grid, error) {
-	limit := d.caps.groupsPerDispatch(groups, flops, at)
+func gridFor(e *environment, groups uint64, flops float64, at pace, t *tuning) (grid, error) {
+	limit := e.caps.groupsPerDispatch(groups, flops, at)
 	n := t.get("max_groups", 0)
 	if n == 0 || limit > 0 && limit <= uint64(n) {
 		return newGrid(groups, limit)

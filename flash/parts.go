@@ -67,7 +67,7 @@ func cutPartsSuffix(kernel string) (rest string, parts int) {
 
 // combiner is the second step, for any tier: shaders/combine_parts.comp.
 type combiner struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	module  string
 	parts   int
@@ -83,11 +83,11 @@ const combineThreads = 128 // of a workgroup; every device allows it
 // partsLabel is the label of its dispatches.
 const partsLabel = "combine_parts"
 
-func newCombiner(d *Device, p *Problem, parts int, t *tuning) (*combiner, error) {
-	if err := d.caps.holds(partsScratch(p, parts)); err != nil {
+func newCombiner(e *environment, p *Problem, parts int, t *tuning) (*combiner, error) {
+	if err := e.caps.holds(partsScratch(p, parts)); err != nil {
 		return nil, err
 	}
-	c := &combiner{dev: d, problem: *p, module: "combine_parts." + p.DType.suffix(), parts: parts, share: 1}
+	c := &combiner{env: e, problem: *p, module: "combine_parts." + p.DType.suffix(), parts: parts, share: 1}
 	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
 		c.share *= 2
 	}
@@ -96,7 +96,7 @@ func newCombiner(d *Device, p *Problem, parts int, t *tuning) (*combiner, error)
 	per := uint64(combineThreads / c.share)
 	var err error
 	// It reads the parts and no more: reckon with 16 operations a number.
-	c.grid, err = gridFor(d, (items+per-1)/per, 64*float64(items)*float64(parts), scalarPace, t)
+	c.grid, err = gridFor(e, (items+per-1)/per, 64*float64(items)*float64(parts), scalarPace, t)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *combiner) bind(r *recorder) {
 
 func (c *combiner) kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 	v := variant{aligned: aligned, lse: lse}
-	return c.dev.variant(&c.kernels[v.index()], c.module, func() (constants, pipeline.KernelInfo) { return c.constants(v), pipeline.KernelInfo{} })
+	return c.env.variant(&c.kernels[v.index()], c.module, func() (constants, pipeline.KernelInfo) { return c.constants(v), pipeline.KernelInfo{} })
 }
 
 func (c *combiner) constants(v variant) constants {

@@ -15,8 +15,8 @@ import (
 // TestPartsOnMatrices: keys in parts give what they give in one, whatever the parts: equal, uneven, more than there are tiles.
 func TestPartsOnMatrices(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.caps.fragments(F16)[0]
-	layout, err := d.layout(F16, f)
+	f := d.env.caps.fragments(F16)[0]
+	layout, err := d.env.layout(F16, f)
 	require.NoError(t, err)
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
@@ -94,7 +94,7 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 func TestPartsDrop(t *testing.T) {
 	d := matrixDevice(t)
 	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 19, KeyLen: 150, HeadDim: 16, DType: F16, Dropout: 0.3})
-	step := max(d.caps.fragments(F16)[0].N, d.caps.fragments(F16)[0].K)
+	step := max(d.env.caps.fragments(F16)[0].N, d.env.caps.fragments(F16)[0].K)
 	s := newSample(t, p)
 	var o, lse [2][]float32
 	for i, parts := range []int{1, 4} {

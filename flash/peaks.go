@@ -49,7 +49,7 @@ func (d *Device) MeasurePeaks(ctx context.Context) (_ Peaks, err error) {
 }
 
 // isCPU says whether the device is the host's processor: small problems keep it busy, and large ones for too long.
-func (d *Device) isCPU() bool { return d.caps.facts.Type == vk.DeviceCPU }
+func (d *Device) isCPU() bool { return d.env.caps.facts.Type == vk.DeviceCPU }
 
 // peakFMA is the rate of measure_fma.comp.
 func (d *Device) peakFMA(ctx context.Context) (float64, error) {
@@ -57,11 +57,11 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	if d.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	k, err := d.build("measure_fma.f32", constants{{"WG", workgroup}}, pipeline.KernelInfo{})
+	k, err := d.env.build("measure_fma.f32", constants{{"WG", workgroup}}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
-	out, err := d.ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
+	out, err := d.env.ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
 	if err != nil {
 		return 0, err
 	}
@@ -79,8 +79,8 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 
 // peakMatrix is the rate of measure_matrix.comp with the largest fragment of f16·f16+f32→f32; 0 and "" without one.
 func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
-	f := d.caps.facts
-	if !d.caps.enabled.CooperativeMatrix || !d.caps.enabled.Float16 || !d.caps.enabled.Storage16 {
+	f := d.env.caps.facts
+	if !d.env.caps.enabled.CooperativeMatrix || !d.env.caps.enabled.Float16 || !d.env.caps.enabled.Storage16 {
 		return 0, "", nil
 	}
 	var m vk.MatrixShape
@@ -97,8 +97,8 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	if d.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	k, err := d.build("measure_matrix.f16", constants{{"WG", subgroups * int(f.Subgroup.Size)}, {"M", int(m.M)}, {"N", int(m.N)}, {"K", int(m.K)}},
-		pipeline.KernelInfo{FullSubgroups: d.caps.enabled.ComputeFullSubgroups})
+	k, err := d.env.build("measure_matrix.f16", constants{{"WG", subgroups * int(f.Subgroup.Size)}, {"M", int(m.M)}, {"N", int(m.N)}, {"K", int(m.K)}},
+		pipeline.KernelInfo{FullSubgroups: d.env.caps.enabled.ComputeFullSubgroups})
 	if err != nil {
 		return 0, "", err
 	}
@@ -109,15 +109,15 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	}
 	data := make([]byte, len(values)*2)
 	encode(F16, data, values)
-	in, err := d.ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
+	in, err := d.env.ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
 	if err != nil {
 		return 0, "", err
 	}
 	defer in.Close()
-	if err := d.ctx.Upload(ctx, in.All(), data); err != nil {
+	if err := d.env.ctx.Upload(ctx, in.All(), data); err != nil {
 		return 0, "", err
 	}
-	out, err := d.ctx.Alloc(peakLabel, uint64(4*m.M*m.N)*uint64(subgroups*groups), vk.DeviceLocal)
+	out, err := d.env.ctx.Alloc(peakLabel, uint64(4*m.M*m.N)*uint64(subgroups*groups), vk.DeviceLocal)
 	if err != nil {
 		return 0, "", err
 	}
@@ -141,8 +141,8 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	var from, to *pipeline.Buffer
 	for {
 		var err error
-		if from, err = d.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
-			if to, err = d.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+		if from, err = d.env.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+			if to, err = d.env.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
 				break
 			}
 			from.Close()
@@ -167,8 +167,8 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	const pieces = 4 // of measure_copy.comp
-	workgroup := min(256, d.caps.facts.Limits.MaxWorkgroupInvocations)
-	k, err := d.build("measure_copy", constants{{"WG", int(workgroup)}}, pipeline.KernelInfo{})
+	workgroup := min(256, d.env.caps.facts.Limits.MaxWorkgroupInvocations)
+	k, err := d.env.build("measure_copy", constants{{"WG", int(workgroup)}}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
@@ -191,7 +191,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 // ceiling gives the best rate of rounds a second: it finds how many rounds, most at most, take peakTime, then times that
 // several times. dispatches is the number that the largest recording needs.
 func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
-	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
+	rec, err := d.env.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
 	if err != nil {
 		return 0, err
 	}

@@ -42,12 +42,12 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 			continue
 		}
 		not := func(why string) { reasons = append(reasons, o.name+": "+why) }
-		if why := o.cannot(&d.caps, p); why != "" {
+		if why := o.cannot(&d.env.caps, p); why != "" {
 			not(why)
 			continue
 		}
 		if o.reserved != nil && insisted == "" {
-			if why := o.reserved(&d.caps); why != "" {
+			if why := o.reserved(&d.env.caps); why != "" {
 				not(why)
 				continue
 			}

@@ -20,11 +20,11 @@ type compiled struct {
 }
 
 // proofKey names what a driver compiles for kernels that are tried together.
-func (d *Device) proofKey(kernels []compiled) (string, error) {
+func (e *environment) proofKey(kernels []compiled) (string, error) {
 	var key strings.Builder
 	key.WriteString("check")
 	for _, k := range kernels {
-		hash, err := d.moduleHash(k.module)
+		hash, err := e.moduleHash(k.module)
 		if err != nil {
 			return "", err
 		}
@@ -38,12 +38,12 @@ func (d *Device) proofKey(kernels []compiled) (string, error) {
 
 // prove lets kernels that were never run on this device and driver prove themselves: try says what is wrong with what they compute, "" for
 // nothing. The error is a *denied for kernels that failed, now or before; name is theirs, with the tile.
-func (d *Device) prove(name string, kernels []compiled, try func() (wrong string, err error)) error {
-	key, err := d.proofKey(kernels)
+func (e *environment) prove(name string, kernels []compiled, try func() (wrong string, err error)) error {
+	key, err := e.proofKey(kernels)
 	if err != nil {
 		return err
 	}
-	verdict, err := d.verdict(key, try)
+	verdict, err := e.verdict(key, try)
 	if err != nil {
 		return fmt.Errorf("self-check of %s: %w", name, err)
 	}
@@ -51,7 +51,7 @@ func (d *Device) prove(name string, kernels []compiled, try func() (wrong string
 		return nil
 	}
 	where := "this process"
-	if path := d.knownPath(); path != "" {
+	if path := e.knownPath(); path != "" {
 		where = path
 	}
 	return &denied{&declined{fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}

@@ -78,14 +78,14 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 		needs = choice.program
 	}
 	n := needs.dispatches()
-	rec, err := d.ctx.NewRecording(pipeline.RecordingInfo{
+	rec, err := d.env.ctx.NewRecording(pipeline.RecordingInfo{
 		MaxDispatches: n, MaxBindings: n * len(recorder{}.access), Timestamps: opts.timestamps,
 	})
 	if err != nil {
 		return nil, d.fail(err)
 	}
 	r := &Recording{plan: p, pass: opts.pass, rec: rec}
-	r.writer.rec, r.writer.count = rec, d.counting
+	r.writer.rec, r.writer.count = rec, d.env.counting
 	r.sizes = needs.scratch()
 	if _, keeps := needs.(keeper); !keeps {
 		if err := r.workspace(); err != nil {
@@ -108,7 +108,7 @@ func (r *Recording) workspace() error {
 		return err
 	}
 	for i, size := range r.sizes {
-		b, err := d.ctx.Alloc("workspace", size, vk.DeviceLocal)
+		b, err := d.env.ctx.Alloc("workspace", size, vk.DeviceLocal)
 		if err != nil {
 			r.sizes = r.sizes[i:]
 			return d.fail(err)
@@ -142,7 +142,7 @@ func (d *Device) roomFor(label string, sizes []uint64) error {
 	if h.Budget != 0 {
 		limit = h.Budget
 	}
-	if free := limit - min(limit, max(h.Usage, d.ctx.Usage().Current)); total > free {
+	if free := limit - min(limit, max(h.Usage, d.env.ctx.Usage().Current)); total > free {
 		return fmt.Errorf("flash: %w", &MemoryError{Label: label, Needed: total, Available: free, Rule: "free in the device's memory"})
 	}
 	return nil
@@ -338,7 +338,7 @@ func (r *Recording) Submit() (_ Pending, err error) {
 	if r.inFlight != nil {
 		return Pending{}, ErrInFlight
 	}
-	p, err := r.plan.dev.ctx.Submit(r.rec)
+	p, err := r.plan.dev.env.ctx.Submit(r.rec)
 	if err != nil {
 		return Pending{}, r.plan.dev.fail(err)
 	}

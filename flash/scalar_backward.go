@@ -28,26 +28,26 @@ func scalarBackwardLacks(c *capabilities, p *Problem) string {
 	return c.lacksScalar(p.DType)
 }
 
-func planScalarBackward(d *Device, p *Problem, _ program, t *tuning) (backwardProgram, error) {
-	s := &scalarBackwardProgram{dev: d, problem: *p}
+func planScalarBackward(e *environment, p *Problem, _ program, t *tuning) (backwardProgram, error) {
+	s := &scalarBackwardProgram{env: e, problem: *p}
 	s.kv.module, s.q.module = "scalar_backward_kv."+p.DType.suffix(), "scalar_backward_q."+p.DType.suffix()
 	var err error
-	if s.delta, err = newDeltaProgram(d, p, t); err != nil {
+	if s.delta, err = newDeltaProgram(e, p, t); err != nil {
 		return nil, err
 	}
-	if s.kv.tile, err = chooseBackwardTile(&d.caps, p, "kv_", p.KeyLen, t); err != nil {
+	if s.kv.tile, err = chooseBackwardTile(&e.caps, p, "kv_", p.KeyLen, t); err != nil {
 		return nil, err
 	}
-	if s.q.tile, err = chooseBackwardTile(&d.caps, p, "q_", p.QueryLen, t); err != nil {
+	if s.q.tile, err = chooseBackwardTile(&e.caps, p, "q_", p.QueryLen, t); err != nil {
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
 	blocks := uint64(ceilDiv(p.KeyLen, s.kv.tile.BR)) * uint64(p.Batch) * uint64(p.KeyHeads)
-	if s.kv.grid, err = gridFor(d, blocks, 2*p.ForwardFLOPs(), scalarPace, t); err != nil {
+	if s.kv.grid, err = gridFor(e, blocks, 2*p.ForwardFLOPs(), scalarPace, t); err != nil {
 		return nil, err
 	}
 	blocks = uint64(ceilDiv(p.QueryLen, s.q.tile.BR)) * uint64(p.Batch) * uint64(p.Heads)
-	if s.q.grid, err = gridFor(d, blocks, 1.5*p.ForwardFLOPs(), scalarPace, t); err != nil {
+	if s.q.grid, err = gridFor(e, blocks, 1.5*p.ForwardFLOPs(), scalarPace, t); err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors, gradients overwritten.
@@ -62,7 +62,7 @@ func planScalarBackward(d *Device, p *Problem, _ program, t *tuning) (backwardPr
 
 // scalarBackwardProgram is the three kernels fitted to a problem.
 type scalarBackwardProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	delta   *deltaProgram
 	kv, q   backwardPart
@@ -86,7 +86,7 @@ func (s *scalarBackwardProgram) dispatches() int {
 
 func (s *scalarBackwardProgram) kernel(part *backwardPart, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(accumulate)
-	return s.dev.variant(&part.kernels[i], part.module, func() (constants, pipeline.KernelInfo) {
+	return s.env.variant(&part.kernels[i], part.module, func() (constants, pipeline.KernelInfo) {
 		return s.constants(part, aligned, accumulate), pipeline.KernelInfo{}
 	})
 }

@@ -11,7 +11,7 @@ var scalarBlockSparse = &kernel{
 		parameters:     scalarRanges,
 		unsupported:    scalarLacks,
 	},
-	plan: func(d *Device, p *Problem, t *tuning) (program, error) {
+	plan: func(d *environment, p *Problem, t *tuning) (program, error) {
 		return fitScalarForward("scalar_forward_blocks", d, p, t)
 	},
 	candidates: scalarForwardCandidates,

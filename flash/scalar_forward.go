@@ -20,25 +20,25 @@ var scalarForward = &kernel{
 	candidates: scalarForwardCandidates,
 }
 
-func planScalarForward(d *Device, p *Problem, t *tuning) (program, error) {
-	return fitScalarForward("scalar_forward", d, p, t)
+func planScalarForward(e *environment, p *Problem, t *tuning) (program, error) {
+	return fitScalarForward("scalar_forward", e, p, t)
 }
 
 // fitScalarForward plans with the shader as it is built for a kernel of this name.
-func fitScalarForward(name string, d *Device, p *Problem, t *tuning) (program, error) {
-	tile, err := chooseScalarTile(&d.caps, p, t)
+func fitScalarForward(name string, e *environment, p *Problem, t *tuning) (program, error) {
+	tile, err := chooseScalarTile(&e.caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	g, err := gridFor(d, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), scalarPace, t)
+	g, err := gridFor(e, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), scalarPace, t)
 	if err != nil {
 		return nil, err
 	}
-	prog := &scalarProgram{dev: d, problem: *p, name: name, shape: tile, grid: g}
+	prog := &scalarProgram{env: e, problem: *p, name: name, shape: tile, grid: g}
 	module := name
 	if tile.Parts > 1 {
 		module += "_parts"
-		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
+		if prog.combine, err = newCombiner(e, p, tile.Parts, t); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +54,7 @@ func fitScalarForward(name string, d *Device, p *Problem, t *tuning) (program, e
 
 // scalarProgram is scalar_forward fitted to a problem.
 type scalarProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	name    string // of the kernel
 	shape   scalarTile
@@ -70,7 +70,7 @@ func (s *scalarProgram) dispatches() int   { return s.grid.dispatches() + s.comb
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
-	return s.dev.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
+	return s.env.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
 }
 
 func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
@@ -83,7 +83,7 @@ func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	if s.combine != nil {
 		c = append(c, constant{"PARTS", t.Parts})
 	}
-	return maskConstants(p, c), s.dev.subgroups(t.Subgroup)
+	return maskConstants(p, c), s.env.subgroups(t.Subgroup)
 }
 
 func (s *scalarProgram) record(r *recorder, f *operands) error {

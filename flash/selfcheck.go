@@ -45,7 +45,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if err != nil {
 				return nil, err
 			}
-			if k.unsupported(&d.caps, &p) != "" {
+			if k.unsupported(&d.env.caps, &p) != "" {
 				continue
 			}
 			if k.needs&withBlocks != 0 {
@@ -82,7 +82,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 }
 
 func (d *Device) check(k *kernel, p *Problem, v *Verdict) (wrong string, err error) {
-	prog, err := k.plan(d, p, newTuning(nil))
+	prog, err := k.plan(d.env, p, newTuning(nil))
 	var no *declined
 	if errors.As(err, &no) {
 		return no.why, nil
@@ -91,5 +91,5 @@ func (d *Device) check(k *kernel, p *Problem, v *Verdict) (wrong string, err err
 		return "", err
 	}
 	v.Kernel += " " + prog.tile()
-	return d.tryForward(p, variant{aligned: true, lse: true}, prog.scratch(), prog.record)
+	return d.env.tryForward(p, variant{aligned: true, lse: true}, prog.scratch(), prog.record)
 }

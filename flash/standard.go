@@ -30,7 +30,7 @@ func (k standardKernel) compiled() compiled { return compiled{k.module, k.spec} 
 
 // standardProgram is scores, softmax and product fitted to a problem.
 type standardProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	shape   standardShape
 	pitch   int // elements from row to row of the scores
@@ -58,8 +58,8 @@ type standardVariant struct{ qk, vo, lse bool }
 
 func (v standardVariant) index() int { return boolInt(v.qk) + 2*boolInt(v.vo) + 4*boolInt(v.lse) }
 
-func newStandardProgram(d *Device, p *Problem, shape standardShape, t *tuning) (*standardProgram, error) {
-	s := &standardProgram{dev: d, problem: *p, shape: shape, pitch: ceilDiv(p.KeyLen, 8) * 8}
+func newStandardProgram(e *environment, p *Problem, shape standardShape, t *tuning) (*standardProgram, error) {
+	s := &standardProgram{env: e, problem: *p, shape: shape, pitch: ceilDiv(p.KeyLen, 8) * 8}
 	if err := s.cut(t); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ const mostSlabs = mostDispatches / 4
 
 // cut makes the slabs. max_slab lowers the largest buffer, for tests.
 func (s *standardProgram) cut(t *tuning) error {
-	p, l := &s.problem, &s.dev.caps.facts.Limits
+	p, l := &s.problem, &s.env.caps.facts.Limits
 	heads, rowBytes := p.Batch*p.Heads, uint64(s.pitch*p.DType.Size())
 	most := l.MaxStorageBufferRange
 	cut := uint64(t.get("max_slab", 0))
@@ -92,7 +92,7 @@ func (s *standardProgram) cut(t *tuning) error {
 		}
 	}
 	total, ok := scoreBytes(heads, p.QueryLen, rowBytes)
-	if memory := s.dev.info.DeviceMemory(); !ok || total > memory {
+	if memory := s.env.caps.memory(); !ok || total > memory {
 		if !ok {
 			total = 1<<64 - 1
 		}
@@ -122,13 +122,13 @@ func (s *standardProgram) divide(t *tuning) error {
 		var g slabGrids
 		var err error
 		// Few columns are not much faster than 64: then the matrix of scores is what moves.
-		if g.scores, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, scoresRows))*uint64(ceilDiv(p.KeyLen, scoresCols)), 2*pairs*float64(max(64, p.HeadDim)), s.shape.pace(), t); err != nil {
+		if g.scores, err = gridFor(s.env, heads*uint64(ceilDiv(rows, scoresRows))*uint64(ceilDiv(p.KeyLen, scoresCols)), 2*pairs*float64(max(64, p.HeadDim)), s.shape.pace(), t); err != nil {
 			return err
 		}
-		if g.softmax, err = gridFor(s.dev, (heads*uint64(rows)+perRow-1)/perRow, 16*pairs, scalarPace, t); err != nil {
+		if g.softmax, err = gridFor(s.env, (heads*uint64(rows)+perRow-1)/perRow, 16*pairs, scalarPace, t); err != nil {
 			return err
 		}
-		if g.product, err = gridFor(s.dev, heads*uint64(ceilDiv(rows, productRows)), 2*pairs*float64(max(64, p.ValueDim)), s.shape.pace(), t); err != nil {
+		if g.product, err = gridFor(s.env, heads*uint64(ceilDiv(rows, productRows)), 2*pairs*float64(max(64, p.ValueDim)), s.shape.pace(), t); err != nil {
 			return err
 		}
 		s.grids = append(s.grids, g)
@@ -154,7 +154,7 @@ func (s *standardProgram) buildFirst(v standardVariant) (standardKernels, error)
 		}
 		w := want()
 		var built *pipeline.Kernel
-		built, err = s.dev.variant(p, w.module, func() (constants, pipeline.KernelInfo) {
+		built, err = s.env.variant(p, w.module, func() (constants, pipeline.KernelInfo) {
 			return w.spec, w.info
 		})
 		return built

@@ -37,7 +37,7 @@ func (v gradientVariant) index() int {
 // standardBackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the
 // slabs of the plan's forward program.
 type standardBackwardProgram struct {
-	dev     *Device
+	env     *environment
 	problem Problem
 	forward *standardProgram
 	shape   standardBackwardShape
@@ -51,14 +51,14 @@ type standardBackwardProgram struct {
 	checked [8]atomic.Bool                                        // the same
 }
 
-func newStandardBackward(d *Device, p *Problem, forward *standardProgram, shape standardBackwardShape, t *tuning) (*standardBackwardProgram, error) {
-	s := &standardBackwardProgram{dev: d, problem: *p, forward: forward, shape: shape}
+func newStandardBackward(e *environment, p *Problem, forward *standardProgram, shape standardBackwardShape, t *tuning) (*standardBackwardProgram, error) {
+	s := &standardBackwardProgram{env: e, problem: *p, forward: forward, shape: shape}
 	var err error
 	var needed uint64 // P too
 	for _, n := range forward.sizes {
 		needed += 2 * n
 	}
-	if memory := d.info.DeviceMemory(); needed > memory {
+	if memory := e.caps.memory(); needed > memory {
 		return nil, &MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: "the device's memory, for the matrices P and dP"}
 	}
 	for i := range forward.slabs {
@@ -84,7 +84,7 @@ func newStandardBackward(d *Device, p *Problem, forward *standardProgram, shape 
 				groups = keyHeads * uint64(ceilDiv(p.KeyLen, br))
 				flops *= float64(max(64, p.HeadDim))
 			}
-			if g[part], err = gridFor(d, groups, flops, at, t); err != nil {
+			if g[part], err = gridFor(e, groups, flops, at, t); err != nil {
 				return nil, err
 			}
 			s.runs += g[part].dispatches()
@@ -117,7 +117,7 @@ func (s *standardBackwardProgram) build(v gradientVariant) error {
 	}
 	for part := range standardGradients {
 		w := s.shape.kernel(part, &s.problem, v)
-		if _, err := s.dev.variant(&s.kernels[part][i], w.module, func() (constants, pipeline.KernelInfo) { return w.spec, w.info }); err != nil {
+		if _, err := s.env.variant(&s.kernels[part][i], w.module, func() (constants, pipeline.KernelInfo) { return w.spec, w.info }); err != nil {
 			return err
 		}
 	}

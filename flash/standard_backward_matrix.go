@@ -19,26 +19,26 @@ var matrixStandardBackward = &backwardKernel{
 	plan: planMatrixStandardBackward,
 }
 
-func planMatrixStandardBackward(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
-	fragment, err := d.caps.chooseFragment(p.DType, t)
+func planMatrixStandardBackward(e *environment, p *Problem, forward program, t *tuning) (backwardProgram, error) {
+	fragment, err := e.caps.chooseFragment(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
 	if fragment.M%8 != 0 {
 		return nil, &declined{fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
 	}
-	shape, err := chooseStandardMatrixGradients(&d.caps, p, fragment, t)
+	shape, err := chooseStandardMatrixGradients(&e.caps, p, fragment, t)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStandardBackward(d, p, forward.(*standardProgram), shape, t)
+	s, err := newStandardBackward(e, p, forward.(*standardProgram), shape, t)
 	if err != nil {
 		return nil, err
 	}
 	s.check = shape.verify
 	// On a device of the caller's, whose queue recording must leave alone, the other variants are looked at now too.
 	variants := []gradientVariant{s.dense()}
-	if d.info.Attached {
+	if e.attached {
 		for i := range 8 {
 			v := gradientVariant{aligned: i&1 != 0, accumulate: i&2 != 0, dlse: i&4 != 0}
 			if v != variants[0] && (variants[0].aligned || !v.aligned) {
@@ -174,13 +174,13 @@ func (t *standardMatrixGradients) verify(s *standardBackwardProgram, v gradientV
 	for part := range standardGradients {
 		tried = append(tried, t.kernel(part, &s.problem, v).compiled())
 	}
-	return s.dev.prove(fmt.Sprintf("standard_backward_matrix %v", t), tried, func() (string, error) { return t.try(s, v) })
+	return s.env.prove(fmt.Sprintf("standard_backward_matrix %v", t), tried, func() (string, error) { return t.try(s, v) })
 }
 
 // try runs the pipelines of a variant on a small problem, with ragged edges and the diagonal across its tiles when causal, on weights that
 // the scalar tier kept. A row must not be longer than the kernel of dS keeps.
 func (t *standardMatrixGradients) try(s *standardBackwardProgram, v gradientVariant) (wrong string, err error) {
-	d, p := s.dev, trialOf(&s.problem)
+	d, p := s.env, trialOf(&s.problem)
 	rows, cols := t.weights.scoresBlock()
 	queries, keys := t.queries.productBlock()
 	values, valueStage := t.values.productBlock()

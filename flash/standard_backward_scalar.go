@@ -20,12 +20,12 @@ var scalarStandardBackward = &backwardKernel{
 	plan: planScalarStandardBackward,
 }
 
-func planScalarStandardBackward(d *Device, p *Problem, forward program, t *tuning) (backwardProgram, error) {
-	shape, err := chooseStandardBackwardTile(&d.caps, p)
+func planScalarStandardBackward(e *environment, p *Problem, forward program, t *tuning) (backwardProgram, error) {
+	shape, err := chooseStandardBackwardTile(&e.caps, p)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStandardBackward(d, p, forward.(*standardProgram), &shape, t)
+	s, err := newStandardBackward(e, p, forward.(*standardProgram), &shape, t)
 	if err != nil {
 		return nil, err
 	}

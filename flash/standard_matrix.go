@@ -259,16 +259,16 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	return tile, &declined{why}
 }
 
-func planMatrixStandard(d *Device, p *Problem, t *tuning) (program, error) {
-	fragment, err := d.caps.chooseFragment(p.DType, t)
+func planMatrixStandard(e *environment, p *Problem, t *tuning) (program, error) {
+	fragment, err := e.caps.chooseFragment(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	tile, err := chooseStandardMatrixTile(&d.caps, p, fragment, t)
+	tile, err := chooseStandardMatrixTile(&e.caps, p, fragment, t)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStandardProgram(d, p, &tile, t)
+	s, err := newStandardProgram(e, p, &tile, t)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func planMatrixStandard(d *Device, p *Problem, t *tuning) (program, error) {
 	// other variants are looked at now too.
 	dense := s.dense()
 	_, err = s.build(dense)
-	if d.info.Attached {
+	if e.attached {
 		for _, v := range []standardVariant{{}, {qk: true}, {vo: true}, {qk: true, vo: true}} {
 			for _, lse := range []bool{false, true} {
 				if err == nil && (dense.qk || !v.qk) && (dense.vo || !v.vo) {
@@ -343,13 +343,13 @@ func (t *standardMatrixTile) softmax(p *Problem, lse bool) standardKernel {
 // verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
 func (t *standardMatrixTile) verify(s *standardProgram, v standardVariant, k *standardKernels) error {
 	tried := []compiled{t.scores(&s.problem, v.qk).compiled(), t.softmax(&s.problem, v.lse).compiled(), t.product(&s.problem, v.vo).compiled()}
-	return s.dev.prove(fmt.Sprintf("standard_matrix %v", t), tried, func() (wrong string, err error) {
+	return s.env.prove(fmt.Sprintf("standard_matrix %v", t), tried, func() (wrong string, err error) {
 		p := t.trial(&s.problem)
-		small, err := newStandardProgram(s.dev, &p, t, newTuning(nil))
+		small, err := newStandardProgram(s.env, &p, t, newTuning(nil))
 		if err != nil {
 			return "", err
 		}
-		return s.dev.tryForward(&p, v.trial(), small.sizes, func(r *recorder, f *operands) error { return small.run(r, f, k) })
+		return s.env.tryForward(&p, v.trial(), small.sizes, func(r *recorder, f *operands) error { return small.run(r, f, k) })
 	})
 }
 

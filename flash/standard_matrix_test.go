@@ -111,9 +111,9 @@ func TestStandardMatrixVariantRefused(t *testing.T) {
 	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard), WithTier(TierMatrix))
 	s := plan.program.(*standardProgram)
 	tile, v := s.shape.(*standardMatrixTile), standardVariant{lse: true}
-	key, err := d.proofKey([]compiled{tile.scores(&s.problem, v.qk).compiled(), tile.softmax(&s.problem, v.lse).compiled(), tile.product(&s.problem, v.vo).compiled()})
+	key, err := d.env.proofKey([]compiled{tile.scores(&s.problem, v.qk).compiled(), tile.softmax(&s.problem, v.lse).compiled(), tile.product(&s.problem, v.vo).compiled()})
 	require.NoError(t, err)
-	d.remember(key, "o is wrong")
+	d.env.remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
 	_, err = s.build(v)
 	var no *declined

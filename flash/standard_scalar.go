@@ -124,12 +124,12 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 	return standardTile{}, &declined{why}
 }
 
-func planScalarStandard(d *Device, p *Problem, t *tuning) (program, error) {
-	tile, err := chooseStandardTile(&d.caps, p, t)
+func planScalarStandard(e *environment, p *Problem, t *tuning) (program, error) {
+	tile, err := chooseStandardTile(&e.caps, p, t)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStandardProgram(d, p, &tile, t)
+	s, err := newStandardProgram(e, p, &tile, t)
 	if err != nil {
 		return nil, err
 	}

@@ -68,11 +68,11 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 		return nil, err
 	}
 	l.strides = strides(shape)
-	if most := d.caps.facts.Limits.MaxStorageBufferRange; l.span > most {
+	if most := d.env.caps.facts.Limits.MaxStorageBufferRange; l.span > most {
 		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device", l.span, most)
 	}
 	// Kernels read fp16 and bf16 in words of up to 16 bytes and copies move words of 4: the buffer is whole words.
-	own, err := d.ctx.Alloc(label, (l.span+15)/16*16, vk.DeviceLocal)
+	own, err := d.env.ctx.Alloc(label, (l.span+15)/16*16, vk.DeviceLocal)
 	if err != nil {
 		return nil, d.fail(err)
 	}
@@ -137,12 +137,12 @@ func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tenso
 
 // tensor makes a tensor from a checked layout.
 func (m *memory) tensor(dtype DType, l layout) (*Tensor, error) {
-	limits := &m.dev.caps.facts.Limits
+	limits := &m.dev.env.caps.facts.Limits
 	if slack := limits.MinStorageBufferAlignment; l.span+l.offset%max(slack, 1) > limits.MaxStorageBufferRange {
 		return nil, badArgument("shape", l.shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on this device",
 			l.span, l.offset, limits.MaxStorageBufferRange)
 	}
-	binding, rest, err := m.dev.ctx.BindAligned(m.buf, l.offset, l.span, l.size)
+	binding, rest, err := m.dev.env.ctx.BindAligned(m.buf, l.offset, l.span, l.size)
 	if err != nil {
 		return nil, m.dev.fail(err)
 	}
@@ -271,7 +271,7 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 		part := values[at:min(at+transferElements, len(values))]
 		bytes := buf[:len(part)*size]
 		encode(t.dtype, bytes, part)
-		if err := t.dev.ctx.Upload(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+		if err := t.dev.env.ctx.Upload(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
 			return t.dev.fail(err)
 		}
 	}
@@ -281,7 +281,7 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
 	raw := make([]byte, t.layout.span)
 	if !t.layout.gapless() {
-		if err := t.dev.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
+		if err := t.dev.env.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 			return t.dev.fail(err)
 		}
 	}
@@ -289,7 +289,7 @@ func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
 	t.layout.rows(func(row, start int) {
 		encode(t.dtype, raw[start*size:], values[row*dim:(row+1)*dim])
 	})
-	return t.dev.fail(t.dev.ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
+	return t.dev.fail(t.dev.env.ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
 }
 
 // Download copies the tensor into values, in the order b, h, n, d, as fp32, after work that was submitted earlier. There must be
@@ -302,7 +302,7 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	size, dim := int(t.layout.size), t.layout.shape[3]
 	if !t.layout.dense() {
 		raw := make([]byte, t.layout.span)
-		if err := t.dev.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
+		if err := t.dev.env.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 			return t.dev.fail(err)
 		}
 		t.layout.rows(func(row, start int) {
@@ -314,7 +314,7 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	for at := 0; at < len(values); at += transferElements {
 		part := values[at:min(at+transferElements, len(values))]
 		bytes := buf[:len(part)*size]
-		if err := t.dev.ctx.Download(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+		if err := t.dev.env.ctx.Download(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
 			return t.dev.fail(err)
 		}
 		decode(t.dtype, part, bytes)
@@ -328,7 +328,7 @@ func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
-	return t.dev.fail(t.dev.ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
+	return t.dev.fail(t.dev.env.ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
 }
 
 // DownloadBytes copies Bytes() raw bytes out of the buffer, gaps between strided elements included.
@@ -337,7 +337,7 @@ func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
-	return t.dev.fail(t.dev.ctx.Download(ctx, t.bytesAt(0, len(data)), data))
+	return t.dev.fail(t.dev.env.ctx.Download(ctx, t.bytesAt(0, len(data)), data))
 }
 
 func (t *Tensor) checkTransfer(name string, got int, want uint64) error {

@@ -216,7 +216,7 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 			whole, err := p.Normalize()
 			require.NoError(t, err)
 			if !slices.ContainsFunc(kernels, func(k *kernel) bool { // a plan would say so, too, and compile a kernel for it
-				return k.implementation == i && k.tier == tier && k.cannot(&d.caps, &whole) == ""
+				return k.implementation == i && k.tier == tier && k.cannot(&d.env.caps, &whole) == ""
 			}) {
 				continue
 			}

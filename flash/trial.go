@@ -67,8 +67,8 @@ func trialInputs(p *Problem) *ref.Problem {
 
 // tryForward runs a kernel on random inputs for a small problem and compares with the oracle. wrong says what is wrong with the output, ""
 // for nothing; err is a device that cannot be used. scratch is the sizes of the kernel's workspace.
-func (d *Device) tryForward(p *Problem, v variant, scratch []uint64, record func(*recorder, *operands) error) (wrong string, err error) {
-	t := &trialTensors{dev: d}
+func (e *environment) tryForward(p *Problem, v variant, scratch []uint64, record func(*recorder, *operands) error) (wrong string, err error) {
+	t := &trialTensors{env: e}
 	defer t.close()
 	in := trialInputs(p)
 	f := operands{drop: trialDraw}
@@ -86,7 +86,7 @@ func (d *Device) tryForward(p *Problem, v variant, scratch []uint64, record func
 		b, err := t.alloc(uint64(len(mask)))
 		if err == nil {
 			f.blocks = b.All()
-			err = d.ctx.Upload(context.Background(), pipeline.Binding{Buffer: f.blocks.Buffer, Offset: f.blocks.Offset, Size: uint64(len(mask))}, mask)
+			err = e.ctx.Upload(context.Background(), pipeline.Binding{Buffer: f.blocks.Buffer, Offset: f.blocks.Offset, Size: uint64(len(mask))}, mask)
 		}
 		if err != nil {
 			return "", err
@@ -98,11 +98,11 @@ func (d *Device) tryForward(p *Problem, v variant, scratch []uint64, record func
 			return "", err
 		}
 	}
-	r := &recorder{count: d.counting}
+	r := &recorder{count: e.counting}
 	if r.scratch, err = t.allocAll(scratch); err != nil {
 		return "", err
 	}
-	if err := d.once(func(rec *pipeline.Recording) error { r.rec = rec; return record(r, &f) }, trialDispatches); err != nil {
+	if err := e.once(func(rec *pipeline.Recording) error { r.rec = rec; return record(r, &f) }, trialDispatches); err != nil {
 		return "", err
 	}
 	o, err := t.download(p.DType, p.OShape(), &f.o)
@@ -148,8 +148,8 @@ func offAt(p *Problem, name string, got []float32, want ref.Array, tolerance flo
 
 // tryBackward runs the kernels of a backward pass on random inputs for a small problem and compares with the oracle. forward makes what
 // the pass needs besides o and lse, which the oracle makes without it; nil: nothing. scratch is the sizes of the workspace.
-func (d *Device) tryBackward(p *Problem, v gradientVariant, forward program, scratch []uint64, record func(*recorder, *gradients) error) (wrong string, err error) {
-	t := &trialTensors{dev: d}
+func (e *environment) tryBackward(p *Problem, v gradientVariant, forward program, scratch []uint64, record func(*recorder, *gradients) error) (wrong string, err error) {
+	t := &trialTensors{env: e}
 	defer t.close()
 	in := trialInputs(p)
 	rng := rand.New(rand.NewPCG(2, uint64(p.HeadDim)))
@@ -205,7 +205,7 @@ func (d *Device) tryBackward(p *Problem, v gradientVariant, forward program, scr
 			return "", err
 		}
 	}
-	r := &recorder{count: d.counting}
+	r := &recorder{count: e.counting}
 	if forward != nil {
 		f := operands{q: g.q, k: g.k, v: g.v, o: g.o, lse: g.lse, hasLSE: true, drop: g.drop}
 		if k, ok := forward.(keeper); ok {
@@ -217,14 +217,14 @@ func (d *Device) tryBackward(p *Problem, v gradientVariant, forward program, scr
 		if r.scratch, err = t.allocAll(forward.scratch()); err != nil {
 			return "", err
 		}
-		if err := d.once(func(rec *pipeline.Recording) error { r.rec = rec; return forward.record(r, &f) }, trialDispatches); err != nil {
+		if err := e.once(func(rec *pipeline.Recording) error { r.rec = rec; return forward.record(r, &f) }, trialDispatches); err != nil {
 			return "", err
 		}
 	}
 	if r.scratch, err = t.allocAll(scratch); err != nil {
 		return "", err
 	}
-	if err := d.once(func(rec *pipeline.Recording) error { r.rec = rec; return record(r, &g) }, trialDispatches); err != nil {
+	if err := e.once(func(rec *pipeline.Recording) error { r.rec = rec; return record(r, &g) }, trialDispatches); err != nil {
 		return "", err
 	}
 	for _, x := range results {

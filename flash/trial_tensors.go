@@ -11,7 +11,7 @@ func product(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3
 
 // trialTensors are the buffers of a trial.
 type trialTensors struct {
-	dev     *Device
+	env     *environment
 	buffers []*pipeline.Buffer
 }
 
@@ -22,7 +22,7 @@ func (t *trialTensors) close() {
 }
 
 func (t *trialTensors) alloc(size uint64) (*pipeline.Buffer, error) {
-	b, err := t.dev.ctx.Alloc("self-check", (size+15)/16*16, vk.DeviceLocal)
+	b, err := t.env.ctx.Alloc("self-check", (size+15)/16*16, vk.DeviceLocal)
 	if err == nil {
 		t.buffers = append(t.buffers, b)
 	}
@@ -71,10 +71,10 @@ func (t *trialTensors) add(dtype DType, shape [4]int, aligned bool, values []flo
 	if err != nil {
 		return operand{}, err
 	}
-	if err := t.dev.ctx.Upload(context.Background(), b.All(), raw); err != nil {
+	if err := t.env.ctx.Upload(context.Background(), b.All(), raw); err != nil {
 		return operand{}, err
 	}
-	binding, rest, err := t.dev.ctx.BindAligned(b.Buffer, l.offset, l.span, l.size)
+	binding, rest, err := t.env.ctx.BindAligned(b.Buffer, l.offset, l.span, l.size)
 	if err != nil {
 		return operand{}, err
 	}
@@ -88,7 +88,7 @@ func (t *trialTensors) add(dtype DType, shape [4]int, aligned bool, values []flo
 // download reads an output that add made.
 func (t *trialTensors) download(dtype DType, shape [4]int, x *operand) ([]float32, error) {
 	raw := make([]byte, x.binding.Size)
-	if err := t.dev.ctx.Download(context.Background(), x.binding, raw); err != nil {
+	if err := t.env.ctx.Download(context.Background(), x.binding, raw); err != nil {
 		return nil, err
 	}
 	values := make([]float32, product(shape))

@@ -100,7 +100,7 @@ func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 }
 
 func (d *Device) tuningKey(kernel string, p *Problem) TuningKey {
-	f := d.caps.facts
+	f := d.env.caps.facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
 		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != CausalNone, Queries: queryClass(p.QueryLen),
 		Keys: keyClass(p.QueryLen, p.KeyLen)}
@@ -130,7 +130,7 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 	}
 	// Two ways to say the same tile are one candidate.
 	seen := []map[string]int{plan.Tuning()}
-	for _, c := range plan.kernel.candidates(&d.caps, &plan.problem) {
+	for _, c := range plan.kernel.candidates(&d.env.caps, &plan.problem) {
 		other, err := d.Plan(p, append(slices.Clone(opts), WithTier(plan.Tier()), WithTuning(c))...)
 		if errors.Is(err, ErrArgument) || errors.Is(err, ErrUnsupported) {
 			continue // does not fit this device
@@ -166,7 +166,7 @@ func (d *Device) fit(k *kernel, p *Problem, o *planOptions) (prog program, t *tu
 		if entry != nil {
 			t = newTuning(entry.Tuning)
 			if err = t.fits(&k.offer); err == nil {
-				prog, err = k.plan(d, p, t)
+				prog, err = k.plan(d.env, p, t)
 			}
 			var no *declined
 			switch {
@@ -180,7 +180,7 @@ func (d *Device) fit(k *kernel, p *Problem, o *planOptions) (prog program, t *tu
 	}
 	t = newTuning(o.tuning)
 	if err = t.fits(&k.offer); err == nil {
-		prog, err = k.plan(d, p, t)
+		prog, err = k.plan(d.env, p, t)
 	}
 	return prog, t, nil, note, err
 }
@@ -200,7 +200,7 @@ var storedTunings tuningStore
 func (d *Device) storedTuning(kernel string, p *Problem) (entry *TuningEntry, note string) {
 	entries, err := storedTunings.read(TuningFile())
 	if err != nil {
-		d.notices.say("stored tunings are not used: %v", err)
+		d.env.notices.say("stored tunings are not used: %v", err)
 		return nil, err.Error()
 	}
 	key := d.tuningKey(kernel, p)

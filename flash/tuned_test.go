@@ -181,7 +181,7 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 // TestTuningKeysHaveTheKeyLength: few queries have tiles that cut the keys into parts, as many as suit the number of keys.
 func TestTuningKeysHaveTheKeyLength(t *testing.T) {
 	key := func(queries, keys int) TuningKey {
-		d := &Device{caps: capabilities{facts: &vk.Facts{}}}
+		d := &Device{env: &environment{caps: capabilities{facts: &vk.Facts{}}}}
 		return d.tuningKey("scalar_decode", &Problem{QueryLen: queries, KeyLen: keys, DType: F16})
 	}
 	require.NotEqual(t, key(1, 4096), key(1, 65536))

@@ -22,7 +22,7 @@ var errPlanned = errors.New("planned, not built")
 // probes the layout of matrices is built.
 func planningDevice(t testing.TB) *Device {
 	d := matrixDevice(t)
-	d.modules = func(name string) ([]uint32, error) {
+	d.env.modules = func(name string) ([]uint32, error) {
 		if strings.HasPrefix(name, "matrix_probe") {
 			return shaders.Module(name)
 		}
@@ -68,7 +68,7 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 			if err := tn.decodes(&k.offer); err != nil {
 				return err
 			}
-			_, err := k.plan(d, &p, tn)
+			_, err := k.plan(d.env, &p, tn)
 			return err
 		}})
 	}
@@ -77,15 +77,15 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		fit := func(d *Device, tn *tuning) error {
 			var forward program
 			if k.implementation == Standard {
-				tile, err := chooseStandardTile(&d.caps, &p, newTuning(nil))
+				tile, err := chooseStandardTile(&d.env.caps, &p, newTuning(nil))
 				if err != nil {
 					return err
 				}
-				if forward, err = newStandardProgram(d, &p, &tile, newTuning(nil)); err != nil {
+				if forward, err = newStandardProgram(d.env, &p, &tile, newTuning(nil)); err != nil {
 					return err
 				}
 			}
-			_, err := k.plan(d, &p, forward, tn)
+			_, err := k.plan(d.env, &p, forward, tn)
 			return err
 		}
 		out = append(out, tunedKernel{&k.offer, true, p, func(d *Device, values map[string]int) error {

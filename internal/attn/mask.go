@@ -84,4 +84,3 @@ func (m Mask) below(c int) float64 {
 
 // MeanKeys is the mean number of keys of a query.
 func (m Mask) MeanKeys() float64 { return m.Pairs() / float64(m.Queries) }
-
