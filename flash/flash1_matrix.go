@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -10,7 +11,7 @@ var matrixFlash1 = &kernel{
 		name:           "matrix_flash1",
 		implementation: Flash1,
 		tier:           TierMatrix,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     matrixRanges.and(parameters{"prefetch": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
 		reserved:       reservedOnCPU,
 		unsupported:    matrixLacks,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -14,7 +15,7 @@ var scalarFlash1 = &kernel{
 		name:           "scalar_flash1",
 		implementation: Flash1,
 		tier:           TierScalar,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     pieceRanges.and(groupBound, parameters{"subgroup": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
 		unsupported:    scalarLacks,
 	},

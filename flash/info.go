@@ -66,7 +66,7 @@ func describe(c *capabilities) DeviceInfo {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
 	for _, k := range kernels {
-		t := TierInfo{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, Features: k.can.names(), Needs: k.needs.names(), MostRows: k.mostRows}
+		t := TierInfo{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, Features: k.can.Names(), Needs: k.needs.Names(), MostRows: k.mostRows}
 		for _, b := range backwardKernels {
 			if b.implementation == k.implementation && b.tier == k.tier && k.needs&^b.can == 0 {
 				t.Backward = b.name

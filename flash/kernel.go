@@ -3,49 +3,21 @@ package flash
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
-
-// features are what a problem may have beyond plain attention, and a kernel may be able to compute.
-type features uint32
-
-const (
-	withDropout features = 1 << iota
-	withBlocks
-)
-
-// featureNames are for people, in the order of the bits.
-var featureNames = []string{"dropout", "block mask"}
-
-// names lists the features.
-func (f features) names() []string {
-	var out []string
-	for i, name := range featureNames {
-		if f&(1<<i) != 0 {
-			out = append(out, name)
-		}
-	}
-	return out
-}
 
 // features are those that the problem has.
-func (p *Problem) features() (f features) {
-	if p.dropThreshold() > 0 {
-		f |= withDropout
-	}
-	if !p.Blocks.none() {
-		f |= withBlocks
-	}
-	return f
-}
+func (p *Problem) features() attn.Features { return p.attn().Features() }
 
 // offer is what a kernel of either pass says of itself.
 type offer struct {
 	name           string
 	implementation Implementation
 	tier           Tier
-	can            features // what a problem may have
-	needs          features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
-	mostRows       int      // of a key head: queries times the query heads that share it; 0: any number
+	can            attn.Features // what a problem may have
+	needs          attn.Features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
+	mostRows       int           // of a key head: queries times the query heads that share it; 0: any number
 	parameters     parameters
 	yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
 
@@ -95,7 +67,7 @@ func (o *offer) trialQueries(n, group int) int {
 func (o *offer) cannot(c *capabilities, p *Problem) string {
 	has := p.features()
 	if lacks := has &^ o.can; lacks != 0 {
-		return "it has no " + lacks.names()[0]
+		return "it has no " + lacks.Names()[0]
 	}
 	if rows := p.QueryLen * p.group(); o.mostRows > 0 && rows > o.mostRows {
 		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.mostRows)

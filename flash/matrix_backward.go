@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -14,7 +15,7 @@ var matrixBackward = &backwardKernel{
 		name:           "matrix_backward",
 		implementation: Flash,
 		tier:           TierMatrix,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     formRanges.and(groupBound, backwardMatrixRanges.of("kv_"), backwardMatrixRanges.of("q_"), parameters{"kv_split": onOff}),
 		reserved:       reservedOnCPU,
 		unsupported:    matrixBackwardLacks,

@@ -1,5 +1,7 @@
 package flash
 
+import "github.com/vkattn/vkattn/internal/attn"
+
 // Block-sparse attention is Flash with a block mask: the same shaders, built with BLOCK_MASK, whose loop over tiles of keys walks from
 // one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
 // IO-Awareness", 2022, section 3.3.)
@@ -10,8 +12,8 @@ var matrixBlockSparse = &kernel{
 		name:           "matrix_forward_blocks",
 		implementation: Flash,
 		tier:           TierMatrix,
-		can:            withDropout | withBlocks,
-		needs:          withBlocks,
+		can:            attn.WithDropout | attn.WithBlocks,
+		needs:          attn.WithBlocks,
 		parameters:     matrixRanges.and(headRanges),
 		unsupported:    matrixLacks,
 		reserved:       reservedOnCPU,

@@ -3,6 +3,7 @@ package flash
 import (
 	"slices"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -13,7 +14,7 @@ var matrixForward = &kernel{
 		name:           "matrix_forward",
 		implementation: Flash,
 		tier:           TierMatrix,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     matrixRanges.and(headRanges, parameters{decodeParameter: onOff}),
 		reserved:       reservedOnCPU,
 		unsupported:    matrixLacks,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -14,7 +15,7 @@ var scalarBackward = &backwardKernel{
 		name:           "scalar_backward",
 		implementation: Flash,
 		tier:           TierScalar,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     groupBound.and(backwardRanges.of("kv_"), backwardRanges.of("q_")),
 		unsupported:    scalarBackwardLacks,
 	},

@@ -1,13 +1,15 @@
 package flash
 
+import "github.com/vkattn/vkattn/internal/attn"
+
 // scalarBlockSparse is shaders/scalar_forward.comp with a block mask.
 var scalarBlockSparse = &kernel{
 	offer: offer{
 		name:           "scalar_forward_blocks",
 		implementation: Flash,
 		tier:           TierScalar,
-		can:            withDropout | withBlocks,
-		needs:          withBlocks,
+		can:            attn.WithDropout | attn.WithBlocks,
+		needs:          attn.WithBlocks,
 		parameters:     scalarRanges,
 		unsupported:    scalarLacks,
 	},

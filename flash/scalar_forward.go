@@ -3,6 +3,7 @@ package flash
 import (
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -12,7 +13,7 @@ var scalarForward = &kernel{
 		name:           "scalar_forward",
 		implementation: Flash,
 		tier:           TierScalar,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     scalarRanges.and(parameters{decodeParameter: onOff}),
 		unsupported:    scalarLacks,
 	},

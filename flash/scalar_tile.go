@@ -245,5 +245,3 @@ func (tile *scalarTile) fit(c *capabilities, p *Problem, t *tuning) string {
 	}
 	return why
 }
-
-func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -48,7 +49,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			if k.unsupported(&d.env.caps, &p) != "" {
 				continue
 			}
-			if k.needs&withBlocks != 0 {
+			if k.needs&attn.WithBlocks != 0 {
 				p.Blocks = Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
 			trials = append(trials, &trial{kernel: k, problem: p, verdict: Verdict{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, DType: dtype}})

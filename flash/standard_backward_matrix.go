@@ -2,6 +2,8 @@ package flash
 
 import (
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
@@ -11,7 +13,7 @@ var matrixStandardBackward = &backwardKernel{
 		name:           "standard_backward_matrix",
 		implementation: Standard,
 		tier:           TierMatrix,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     standardGradientRanges,
 		reserved:       reservedOnCPU,
 		unsupported:    matrixLacks,

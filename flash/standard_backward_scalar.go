@@ -3,6 +3,7 @@ package flash
 import (
 	"fmt"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -13,7 +14,7 @@ var scalarStandardBackward = &backwardKernel{
 		name:           "standard_backward_scalar",
 		implementation: Standard,
 		tier:           TierScalar,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     groupBound,
 		unsupported:    scalarLacks,
 	},

@@ -3,6 +3,7 @@ package flash
 import (
 	"fmt"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -14,7 +15,7 @@ var matrixStandard = &kernel{
 		name:           "standard_matrix",
 		implementation: Standard,
 		tier:           TierMatrix,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     standardMatrixRanges,
 		reserved:       reservedOnCPU,
 		unsupported:    matrixLacks,

@@ -3,6 +3,7 @@ package flash
 import (
 	"fmt"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -14,7 +15,7 @@ var scalarStandard = &kernel{
 		name:           "standard_scalar",
 		implementation: Standard,
 		tier:           TierScalar,
-		can:            withDropout,
+		can:            attn.WithDropout,
 		parameters:     standardScalarRanges,
 		unsupported:    scalarLacks,
 	},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/shaders"
 )
 
@@ -47,7 +48,7 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		if k.mostRows > 0 {
 			p.QueryLen = 3
 		}
-		if k.needs&withBlocks != 0 {
+		if k.needs&attn.WithBlocks != 0 {
 			p.Blocks = Blocks{Queries: 16, Keys: 16}
 		}
 		p, err := p.Normalize()
