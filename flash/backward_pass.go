@@ -37,3 +37,7 @@ func (g *gradients) output(o *operand) pipeline.Access {
 	}
 	return pipeline.Access{Binding: o.binding, Mode: pipeline.Write}
 }
+
+func (v gradientVariant) index() int {
+	return boolInt(v.aligned) + 2*boolInt(v.accumulate) + 4*boolInt(v.dlse)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -338,9 +339,12 @@ func (d *Device) isClosed() bool {
 
 // fail makes an error of the layers below one of this package's; it keeps nil.
 func (d *Device) fail(err error) error {
+	var argument *attn.ArgumentError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &argument):
+		return (*ArgumentError)(argument)
 	case !errors.Is(err, ErrClosed) && d.isClosed(): // whatever was met when things had gone
 		return fmt.Errorf("%w: %w", errDeviceClosed, err)
 	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed), errors.Is(err, ErrArgument), errors.Is(err, ErrUnsupported):

@@ -3,12 +3,14 @@ package flash
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Sentinel errors; match them with errors.Is.
 var (
 	// ErrArgument marks every error about what the caller passed. The error itself is an *ArgumentError.
-	ErrArgument = errors.New("flash: bad argument")
+	ErrArgument = attn.ErrArgument
 	// ErrClosed is returned by any use of a device, tensor, plan or recording after its Close.
 	ErrClosed = errors.New("flash: use after Close")
 	// ErrNoDevice means that no Vulkan device fits the request.

@@ -80,7 +80,7 @@ func (m *matrixFlash1Program) describe(v variant) (constants, pipeline.KernelInf
 func (m *matrixFlash1Program) record(r *recorder, f *operands) error {
 	k, err := m.kernel(variant{aligned: f.alignedInputs() && f.o.aligned, lse: f.hasLSE})
 	if err != nil {
-		return refused(err, m.problem.String())
+		return err
 	}
 	return m.run(r, f, k)
 }

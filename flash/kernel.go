@@ -7,9 +7,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// features are those that the problem has.
-func (p *Problem) features() attn.Features { return p.attn().Features() }
-
 // offer is what a kernel of either pass says of itself.
 type offer struct {
 	name           string
@@ -112,3 +109,6 @@ type backwardProgram interface {
 
 // keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.
 type keeper interface{ kept() []uint64 }
+
+// anyKernel is a kernel of either pass.
+type anyKernel interface{ offered() *offer }

@@ -30,3 +30,6 @@ func (p *Problem) paperPairs() float64 {
 	}
 	return p.mask().Pairs()
 }
+
+// features are those that the problem has.
+func (p *Problem) features() attn.Features { return p.attn().Features() }

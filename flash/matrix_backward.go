@@ -134,7 +134,7 @@ func (s *matrixBackwardProgram) build(aligned, accumulate bool) error {
 
 func (s *matrixBackwardProgram) record(r *recorder, g *gradients) error {
 	if err := s.build(g.aligned(), g.accumulate); err != nil {
-		return refused(err, "backward of "+s.problem.String())
+		return err
 	}
 	return s.run(r, g)
 }

@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/vkattn/vkattn/vk"
@@ -253,7 +254,7 @@ func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f ma
 			def   int
 		}{
 			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK}, {"prefetch", &tile.Prefetch, tile.Prefetch},
-			{"a_reg", &tile.AReg, orElse(tile.AReg, ceilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, orElse(tile.BReg, ceilDiv(p.ValueDim, f.K))},
+			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, ceilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, cmp.Or(tile.BReg, ceilDiv(p.ValueDim, f.K))},
 			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
 		} {
 			*x.value = t.get(prefix+x.name, x.def)

@@ -92,7 +92,7 @@ func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) constants
 func (m *matrixProgram) record(r *recorder, f *operands) error {
 	k, err := m.kernel(f.variant(m.combine))
 	if err != nil {
-		return refused(err, m.problem.String())
+		return err
 	}
 	return m.run(r, f, k)
 }

@@ -3,25 +3,7 @@ package flash
 import (
 	"fmt"
 	"slices"
-	"sync"
 )
-
-// notices are what Notices gives.
-type notices struct {
-	mu    sync.Mutex
-	kinds []string // formats
-	said  []string
-}
-
-// say keeps a notice, the first of its kind.
-func (n *notices) say(format string, why error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !slices.Contains(n.kinds, format) {
-		n.kinds = append(n.kinds, format)
-		n.said = append(n.said, fmt.Sprintf(format, why))
-	}
-}
 
 // Notices says what was wrong with the files that a device keeps between runs: compiled kernels, verdicts of self-checks and the
 // user's tuning file. None of it keeps attention from being computed; a file that is damaged, or cannot be written, costs the

@@ -19,9 +19,6 @@ var kernels = []*kernel{
 	scalarBlockSparse,
 }
 
-// anyKernel is a kernel of either pass.
-type anyKernel interface{ offered() *offer }
-
 // pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
 // for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
 // taken, and what fit noted. pass stands before the problem in the error.
@@ -83,4 +80,14 @@ var backwardKernels = []*backwardKernel{
 	scalarBackward,
 	matrixStandardBackward,
 	scalarStandardBackward,
+}
+
+// refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn to
+// any more. What is refused is what, tensors of such an alignment.
+func refused(err error, what string, tier Tier) error {
+	var no *declined
+	if errors.As(err, &no) {
+		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, tier), Reasons: []string{no.why}, Denied: isDenied(err)}
+	}
+	return err
 }

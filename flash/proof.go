@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -55,14 +54,4 @@ func (e *environment) prove(name string, kernels []compiled, try func() (wrong s
 		where = path
 	}
 	return &denied{&declined{fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}
-}
-
-// refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn to
-// any more. What is refused is what, tensors of such an alignment.
-func refused(err error, what string) error {
-	var no *declined
-	if errors.As(err, &no) {
-		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, TierMatrix), Reasons: []string{no.why}, Denied: isDenied(err)}
-	}
-	return err
 }

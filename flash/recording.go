@@ -199,7 +199,7 @@ func (r *Recording) Forward(f Forward) (err error) {
 		err = r.plan.program.record(&r.writer, &r.ops)
 	}
 	if err != nil {
-		return r.plan.dev.fail(err)
+		return r.plan.dev.fail(refused(err, r.plan.problem.String(), r.plan.Tier()))
 	}
 	r.forward, r.ready = f, true
 	return nil
@@ -228,14 +228,14 @@ func (r *Recording) Backward(b Backward) (err error) {
 	r.ready, r.tensors = false, b.tensors()
 	r.weights, r.grads.weights = b.Weights, b.Weights.all()
 	choice, err := r.plan.backward()
-	if err == nil {
-		err = r.begin()
+	if err != nil {
+		return r.plan.dev.fail(err)
 	}
-	if err == nil {
+	if err = r.begin(); err == nil {
 		err = choice.program.record(&r.writer, &r.grads)
 	}
 	if err != nil {
-		return r.plan.dev.fail(err)
+		return r.plan.dev.fail(refused(err, "backward of "+r.plan.problem.String(), choice.kernel.tier))
 	}
 	r.backward, r.ready = b, true
 	return nil

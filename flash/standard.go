@@ -172,7 +172,7 @@ func (s *standardProgram) buildFirst(v standardVariant) (standardKernels, error)
 func (s *standardProgram) record(r *recorder, f *operands) error {
 	k, err := s.build(standardVariant{qk: f.q.aligned && f.k.aligned, vo: f.v.aligned && f.o.aligned, lse: f.hasLSE})
 	if err != nil {
-		return refused(err, s.problem.String())
+		return err
 	}
 	return s.run(r, f, &k)
 }

@@ -30,10 +30,6 @@ type standardBackwardShape interface {
 	kernel(part standardGradient, p *Problem, v gradientVariant) standardKernel
 }
 
-func (v gradientVariant) index() int {
-	return boolInt(v.aligned) + 2*boolInt(v.accumulate) + 4*boolInt(v.dlse)
-}
-
 // standardBackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the
 // slabs of the plan's forward program.
 type standardBackwardProgram struct {
@@ -131,11 +127,10 @@ func (s *standardBackwardProgram) build(v gradientVariant) error {
 }
 
 func (s *standardBackwardProgram) record(r *recorder, g *gradients) error {
-	err := s.build(g.variant())
-	if err == nil {
-		return s.run(r, g)
+	if err := s.build(g.variant()); err != nil {
+		return err
 	}
-	return refused(err, "backward of "+s.problem.String())
+	return s.run(r, g)
 }
 
 // run records the dispatches with the pipelines that are there.
