@@ -33,7 +33,7 @@ const decodeKernel = "scalar_decode"
 
 // decodeRanges are its parameters.
 var decodeRanges = groupBound.and(parameters{
-	decodeParameter: onOff, "rows": {1, decodeRows, 0, false}, "w": {1, 32, 0, false}, "lpr": {1, 128, 0, true}, "u": {1, 16, 0, false}, "parts": partsRange,
+	decodeParameter: onOff, "rows": between(1, decodeRows), "w": between(1, 32), "lpr": powers(1, 128), "u": between(1, 16), "parts": partsRange,
 })
 
 func scalarDecodeLacks(c *capabilities, p *Problem) string {

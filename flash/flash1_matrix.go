@@ -12,7 +12,7 @@ var matrixFlash1 = &kernel{
 		implementation: Flash1,
 		tier:           TierMatrix,
 		can:            attn.WithDropout,
-		parameters:     matrixRanges.and(parameters{"prefetch": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
+		parameters:     matrixRanges.and(parameters{"prefetch": onOff, "max_key_blocks": between(0, allKeyBlocks)}),
 		reserved:       reservedOnCPU,
 		unsupported:    matrixLacks,
 	},

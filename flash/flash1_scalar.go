@@ -16,7 +16,7 @@ var scalarFlash1 = &kernel{
 		implementation: Flash1,
 		tier:           TierScalar,
 		can:            attn.WithDropout,
-		parameters:     pieceRanges.and(groupBound, parameters{"subgroup": onOff, "max_key_blocks": {0, allKeyBlocks, 0, false}}),
+		parameters:     pieceRanges.and(groupBound, parameters{"subgroup": onOff, "max_key_blocks": between(0, allKeyBlocks)}),
 		unsupported:    scalarLacks,
 	},
 	plan: planScalarFlash1,

@@ -2,16 +2,16 @@ package flash
 
 // Ranges of tuning parameters.
 var (
-	togetherRange  = parameter{1, 1 << 16, 0, false}
+	togetherRange  = between(1, 1 << 16)
 	subgroupRanges = parameters{
-		"w": {1, 64, 0, false}, "rm": {1, 8, 0, false}, "bc": {1, 1024, 0, false}, "ck": {1, 1024, 0, false},
+		"w": between(1, 64), "rm": between(1, 8), "bc": between(1, 1024), "ck": between(1, 1024),
 	}
 	matrixRanges = formRanges.and(groupBound, subgroupRanges, parameters{
-		"br": {1, 4096, 0, false}, "prefetch": {0, 5, 0, false}, "pipe": onOff, "max_first": onOff, "q_reg": fragmentRange, "keep_masks": onOff,
+		"br": between(1, 4096), "prefetch": between(0, 5), "pipe": onOff, "max_first": onOff, "q_reg": fragmentRange, "keep_masks": onOff,
 		"steps": onOff, "whole": onOff,
 	})
 	headRanges           = parameters{"heads_together": togetherRange, "pack": onOff, "parts": partsRange}
 	backwardMatrixRanges = subgroupRanges.and(parameters{
-		"prefetch": {0, 2, 0, false}, "a_reg": fragmentRange, "b_reg": fragmentRange, "heads_together": togetherRange,
+		"prefetch": between(0, 2), "a_reg": fragmentRange, "b_reg": fragmentRange, "heads_together": togetherRange,
 	})
 )

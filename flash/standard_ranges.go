@@ -4,17 +4,17 @@ import "math"
 
 // Ranges of tuning parameters.
 var (
-	rowRanges  = parameters{"row_threads": {1, softmaxThreads, 0, true}}
-	slabRanges = parameters{"max_slab": {0, math.MaxInt32, 0, false}} // bytes; for tests, and 0 sets no bound
+	rowRanges  = parameters{"row_threads": powers(1, softmaxThreads)}
+	slabRanges = parameters{"max_slab": between(0, math.MaxInt32)} // bytes; for tests, and 0 sets no bound
 
 	standardScalarRanges = groupBound.and(rowRanges, slabRanges, parameters{
-		"br": {1, 1024, 0, false}, "bc": {8, 1024, 8, false}, "mr": {1, 16, 0, false}, "mc": {4, 16, 4, false}, "dk": {8, 256, 8, false},
-		"product_br": {1, 1024, 0, false}, "product_bc": {8, 1024, 8, false}, "product_mr": {1, 16, 0, false}, "product_tx": {2, 256, 2, false},
+		"br": between(1, 1024), "bc": multiples(8, 1024, 8), "mr": between(1, 16), "mc": multiples(4, 16, 4), "dk": multiples(8, 256, 8),
+		"product_br": between(1, 1024), "product_bc": multiples(8, 1024, 8), "product_mr": between(1, 16), "product_tx": multiples(2, 256, 2),
 	})
 
-	scoresRanges = parameters{"wr": {1, 64, 0, false}, "fr": {1, 16, 0, false}, "fc": {1, 64, 0, false}, "run": {1, 1024, 0, false}}
+	scoresRanges = parameters{"wr": between(1, 64), "fr": between(1, 16), "fc": between(1, 64), "run": between(1, 1024)}
 	blockRanges  = parameters{
-		"wr": {1, 64, 0, false}, "wc": {1, 64, 0, false}, "fr": {1, 16, 0, false}, "fc": {1, 64, 0, false}, "stage": {1, 1024, 0, false},
+		"wr": between(1, 64), "wc": between(1, 64), "fr": between(1, 16), "fc": between(1, 64), "stage": between(1, 1024),
 	}
 	standardMatrixRanges   = sideRanges.and(groupBound, rowRanges, slabRanges, scoresRanges, blockRanges.of("product_"), parameters{"half": onOff})
 	standardGradientRanges = sideRanges.and(groupBound, scoresRanges.of("dp_"), blockRanges.of("dq_"), blockRanges.of("dv_"), blockRanges.of("dk_"),

@@ -18,6 +18,14 @@ type parameter struct {
 // parameters are those of a kernel by name.
 type parameters map[string]parameter
 
+func between(least, most int) parameter { return parameter{least: least, most: most} }
+
+// multiples are the multiples of step.
+func multiples(least, most, step int) parameter { return parameter{least: least, most: most, step: step} }
+
+// powers are the powers of two.
+func powers(least, most int) parameter { return parameter{least: least, most: most, power: true} }
+
 func (r parameter) allows(v int) bool {
 	return v >= r.least && v <= r.most && (r.step == 0 || v%r.step == 0) && (!r.power || v&(v-1) == 0)
 }
@@ -37,15 +45,15 @@ func (r parameter) String() string {
 
 // Ranges that kernels of several families share. No product of the numbers of one kernel comes near 63 bits.
 var (
-	onOff         = parameter{0, 1, 0, false}
-	partsRange    = parameter{1, mostParts, 0, false}
-	fragmentRange = parameter{1, 256, 0, false} // a side of one, or a number of them
+	onOff         = between(0, 1)
+	partsRange    = between(1, mostParts)
+	fragmentRange = between(1, 256) // a side of one, or a number of them
 
 	// A bound on a dispatch, for tests. 0 sets none.
-	groupBound = parameters{"max_groups": {0, 1 << 24, 0, false}}
+	groupBound = parameters{"max_groups": between(0, 1 << 24)}
 
 	sideRanges = parameters{"fm": fragmentRange, "fn": fragmentRange, "fk": fragmentRange}
-	formRanges = sideRanges.and(parameters{"form": {formRegisters, formShared, 0, false}})
+	formRanges = sideRanges.and(parameters{"form": between(formRegisters, formShared)})
 )
 
 // and joins parameters; later ones go before earlier ones of the same name.
