@@ -46,8 +46,8 @@ func (s *deltaProgram) kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
 }
 
 func (s *deltaProgram) constants(aligned, dlse bool) constants {
-	return constants{{"WG", deltaThreads}, {"LANES", s.lanes}, {"DV", s.problem.ValueDim}, {"ALIGNED", boolInt(aligned)},
-		{"HAS_DLSE", boolInt(dlse)}}
+	return constants{"WG": deltaThreads, "LANES": s.lanes, "DV": s.problem.ValueDim, "ALIGNED": boolInt(aligned),
+		"HAS_DLSE": boolInt(dlse)}
 }
 
 func (s *deltaProgram) record(r *recorder, g *gradients, delta *operand) error {

@@ -21,7 +21,7 @@ func packMask(shape [3]int, bits []bool) []byte {
 
 // blockConstants are the specialization constants of shaders/include/block_mask.glsl.
 func blockConstants(b Blocks) constants {
-	return constants{{"BLOCK_ROWS", b.Queries}, {"BLOCK_KEYS", b.Keys}, {"BLOCK_PER_HEAD", boolInt(b.PerHead)}}
+	return constants{"BLOCK_ROWS": b.Queries, "BLOCK_KEYS": b.Keys, "BLOCK_PER_HEAD": boolInt(b.PerHead)}
 }
 
 // trialBlock is the mask of a self-check: two blocks of three, the first not among them.

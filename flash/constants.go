@@ -12,29 +12,44 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// constants are the specialization constants of a pipeline by the names that its shader declares. Their order is that of the key under
-// which a verdict is remembered, and means nothing else.
-type constants []constant
+// constants are the specialization constants of a pipeline by the names that its shader declares.
+type constants map[string]int
 
-type constant struct {
-	name  string
-	value int
+// and joins constants. One that is set twice stands under a name that no module declares, so that building the pipeline fails.
+func (c constants) and(more ...constants) constants {
+	out := maps.Clone(c)
+	for _, m := range more {
+		for name, v := range m {
+			if _, twice := out[name]; twice {
+				name += ", set twice,"
+			}
+			out[name] = v
+		}
+	}
+	return out
 }
 
-// number gives each constant the number that the module declares for its name. Every constant of the module must be set, once, and
-// nothing else: a default left in place is a wrong tile on some device, and a name that the module lost is a setting without effect.
+// String lists them by name: what a verdict on a pipeline is remembered under.
+func (c constants) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		fmt.Fprintf(&b, " %s=%d", name, c[name])
+	}
+	return b.String()
+}
+
+// number gives each constant the number that the module declares for its name. Every constant of the module must be set, and nothing
+// else: a default left in place is a wrong tile on some device, and a name that the module lost is a setting without effect.
 func (c constants) number(module string, in *shaders.Interface) ([]vk.SpecConstant, error) {
 	unset := maps.Clone(in.Constants)
-	out := make([]vk.SpecConstant, len(c))
-	for i, v := range c {
-		id, ok := unset[v.name]
-		if _, declared := in.Constants[v.name]; !declared {
-			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, v.name, strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
-		} else if !ok {
-			return nil, fmt.Errorf("flash: constant %s of %s is set twice", v.name, module)
+	var out []vk.SpecConstant
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		id, ok := unset[name]
+		if !ok {
+			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, name, strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
 		}
-		delete(unset, v.name)
-		out[i] = vk.SpecConstant{ID: id, Value: uint32(v.value)}
+		delete(unset, name)
+		out = append(out, vk.SpecConstant{ID: id, Value: uint32(c[name])})
 	}
 	if len(unset) > 0 {
 		return nil, fmt.Errorf("flash: constants of %s are not set: %s", module, strings.Join(slices.Sorted(maps.Keys(unset)), ", "))

@@ -76,9 +76,9 @@ func hostConstants(t *testing.T) map[string]constants {
 		"standard_backward_softmax":          backwardSoftmaxSpec(&p, gradientVariant{}, 32, 1, 64, 0),
 		"standard_backward_softmax_subgroup": backwardSoftmaxSpec(&p, gradientVariant{}, 32, 1, 64, 32),
 		"matrix_probe":                       probeConstants(fragment),
-		"measure_fma":                        {{"WG", 1}},
-		"measure_copy":                       {{"WG", 1}},
-		"measure_matrix":                     {{"WG", 1}, {"M", 1}, {"N", 1}, {"K", 1}},
+		"measure_fma":                        {"WG": 1},
+		"measure_copy":                       {"WG": 1},
+		"measure_matrix":                     {"WG": 1, "M": 1, "N": 1, "K": 1},
 	}
 }
 
@@ -112,15 +112,15 @@ func nameOf(in *shaders.Interface, id uint32) string {
 // TestConstantsThatDoNotFit: a name too many, too few or twice is an error that says which.
 func TestConstantsThatDoNotFit(t *testing.T) {
 	in := &shaders.Interface{Constants: map[string]uint32{"BR": 1, "BC": 2}}
-	got, err := constants{{"BC", 32}, {"BR", 64}}.number("m", in)
+	got, err := constants{"BC": 32, "BR": 64}.number("m", in)
 	require.NoError(t, err)
 	require.Equal(t, uint32(1), got[0].ID)
 	require.Equal(t, uint32(64), got[0].Value)
 	require.Equal(t, uint32(32), got[1].Value)
 	for want, c := range map[string]constants{
-		"m declares no constant MR; it declares BC, BR": {{"BR", 1}, {"BC", 1}, {"MR", 1}},
-		"constants of m are not set: BC":                {{"BR", 1}},
-		"constant BR of m is set twice":                 {{"BR", 1}, {"BR", 1}},
+		"m declares no constant MR; it declares BC, BR": {"BR": 1, "BC": 1, "MR": 1},
+		"constants of m are not set: BC":                {"BR": 1},
+		"m declares no constant BR, set twice,":         constants{"BR": 1, "BC": 1}.and(constants{"BR": 1}),
 	} {
 		_, err := c.number("m", in)
 		require.ErrorContains(t, err, want)

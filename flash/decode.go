@@ -85,8 +85,8 @@ func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
 
 func (s *decodeProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	t := &s.shape
-	return append(constants{{"WG", t.threads()}, {"ROWS", t.Rows}, {"SG", t.Lanes}, {"LPR", t.LPR}, {"U", t.U}, {"PARTS", t.Parts},
-			{"MEET", t.Meet}}, forwardConstants(&s.problem, v)...),
+	return constants{"WG": t.threads(), "ROWS": t.Rows, "SG": t.Lanes, "LPR": t.LPR, "U": t.U, "PARTS": t.Parts,
+			"MEET": t.Meet}.and(forwardConstants(&s.problem, v)),
 		pipeline.KernelInfo{SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
 }
 

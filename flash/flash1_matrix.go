@@ -72,8 +72,8 @@ func (m *matrixFlash1Program) dispatches() int   { return m.grid.dispatches() }
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixFlash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
 	t := &m.shape
-	return append(t.constants(&m.problem, &m.layout, v), constants{{"KEY_BLOCKS", m.keyBlocks},
-			{"ROWS_LEN", t.shared(m.problem.HeadDim, m.problem.ValueDim).rows}}...),
+	return t.constants(&m.problem, &m.layout, v).and(constants{"KEY_BLOCKS": m.keyBlocks,
+			"ROWS_LEN": t.shared(m.problem.HeadDim, m.problem.ValueDim).rows}),
 		pipeline.KernelInfo{SubgroupSize: uint32(t.fragment.Lanes), FullSubgroups: true}
 }
 

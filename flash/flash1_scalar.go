@@ -79,9 +79,9 @@ func (s *flash1Program) kernel(v variant) (*pipeline.Kernel, error) {
 func (s *flash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
 	p, t := &s.problem, &s.shape
 	sh := t.shared(p.HeadDim, p.ValueDim)
-	return append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
-		{"KEY_BLOCKS", s.keyBlocks}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt}, {"P_AT", sh.pAt}, {"SHARED_V4", sh.length},
-		{"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, forwardConstants(p, v)...), s.env.subgroups(t.Subgroup)
+	return constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
+		"KEY_BLOCKS": s.keyBlocks, "K_AT": sh.kAt, "V_AT": sh.vAt, "P_AT": sh.pAt, "SHARED_V4": sh.length,
+		"REDUCE_LEN": sh.reduce, "DROPOUT": boolInt(p.dropThreshold() > 0)}.and(forwardConstants(p, v)), s.env.subgroups(t.Subgroup)
 }
 
 func (s *flash1Program) record(r *recorder, f *operands) error {

@@ -31,8 +31,8 @@ func (r *recorder) forwardAccess(p *Problem, f *operands) []pipeline.Access {
 
 // forwardConstants are what every fused forward kernel is told of the problem and of its tensors.
 func forwardConstants(p *Problem, v variant) constants {
-	return constants{{"D", p.HeadDim}, {"DV", p.ValueDim}, {"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(v.aligned)},
-		{"WRITE_LSE", boolInt(v.lse)}}
+	return constants{"D": p.HeadDim, "DV": p.ValueDim, "CAUSAL": boolInt(p.Causal != CausalNone), "ALIGNED": boolInt(v.aligned),
+		"WRITE_LSE": boolInt(v.lse)}
 }
 
 // maskConstants appends the constants of the block mask, if the problem has one.
@@ -40,7 +40,7 @@ func maskConstants(p *Problem, c constants) constants {
 	if p.Blocks.none() {
 		return c
 	}
-	return append(c, blockConstants(p.Blocks)...)
+	return c.and(blockConstants(p.Blocks))
 }
 
 // lseAccess binds lse, or o in its place, untouched, when there is none.

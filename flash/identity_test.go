@@ -42,12 +42,12 @@ func TestVerdictsBelongToAModule(t *testing.T) {
 	d := testDevice(t)
 	hash, err := d.env.moduleHash(module)
 	require.NoError(t, err)
-	set := constants{{"WG", 32}, {"BR", 16}}
+	set := constants{"WG": 32, "BR": 16}
 	key, err := d.env.proofKey([]compiled{{module, set}})
 	require.NoError(t, err)
 	require.Contains(t, key, module)
 	require.Contains(t, key, hash[:16])
-	set = constants{{"WG", 32}, {"BR", 48}}
+	set = constants{"WG": 32, "BR": 48}
 	other, err := d.env.proofKey([]compiled{{module, set}})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)

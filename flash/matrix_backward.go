@@ -98,16 +98,16 @@ func (s *matrixBackwardProgram) dispatches() int {
 func (s *matrixBackwardProgram) constants(part *matrixBackwardPart, parts int, aligned, accumulate bool) constants {
 	p, t := &s.problem, &part.tile
 	f, sh := &t.fragment, t.shared(p)
-	c := constants{{"WG", t.W * f.Lanes}, {"BR", t.rows()}, {"BC", t.BC}, {"D", p.HeadDim}, {"DV", p.ValueDim},
-		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(aligned)}, {"ACCUMULATE", boolInt(accumulate)},
-		{"FM", f.M}, {"FN", f.N}, {"FK", f.K}, {"SG", f.Lanes}, {"FORM", t.Form}, {"RM", t.RM}, {"CK", t.CK}, {"PREFETCH", t.Prefetch},
-		{"A_REG", t.AReg}, {"B_REG", t.BReg}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}, {"HEADS_TOGETHER", t.HeadsTogether},
-		{"A_PITCH", sh.aPitch}, {"B_PITCH", sh.bPitch}, {"TILE_LEN", sh.tile}, {"MASKS", boolInt(t.masks(p))}, {"STATS_LEN", sh.stats},
-		{"ROWS_LEN", sh.rows}, {"X_LEN", sh.x}, {"H_LEN", sh.h}, {"PATCH", sh.patch}, {"DROP_LEN", sh.drop}, {"BY_LANE", t.ByLane}}
+	c := constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
+		"CAUSAL": boolInt(p.Causal != CausalNone), "ALIGNED": boolInt(aligned), "ACCUMULATE": boolInt(accumulate),
+		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
+		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": boolInt(p.dropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
+		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.tile, "MASKS": boolInt(t.masks(p)), "STATS_LEN": sh.stats,
+		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.drop, "BY_LANE": t.ByLane}
 	if part.keys {
-		c = append(c, constant{"PARTS", parts})
+		c = c.and(constants{"PARTS": parts})
 	}
-	return append(c, s.layout.constants()...)
+	return c.and(s.layout.constants())
 }
 
 func (s *matrixBackwardProgram) kernel(part *matrixBackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {

@@ -72,7 +72,7 @@ func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() + m.comb
 func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	c := m.shape.constants(&m.problem, &m.layout, v)
 	if m.combine != nil {
-		c = append(c, constant{"PARTS", m.shape.Parts})
+		c = c.and(constants{"PARTS": m.shape.Parts})
 	}
 	return maskConstants(&m.problem, c), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
@@ -80,13 +80,13 @@ func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 // constants are those that matrix_forward and matrix_flash1 have in common.
 func (t *matrixTile) constants(p *Problem, l *matrixLayout, v variant) constants {
 	f, sh := &t.fragment, t.shared(p.HeadDim, p.ValueDim)
-	c := constants{{"WG", t.threads()}, {"BR", t.rows()}, {"BC", t.BC}, {"FM", f.M}, {"FN", f.N}, {"FK", f.K}, {"SG", f.Lanes},
-		{"FORM", t.Form}, {"RM", t.RM}, {"CK", t.CK}, {"PREFETCH", t.Prefetch}, {"PIPE", t.Pipe}, {"MAX_FIRST", t.MaxFirst},
-		{"PACK", boolInt(t.Pack)}, {"HEADS_TOGETHER", t.HeadsTogether}, {"K_PITCH", sh.kPitch}, {"V_PITCH", sh.vPitch}, {"KV_LEN", sh.kv},
-		{"Q_REG", t.QReg}, {"Q_PITCH", sh.qPitch}, {"Q_LEN", sh.q}, {"X_LEN", sh.x}, {"H_LEN", sh.h}, {"PATCH", sh.patch},
-		{"MASKS", boolInt(t.masks(p))}, {"DROPOUT", boolInt(t.Drop)}, {"DROP_LEN", sh.drop},
-		{"BY_LANE", boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC))}, {"STEPS", boolInt(t.Steps)}, {"RAGGED", boolInt(t.ragged(p))}}
-	return append(append(c, forwardConstants(p, v)...), l.constants()...)
+	c := constants{"WG": t.threads(), "BR": t.rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes,
+		"FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "PIPE": t.Pipe, "MAX_FIRST": t.MaxFirst,
+		"PACK": boolInt(t.Pack), "HEADS_TOGETHER": t.HeadsTogether, "K_PITCH": sh.kPitch, "V_PITCH": sh.vPitch, "KV_LEN": sh.kv,
+		"Q_REG": t.QReg, "Q_PITCH": sh.qPitch, "Q_LEN": sh.q, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch,
+		"MASKS": boolInt(t.masks(p)), "DROPOUT": boolInt(t.Drop), "DROP_LEN": sh.drop,
+		"BY_LANE": boolInt(t.Drop && l.columnsOfDraws(t.Form) && sharesDraws(t.BC)), "STEPS": boolInt(t.Steps), "RAGGED": boolInt(t.ragged(p))}
+	return c.and(forwardConstants(p, v), l.constants())
 }
 
 func (m *matrixProgram) record(r *recorder, f *operands) error {

@@ -185,13 +185,13 @@ func matchOperand(s matrixShape, acc, a heldElements) (table []int, why string) 
 
 // constants are the tables that say where elements of a fragment sit, as shaders/include/matrix_layout.glsl unpacks them.
 func (l *matrixLayout) constants() constants {
-	c := constants{{"SLOTS", max(1, len(l.RowOfSlot))}, {"ROW_LANE", laneNibbles(l.RowLane)}, {"COL_LANE", laneNibbles(l.ColLane)}}
+	c := constants{"SLOTS": max(1, len(l.RowOfSlot)), "ROW_LANE": laneNibbles(l.RowLane), "COL_LANE": laneNibbles(l.ColLane)}
 	for _, t := range []struct {
 		name  string
 		table []int
 	}{{"ROW_OF_COMP", l.RowOfComp}, {"COL_OF_COMP", l.ColOfComp}, {"SLOT_OF_COMP", l.SlotOfComp}, {"A_OF_COMP", l.AOfComp}, {"ROW_OF_SLOT", l.RowOfSlot}} {
 		lo, hi := nibbles(t.table)
-		c = append(c, constant{t.name + "_LO", lo}, constant{t.name + "_HI", hi})
+		c[t.name+"_LO"], c[t.name+"_HI"] = lo, hi
 	}
 	return c
 }

@@ -79,7 +79,7 @@ func parseHeld(text string, s matrixShape) (acc, a heldElements, err error) {
 const probeSlots = 64
 
 func probeConstants(s matrixShape) constants {
-	return constants{{"WG", s.Lanes}, {"M", s.M}, {"N", s.N}, {"K", s.K}}
+	return constants{"WG": s.Lanes, "M": s.M, "N": s.N, "K": s.K}
 }
 
 // probe runs matrix_probe and gives its output.

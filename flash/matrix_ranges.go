@@ -2,7 +2,7 @@ package flash
 
 // Ranges of tuning parameters.
 var (
-	togetherRange  = between(1, 1 << 16)
+	togetherRange  = between(1, 1<<16)
 	subgroupRanges = parameters{
 		"w": between(1, 64), "rm": between(1, 8), "bc": between(1, 1024), "ck": between(1, 1024),
 	}

@@ -147,8 +147,8 @@ func (c *combiner) kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 }
 
 func (c *combiner) constants(v variant) constants {
-	return constants{{"WG", combineThreads}, {"SHARE", c.share}, {"DV", c.problem.ValueDim}, {"PARTS", c.parts},
-		{"ALIGNED", boolInt(v.aligned)}, {"WRITE_LSE", boolInt(v.lse)}}
+	return constants{"WG": combineThreads, "SHARE": c.share, "DV": c.problem.ValueDim, "PARTS": c.parts,
+		"ALIGNED": boolInt(v.aligned), "WRITE_LSE": boolInt(v.lse)}
 }
 
 func (c *combiner) record(r *recorder, f *operands) error {

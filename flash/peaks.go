@@ -57,7 +57,7 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	if d.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	k, err := d.env.build("measure_fma.f32", constants{{"WG", workgroup}}, pipeline.KernelInfo{})
+	k, err := d.env.build("measure_fma.f32", constants{"WG": workgroup}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
@@ -97,7 +97,7 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	if d.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	k, err := d.env.build("measure_matrix.f16", constants{{"WG", subgroups * int(f.Subgroup.Size)}, {"M", int(m.M)}, {"N", int(m.N)}, {"K", int(m.K)}},
+	k, err := d.env.build("measure_matrix.f16", constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N), "K": int(m.K)},
 		pipeline.KernelInfo{FullSubgroups: d.env.caps.enabled.ComputeFullSubgroups})
 	if err != nil {
 		return 0, "", err
@@ -168,7 +168,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	}
 	const pieces = 4 // of measure_copy.comp
 	workgroup := min(256, d.env.caps.facts.Limits.MaxWorkgroupInvocations)
-	k, err := d.env.build("measure_copy", constants{{"WG", int(workgroup)}}, pipeline.KernelInfo{})
+	k, err := d.env.build("measure_copy", constants{"WG": int(workgroup)}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}

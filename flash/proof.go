@@ -28,9 +28,7 @@ func (e *environment) proofKey(kernels []compiled) (string, error) {
 			return "", err
 		}
 		fmt.Fprintf(&key, " %s %.16s", k.module, hash)
-		for _, c := range k.constants {
-			fmt.Fprintf(&key, " %x", c.value)
-		}
+		key.WriteString(k.constants.String())
 	}
 	return key.String(), nil
 }

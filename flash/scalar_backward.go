@@ -99,10 +99,10 @@ func (s *scalarBackwardProgram) constants(part *backwardPart, aligned, accumulat
 		wide = max(p.HeadDim, p.ValueDim)
 	}
 	sh := t.shared(wide)
-	return constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"D", p.HeadDim}, {"DV", p.ValueDim},
-		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(aligned)}, {"ACCUMULATE", boolInt(accumulate)},
-		{"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC}, {"PC", t.PC}, {"C_AT", sh.cAt}, {"V_AT", 0}, {"P_AT", sh.pAt},
-		{"SHARED_V4", sh.length}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}
+	return constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
+		"CAUSAL": boolInt(p.Causal != CausalNone), "ALIGNED": boolInt(aligned), "ACCUMULATE": boolInt(accumulate),
+		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
+		"SHARED_V4": sh.length, "DROPOUT": boolInt(p.dropThreshold() > 0)}
 }
 
 func (s *scalarBackwardProgram) record(r *recorder, g *gradients) error {

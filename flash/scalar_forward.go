@@ -77,12 +77,11 @@ func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {
 func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	p, t := &s.problem, &s.shape
 	sh := t.shared(p.HeadDim, p.ValueDim)
-	c := append(constants{{"WG", t.threads()}, {"BR", t.BR}, {"BC", t.BC}, {"MR", t.MR}, {"MC", t.MC}, {"DK", t.DK}, {"VC", t.VC},
-		{"PC", t.PC}, {"Q_RESIDENT", boolInt(t.QResident)}, {"V_EARLY", boolInt(t.VEarly)}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt},
-		{"P_AT", sh.pAt}, {"SHARED_V4", sh.length}, {"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}},
-		forwardConstants(p, v)...)
+	c := constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
+		"PC": t.PC, "Q_RESIDENT": boolInt(t.QResident), "V_EARLY": boolInt(t.VEarly), "K_AT": sh.kAt, "V_AT": sh.vAt,
+		"P_AT": sh.pAt, "SHARED_V4": sh.length, "REDUCE_LEN": sh.reduce, "DROPOUT": boolInt(p.dropThreshold() > 0)}.and(forwardConstants(p, v))
 	if s.combine != nil {
-		c = append(c, constant{"PARTS", t.Parts})
+		c = c.and(constants{"PARTS": t.Parts})
 	}
 	return maskConstants(p, c), s.env.subgroups(t.Subgroup)
 }

@@ -223,8 +223,8 @@ func backwardKeeps(forward int) int {
 // backwardSoftmaxSpec are the constants of standard_backward_softmax: rowThreads invocations share a row, and each keeps keep pieces of it;
 // zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
 func backwardSoftmaxSpec(p *Problem, v gradientVariant, rowThreads, keep, zero, lanes int) constants {
-	return withLanes(constants{{"WG", softmaxThreads}, {"TPR", rowThreads}, {"KEEP", backwardKeeps(keep)},
-		{"CAUSAL", boolInt(p.Causal != CausalNone)}, {"DLSE", boolInt(v.dlse)}, {"ZERO", zero}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, lanes)
+	return withLanes(constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
+		"CAUSAL": boolInt(p.Causal != CausalNone), "DLSE": boolInt(v.dlse), "ZERO": zero, "DROPOUT": boolInt(p.dropThreshold() > 0)}, lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.
@@ -232,5 +232,5 @@ func withLanes(c constants, lanes int) constants {
 	if lanes == 0 {
 		return c
 	}
-	return append(c, constant{"SG", lanes})
+	return c.and(constants{"SG": lanes})
 }

@@ -302,7 +302,7 @@ func (t *standardMatrixTile) pace() pace { return pace{discrete: 10e12, other: 3
 // kernel is one of the products: its block, its dimension and its shared memory; accumulate says that the result is added to what is
 // there, weights that the matrix is P, of which some may be dropped.
 func (t *standardMatrixTile) kernel(name string, b *matrixBlock, dim, shared int, p *Problem, aligned, accumulate, weights bool) standardKernel {
-	return standardKernel{t.module(name, p), t.spec(p, b, dim, constant{"BK", b.stage}, shared, aligned, accumulate, weights && p.dropThreshold() > 0), t.subgroups()}
+	return standardKernel{t.module(name, p), t.spec(p, b, dim, constants{"BK": b.stage}, shared, aligned, accumulate, weights && p.dropThreshold() > 0), t.subgroups()}
 }
 
 func (t *standardMatrixTile) module(name string, p *Problem) string {
@@ -314,11 +314,11 @@ func (t *standardMatrixTile) module(name string, p *Problem) string {
 }
 
 // spec are the specialization constants of include/standard_matrix.glsl; step is the kernel's own constant for how far it goes at a time.
-func (t *standardMatrixTile) spec(p *Problem, b *matrixBlock, dim int, step constant, shared int, aligned, accumulate, dropout bool) constants {
+func (t *standardMatrixTile) spec(p *Problem, b *matrixBlock, dim int, step constants, shared int, aligned, accumulate, dropout bool) constants {
 	f := &t.fragment
-	return constants{{"WG", b.subgroups() * f.Lanes}, {"M", f.M}, {"N", f.N}, {"K", f.K}, {"WR", b.WR}, {"WC", b.WC}, {"FR", b.FR}, {"FC", b.FC},
-		{"D", dim}, step, {"CAUSAL", boolInt(p.Causal != CausalNone)}, {"ALIGNED", boolInt(aligned)}, {"SHARED", shared},
-		{"ACCUMULATE", boolInt(accumulate)}, {"DROPOUT", boolInt(dropout)}}
+	return constants{"WG": b.subgroups() * f.Lanes, "M": f.M, "N": f.N, "K": f.K, "WR": b.WR, "WC": b.WC, "FR": b.FR, "FC": b.FC,
+		"D": dim, "CAUSAL": boolInt(p.Causal != CausalNone), "ALIGNED": boolInt(aligned), "SHARED": shared,
+		"ACCUMULATE": boolInt(accumulate), "DROPOUT": boolInt(dropout)}.and(step)
 }
 
 func (t *standardMatrixTile) subgroups() pipeline.KernelInfo {
@@ -328,7 +328,7 @@ func (t *standardMatrixTile) subgroups() pipeline.KernelInfo {
 func (t *standardMatrixTile) scores(p *Problem, aligned bool) standardKernel {
 	s := &t.scoresTile
 	b := &matrixBlock{WR: s.WR, WC: 1, FR: s.FR, FC: s.FC}
-	return standardKernel{t.module("standard_scores_matrix", p), t.spec(p, b, t.dim, constant{"RUN", s.run}, t.scoresShared(), aligned, false, false), t.subgroups()}
+	return standardKernel{t.module("standard_scores_matrix", p), t.spec(p, b, t.dim, constants{"RUN": s.run}, t.scoresShared(), aligned, false, false), t.subgroups()}
 }
 
 func (t *standardMatrixTile) product(p *Problem, aligned bool) standardKernel {

@@ -150,8 +150,8 @@ func (t *standardTile) pace() pace                     { return scalarPace }
 
 func (t *standardTile) scores(p *Problem, aligned bool) standardKernel {
 	return standardKernel{"standard_scores." + p.DType.suffix(),
-		constants{{"WG", t.scoresThreads()}, {"BR", t.scoresBR}, {"BC", t.scoresBC}, {"D", p.HeadDim}, {"CAUSAL", boolInt(p.Causal != CausalNone)},
-			{"ALIGNED", boolInt(aligned)}, {"MR", t.scoresMR}, {"MC", t.scoresMC}, {"DK", t.scoresDK}, {"SHARED_V4", t.scoresShared()}}, pipeline.KernelInfo{}}
+		constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim, "CAUSAL": boolInt(p.Causal != CausalNone),
+			"ALIGNED": boolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK, "SHARED_V4": t.scoresShared()}, pipeline.KernelInfo{}}
 }
 
 func (t *standardTile) softmax(p *Problem, lse bool) standardKernel {
@@ -162,8 +162,8 @@ func (t *standardTile) softmax(p *Problem, lse bool) standardKernel {
 // softmaxConstants are those of standard_softmax: rowThreads invocations share a row and keep up to keep pieces of it each, the product
 // reads up to zero columns beyond a row's last key, and lanes is the size of a subgroup, 0 where none is used.
 func softmaxConstants(p *Problem, lse bool, rowThreads, keep, zero, lanes int) constants {
-	return withLanes(constants{{"WG", softmaxThreads}, {"TPR", rowThreads}, {"KEEP", keep}, {"CAUSAL", boolInt(p.Causal != CausalNone)},
-		{"WRITE_LSE", boolInt(lse)}, {"ZERO", zero}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}}, lanes)
+	return withLanes(constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep, "CAUSAL": boolInt(p.Causal != CausalNone),
+		"WRITE_LSE": boolInt(lse), "ZERO": zero, "DROPOUT": boolInt(p.dropThreshold() > 0)}, lanes)
 }
 
 func (t *standardTile) product(p *Problem, aligned bool) standardKernel {
@@ -174,7 +174,7 @@ func (t *standardTile) product(p *Problem, aligned bool) standardKernel {
 // some may be dropped.
 func (t *standardTile) sums(name string, p *Problem, dim int, aligned, accumulate, weights bool) standardKernel {
 	return standardKernel{name + "." + p.DType.suffix(),
-		constants{{"WG", t.productThreads()}, {"BR", t.productBR}, {"BC", t.productBC}, {"D", dim}, {"CAUSAL", boolInt(p.Causal != CausalNone)},
-			{"ALIGNED", boolInt(aligned)}, {"MR", t.productMR}, {"SHARED_V4", t.productShared(dim)}, {"ACCUMULATE", boolInt(accumulate)},
-			{"DROPOUT", boolInt(weights && p.dropThreshold() > 0)}}, pipeline.KernelInfo{}}
+		constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim, "CAUSAL": boolInt(p.Causal != CausalNone),
+			"ALIGNED": boolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim), "ACCUMULATE": boolInt(accumulate),
+			"DROPOUT": boolInt(weights && p.dropThreshold() > 0)}, pipeline.KernelInfo{}}
 }

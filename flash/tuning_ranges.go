@@ -21,7 +21,9 @@ type parameters map[string]parameter
 func between(least, most int) parameter { return parameter{least: least, most: most} }
 
 // multiples are the multiples of step.
-func multiples(least, most, step int) parameter { return parameter{least: least, most: most, step: step} }
+func multiples(least, most, step int) parameter {
+	return parameter{least: least, most: most, step: step}
+}
 
 // powers are the powers of two.
 func powers(least, most int) parameter { return parameter{least: least, most: most, power: true} }
@@ -50,7 +52,7 @@ var (
 	fragmentRange = between(1, 256) // a side of one, or a number of them
 
 	// A bound on a dispatch, for tests. 0 sets none.
-	groupBound = parameters{"max_groups": between(0, 1 << 24)}
+	groupBound = parameters{"max_groups": between(0, 1<<24)}
 
 	sideRanges = parameters{"fm": fragmentRange, "fn": fragmentRange, "fk": fragmentRange}
 	formRanges = sideRanges.and(parameters{"form": between(formRegisters, formShared)})
