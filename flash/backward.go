@@ -90,7 +90,7 @@ func (b *Backward) check(d *Device, p *Problem, g *gradients) error {
 	if b.DLSE != nil {
 		g.dlse = b.DLSE.bound
 	}
-	g.accumulate, g.drop = b.Accumulate, draw{b.Seed, b.Offset}
+	g.accumulate, g.drop = b.Accumulate, draw{seed: b.Seed, offset: b.Offset}
 	return nil
 }
 

@@ -62,7 +62,7 @@ func (c *capabilities) fragments(t DType) []matrixShape {
 	}
 	var out []matrixShape
 	for _, m := range c.facts.Matrices {
-		s := matrixShape{int(m.M), int(m.N), int(m.K), int(c.facts.Subgroup.Size)}
+		s := matrixShape{M: int(m.M), N: int(m.N), K: int(m.K), Lanes: int(c.facts.Subgroup.Size)}
 		if m.A == component && m.B == component && m.C == vk.ComponentF32 && m.Result == vk.ComponentF32 && m.Scope == vk.ScopeSubgroup &&
 			s.fits() && !slices.Contains(out, s) {
 			out = append(out, s)
@@ -90,7 +90,7 @@ func (s matrixShape) fits() bool {
 func (c *capabilities) chooseFragment(dtype DType, t *tuning) (matrixShape, error) {
 	all := c.fragments(dtype)
 	if len(all) == 0 { // unsupported has said so
-		return matrixShape{}, &declined{"the device has no such matrices"}
+		return matrixShape{}, &declined{why: "the device has no such matrices"}
 	}
 	s := all[0]
 	for _, f := range all { // the first that agrees with what is asked for
@@ -101,7 +101,7 @@ func (c *capabilities) chooseFragment(dtype DType, t *tuning) (matrixShape, erro
 	}
 	s.M, s.N, s.K = t.get("fm", s.M), t.get("fn", s.N), t.get("fk", s.K)
 	if !slices.Contains(all, s) {
-		return s, &declined{fmt.Sprintf("the device has no %v fragments of %v; it has %v", s, dtype, all)}
+		return s, &declined{why: fmt.Sprintf("the device has no %v fragments of %v; it has %v", s, dtype, all)}
 	}
 	return s, nil
 }
@@ -130,7 +130,7 @@ func (e *environment) chooseForm(dtype DType, t *tuning) (matrixShape, matrixLay
 	case form < formRegisters || form > formShared:
 		return s, layout, form, t.bad("form", "must be 1, 2 or 3")
 	case form < layout.Form:
-		return s, layout, form, &declined{fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s, layout.Why)}
+		return s, layout, form, &declined{why: fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s, layout.Why)}
 	}
 	return s, layout, form, nil
 }

@@ -19,7 +19,7 @@ func hostConstants(t *testing.T) map[string]constants {
 	require.NoError(t, err)
 	masked := p
 	masked.Blocks = Blocks{Queries: 64, Keys: 64}
-	fragment, v := matrixShape{16, 16, 16, 32}, variant{lse: true}
+	fragment, v := matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, variant{lse: true}
 	parts := &combiner{env: env, problem: p}
 
 	scalar, err := chooseScalarTile(c, &p, newTuning(nil))

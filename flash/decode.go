@@ -224,7 +224,7 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 		if len(t.given) > 0 {
 			return decodeTile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s: %s", name, why)
 		}
-		return decodeTile{}, &declined{why}
+		return decodeTile{}, &declined{why: why}
 	}
 	return tile, nil
 }

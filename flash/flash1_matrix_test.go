@@ -40,7 +40,7 @@ func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 
 // TestMatrixFlash1Tables: on the GPU that the table is written for, tiles leave room for a second workgroup beside them.
 func TestMatrixFlash1Tables(t *testing.T) {
-	c, s := h200(), matrixShape{16, 16, 16, 32}
+	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}
 	for _, dim := range []int{16, 32, 64, 80, 96, 128, 192, 256} {
 		p, err := Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: dim, DType: F16}.Normalize()
 		require.NoError(t, err)

@@ -172,7 +172,7 @@ func chooseFlash1Tile(c *capabilities, p *Problem, t *tuning) (flash1Tile, error
 	if len(t.given) > 0 {
 		return flash1Tile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return flash1Tile{}, &declined{why}
+	return flash1Tile{}, &declined{why: why}
 }
 
 // fit completes a tile whose shape is set, with all of V or a piece of it in shared memory. It gives the rule that cannot be

@@ -69,7 +69,7 @@ func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
 	}
 	ops.q, ops.k, ops.v, ops.o = f.Q.bound, f.K.bound, f.V.bound, f.O.bound
 	ops.lse, ops.hasLSE = operand{}, f.LSE != nil
-	ops.drop = draw{f.Seed, f.Offset}
+	ops.drop = draw{seed: f.Seed, offset: f.Offset}
 	if f.LSE != nil {
 		ops.lse = f.LSE.bound
 	}

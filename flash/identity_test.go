@@ -43,12 +43,12 @@ func TestVerdictsBelongToAModule(t *testing.T) {
 	hash, err := d.env.moduleHash(module)
 	require.NoError(t, err)
 	set := constants{"WG": 32, "BR": 16}
-	key, err := d.env.proofKey([]compiled{{module, set}})
+	key, err := d.env.proofKey([]compiled{{module: module, constants: set}})
 	require.NoError(t, err)
 	require.Contains(t, key, module)
 	require.Contains(t, key, hash[:16])
 	set = constants{"WG": 32, "BR": 48}
-	other, err := d.env.proofKey([]compiled{{module, set}})
+	other, err := d.env.proofKey([]compiled{{module: module, constants: set}})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)
 }

@@ -178,7 +178,7 @@ func (s *matrixBackwardProgram) compiled(aligned, accumulate bool) []compiled {
 	var all []compiled
 	for _, part := range []*matrixBackwardPart{&s.kv, &s.q} {
 		for _, parts := range part.tile.pieces() {
-			all = append(all, compiled{part.module, s.constants(part, parts, aligned, accumulate)})
+			all = append(all, compiled{module: part.module, constants: s.constants(part, parts, aligned, accumulate)})
 		}
 	}
 	return all

@@ -100,7 +100,7 @@ func planGradients(t *testing.T, d *Device, p Problem, tier Tier, opts ...PlanOp
 
 // TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.
 func TestMatrixBackwardTiles(t *testing.T) {
-	c, s := h200(), matrixShape{16, 16, 16, 32}
+	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}
 	layout := layoutOf(t, "NVIDIA 16x16x16")
 	choose := func(p Problem, prefix string, given map[string]int) (matrixBackwardTile, error) {
 		p.Batch, p.Heads, p.DType = 2, 16, F16
@@ -156,7 +156,7 @@ func layoutOf(t *testing.T, name string) *matrixLayout {
 func TestDrawsByLane(t *testing.T) {
 	nvidia := layoutOf(t, "NVIDIA 16x16x16")
 	base := func(keys bool) matrixBackwardTile {
-		return matrixBackwardTile{fragment: matrixShape{16, 16, 16, 32}, Form: formRegisters, keys: keys, W: 4, RM: 2, BC: 64, CK: 16}
+		return matrixBackwardTile{fragment: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, Form: formRegisters, keys: keys, W: 4, RM: 2, BC: 64, CK: 16}
 	}
 	for _, keys := range []bool{true, false} {
 		p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
@@ -181,10 +181,10 @@ func TestDrawsByLane(t *testing.T) {
 		tile.W, tile.BC = 3, 48 // 96 keys, or 48
 		require.Equal(t, drawEach, tile.byLane(&p, nvidia))
 		tile = base(keys)
-		tile.fragment, tile.CK = matrixShape{8, 8, 8, 8}, 8
+		tile.fragment, tile.CK = matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, 8
 		require.Equal(t, drawEach, tile.byLane(&p, layoutOf(t, "lavapipe")))
 		tile = base(keys)
-		tile.fragment, tile.CK = matrixShape{8, 8, 8, 32}, 8
+		tile.fragment, tile.CK = matrixShape{M: 8, N: 8, K: 8, Lanes: 32}, 8
 		require.Equal(t, drawEach, tile.byLane(&p, nvidia), "a lane has 16 keys of no row")
 	}
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}

@@ -273,5 +273,5 @@ func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f ma
 	if len(t.given) > 0 {
 		return matrixBackwardTile{}, badArgument("WithBackwardTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return matrixBackwardTile{}, &declined{why}
+	return matrixBackwardTile{}, &declined{why: why}
 }

@@ -34,128 +34,128 @@ var knownLayouts = []struct {
 	table []int // AOfComp
 }{
 	{
-		name: "lavapipe", shape: matrixShape{8, 8, 8, 8}, form: formRegisters,
+		name: "lavapipe", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formRegisters,
 		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
 		a:     held(8, 8, func(l, e int) element { return element{e, l} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "NVIDIA 16x16x16", shape: matrixShape{16, 16, 16, 32}, form: formRegisters,
+		name: "NVIDIA 16x16x16", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, form: formRegisters,
 		acc:   held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
 		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{ // the operand as mma.m16n8k16 takes it: rows alternate before columns do
-		name: "NVIDIA 16x8x16", shape: matrixShape{16, 8, 16, 32}, form: formRegisters,
+		name: "NVIDIA 16x8x16", shape: matrixShape{M: 16, N: 8, K: 16, Lanes: 32}, form: formRegisters,
 		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
 		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/2%2*8, 2*(l%4) + e%2 + e/4*8} }),
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{ // two accumulators side by side, the operand in another order
-		name: "NVIDIA 16x8x16, columns first", shape: matrixShape{16, 8, 16, 32}, form: formRegisters,
+		name: "NVIDIA 16x8x16, columns first", shape: matrixShape{M: 16, N: 8, K: 16, Lanes: 32}, form: formRegisters,
 		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
 		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
 		slots: []int{0, 8}, table: []int{0, 1, 4, 5, 2, 3, 6, 7},
 	},
 	{
-		name: "NVIDIA 16x8x8", shape: matrixShape{16, 8, 8, 32}, form: formRegisters,
+		name: "NVIDIA 16x8x8", shape: matrixShape{M: 16, N: 8, K: 8, Lanes: 32}, form: formRegisters,
 		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
 		a:     held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3},
 	},
 	{
-		name: "RDNA3, wave 32", shape: matrixShape{16, 16, 16, 32}, form: formRows, why: "operand's element (0, 0) is held 2 times",
+		name: "RDNA3, wave 32", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, form: formRows, why: "operand's element (0, 0) is held 2 times",
 		acc:   held(32, 8, func(l, e int) element { return element{2*e + l/16, l % 16} }),
 		a:     held(32, 16, func(l, e int) element { return element{l % 16, e} }),
 		slots: []int{0, 2, 4, 6, 8, 10, 12, 14},
 	},
 	{
-		name: "RDNA3, wave 64", shape: matrixShape{16, 16, 16, 64}, form: formRows, why: "operand's element (0, 0) is held 4 times",
+		name: "RDNA3, wave 64", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 64}, form: formRows, why: "operand's element (0, 0) is held 4 times",
 		acc:   held(64, 4, func(l, e int) element { return element{4*e + l/16, l % 16} }),
 		a:     held(64, 16, func(l, e int) element { return element{l % 16, e} }),
 		slots: []int{0, 4, 8, 12},
 	},
 	{
-		name: "RDNA4, wave 32", shape: matrixShape{16, 16, 16, 32}, form: formRows, why: "in another order",
+		name: "RDNA4, wave 32", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, form: formRows, why: "in another order",
 		acc:   held(32, 8, func(l, e int) element { return element{e + l/16*8, l % 16} }),
 		a:     held(32, 8, func(l, e int) element { return element{l % 16, e + l/16*8} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "Intel 8x8x16", shape: matrixShape{8, 8, 16, 8}, form: formRows, why: "in another order",
+		name: "Intel 8x8x16", shape: matrixShape{M: 8, N: 8, K: 16, Lanes: 8}, form: formRows, why: "in another order",
 		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
 		a:     held(8, 16, func(l, e int) element { return element{e / 2, 2*l + e%2} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "Intel 8x16x16", shape: matrixShape{8, 16, 16, 16}, form: formRegisters,
+		name: "Intel 8x16x16", shape: matrixShape{M: 8, N: 16, K: 16, Lanes: 16}, form: formRegisters,
 		acc:   held(16, 8, func(l, e int) element { return element{e, l} }),
 		a:     held(16, 8, func(l, e int) element { return element{e, l} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "K shorter than N", shape: matrixShape{16, 16, 8, 32}, form: formRows, why: "K = 8 is no multiple of N = 16",
+		name: "K shorter than N", shape: matrixShape{M: 16, N: 16, K: 8, Lanes: 32}, form: formRows, why: "K = 8 is no multiple of N = 16",
 		acc:   held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
 		a:     held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
 		slots: []int{0, 8},
 	},
 	{
-		name: "one component", shape: matrixShape{8, 8, 8, 64}, form: formRows, why: "converted in pairs",
+		name: "one component", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 64}, form: formRows, why: "converted in pairs",
 		acc:   held(64, 1, func(l, e int) element { return element{l / 8, l % 8} }),
 		a:     held(64, 1, func(l, e int) element { return element{l / 8, l % 8} }),
 		slots: []int{0},
 	},
 	{
-		name: "accumulator held twice", shape: matrixShape{8, 8, 8, 16}, form: formShared, why: "held 2 times",
+		name: "accumulator held twice", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 16}, form: formShared, why: "held 2 times",
 		acc: held(16, 8, func(l, e int) element { return element{e, l % 8} }),
 		a:   held(16, 8, func(l, e int) element { return element{e, l % 8} }),
 	},
 	{
-		name: "a missing element", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "held by no lane",
+		name: "a missing element", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "held by no lane",
 		acc: held(8, 8, func(l, e int) element { return element{e, max(l, 1)} }),
 		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
 	},
 	{
-		name: "beyond the matrix", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "is element (65535, 65535)",
+		name: "beyond the matrix", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "is element (65535, 65535)",
 		acc: held(8, 8, func(l, e int) element { return element{65535, 65535} }),
 	},
 	{
-		name: "diagonals", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "moves both row and column",
+		name: "diagonals", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "moves both row and column",
 		acc: held(8, 8, func(l, e int) element { return element{(e + l) % 8, l} }),
 		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
 	},
 	{
-		name: "lanes of a row by threes", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "no power of two",
+		name: "lanes of a row by threes", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "no power of two",
 		acc: held(8, 8, func(l, e int) element { return element{e, 3 * l % 8} }),
 		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
 	},
 	{
-		name: "Gray code", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "moves",
+		name: "Gray code", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "moves",
 		acc: held(8, 8, func(l, e int) element { return element{e, l ^ l>>1} }),
 		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
 	},
 	{
-		name: "one lane off", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "off the rule",
+		name: "one lane off", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "off the rule",
 		acc: held(8, 8, func(l, e int) element { return element{e, []int{0, 1, 2, 3, 4, 5, 7, 6}[l]} }),
 		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
 	},
 	{
-		name: "too many components", shape: matrixShape{32, 8, 8, 8}, form: formShared, why: "hold 32 components",
+		name: "too many components", shape: matrixShape{M: 32, N: 8, K: 8, Lanes: 8}, form: formShared, why: "hold 32 components",
 		acc: held(8, 32, func(l, e int) element { return element{e, l} }),
 		a:   held(8, 32, func(l, e int) element { return element{e, l} }),
 	},
 	{
-		name: "far components", shape: matrixShape{32, 8, 8, 32}, form: formShared, why: "passes the tables' 15",
+		name: "far components", shape: matrixShape{M: 32, N: 8, K: 8, Lanes: 32}, form: formShared, why: "passes the tables' 15",
 		acc: held(32, 8, func(l, e int) element { return element{4*e + l/8, l % 8} }),
 		a:   held(32, 8, func(l, e int) element { return element{4*e + l/8, l % 8} }),
 	},
 	{
-		name: "an operand that is not probed", shape: matrixShape{8, 8, 8, 8}, form: formRows, why: "not probed",
+		name: "an operand that is not probed", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formRows, why: "not probed",
 		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
-		name: "lanes of unequal size", shape: matrixShape{8, 8, 8, 8}, form: formShared, why: "lane 7 has 7 components",
+		name: "lanes of unequal size", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "lane 7 has 7 components",
 		acc: func() heldElements {
 			h := held(8, 8, func(l, e int) element { return element{e, l} })
 			h[7] = h[7][:7]
@@ -276,7 +276,7 @@ func seq(n int) []int {
 }
 
 func TestReadHeld(t *testing.T) {
-	s := matrixShape{8, 8, 8, 8}
+	s := matrixShape{M: 8, N: 8, K: 8, Lanes: 8}
 	good := make([]uint32, 4+8*2*probeSlots)
 	good[0], good[1], good[2] = 8, 8, 8
 	for lane := range 8 {
@@ -311,14 +311,14 @@ func TestProbe(t *testing.T) {
 		again, err := d.env.layout(F16, f)
 		require.NoError(t, err)
 		require.Equal(t, l, again)
-		if d.env.caps.facts.Type == vk.DeviceCPU && f == (matrixShape{8, 8, 8, 8}) {
+		if d.env.caps.facts.Type == vk.DeviceCPU && f == (matrixShape{M: 8, N: 8, K: 8, Lanes: 8}) {
 			require.Equal(t, formRegisters, l.Form)
 			require.Equal(t, []int{0, 0, 0}, l.RowLane)
 			require.Equal(t, []int{1, 2, 4}, l.ColLane)
 			require.Equal(t, seq(8), l.RowOfComp)
 			require.Equal(t, seq(8), l.AOfComp)
 		}
-		if d.env.caps.facts.VendorID == 0x10de && f == (matrixShape{16, 16, 16, 32}) {
+		if d.env.caps.facts.VendorID == 0x10de && f == (matrixShape{M: 16, N: 16, K: 16, Lanes: 32}) {
 			require.Equal(t, formRegisters, l.Form)
 			require.Equal(t, []int{0, 8}, l.RowOfSlot)
 		}

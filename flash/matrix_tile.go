@@ -270,7 +270,7 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 	if len(t.given) > 0 {
 		return matrixTile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return matrixTile{}, &declined{why}
+	return matrixTile{}, &declined{why: why}
 }
 
 // complete fills in what a row of the table leaves open.

@@ -155,7 +155,7 @@ func h200() *capabilities {
 
 // TestMatrixTilesMeasured: large problems get the table's rows as they are, small ones and grouped queries something smaller.
 func TestMatrixTilesMeasured(t *testing.T) {
-	c, s := h200(), matrixShape{16, 16, 16, 32}
+	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}
 	choose := func(p Problem) matrixTile {
 		p, err := p.Normalize()
 		require.NoError(t, err)
@@ -228,7 +228,7 @@ func problemForRow(t *testing.T, c *capabilities, i int) (Problem, bool) {
 func (t matrixTile) rows0(s matrixShape) int { t.fragment = s; return t.rows() }
 
 func TestMatrixTuningErrors(t *testing.T) {
-	c, s := h200(), matrixShape{16, 16, 16, 32}
+	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	for _, given := range []map[string]int{

@@ -147,7 +147,7 @@ func TestFullDevicesKeepTheirTile(t *testing.T) {
 			for _, mask := range []Causal{CausalNone, CausalBottomRight} {
 				p, err := Problem{Batch: 16384 / n, Heads: 2048 / d, QueryLen: n, HeadDim: d, DType: F16, Causal: mask}.Normalize()
 				require.NoError(t, err)
-				tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{16, 16, 16, 32}, formRegisters, newTuning(nil))
+				tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, newTuning(nil))
 				require.NoError(t, err)
 				require.Equal(t, 1, tile.Parts, "%v", p)
 				require.True(t, slices.ContainsFunc(matrixTiles, func(r matrixRow) bool {
@@ -190,7 +190,7 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 	} {
 		p, err := Problem{Batch: 1, Heads: m.heads, QueryLen: m.nq, KeyLen: m.nk, HeadDim: m.d, DType: F16, Causal: m.mask}.Normalize()
 		require.NoError(t, err)
-		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{16, 16, 16, 32}, formRegisters, newTuning(nil))
+		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, newTuning(nil))
 		require.NoError(t, err)
 		require.Contains(t, m.good, choice{tile.W, tile.RM, tile.Parts}, "%v", p)
 	}
@@ -208,7 +208,7 @@ func TestPartsOfAGivenTile(t *testing.T) {
 		{map[string]int{"w": 8, "rm": 2}, 16}, {map[string]int{"br": 128}, 16}, {map[string]int{"w": 8, "parts": 3}, 3},
 	} {
 		tuning := newTuning(test.tuning)
-		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{16, 16, 16, 32}, formRegisters, tuning)
+		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, tuning)
 		require.NoError(t, err)
 		require.Equal(t, test.parts, tile.Parts, "%v: %v", test.tuning, tile.String())
 		require.Equal(t, test.parts, tuning.effect["parts"])

@@ -51,5 +51,5 @@ func (e *environment) prove(name string, kernels []compiled, try func() (wrong s
 	if path := e.knownPath(); path != "" {
 		where = path
 	}
-	return &denied{&declined{fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}
+	return &denied{&declined{why: fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}
 }

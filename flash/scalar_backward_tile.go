@@ -102,7 +102,7 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t 
 			return backwardTile{}, badArgument("WithBackwardTuning", fmt.Sprint(t.given), "%s", why)
 		}
 	}
-	return backwardTile{}, &declined{why}
+	return backwardTile{}, &declined{why: why}
 }
 
 // stagings are the sizes to try: the shape's own, or those that suit any.

@@ -197,7 +197,7 @@ func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarT
 	if len(t.given) > 0 {
 		return scalarTile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return scalarTile{}, &declined{why}
+	return scalarTile{}, &declined{why: why}
 }
 
 // fit completes a tile whose shape is set. It gives the rule that cannot be kept, "" when all are.

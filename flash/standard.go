@@ -26,7 +26,7 @@ type standardKernel struct {
 	info   pipeline.KernelInfo
 }
 
-func (k standardKernel) compiled() compiled { return compiled{k.module, k.spec} }
+func (k standardKernel) compiled() compiled { return compiled{module: k.module, constants: k.spec} }
 
 // standardProgram is scores, softmax and product fitted to a problem.
 type standardProgram struct {

@@ -27,7 +27,7 @@ func planMatrixStandardBackward(e *environment, p *Problem, forward program, t *
 		return nil, err
 	}
 	if fragment.M%8 != 0 {
-		return nil, &declined{fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
+		return nil, &declined{why: fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
 	}
 	shape, err := chooseStandardMatrixGradients(&e.caps, p, fragment, t)
 	if err != nil {
@@ -109,7 +109,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 	case len(t.given) > 0:
 		return nil, badArgument("WithBackwardTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return nil, &declined{why}
+	return nil, &declined{why: why}
 }
 
 // override replaces the numbers of a block by those that the caller gave under the names with this prefix.

@@ -59,7 +59,7 @@ func chooseStandardBackwardTile(c *capabilities, p *Problem) (t standardBackward
 			x.to.productMR *= 2
 		}
 		if why := x.to.check(&x.p, &c.facts.Limits); why != "" {
-			return t, &declined{why}
+			return t, &declined{why: why}
 		}
 	}
 	return t, nil

@@ -257,7 +257,7 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	case len(t.given) > 0:
 		return tile, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return tile, &declined{why}
+	return tile, &declined{why: why}
 }
 
 func planMatrixStandard(e *environment, p *Problem, t *tuning) (program, error) {

@@ -122,7 +122,7 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 	if len(t.given) > 0 {
 		return standardTile{}, badArgument("WithTuning", fmt.Sprint(t.given), "%s", why)
 	}
-	return standardTile{}, &declined{why}
+	return standardTile{}, &declined{why: why}
 }
 
 func planScalarStandard(e *environment, p *Problem, t *tuning) (program, error) {

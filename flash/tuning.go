@@ -48,9 +48,9 @@ func (t *tuning) decodes(o *offer) error {
 	t.effect[decodeParameter] = on
 	switch {
 	case on != 0 && o.mostRows == 0:
-		return &declined{"WithTuning[" + decodeParameter + "] asks for the kernel of few rows"}
+		return &declined{why: "WithTuning[" + decodeParameter + "] asks for the kernel of few rows"}
 	case on == 0 && o.mostRows > 0:
-		return &declined{"WithTuning[" + decodeParameter + "] is 0"}
+		return &declined{why: "WithTuning[" + decodeParameter + "] is 0"}
 	}
 	return nil
 }

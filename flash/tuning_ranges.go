@@ -80,7 +80,7 @@ func (p parameters) of(prefix string) parameters {
 func (t *tuning) fits(o *offer) error {
 	if err := t.unknown(o); err != nil {
 		if o.yields {
-			return &declined{err.Error()}
+			return &declined{why: err.Error()}
 		}
 		return err
 	}
