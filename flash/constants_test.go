@@ -22,22 +22,22 @@ func hostConstants(t *testing.T) map[string]constants {
 	fragment, v := matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, variant{lse: true}
 	parts := &combiner{env: env, problem: p}
 
-	scalar, err := chooseScalarTile(c, &p, newTuning(nil))
+	inFP32, err := chooseScalarTile(c, &p, newTuning(nil))
 	require.NoError(t, err)
 	flash1, err := chooseFlash1Tile(c, &p, newTuning(nil))
 	require.NoError(t, err)
-	matrix, err := chooseMatrixTile(c, &p, fragment, formRegisters, newTuning(nil))
+	onMatrices, err := chooseMatrixTile(c, &p, fragment, formRegisters, newTuning(nil))
 	require.NoError(t, err)
 	scalarOf := func(p Problem, parts *combiner) constants {
-		out, _ := (&scalarProgram{env: env, problem: p, shape: scalar, combine: parts}).describe(v)
+		out, _ := (&scalarProgram{env: env, problem: p, shape: inFP32, combine: parts}).describe(v)
 		return out
 	}
 	matrixOf := func(p Problem, parts *combiner) constants {
-		out, _ := (&matrixProgram{problem: p, shape: matrix, combine: parts}).describe(v)
+		out, _ := (&matrixProgram{problem: p, shape: onMatrices, combine: parts}).describe(v)
 		return out
 	}
 	scalarFlash1, _ := (&flash1Program{env: env, problem: p, shape: flash1}).describe(v)
-	matrixFlash1, _ := (&matrixFlash1Program{problem: p, shape: matrix}).describe(v)
+	matrixFlash1, _ := (&matrixFlash1Program{problem: p, shape: onMatrices}).describe(v)
 	decode, _ := (&decodeProgram{problem: p, shape: decodeTile{Lanes: 32, LPR: 8}}).describe(v)
 	back := &scalarBackwardProgram{problem: p}
 	for _, part := range []*backwardPart{&back.kv, &back.q} {
@@ -48,7 +48,7 @@ func hostConstants(t *testing.T) map[string]constants {
 		part.tile, err = chooseMatrixBackwardTile(c, &p, &backMatrix.layout, fragment, formRegisters, prefix, newBackwardTuning(nil))
 		require.NoError(t, err)
 	}
-	standard, err := chooseStandardTile(c, &p, newTuning(nil))
+	inThree, err := chooseStandardTile(c, &p, newTuning(nil))
 	require.NoError(t, err)
 	standardMatrix, err := chooseStandardMatrixTile(c, &p, fragment, newTuning(nil))
 	require.NoError(t, err)
@@ -67,8 +67,8 @@ func hostConstants(t *testing.T) map[string]constants {
 		"scalar_backward_kv": back.constants(&back.kv, true, false), "scalar_backward_q": back.constants(&back.q, true, false),
 		"matrix_backward_kv": backMatrix.constants(&backMatrix.kv, 3, true, false),
 		"matrix_backward_q":  backMatrix.constants(&backMatrix.q, 3, true, false),
-		"standard_scores":    standard.scores(&p, true).spec, "standard_softmax": standard.softmax(&p, true).spec,
-		"standard_product": standard.product(&p, true).spec, "standard_backward_product": standard.sums("", &p, 64, true, false, true).spec,
+		"standard_scores":    inThree.scores(&p, true).spec, "standard_softmax": inThree.softmax(&p, true).spec,
+		"standard_product": inThree.product(&p, true).spec, "standard_backward_product": inThree.sums("", &p, 64, true, false, true).spec,
 		"standard_scores_matrix":             standardMatrix.scores(&p, true).spec,
 		"standard_softmax_subgroup":          standardMatrix.softmax(&p, true).spec,
 		"standard_product_matrix":            product("standard_product_matrix"),

@@ -205,7 +205,7 @@ func TestLacksMatrix(t *testing.T) {
 	}
 	require.Empty(t, good().lacksMatrix(F16))
 	require.Empty(t, good().lacksMatrix(BF16))
-	require.Equal(t, []matrixShape{{16, 16, 16, 32}, {16, 8, 16, 32}}, good().fragments(F16))
+	require.Equal(t, []matrixShape{{M: 16, N: 16, K: 16, Lanes: 32}, {M: 16, N: 8, K: 16, Lanes: 32}}, good().fragments(F16))
 	require.Contains(t, good().lacksMatrix(F32), "fp16 or bf16")
 	for want, spoil := range map[string]func(c *capabilities){
 		"cooperativeMatrix":        func(c *capabilities) { c.enabled.CooperativeMatrix = false },

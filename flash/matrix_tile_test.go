@@ -14,7 +14,7 @@ import (
 // drawMatrixShape makes up a fragment that a device may list.
 func drawMatrixShape(t *rapid.T, lanes int) matrixShape {
 	side := rapid.SampledFrom([]int{8, 16, 32})
-	s := matrixShape{side.Draw(t, "m"), side.Draw(t, "n"), side.Draw(t, "k"), lanes}
+	s := matrixShape{M: side.Draw(t, "m"), N: side.Draw(t, "n"), K: side.Draw(t, "k"), Lanes: lanes}
 	if !s.fits() {
 		t.Skip("no fragment for the shader")
 	}
@@ -175,7 +175,7 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		}
 		tile, what := choose(p), fmt.Sprintf("%v, row %d", p, i)
 		require.False(t, tile.Pack)
-		require.Equal(t, row.tile.rows0(s), tile.rows(), what)
+		require.Equal(t, rows0(row.tile, s), tile.rows(), what)
 		require.Equal(t, []int{row.tile.BC, row.tile.Prefetch}, []int{tile.BC, tile.Prefetch}, what)
 		require.Equal(t, []bool{row.tile.Steps, row.whole}, []bool{tile.Steps, !tile.ragged(&p)}, what)
 		if p.Causal == CausalNone {
@@ -225,7 +225,7 @@ func problemForRow(t *testing.T, c *capabilities, i int) (Problem, bool) {
 }
 
 // rows0 is rows for a row of the table, which has no fragment.
-func (t matrixTile) rows0(s matrixShape) int { t.fragment = s; return t.rows() }
+func rows0(t matrixTile, s matrixShape) int { t.fragment = s; return t.rows() }
 
 func TestMatrixTuningErrors(t *testing.T) {
 	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}

@@ -74,8 +74,8 @@ func TestStandardMatrixTuningErrors(t *testing.T) {
 func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		f := matrixShape{rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "m"), rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "n"),
-			rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "k"), max(4, int(c.facts.Subgroup.Size))}
+		f := matrixShape{M: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "m"), N: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "n"),
+			K: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "k"), Lanes: max(4, int(c.facts.Subgroup.Size))}
 		if rapid.Bool().Draw(t, "half") {
 			c.facts.Matrices = append(c.facts.Matrices, vk.MatrixShape{M: uint32(f.M), N: uint32(f.N), K: uint32(f.K),
 				A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup})

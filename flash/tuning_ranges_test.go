@@ -20,7 +20,7 @@ import (
 var errPlanned = errors.New("planned, not built")
 
 // planningDevice is a device that chooses kernels and tiles and then, in place of building a pipeline, fails with errPlanned. What
-// probes the layout of matrices is built.
+// probesOf the layout of matrices is built.
 func planningDevice(t testing.TB) *Device {
 	d := matrixDevice(t)
 	d.env.modules = func(name string) ([]uint32, error) {
@@ -152,7 +152,7 @@ func TestHostileTunings(t *testing.T) {
 	d := planningDevice(t)
 	for _, k := range tunedKernels(t) {
 		for name, r := range k.kernel.parameters {
-			for _, v := range r.probes() {
+			for _, v := range probesOf(r) {
 				start := time.Now()
 				err := k.plan(d, map[string]int{name: v})
 				took := time.Since(start)
@@ -191,7 +191,7 @@ func TestHostileTuningsThatRun(t *testing.T) {
 		s := newSample(t, k.p)
 		f := s.tensors(t, d, plainly(t, d))
 		for name, r := range k.kernel.parameters {
-			for _, v := range r.probes() {
+			for _, v := range probesOf(r) {
 				given := map[string]int{name: v}
 				if name != decodeParameter && k.kernel.implementation == Flash && k.kernel.needs == 0 {
 					few := k.kernel.mostRows > 0
@@ -213,8 +213,8 @@ func TestHostileTuningsThatRun(t *testing.T) {
 	}
 }
 
-// probes are values to try: the ends of the range, those within, and those without.
-func (r parameter) probes() []int {
+// probesOf are values to try: the ends of the range, those within, and those without.
+func probesOf(r parameter) []int {
 	return slices.Compact(slices.Sorted(slices.Values(append([]int{r.least - 1, r.least, r.most, r.most + 1, 256}, hostile...))))
 }
 
@@ -234,7 +234,7 @@ func TestHostileBackwardTuningsThatRun(t *testing.T) {
 			continue
 		}
 		for name, r := range k.kernel.parameters {
-			for _, v := range r.probes() {
+			for _, v := range probesOf(r) {
 				if err := k.plan(planning, map[string]int{name: v}); !errors.Is(err, errPlanned) {
 					continue
 				}
@@ -260,8 +260,8 @@ func FuzzTuning(f *testing.F) {
 		f.Add(byte(i), []byte{})
 		f.Add(byte(i), []byte{0, 3, 1, 200, 2, 17, 3, 4})
 	}
-	f.Fuzz(func(t *testing.T, kernel byte, choices []byte) {
-		k := all[int(kernel)%len(all)]
+	f.Fuzz(func(t *testing.T, which byte, choices []byte) {
+		k := all[int(which)%len(all)]
 		known := k.kernel.parameters
 		names := slices.Sorted(maps.Keys(known))
 		given := map[string]int{}
