@@ -33,129 +33,129 @@ var knownLayouts = []struct {
 }{
 	{
 		name: "lavapipe", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formRegisters,
-		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
-		a:     held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
+		a:     held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
 		name: "NVIDIA 16x16x16", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, form: formRegisters,
-		acc:   held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
-		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
+		acc:   held(32, 8, func(l, e int) element { return element{row: l/4 + e/4*8, col: 2*(l%4) + e%2 + e/2%2*8} }),
+		a:     held(32, 8, func(l, e int) element { return element{row: l/4 + e/4*8, col: 2*(l%4) + e%2 + e/2%2*8} }),
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{ // the operand as mma.m16n8k16 takes it: rows alternate before columns do
 		name: "NVIDIA 16x8x16", shape: matrixShape{M: 16, N: 8, K: 16, Lanes: 32}, form: formRegisters,
-		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
-		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/2%2*8, 2*(l%4) + e%2 + e/4*8} }),
+		acc:   held(32, 4, func(l, e int) element { return element{row: l/4 + e/2*8, col: 2*(l%4) + e%2} }),
+		a:     held(32, 8, func(l, e int) element { return element{row: l/4 + e/2%2*8, col: 2*(l%4) + e%2 + e/4*8} }),
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{ // two accumulators side by side, the operand in another order
 		name: "NVIDIA 16x8x16, columns first", shape: matrixShape{M: 16, N: 8, K: 16, Lanes: 32}, form: formRegisters,
-		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
-		a:     held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
+		acc:   held(32, 4, func(l, e int) element { return element{row: l/4 + e/2*8, col: 2*(l%4) + e%2} }),
+		a:     held(32, 8, func(l, e int) element { return element{row: l/4 + e/4*8, col: 2*(l%4) + e%2 + e/2%2*8} }),
 		slots: []int{0, 8}, table: []int{0, 1, 4, 5, 2, 3, 6, 7},
 	},
 	{
 		name: "NVIDIA 16x8x8", shape: matrixShape{M: 16, N: 8, K: 8, Lanes: 32}, form: formRegisters,
-		acc:   held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
-		a:     held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		acc:   held(32, 4, func(l, e int) element { return element{row: l/4 + e/2*8, col: 2*(l%4) + e%2} }),
+		a:     held(32, 4, func(l, e int) element { return element{row: l/4 + e/2*8, col: 2*(l%4) + e%2} }),
 		slots: []int{0, 8}, table: []int{0, 1, 2, 3},
 	},
 	{
 		name: "RDNA3, wave 32", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, form: formRows, why: "operand's element (0, 0) is held 2 times",
-		acc:   held(32, 8, func(l, e int) element { return element{2*e + l/16, l % 16} }),
-		a:     held(32, 16, func(l, e int) element { return element{l % 16, e} }),
+		acc:   held(32, 8, func(l, e int) element { return element{row: 2*e + l/16, col: l % 16} }),
+		a:     held(32, 16, func(l, e int) element { return element{row: l % 16, col: e} }),
 		slots: []int{0, 2, 4, 6, 8, 10, 12, 14},
 	},
 	{
 		name: "RDNA3, wave 64", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 64}, form: formRows, why: "operand's element (0, 0) is held 4 times",
-		acc:   held(64, 4, func(l, e int) element { return element{4*e + l/16, l % 16} }),
-		a:     held(64, 16, func(l, e int) element { return element{l % 16, e} }),
+		acc:   held(64, 4, func(l, e int) element { return element{row: 4*e + l/16, col: l % 16} }),
+		a:     held(64, 16, func(l, e int) element { return element{row: l % 16, col: e} }),
 		slots: []int{0, 4, 8, 12},
 	},
 	{
 		name: "RDNA4, wave 32", shape: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, form: formRows, why: "in another order",
-		acc:   held(32, 8, func(l, e int) element { return element{e + l/16*8, l % 16} }),
-		a:     held(32, 8, func(l, e int) element { return element{l % 16, e + l/16*8} }),
+		acc:   held(32, 8, func(l, e int) element { return element{row: e + l/16*8, col: l % 16} }),
+		a:     held(32, 8, func(l, e int) element { return element{row: l % 16, col: e + l/16*8} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
 		name: "Intel 8x8x16", shape: matrixShape{M: 8, N: 8, K: 16, Lanes: 8}, form: formRows, why: "in another order",
-		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
-		a:     held(8, 16, func(l, e int) element { return element{e / 2, 2*l + e%2} }),
+		acc:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
+		a:     held(8, 16, func(l, e int) element { return element{row: e / 2, col: 2*l + e%2} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
 		name: "Intel 8x16x16", shape: matrixShape{M: 8, N: 16, K: 16, Lanes: 16}, form: formRegisters,
-		acc:   held(16, 8, func(l, e int) element { return element{e, l} }),
-		a:     held(16, 8, func(l, e int) element { return element{e, l} }),
+		acc:   held(16, 8, func(l, e int) element { return element{row: e, col: l} }),
+		a:     held(16, 8, func(l, e int) element { return element{row: e, col: l} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7}, table: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
 		name: "K shorter than N", shape: matrixShape{M: 16, N: 16, K: 8, Lanes: 32}, form: formRows, why: "K = 8 is no multiple of N = 16",
-		acc:   held(32, 8, func(l, e int) element { return element{l/4 + e/4*8, 2*(l%4) + e%2 + e/2%2*8} }),
-		a:     held(32, 4, func(l, e int) element { return element{l/4 + e/2*8, 2*(l%4) + e%2} }),
+		acc:   held(32, 8, func(l, e int) element { return element{row: l/4 + e/4*8, col: 2*(l%4) + e%2 + e/2%2*8} }),
+		a:     held(32, 4, func(l, e int) element { return element{row: l/4 + e/2*8, col: 2*(l%4) + e%2} }),
 		slots: []int{0, 8},
 	},
 	{
 		name: "one component", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 64}, form: formRows, why: "converted in pairs",
-		acc:   held(64, 1, func(l, e int) element { return element{l / 8, l % 8} }),
-		a:     held(64, 1, func(l, e int) element { return element{l / 8, l % 8} }),
+		acc:   held(64, 1, func(l, e int) element { return element{row: l / 8, col: l % 8} }),
+		a:     held(64, 1, func(l, e int) element { return element{row: l / 8, col: l % 8} }),
 		slots: []int{0},
 	},
 	{
 		name: "accumulator held twice", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 16}, form: formShared, why: "held 2 times",
-		acc: held(16, 8, func(l, e int) element { return element{e, l % 8} }),
-		a:   held(16, 8, func(l, e int) element { return element{e, l % 8} }),
+		acc: held(16, 8, func(l, e int) element { return element{row: e, col: l % 8} }),
+		a:   held(16, 8, func(l, e int) element { return element{row: e, col: l % 8} }),
 	},
 	{
 		name: "a missing element", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "held by no lane",
-		acc: held(8, 8, func(l, e int) element { return element{e, max(l, 1)} }),
-		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc: held(8, 8, func(l, e int) element { return element{row: e, col: max(l, 1)} }),
+		a:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 	},
 	{
 		name: "beyond the matrix", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "is element (65535, 65535)",
-		acc: held(8, 8, func(l, e int) element { return element{65535, 65535} }),
+		acc: held(8, 8, func(l, e int) element { return element{row: 65535, col: 65535} }),
 	},
 	{
 		name: "diagonals", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "moves both row and column",
-		acc: held(8, 8, func(l, e int) element { return element{(e + l) % 8, l} }),
-		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc: held(8, 8, func(l, e int) element { return element{row: (e + l) % 8, col: l} }),
+		a:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 	},
 	{
 		name: "lanes of a row by threes", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "no power of two",
-		acc: held(8, 8, func(l, e int) element { return element{e, 3 * l % 8} }),
-		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc: held(8, 8, func(l, e int) element { return element{row: e, col: 3 * l % 8} }),
+		a:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 	},
 	{
 		name: "Gray code", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "moves",
-		acc: held(8, 8, func(l, e int) element { return element{e, l ^ l>>1} }),
-		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc: held(8, 8, func(l, e int) element { return element{row: e, col: l ^ l>>1} }),
+		a:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 	},
 	{
 		name: "one lane off", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "off the rule",
-		acc: held(8, 8, func(l, e int) element { return element{e, []int{0, 1, 2, 3, 4, 5, 7, 6}[l]} }),
-		a:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc: held(8, 8, func(l, e int) element { return element{row: e, col: []int{0, 1, 2, 3, 4, 5, 7, 6}[l]} }),
+		a:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 	},
 	{
 		name: "too many components", shape: matrixShape{M: 32, N: 8, K: 8, Lanes: 8}, form: formShared, why: "hold 32 components",
-		acc: held(8, 32, func(l, e int) element { return element{e, l} }),
-		a:   held(8, 32, func(l, e int) element { return element{e, l} }),
+		acc: held(8, 32, func(l, e int) element { return element{row: e, col: l} }),
+		a:   held(8, 32, func(l, e int) element { return element{row: e, col: l} }),
 	},
 	{
 		name: "far components", shape: matrixShape{M: 32, N: 8, K: 8, Lanes: 32}, form: formShared, why: "passes the tables' 15",
-		acc: held(32, 8, func(l, e int) element { return element{4*e + l/8, l % 8} }),
-		a:   held(32, 8, func(l, e int) element { return element{4*e + l/8, l % 8} }),
+		acc: held(32, 8, func(l, e int) element { return element{row: 4*e + l/8, col: l % 8} }),
+		a:   held(32, 8, func(l, e int) element { return element{row: 4*e + l/8, col: l % 8} }),
 	},
 	{
 		name: "an operand that is not probed", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formRows, why: "not probed",
-		acc:   held(8, 8, func(l, e int) element { return element{e, l} }),
+		acc:   held(8, 8, func(l, e int) element { return element{row: e, col: l} }),
 		slots: []int{0, 1, 2, 3, 4, 5, 6, 7},
 	},
 	{
 		name: "lanes of unequal size", shape: matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, form: formShared, why: "lane 7 has 7 components",
 		acc: func() heldElements {
-			h := held(8, 8, func(l, e int) element { return element{e, l} })
+			h := held(8, 8, func(l, e int) element { return element{row: e, col: l} })
 			h[7] = h[7][:7]
 			return h
 		}(),
@@ -210,7 +210,7 @@ func requireRule(t require.TestingT, s matrixShape, l matrixLayout, acc heldElem
 	for lane := range s.Lanes {
 		rows := map[int]bool{}
 		for e, x := range acc[lane] {
-			require.Equal(t, x, element{part(rowLane, lane) + table(l.RowOfComp, e), part(colLane, lane) + table(l.ColOfComp, e)})
+			require.Equal(t, x, element{row: part(rowLane, lane) + table(l.RowOfComp, e), col: part(colLane, lane) + table(l.ColOfComp, e)})
 			require.Equal(t, x.row, part(rowLane, lane)+table(l.RowOfSlot, table(l.SlotOfComp, e)))
 			rows[x.row] = true
 		}
@@ -247,7 +247,7 @@ func TestDecodeLinearLayouts(t *testing.T) {
 			for i, to := range order {
 				x |= word >> i & 1 << to
 			}
-			return element{x >> colBits, x & (s.N - 1)}
+			return element{row: x >> colBits, col: x & (s.N - 1)}
 		}
 		acc := held(s.Lanes, 1<<compBits, place)
 		perm := rapid.Permutation(seq(1<<compBits)).Draw(t, "operand")
@@ -285,8 +285,8 @@ func TestReadHeld(t *testing.T) {
 	}
 	acc, a, err := readHeld(good, s)
 	require.NoError(t, err)
-	require.Equal(t, held(8, 8, func(l, e int) element { return element{e, l} }), acc)
-	require.Equal(t, held(8, 8, func(l, e int) element { return element{l, e} }), a)
+	require.Equal(t, held(8, 8, func(l, e int) element { return element{row: e, col: l} }), acc)
+	require.Equal(t, held(8, 8, func(l, e int) element { return element{row: l, col: e} }), a)
 	for at, v := range map[int]uint32{0: 0, 1: 65, 2: 16} {
 		bad := slices.Clone(good)
 		bad[at] = v
