@@ -241,7 +241,7 @@ func TestDecodeLinearLayouts(t *testing.T) {
 			t.Skip("columns beyond the tables")
 		}
 		order := rapid.Permutation(seq(laneBits+compBits)).Draw(t, "order")
-		s := matrixShape{1 << rowBits, 1 << colBits, 1 << colBits, 1 << laneBits}
+		s := matrixShape{M: 1 << rowBits, N: 1 << colBits, K: 1 << colBits, Lanes: 1 << laneBits}
 		place := func(lane, e int) element {
 			word, x := lane|e<<laneBits, 0
 			for i, to := range order {
