@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // backwardKernel is one way to compute a backward pass, as kernel is for forward.
@@ -20,6 +22,7 @@ type backwardProgram interface {
 	tile() string
 	scratch() []uint64
 	dispatches() int
+	model() traffic.Model
 	record(r *recorder, g *gradients) error
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -83,6 +84,8 @@ type program interface {
 	scratch() []uint64
 	// dispatches is the largest number of dispatches that record makes.
 	dispatches() int
+	// model is what it does and moves for any problem. Steps name the labels of the dispatches.
+	model() traffic.Model
 	// record writes the dispatches for these operands. In steady state it allocates nothing.
 	record(r *recorder, f *operands) error
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // MaxHeadDim is the largest HeadDim and ValueDim.
@@ -100,6 +102,14 @@ func (p Problem) Normalize() (Problem, error) {
 		}
 	}
 	return p, nil
+}
+
+// attn is the problem, normalized, without a device.
+func (p Problem) attn() attn.Problem {
+	return attn.Problem{
+		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
+		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
+	}
 }
 
 // elements multiplies a shape out; false when the product overflows.

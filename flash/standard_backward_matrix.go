@@ -2,6 +2,8 @@ package flash
 
 import (
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
@@ -126,6 +128,11 @@ func (t *tuning) scoresOverride(name string, b *scoresBlock) {
 func (t *standardMatrixTile) turnedShared() int {
 	b := &t.productTile
 	return max(b.stage*(b.rows(&t.fragment)/8|1)+b.stage*(b.cols(&t.fragment)/8|1), b.strips(&t.fragment, t.wide()))
+}
+
+func (s *standardMatrixGradients) model() traffic.BackwardStandard {
+	return traffic.BackwardStandard{Weights: s.weights.model().Scores, Scores: backwardRows(s.weights.rowThreads, s.weights.rowKeep),
+		Values: s.values.model().Product, Queries: s.queries.model().Product, Keys: s.keys.model().Product}
 }
 
 func (s *standardMatrixGradients) String() string {
