@@ -63,5 +63,8 @@ func (s *deltaProgram) record(r *recorder, g *gradients, delta *operand) error {
 		r.access[2] = pipeline.Access{Binding: g.dlse.binding, Mode: pipeline.Read}
 	}
 	r.access[3] = pipeline.Access{Binding: delta.binding, Mode: pipeline.Write}
-	return r.dispatch(k, r.access[:4], at, s.grid, s.rows, "backward_delta")
+	return r.dispatch(k, r.access[:4], at, s.grid, s.rows, deltaLabel)
 }
+
+// deltaLabel is the label of its dispatches.
+const deltaLabel = "backward_delta"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders/counting"
@@ -91,10 +92,10 @@ func total(by map[string]moved, tensors ...string) (sum moved) {
 	return sum
 }
 
-// modelled are the bytes of a kernel's steps, those of all kernels where kernel is "".
+// modelled are the bytes of a kernel's steps, of all of them unless some are named.
 func modelled(steps []Work, kernel string, names ...string) (sum moved) {
 	for _, s := range steps {
-		if s.Kernel == kernel && slices.Contains(names, s.Name) {
+		if s.Kernel == kernel && (len(names) == 0 || slices.Contains(names, s.Name)) {
 			sum.read += s.Read
 			sum.written += s.Written
 		}
@@ -107,6 +108,42 @@ func equalBytes(t *testing.T, model, counted moved, what string) {
 	t.Helper()
 	counted.idle = 0
 	require.Equal(t, counted, model, "%s: bytes counted, and the model's", what)
+}
+
+// forward runs a forward pass and compares what its kernels count with the plan's model: dispatch by dispatch and, of a kernel that does
+// several steps, tensor by tensor.
+func (c *counts) forward(t *testing.T, plan *Plan, f Forward, call Call) {
+	t.Helper()
+	steps, err := plan.ForwardWork(call)
+	require.NoError(t, err)
+	counted := c.during(func() { require.NoError(t, plan.Forward(bg, f)) })
+	eachDispatch(t, steps, counted)
+	kernel := steps[0].Kernel
+	by := counted[kernel]
+	if plan.Implementation() == Standard {
+		equalBytes(t, modelled(steps, kernel, traffic.StepScores), total(by, countedTensors...), "scores")
+		return
+	}
+	equalBytes(t, modelled(steps, kernel, traffic.StepScores), total(by, "q", "k"), "Q and K")
+	equalBytes(t, modelled(steps, kernel, traffic.StepSoftmax), total(by, "lse", "statistics"), "lse, m and l")
+	equalBytes(t, modelled(steps, kernel, traffic.StepValues), total(by, "v", "o", "sums"), "V and O")
+	all := total(by, countedTensors...)
+	if plan.Problem() == countedProblems["whole"] {
+		t.Logf("%s: %.0f of %.0f bytes loaded for nothing", plan.Kernel(), all.idle, all.read)
+	}
+}
+
+// eachDispatch compares all that the dispatches of each label count with the steps that name it. Steps name every label, and no other.
+func eachDispatch(t *testing.T, steps []Work, counted map[string]map[string]moved) {
+	t.Helper()
+	named := map[string]bool{}
+	for _, s := range steps {
+		named[s.Kernel] = true
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(counted)), slices.Collect(maps.Keys(named)), "labels of dispatches, and those that steps name")
+	for label, by := range counted {
+		equalBytes(t, modelled(steps, label), total(by, countedTensors...), label)
+	}
 }
 
 var countedProblems = map[string]Problem{
@@ -143,39 +180,11 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		}
 		require.NoError(t, err)
 		defer plan.Close()
-		tiling, ok := plan.Tiling()
-		require.True(t, ok, plan.Kernel())
-		steps, err := tiling.Forward(p)
-		require.NoError(t, err)
 		s := newSample(t, p)
 		f := s.tensors(t, d, plainly(t, d))
 		defer closeAll(t, f.Q, f.K, f.V, f.O, f.LSE)
-		counted := c.during(func() { require.NoError(t, plan.Forward(bg, f)) })
+		c.forward(t, plan, f, Call{LSE: true})
 		s.check(t, plan, f)
-		if plan.Implementation() == Standard {
-			require.Len(t, counted, 3)
-			equalBytes(t, modelled(steps, "scores", StepScores), total(counted["scores"], countedTensors...), "scores")
-			equalBytes(t, modelled(steps, "softmax", StepSoftmax), total(counted["softmax"], countedTensors...), "softmax")
-			equalBytes(t, modelled(steps, "product", StepValues), total(counted["product"], countedTensors...), "product")
-			return
-		}
-		kernel := ""
-		if tiling.Parts > 1 {
-			kernel = partsKernel
-			equalBytes(t, modelled(steps, partsLabel, StepCombine), total(counted[partsLabel], countedTensors...), "parts put together")
-			delete(counted, partsLabel)
-		}
-		require.Len(t, counted, 1)
-		for _, by := range counted {
-			equalBytes(t, modelled(steps, kernel, StepScores), total(by, "q", "k"), "Q and K")
-			equalBytes(t, modelled(steps, kernel, StepSoftmax), total(by, "lse", "statistics"), "lse, m and l")
-			equalBytes(t, modelled(steps, kernel, StepValues), total(by, "v", "o", "sums"), "V and O")
-			all := total(by, countedTensors...)
-			equalBytes(t, modelled(steps, kernel, StepScores, StepSoftmax, StepValues), all, "all")
-			if p == countedProblems["whole"] {
-				t.Logf("%s: %.0f of %.0f bytes loaded for nothing", plan.Kernel(), all.idle, all.read)
-			}
-		}
 	}
 	for name, p := range countedProblems {
 		t.Run(name, func(t *testing.T) {
@@ -268,34 +277,24 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		plan, err := d.Plan(p, opts...)
 		require.NoError(t, err)
 		defer plan.Close()
-		tiling, err := plan.BackwardTiling()
+		steps, err := plan.BackwardWork(Call{Accumulate: accumulate, DLSE: accumulate})
 		if errors.Is(err, ErrUnsupported) {
 			t.Skip(err)
 		}
 		require.NoError(t, err)
-		tiling.Accumulate, tiling.DLSE = accumulate, accumulate
-		steps, err := tiling.Backward(p)
-		require.NoError(t, err)
 		counted := countBackward(t, c, plan, accumulate)
-		info, err := plan.BackwardInfo()
-		require.NoError(t, err)
-		equalBytes(t, modelled(steps, kernelDelta, StepDelta), total(counted["backward_delta"], countedTensors...), "δ")
-		if tiling.Standard != nil {
+		eachDispatch(t, steps, counted)
+		model, fused := plan.gradient.program.model().(traffic.BackwardFused)
+		if !fused {
 			require.Len(t, counted, 5)
-			for kernel, step := range map[string]string{kernelWeightGrads: StepWeightGrads, kernelScoreGrads: StepScoreGrads,
-				kernelValueGrads: StepValueGrads, kernelQueryGrads: StepQueryGrads, kernelKeyGrads: StepKeyGrads} {
-				equalBytes(t, modelled(steps, kernel, step), total(counted["standard_"+kernel], countedTensors...), kernel)
-			}
 			return
 		}
 		require.Len(t, counted, 3)
-		prefix := map[Tier]string{TierScalar: "scalar_backward_", TierMatrix: "matrix_backward_"}[info.Tier]
-		for _, kernel := range []string{kernelKeys, kernelQueries} {
-			by := counted[prefix+kernel]
-			equalBytes(t, modelled(steps, kernel, StepScoresAgain, StepKeyGrads, StepQueryGrads), total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
-			equalBytes(t, modelled(steps, kernel, StepWeightGrads, StepValueGrads), total(by, "v", "g", "y"), kernel+": V, dO and dV")
-			equalBytes(t, modelled(steps, kernel, StepWeightsAgain), total(by, "lse", "delta"), kernel+": lse and δ")
-			require.Equal(t, total(by, "q", "k", "x", "v", "g", "y", "lse", "delta"), total(by, countedTensors...))
+		for _, kernel := range []string{model.Keys.Label, model.Queries.Label} {
+			by := counted[kernel]
+			equalBytes(t, modelled(steps, kernel, traffic.StepScoresAgain, traffic.StepKeyGrads, traffic.StepQueryGrads), total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
+			equalBytes(t, modelled(steps, kernel, traffic.StepWeightGrads, traffic.StepValueGrads), total(by, "v", "g", "y"), kernel+": V, dO and dV")
+			equalBytes(t, modelled(steps, kernel, traffic.StepWeightsAgain), total(by, "lse", "delta"), kernel+": lse and δ")
 		}
 	}
 	for name, p := range countedProblems {

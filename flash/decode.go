@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -28,7 +29,7 @@ var scalarDecode = &kernel{
 // busier than the memory, and matrices are faster.
 const decodeRows = 8
 
-// decodeKernel is the kernel's name.
+// decodeKernel is the kernel's name, and the label of its dispatches.
 const decodeKernel = "scalar_decode"
 
 // decodeRanges are its parameters.
@@ -78,6 +79,12 @@ func (s *decodeProgram) tile() string      { return s.shape.String() }
 func (s *decodeProgram) scratch() []uint64 { return s.combine.scratch() }
 func (s *decodeProgram) dispatches() int   { return s.grid.dispatches() + s.combine.dispatches() }
 
+func (s *decodeProgram) model() traffic.Model {
+	t := &s.shape // lanes that take a key together load all queries of the workgroup
+	return traffic.QueriesOutside{Label: decodeKernel, Rows: t.Rows, Keys: 1, Packed: true, NoneUnseen: true, QReaders: t.threads() / t.LPR,
+		Parts: t.Parts, Combine: s.combine.label()}
+}
+
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *decodeProgram) kernel(v variant) (*pipeline.Kernel, error) {
 	return s.env.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
@@ -95,11 +102,8 @@ func (s *decodeProgram) record(r *recorder, f *operands) error {
 	if err != nil {
 		return err
 	}
-	return r.forward(k, &s.problem, f, s.grid, decodeLabel, s.combine)
+	return r.forward(k, &s.problem, f, s.grid, decodeKernel, s.combine)
 }
-
-// decodeLabel is the label of its dispatches.
-const decodeLabel = "scalar_decode_" + partsKernel
 
 // candidates are neighbours of what is chosen.
 func scalarDecodeCandidates(c *capabilities, p *Problem) []map[string]int {
@@ -141,7 +145,7 @@ func (t *decodeTile) threads() int { return t.W * t.Lanes }
 // batch is the number of keys that a subgroup takes at a time.
 func (t *decodeTile) batch() int { return t.Lanes / t.LPR * t.U }
 
-// String is rows of a workgroup x keys of a batch, as the byte model reads it.
+// String is rows of a workgroup x keys of a batch.
 func (t *decodeTile) String() string {
 	return fmt.Sprintf("%dx%d%s", t.Rows, t.batch(), partsSuffix(t.Parts))
 }

@@ -2,6 +2,7 @@ package flash
 
 import (
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -69,6 +70,11 @@ type matrixFlash1Program struct {
 func (m *matrixFlash1Program) scratch() []uint64 { return m.sizes }
 func (m *matrixFlash1Program) dispatches() int   { return m.grid.dispatches() }
 
+func (m *matrixFlash1Program) model() traffic.Model {
+	t := &m.shape
+	return traffic.KeysOutside{Label: matrixFlash1Label, Rows: t.rows(), Keys: t.BC, RowReaders: t.rowReaders(&m.layout), Fragment: t.fragment.N}
+}
+
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixFlash1Program) describe(v variant) (constants, pipeline.KernelInfo) {
 	t := &m.shape
@@ -89,8 +95,11 @@ func (m *matrixFlash1Program) record(r *recorder, f *operands) error {
 func (m *matrixFlash1Program) run(r *recorder, f *operands, k *pipeline.Kernel) error {
 	n := flash1Access(r, f, m.problem.DType)
 	at := r.push.forward(&m.problem, f)
-	return r.dispatch(k, r.access[:n], at, m.grid, m.grid.total, "matrix_flash1")
+	return r.dispatch(k, r.access[:n], at, m.grid, m.grid.total, matrixFlash1Label)
 }
+
+// matrixFlash1Label is the label of its dispatches.
+const matrixFlash1Label = "matrix_flash1"
 
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *matrixFlash1Program) try(k *pipeline.Kernel, v variant) (wrong string, err error) {

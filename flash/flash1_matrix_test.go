@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
@@ -102,12 +103,8 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 				require.Equal(t, v, plan.Tuning()[k], k)
 			}
 			tile := plan.program.(*matrixFlash1Program).shape
-			tiling, ok := plan.Tiling()
-			require.True(t, ok)
-			require.Equal(t, [3]int{tile.rows(), tile.BC, f.N}, [3]int{tiling.Rows, tiling.Keys, tiling.Fragment})
-			parsed, err := ParseTiling(AlgorithmFlash1, plan.Kernel())
-			require.NoError(t, err)
-			require.Equal(t, [3]int{tiling.Rows, tiling.Keys, tiling.Fragment}, [3]int{parsed.Rows, parsed.Keys, parsed.Fragment})
+			model := plan.program.model().(traffic.KeysOutside)
+			require.Equal(t, [3]int{tile.rows(), tile.BC, f.N}, [3]int{model.Rows, model.Keys, model.Fragment})
 		})
 	}
 	for _, bad := range []map[string]int{{"form": 4}, {"bc": 1}, {"prefetch": 2}, {"pack": 1}, {"heads_together": 2}} {

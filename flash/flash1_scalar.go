@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -71,6 +72,10 @@ func (s *flash1Program) tile() string      { return s.shape.String() }
 func (s *flash1Program) scratch() []uint64 { return s.sizes }
 func (s *flash1Program) dispatches() int   { return s.grid.dispatches() }
 
+func (s *flash1Program) model() traffic.Model {
+	return traffic.KeysOutside{Label: scalarFlash1Label, Rows: s.shape.BR, Keys: s.shape.BC, VAgain: s.shape.VC < s.shape.BC, RowReaders: s.shape.tx()}
+}
+
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *flash1Program) kernel(v variant) (*pipeline.Kernel, error) {
 	return s.env.variant(&s.kernels[v.index()], s.module, func() (constants, pipeline.KernelInfo) { return s.describe(v) })
@@ -91,8 +96,11 @@ func (s *flash1Program) record(r *recorder, f *operands) error {
 	}
 	n := flash1Access(r, f, s.problem.DType)
 	at := r.push.forward(&s.problem, f)
-	return r.dispatch(k, r.access[:n], at, s.grid, s.grid.total, "scalar_flash1")
+	return r.dispatch(k, r.access[:n], at, s.grid, s.grid.total, scalarFlash1Label)
 }
+
+// scalarFlash1Label is the label of its dispatches.
+const scalarFlash1Label = "scalar_flash1"
 
 // flash1Tile is the shape of scalar_flash1's work; shaders/scalar_flash1.comp says what each number means.
 type flash1Tile struct {

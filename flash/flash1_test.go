@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -158,10 +159,8 @@ func TestFlash1Workspace(t *testing.T) {
 			plan := mustPlan(t, d, Problem{Batch: 2, Heads: 3, QueryLen: n, KeyLen: 5000, HeadDim: 16, ValueDim: 11, DType: dtype},
 				WithImplementation(Flash1), WithTier(TierScalar))
 			require.EqualValues(t, 6*n*bytes, plan.WorkspaceBytes(), "%v", dtype)
-			tiling, ok := plan.Tiling()
-			require.True(t, ok)
-			require.Equal(t, Tiling{Algorithm: AlgorithmFlash1, Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"],
-				RowReaders: plan.Tuning()["bc"] / plan.Tuning()["mc"], LSE: true}, tiling)
+			require.Equal(t, traffic.KeysOutside{Label: "scalar_flash1", Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"],
+				RowReaders: plan.Tuning()["bc"] / plan.Tuning()["mc"]}, plan.program.model())
 			require.NoError(t, plan.Close())
 		}
 	}

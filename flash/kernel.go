@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // offer is what a kernel of either pass says of itself.
@@ -33,7 +34,7 @@ type kernel struct {
 	offer
 	// plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
 	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
-	plan func(d *environment, p *Problem, t *tuning) (program, error)
+	plan func(e *environment, p *Problem, t *tuning) (program, error)
 	// candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit. nil: there is no
 	// choice of tiles.
 	candidates func(c *capabilities, p *Problem) []map[string]int
@@ -48,6 +49,8 @@ type program interface {
 	scratch() []uint64
 	// dispatches is the largest number of dispatches that record makes.
 	dispatches() int
+	// model is what it does and moves for any problem. Steps name the labels of the dispatches.
+	model() traffic.Model
 	// record writes the dispatches for these operands. In steady state it allocates nothing.
 	record(r *recorder, f *operands) error
 }
@@ -96,7 +99,7 @@ func isDenied(err error) bool {
 type backwardKernel struct {
 	offer
 	// plan fits the kernel to the problem, for a plan whose forward program is this.
-	plan func(d *environment, p *Problem, forward program, t *tuning) (backwardProgram, error)
+	plan func(e *environment, p *Problem, forward program, t *tuning) (backwardProgram, error)
 }
 
 // backwardProgram is a backward kernel fitted to one problem, as program is for forward.
@@ -104,6 +107,7 @@ type backwardProgram interface {
 	tile() string
 	scratch() []uint64
 	dispatches() int
+	model() traffic.Model
 	record(r *recorder, g *gradients) error
 }
 

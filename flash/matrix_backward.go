@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -39,7 +40,7 @@ func planMatrixBackward(e *environment, p *Problem, _ program, t *tuning) (backw
 	if s.delta, err = newDeltaProgram(e, p, t); err != nil {
 		return nil, err
 	}
-	s.kv.keys, s.kv.module, s.q.module = true, "matrix_backward_kv."+p.DType.suffix(), "matrix_backward_q."+p.DType.suffix()
+	s.kv.keys, s.kv.module, s.q.module = true, matrixKeysLabel+"."+p.DType.suffix(), matrixQueriesLabel+"."+p.DType.suffix()
 	for _, part := range []*matrixBackwardPart{&s.kv, &s.q} {
 		prefix := "q_"
 		if part.keys {
@@ -92,6 +93,23 @@ func (s *matrixBackwardProgram) tile() string {
 func (s *matrixBackwardProgram) scratch() []uint64 { return []uint64{s.delta.bytes()} }
 func (s *matrixBackwardProgram) dispatches() int {
 	return s.delta.grid.dispatches() + len(s.kv.tile.pieces())*s.kv.grid.dispatches() + s.q.grid.dispatches()
+}
+
+// Labels of the dispatches, and names of the modules.
+const (
+	matrixKeysLabel    = "matrix_backward_kv"
+	matrixQueriesLabel = "matrix_backward_q"
+)
+
+func (s *matrixBackwardProgram) model() traffic.Model {
+	part := func(label string, t *matrixBackwardTile) traffic.BackwardTile {
+		return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(&s.problem), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1}
+	}
+	m := traffic.BackwardFused{Delta: deltaLabel, Keys: part(matrixKeysLabel, &s.kv.tile), Queries: part(matrixQueriesLabel, &s.q.tile)}
+	if t := &s.q.tile; t.Form == formRegisters { // a lane keeps the rows of which it holds elements
+		m.Queries.RowReaders = t.fragment.Lanes * max(1, len(s.layout.RowOfSlot)) / t.fragment.M
+	}
+	return m
 }
 
 // constants are the specialization constants of a kernel; parts says which sums it makes.
@@ -159,7 +177,7 @@ func (s *matrixBackwardProgram) run(r *recorder, g *gradients) error {
 		if parts == onlyDK {
 			r.access[7].Mode = pipeline.Unused
 		}
-		if err := r.dispatch(k, r.access[:8], at, s.kv.grid, s.kv.grid.total, "matrix_backward_kv"); err != nil {
+		if err := r.dispatch(k, r.access[:8], at, s.kv.grid, s.kv.grid.total, matrixKeysLabel); err != nil {
 			return err
 		}
 	}
@@ -170,7 +188,7 @@ func (s *matrixBackwardProgram) run(r *recorder, g *gradients) error {
 	at := r.push.backward(&s.problem, g, &delta, &g.dq, nil)
 	r.backwardInputs(g, &delta)
 	r.access[6] = g.output(&g.dq)
-	return r.dispatch(k, r.access[:7], at, s.q.grid, s.q.grid.total, "matrix_backward_q")
+	return r.dispatch(k, r.access[:7], at, s.q.grid, s.q.grid.total, matrixQueriesLabel)
 }
 
 // compiled is what the driver compiles for a variant.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -67,6 +68,21 @@ type matrixProgram struct {
 
 func (m *matrixProgram) scratch() []uint64 { return m.combine.scratch() }
 func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() + m.combine.dispatches() }
+
+func (m *matrixProgram) model() traffic.Model {
+	t, p := &m.shape, &m.problem
+	w := traffic.QueriesOutside{Label: m.name, Rows: t.rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts, Combine: m.combine.label(),
+		NoneUnseen: true, AheadAgain: !t.masks(p) || !t.ragged(p)}
+	switch t.Prefetch {
+	case 1:
+		w.KeysAhead, w.ValuesAhead = 1, 1
+	case 2:
+		w.KeysAhead = 1
+	case 3:
+		w.KeysAhead, w.ValuesAhead = 2, 2
+	}
+	return w
+}
 
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {

@@ -6,42 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// FuzzTiling: a kernel's name in a result file, whoever wrote it, gives a tiling whose bytes can be counted at once, or an error.
-func FuzzTiling(f *testing.F) {
-	for _, s := range []string{"scalar_forward 64x32", "matrix_forward 128x64 16x16x16 form 1 packed, keys in 3 parts", "scalar_decode 8x4, keys in 99999999999 parts",
-		"x 1x1", "x 9223372036854775807x9223372036854775807", "matrix_flash1 16x16 16x9223372036854775807x16", "matrix_backward kv 64x32, q 64x32 16x16x16 form 1", "kv 1x1, q 1x1", "kv"} {
-		f.Add(s, byte(0), uint32(512))
-		f.Add(s, byte(1), uint32(1<<20))
-		f.Add(s, byte(2), uint32(1<<30-1))
-	}
-	algorithms := []Algorithm{AlgorithmFlash2, AlgorithmFlash1, AlgorithmStandard, AlgorithmBlockSparse, "none"}
-	f.Fuzz(func(t *testing.T, kernel string, algorithm byte, keys uint32) {
-		p, err := Problem{Batch: 1, Heads: 1, QueryLen: int(max(1, keys%(1<<30))), HeadDim: 1, DType: F16, Causal: Causal(algorithm / 8 % 3)}.Normalize()
-		require.NoError(t, err)
-		start := time.Now()
-		tiling, err := ParseTiling(algorithms[int(algorithm)%len(algorithms)], kernel)
-		if err == nil {
-			steps, err := tiling.Forward(p)
-			if err == nil {
-				require.GreaterOrEqual(t, Total(steps).Read, 0.0, kernel)
-			}
-		}
-		if back, err := ParseBackwardTiling(kernel); err == nil {
-			steps, err := back.Backward(p)
-			if err == nil {
-				require.GreaterOrEqual(t, Total(steps).Read, 0.0, kernel)
-			}
-		}
-		if took := time.Since(start); took > 20*time.Second {
-			t.Fatalf("%q takes %v", kernel, took)
-		}
-	})
-}
 
 // FuzzHeld: what is remembered of a layout of matrices decodes to a layout that is within its fragment, or is found out again.
 func FuzzHeld(f *testing.F) {

@@ -2,8 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/pipeline"
@@ -52,19 +50,6 @@ func partsSuffix(parts int) string {
 	return fmt.Sprintf(", keys in %d parts", parts)
 }
 
-// cutPartsSuffix takes what partsSuffix said off a kernel's name.
-func cutPartsSuffix(kernel string) (rest string, parts int) {
-	rest, text, found := strings.Cut(kernel, ", keys in ")
-	if !found {
-		return kernel, 1
-	}
-	number, _, _ := strings.Cut(text, " ")
-	if n, err := strconv.Atoi(number); err == nil && n > 1 {
-		return rest, n
-	}
-	return kernel, 1
-}
-
 // combiner is the second step, for any tier: shaders/combine_parts.comp.
 type combiner struct {
 	env     *environment
@@ -82,6 +67,14 @@ const combineThreads = 128 // of a workgroup; every device allows it
 
 // partsLabel is the label of its dispatches.
 const partsLabel = "combine_parts"
+
+// label is that, "" where there are no parts.
+func (c *combiner) label() string {
+	if c == nil {
+		return ""
+	}
+	return partsLabel
+}
 
 func newCombiner(e *environment, p *Problem, parts int, t *tuning) (*combiner, error) {
 	if err := e.caps.holds(partsScratch(p, parts)); err != nil {

@@ -104,6 +104,14 @@ func (p Problem) Normalize() (Problem, error) {
 	return p, nil
 }
 
+// attn is the problem, normalized, without a device.
+func (p Problem) attn() attn.Problem {
+	return attn.Problem{
+		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
+		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
+	}
+}
+
 // elements multiplies a shape out; false when the product overflows.
 func elements(shape [4]int) (uint64, bool) {
 	n := uint64(1)
@@ -182,9 +190,3 @@ func (p Problem) ForwardFLOPs() float64 {
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.
 func (p Problem) BackwardFLOPs() float64 { return 2.5 * p.ForwardFLOPs() }
-
-// attn is a normalized problem as what has no device knows it.
-func (p Problem) attn() attn.Problem {
-	return attn.Problem{Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim,
-		ValueDim: p.ValueDim, DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks)}
-}

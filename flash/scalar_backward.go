@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -31,7 +32,7 @@ func scalarBackwardLacks(c *capabilities, p *Problem) string {
 
 func planScalarBackward(e *environment, p *Problem, _ program, t *tuning) (backwardProgram, error) {
 	s := &scalarBackwardProgram{env: e, problem: *p}
-	s.kv.module, s.q.module = "scalar_backward_kv."+p.DType.suffix(), "scalar_backward_q."+p.DType.suffix()
+	s.kv.module, s.q.module = scalarKeysLabel+"."+p.DType.suffix(), scalarQueriesLabel+"."+p.DType.suffix()
 	var err error
 	if s.delta, err = newDeltaProgram(e, p, t); err != nil {
 		return nil, err
@@ -85,6 +86,19 @@ func (s *scalarBackwardProgram) dispatches() int {
 	return s.delta.grid.dispatches() + s.kv.grid.dispatches() + s.q.grid.dispatches()
 }
 
+// Labels of the dispatches, and names of the modules.
+const (
+	scalarKeysLabel    = "scalar_backward_kv"
+	scalarQueriesLabel = "scalar_backward_q"
+)
+
+func (s *scalarBackwardProgram) model() traffic.Model {
+	kv, q := &s.kv.tile, &s.q.tile
+	return traffic.BackwardFused{Delta: deltaLabel,
+		Keys:    traffic.BackwardTile{Label: scalarKeysLabel, Rows: kv.BR, Columns: kv.BC, Restaged: true, RowReaders: kv.BR / kv.MR},
+		Queries: traffic.BackwardTile{Label: scalarQueriesLabel, Rows: q.BR, Columns: q.BC, Restaged: true, RowReaders: q.tx()}}
+}
+
 func (s *scalarBackwardProgram) kernel(part *backwardPart, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := boolInt(aligned) + 2*boolInt(accumulate)
 	return s.env.variant(&part.kernels[i], part.module, func() (constants, pipeline.KernelInfo) {
@@ -119,7 +133,7 @@ func (s *scalarBackwardProgram) record(r *recorder, g *gradients) error {
 	r.backwardInputs(g, &delta)
 	r.access[6] = g.output(&g.dk)
 	r.access[7] = g.output(&g.dv)
-	if err := r.dispatch(k, r.access[:8], at, s.kv.grid, s.kv.grid.total, "scalar_backward_kv"); err != nil {
+	if err := r.dispatch(k, r.access[:8], at, s.kv.grid, s.kv.grid.total, scalarKeysLabel); err != nil {
 		return err
 	}
 	if k, err = s.kernel(&s.q, aligned, g.accumulate); err != nil {
@@ -128,5 +142,5 @@ func (s *scalarBackwardProgram) record(r *recorder, g *gradients) error {
 	at = r.push.backward(&s.problem, g, &delta, &g.dq, nil)
 	r.backwardInputs(g, &delta)
 	r.access[6] = g.output(&g.dq)
-	return r.dispatch(k, r.access[:7], at, s.q.grid, s.q.grid.total, "scalar_backward_q")
+	return r.dispatch(k, r.access[:7], at, s.q.grid, s.q.grid.total, scalarQueriesLabel)
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -68,6 +69,10 @@ type scalarProgram struct {
 func (s *scalarProgram) tile() string      { return s.shape.String() }
 func (s *scalarProgram) scratch() []uint64 { return s.combine.scratch() }
 func (s *scalarProgram) dispatches() int   { return s.grid.dispatches() + s.combine.dispatches() }
+
+func (s *scalarProgram) model() traffic.Model {
+	return traffic.QueriesOutside{Label: s.name, Rows: s.shape.BR, Keys: s.shape.BC, QAgain: !s.shape.QResident, Parts: s.shape.Parts, Combine: s.combine.label()}
+}
 
 // kernel gives the pipeline of a variant, built at the first call.
 func (s *scalarProgram) kernel(v variant) (*pipeline.Kernel, error) {

@@ -3,6 +3,7 @@ package flash
 import (
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -13,6 +14,7 @@ type standardShape interface {
 	softmaxRows() int               // of a workgroup
 	productBlock() (rows, keys int) // of a workgroup, and of a step of its loop
 	pace() pace                     // of the two products
+	model() traffic.Standard        // without labels and slabs
 
 	scores(p *Problem, aligned bool) standardKernel
 	softmax(p *Problem, lse bool) standardKernel
@@ -70,6 +72,31 @@ func (s *standardProgram) tile() string      { return s.shape.String() }
 func (s *standardProgram) scratch() []uint64 { return s.sizes }
 func (s *standardProgram) kept() []uint64    { return s.sizes }
 func (s *standardProgram) dispatches() int   { return s.runs }
+
+// Labels of the dispatches.
+const (
+	scoresLabel  = "scores"
+	softmaxLabel = "softmax"
+	productLabel = "product"
+)
+
+func (s *standardProgram) model() traffic.Model {
+	m := s.shape.model()
+	m.Scores.Label, m.Softmax.Label, m.Product.Label = scoresLabel, softmaxLabel, productLabel
+	_, m.SlabRows = s.slabSize()
+	return m
+}
+
+// slabSize is the most heads that a slab has, and the most rows of a head, 0 where slabs have all.
+func (s *standardProgram) slabSize() (heads, rows int) {
+	for _, b := range s.slabs {
+		heads, rows = max(heads, b.heads), max(rows, b.rows)
+	}
+	if rows == s.problem.QueryLen {
+		rows = 0
+	}
+	return heads, rows
+}
 
 // dense is the variant of dense tensors with lse.
 func (s *standardProgram) dense() standardVariant {
@@ -198,7 +225,7 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Write}
-	if err := r.dispatch(k.scores, r.access[:3], at, g.scores, g.scores.total, "scores"); err != nil {
+	if err := r.dispatch(k.scores, r.access[:3], at, g.scores, g.scores.total, scoresLabel); err != nil {
 		return err
 	}
 
@@ -206,7 +233,7 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 	w.dropout(p, &f.drop)
 	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.access[1] = f.lseAccess()
-	if err := r.dispatch(k.softmax, r.access[:2], at, g.softmax, uint32(b.heads*b.rows), "softmax"); err != nil {
+	if err := r.dispatch(k.softmax, r.access[:2], at, g.softmax, uint32(b.heads*b.rows), softmaxLabel); err != nil {
 		return err
 	}
 
@@ -214,7 +241,7 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
-	return r.dispatch(k.product, r.access[:3], at, g.product, g.product.total, "product")
+	return r.dispatch(k.product, r.access[:3], at, g.product, g.product.total, productLabel)
 }
 
 // The arguments of the kernels, in the order of shaders/standard_*.comp.

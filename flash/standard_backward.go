@@ -3,6 +3,7 @@ package flash
 import (
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -27,6 +28,7 @@ type standardBackwardShape interface {
 	String() string
 	pace() pace                                   // of the products
 	block(part standardGradient) (rows, cols int) // of a workgroup; cols 0 where it has all
+	model() traffic.BackwardStandard              // without labels and slabs
 	kernel(part standardGradient, p *Problem, v gradientVariant) standardKernel
 }
 
@@ -95,6 +97,16 @@ func (b *slab) keyHeads(group int) int { return (b.head0+b.heads-1)/group - b.he
 
 func (s *standardBackwardProgram) tile() string    { return s.shape.String() }
 func (s *standardBackwardProgram) dispatches() int { return s.runs }
+
+func (s *standardBackwardProgram) model() traffic.Model {
+	m := s.shape.model()
+	for part, label := range []*string{gradWeights: &m.Weights.Label, gradScores: &m.Scores.Label, gradValues: &m.Values.Label,
+		gradQueries: &m.Queries.Label, gradKeys: &m.Keys.Label} {
+		*label = standardGradientLabels[part]
+	}
+	m.SlabHeads, m.SlabRows = s.forward.slabSize()
+	return m
+}
 
 // scratch is dP, in slabs as P.
 func (s *standardBackwardProgram) scratch() []uint64 { return s.forward.sizes }
@@ -218,6 +230,11 @@ func backwardKeeps(forward int) int {
 		return 0
 	}
 	return forward
+}
+
+// backwardRows is the model of the kernel of dS.
+func backwardRows(rowThreads, keep int) traffic.Rows {
+	return traffic.Rows{ReadTwice: backwardKeeps(keep) == 0, Readers: rowThreads}
 }
 
 // backwardSoftmaxSpec are the constants of standard_backward_softmax: rowThreads invocations share a row, and each keeps keep pieces of it;

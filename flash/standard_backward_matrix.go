@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
@@ -128,6 +129,11 @@ func (b *scoresBlock) override(t *tuning, name string) {
 func (t *standardMatrixTile) turnedShared() int {
 	b := &t.productTile
 	return max(b.stage*(b.rows(&t.fragment)/8|1)+b.stage*(b.cols(&t.fragment)/8|1), b.strips(&t.fragment, t.wide()))
+}
+
+func (s *standardMatrixGradients) model() traffic.BackwardStandard {
+	return traffic.BackwardStandard{Weights: s.weights.model().Scores, Scores: backwardRows(s.weights.rowThreads, s.weights.rowKeep),
+		Values: s.values.model().Product, Queries: s.queries.model().Product, Keys: s.keys.model().Product}
 }
 
 func (s *standardMatrixGradients) String() string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -67,6 +68,11 @@ func chooseStandardBackwardTile(c *capabilities, p *Problem) (t standardBackward
 
 func (t *standardBackwardTile) String() string {
 	return fmt.Sprintf("dp %v, dk %dx%d", &t.weights, t.keys.productBR, t.keys.productBC)
+}
+
+func (t *standardBackwardTile) model() traffic.BackwardStandard {
+	return traffic.BackwardStandard{Weights: t.weights.model().Scores, Scores: backwardRows(t.weights.rowThreads, t.weights.rowKeep),
+		Values: t.values.model().Product, Queries: t.queries.model().Product, Keys: t.keys.model().Product}
 }
 
 func (t *standardBackwardTile) pace() pace { return scalarPace }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -288,6 +289,13 @@ func planMatrixStandard(e *environment, p *Problem, t *tuning) (program, error) 
 		}
 	}
 	return s, err
+}
+
+func (t *standardMatrixTile) model() traffic.Standard {
+	f, b := &t.fragment, &t.scoresTile
+	rows, keys := t.productBlock()
+	return traffic.Standard{Scores: traffic.Product{Rows: b.rows(f), Columns: b.tile(f), Run: b.run, Unit: 8}, Softmax: traffic.Rows{ReadTwice: t.rowKeep == 0},
+		Product: traffic.Product{Rows: rows, Columns: keys}}
 }
 
 func (t *standardMatrixTile) scoresBlock() (rows, cols int) {

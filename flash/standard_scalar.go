@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -147,6 +148,11 @@ func (t *standardTile) scoresBlock() (rows, cols int)  { return t.scoresBR, t.sc
 func (t *standardTile) softmaxRows() int               { return softmaxThreads / t.rowThreads }
 func (t *standardTile) productBlock() (rows, keys int) { return t.productBR, t.productBC }
 func (t *standardTile) pace() pace                     { return scalarPace }
+
+func (t *standardTile) model() traffic.Standard {
+	return traffic.Standard{Scores: traffic.Product{Rows: t.scoresBR, Columns: t.scoresBC}, Softmax: traffic.Rows{ReadTwice: t.rowKeep == 0},
+		Product: traffic.Product{Rows: t.productBR, Columns: t.productBC}}
+}
 
 func (t *standardTile) scores(p *Problem, aligned bool) standardKernel {
 	return standardKernel{"standard_scores." + p.DType.suffix(),

@@ -19,12 +19,13 @@ func newAnalyze() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
 		Short: "What attention costs and what bounds it: operations, bytes, intensity, least time, roofline",
-		Long: `Say what attention costs: operations of each step, bytes by the tiling that is really used, arithmetic
+		Long: `Say what attention costs: operations of each step, bytes as the kernel that ran counts them, arithmetic
 intensity, the ridge point of the device's measured peaks, what bounds it, the least possible time, and the
 measured time over it; then the lecture's tables, arithmetic intensity and the operations of a transformer
 block against the sequence length.
 
-With a result file of 'vkattn bench', of its rows and with the peaks in its header; no device is needed.
+With a result file of 'vkattn bench', of its rows, with the models of kernels that they hold and the peaks in
+its header; no device is needed. Rows of older versions have no models: their bytes are those recorded.
 Without one, of the problem that the flags name, planned and measured on this machine's device.
 
 Implementations without a row stand in as models with flash2's tile: flash1 reads and writes O for every
@@ -44,8 +45,8 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 				err = fmt.Errorf("unexpected argument %q", args[1])
 			case format != "table" && format != "json":
 				err = fmt.Errorf("--format %q: it must be table or json", format)
-			case !(nonzero >= 0 && nonzero <= 1):
-				err = fmt.Errorf("--nonzero is %g: it must be from 0 to 1", nonzero)
+			case !(nonzero > 0 && nonzero <= 1):
+				err = fmt.Errorf("--nonzero is %g: it must be above 0 and at most 1", nonzero)
 			case plans && (out != "" || len(args) == 1):
 				err = errors.New("--plans measures nothing: without --out, and without a file")
 			}

@@ -132,7 +132,7 @@ func TestReportUsage(t *testing.T) {
 		{"report x.jsonl --out y --format pdf", `--format "pdf": it must be one of html, md`},
 		{"compare x", "1 file given: it takes two"},
 		{"compare x y --fail-above 0.9", "--fail-above 0.9: it must be a number of at least 1"},
-		{"analyze --nonzero 2", "--nonzero is 2: it must be from 0 to 1"},
+		{"analyze --nonzero 2", "--nonzero is 2: it must be above 0 and at most 1"},
 		{"analyze --format xml", `--format "xml": it must be table or json`},
 		{"analyze x y", `unexpected argument "y"`},
 		{"analyze --seq 0", `--seq "0"`},

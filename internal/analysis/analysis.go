@@ -1,5 +1,5 @@
-// Package analysis says what attention costs and what bounds it: operations of each step, bytes by the tiling that is really
-// used, arithmetic intensity, the least possible time on a device, and how far a measured time is from it.
+// Package analysis says what attention costs and what bounds it: operations of each step, bytes as the kernel that ran counts
+// them, arithmetic intensity, the least possible time on a device, and how far a measured time is from it.
 package analysis
 
 import (
@@ -8,6 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // Entry is one implementation and pass of one problem on one device.
@@ -21,7 +22,7 @@ type Entry struct {
 	Steps   []flash.Work `json:"steps"`
 	FLOPs   float64      `json:"flops"` // of the products, as the papers count
 
-	Bytes     float64 `json:"bytes,omitempty"`     // that workgroups ask for, by the tiling; 0: not known
+	Bytes     float64 `json:"bytes,omitempty"`     // that workgroups ask for; 0: not known
 	Least     float64 `json:"least_bytes"`         // that no cache can save
 	Intensity float64 `json:"intensity,omitempty"` // FLOPs / Bytes
 	Ideal     float64 `json:"ideal_intensity"`     // FLOPs / Least
@@ -60,58 +61,77 @@ func (m Machine) Ridge(dtype, tier string) float64 {
 	return m.peak(dtype, tier) / (1e9 * m.Peaks.CopyGBps)
 }
 
-// AlgorithmOf is the byte model of an implementation; false where there is none.
-func AlgorithmOf(impl string) (flash.Algorithm, bool) {
+// implementationOf is the order of loops of an implementation, a peer's or ours; false for one that is not known.
+func implementationOf(impl string) (flash.Implementation, bool) {
 	switch impl {
-	case "standard":
-		return flash.AlgorithmStandard, true
-	case "flash1":
-		return flash.AlgorithmFlash1, true
-	case "flash2", "fa2", "cudnn":
-		return flash.AlgorithmFlash2, true
-	case "blocksparse":
-		return flash.AlgorithmBlockSparse, true
+	case "fa2", "cudnn", bench.BlockSparse:
+		return flash.Flash, true
 	}
-	return "", false
+	of, err := flash.ParseImplementation(impl)
+	return of, err == nil
 }
 
-// Forward analyses the forward pass of a row, measured or not. tiling is nil where it is not known: the bytes by tiling are
-// then left out.
-func Forward(m Machine, row bench.Row, tiling *flash.Tiling) (Entry, error) {
+// Forward analyses the forward pass of a row, measured or not. Where the row has no model of its kernel, its steps have no bytes.
+func Forward(m Machine, row bench.Row) (Entry, error) {
 	p, err := row.Problem()
 	if err != nil {
 		return Entry{}, err
 	}
+	return forward(m, row, p, row.Case.Call())
+}
+
+// forward is Forward of a problem and a call that may be others than the row's case has.
+func forward(m Machine, row bench.Row, p flash.Problem, call flash.Call) (Entry, error) {
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "forward", Library: row.Library, Kernel: row.Kernel,
 		FLOPs: p.ForwardFLOPs(), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
-	algorithm, ok := AlgorithmOf(row.Impl)
+	of, ok := implementationOf(row.Impl)
 	if !ok {
-		return Entry{}, fmt.Errorf("there is no model of %q", row.Impl)
+		return Entry{}, unknown(row.Impl)
 	}
-	if e.Least, err = p.LeastForwardBytes(algorithm); err != nil {
+	var err error
+	if e.Least, err = p.LeastForwardBytes(of); err != nil {
 		return Entry{}, err
 	}
-	model := flash.Tiling{Algorithm: flash.AlgorithmFlash2, Rows: 1, Keys: 1} // for the operations alone
-	if tiling != nil {
-		model = *tiling
-	}
-	if e.Steps, err = model.Forward(p); err != nil {
+	if err := e.count(row.Fwd, traffic.ForwardOperations{}, p, call); err != nil {
 		return Entry{}, err
 	}
-	if tiling == nil {
-		for i := range e.Steps {
-			e.Steps[i].Read, e.Steps[i].Written = 0, 0
-		}
-	} else {
-		e.Bytes = orElse(row.Fwd.Bytes, flash.Total(e.Steps).Bytes())
-		if tiling.Algorithm == flash.AlgorithmBlockSparse {
-			e.FLOPs *= tiling.Nonzero
+	if p.Blocks != (flash.Blocks{}) {
+		share := orElse(row.Density, call.Nonzero)
+		e.FLOPs *= share
+		if e.Bytes > 0 {
 			e.Least = min(e.Least, e.Bytes) // of few blocks, less than all of K and V
-			e.Note = fmt.Sprintf("%.0f %% of blocks; model", 100*tiling.Nonzero)
 		}
+		e.Note = fmt.Sprintf("%.0f %% of blocks", 100*share)
 	}
 	e.bound(m, row)
 	return e, nil
+}
+
+// unknown is the error of an implementation that nothing is known of.
+func unknown(impl string) error { return fmt.Errorf("there is no model of %q", impl) }
+
+// count fills in steps and bytes: by the pass's model, or else operations alone, with the bytes that were recorded where there are any.
+func (e *Entry) count(pass bench.Pass, operations traffic.Model, p flash.Problem, call flash.Call) error {
+	model, err := pass.Model, error(nil)
+	if model.IsZero() {
+		if model, err = modelOf(operations); err != nil {
+			return err
+		}
+	}
+	if e.Steps, err = model.Work(p, call); err != nil {
+		return err
+	}
+	e.Bytes = orElse(pass.Bytes, flash.Total(e.Steps).Bytes())
+	return nil
+}
+
+// modelOf is a model as a file holds it.
+func modelOf(m traffic.Model) (out flash.Model, err error) {
+	data, err := traffic.Marshal(m)
+	if err == nil {
+		err = out.UnmarshalJSON(data)
+	}
+	return out, err
 }
 
 // orElse is the first that is not 0.
@@ -122,27 +142,22 @@ func orElse(a, b float64) float64 {
 	return b
 }
 
-// Backward analyses the backward pass of a row, measured or not. tiling is nil where it is not known.
-func Backward(m Machine, row bench.Row, tiling *flash.BackwardTiling) (Entry, error) {
+// Backward analyses the backward pass of a row, measured or not, as Forward does the forward pass.
+func Backward(m Machine, row bench.Row) (Entry, error) {
 	p, err := row.Problem()
 	if err != nil {
 		return Entry{}, err
 	}
-	algorithm, ok := AlgorithmOf(row.Impl)
+	of, ok := implementationOf(row.Impl)
 	if !ok {
-		return Entry{}, fmt.Errorf("there is no model of %q", row.Impl)
+		return Entry{}, unknown(row.Impl)
 	}
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "backward", Library: row.Library, Kernel: row.BwdKernel,
 		FLOPs: p.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdError}
-	if tiling == nil {
-		e.Steps, err = p.BackwardOperations()
-	} else if e.Steps, err = tiling.Backward(p); err == nil {
-		e.Bytes = orElse(row.Bwd.Bytes, flash.Total(e.Steps).Bytes())
-	}
-	if err != nil {
+	if err := e.count(row.Bwd, traffic.BackwardOperations{}, p, row.Case.Call()); err != nil {
 		return Entry{}, err
 	}
-	if e.Least, err = p.LeastBackwardBytes(algorithm); err != nil {
+	if e.Least, err = p.LeastBackwardBytes(of); err != nil {
 		return Entry{}, err
 	}
 	e.bound(m, row)

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 const synthetic = "../report/testdata/synthetic.jsonl" // nobody measured it
@@ -21,10 +23,19 @@ func row(impl string) bench.Row {
 	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64", Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
 }
 
+// with is a row with a model of its forward pass.
+func with(t *testing.T, r bench.Row, m traffic.Model) bench.Row {
+	t.Helper()
+	var err error
+	r.Fwd.Model, err = modelOf(m)
+	require.NoError(t, err)
+	return r
+}
+
 // FlashAttention on one head of 1024 × 64 in fp16: 4·1024²·64 operations; q, k, v, o of 128 KiB each and lse of 4 KiB at least.
 func TestForward(t *testing.T) {
-	tiling := flash.Tiling{Algorithm: flash.AlgorithmFlash2, Rows: 128, Keys: 64, LSE: true}
-	e, err := Forward(machine, row("flash2"), &tiling)
+	model := traffic.QueriesOutside{Label: "k", Rows: 128, Keys: 64}
+	e, err := Forward(machine, with(t, row("flash2"), model))
 	require.NoError(t, err)
 	flops, least, moved := 4.0*1024*1024*64, 4.0*131072+4096, 2*131072.0+8*2*131072+4096
 	require.Equal(t, flops, e.FLOPs)
@@ -40,25 +51,43 @@ func TestForward(t *testing.T) {
 	// The same on the scalar tier has a tenth of the peak; one query is bound by memory.
 	scalar := row("flash2")
 	scalar.Tier = "scalar"
-	e, err = Forward(machine, scalar, &tiling)
+	e, err = Forward(machine, with(t, scalar, model))
 	require.NoError(t, err)
 	require.InDelta(t, 10, e.Ridge, 1e-9)
 	decode := row("flash2")
 	decode.Nq = 1
-	e, err = Forward(machine, decode, nil)
+	e, err = Forward(machine, decode)
 	require.NoError(t, err)
 	require.Equal(t, "memory", e.Bound)
 	require.InDelta(t, 1e3*(2*131072+256+4)/1e12, e.LeastMs, 1e-9)
 	require.Zero(t, e.Bytes)
 
-	_, err = Forward(machine, row("other"), nil)
+	// Without a model there are the bytes that were recorded, if any, and operations step by step.
+	recorded := row("flash2")
+	recorded.Fwd.Bytes = 5e6
+	e, err = Forward(machine, recorded)
+	require.NoError(t, err)
+	require.Equal(t, 5e6, e.Bytes)
+	require.Equal(t, flops+5*1024*1024, flash.Total(e.Steps).FLOPs)
+	require.Zero(t, flash.Total(e.Steps).Bytes())
+
+	// A quarter of the blocks: what the row's own mask has.
+	sparse := with(t, row(bench.BlockSparse), model)
+	sparse.Density = 0.25
+	e, err = Forward(machine, sparse)
+	require.NoError(t, err)
+	require.Equal(t, flops/4, e.FLOPs)
+	require.Equal(t, 2*131072.0+16*2*128*64*2+4096, e.Bytes, "16 of 64 blocks of K and V")
+	require.Equal(t, "25 % of blocks", e.Note)
+
+	_, err = Forward(machine, row("other"))
 	require.ErrorContains(t, err, `no model of "other"`)
 }
 
 func TestBackward(t *testing.T) {
 	r := row("flash2")
 	r.Bwd = bench.Pass{Ms: 0.03, TFLOPS: 1}
-	e, err := Backward(machine, r, nil)
+	e, err := Backward(machine, r)
 	require.NoError(t, err)
 	require.Zero(t, e.Bytes)
 	require.Equal(t, 2.5*r.ForwardFLOPs(), e.FLOPs)
@@ -67,10 +96,16 @@ func TestBackward(t *testing.T) {
 }
 
 func TestLectureTables(t *testing.T) {
-	tilings := []Model{forwardModel("flash2", flash.Tiling{Algorithm: flash.AlgorithmFlash2, Rows: 64, Keys: 64}),
-		forwardModel("standard", flash.Tiling{Algorithm: flash.AlgorithmStandard, Rows: 64, Keys: 64, ProductRows: 64, ProductKeys: 32}),
-		backwardModel("flash2", flash.BackwardTiling{Keys: flash.BackwardTile{Rows: 64, Columns: 64}, Queries: flash.BackwardTile{Rows: 64, Columns: 64}})}
-	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, tilings, []int{256, 4096, 16384})
+	of := func(m traffic.Model) flash.Model {
+		out, err := modelOf(m)
+		require.NoError(t, err)
+		return out
+	}
+	tile := traffic.BackwardTile{Rows: 64, Columns: 64}
+	models := []Model{forwardModel("flash2", of(traffic.QueriesOutside{Rows: 64, Keys: 64}), flash.Blocks{}, 0),
+		forwardModel("standard", of(traffic.Standard{Scores: traffic.Product{Rows: 64, Columns: 64}, Product: traffic.Product{Rows: 64, Columns: 32}}), flash.Blocks{}, 0),
+		backwardModel("flash2", of(traffic.BackwardFused{Keys: tile, Queries: tile}))}
+	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, models, []int{256, 4096, 16384})
 	require.NoError(t, err)
 	// K and V are loaded for every 64 queries: 4·64·64 operations on a pair of rows of 2·64·2 bytes, 64 in the limit.
 	require.InDelta(t, 64, rows[2].Intensity["flash2"], 1)
@@ -106,7 +141,7 @@ func TestFromFile(t *testing.T) {
 		require.Equal(t, ms, e.Ms, "%s %s", e.Name, e.Pass)
 		require.InDelta(t, ms/e.LeastMs, e.Over, 1e-9)
 		require.Greater(t, e.Over, 1.0)
-		require.Equal(t, Ours(e) && e.Pass == "forward", e.Bytes > 0, "only the tilings of our own forward kernels are known")
+		require.Equal(t, Ours(e) && e.Pass == "forward", e.Bytes > 0, "only our own forward kernels have models there")
 	}
 	require.Equal(t, []string{"standard", "flash2", "flash1", "blocksparse"}, r.Models)
 
@@ -134,6 +169,24 @@ func TestFromFile(t *testing.T) {
 	require.Equal(t, r.Entries[0].Ideal, points[0].X)
 	require.Equal(t, r.Entries[0].Intensity, points[0].Asked)
 
+	// Rows of an older version: what was recorded, and a note.
+	old := *f
+	old.Rows = slices.Clone(f.Rows)
+	for i := range old.Rows {
+		old.Rows[i].Fwd.Model, old.Rows[i].Bwd.Model = flash.Model{}, flash.Model{}
+	}
+	r, err = FromFile(&old, 0.25, func(c bench.Case) bool {
+		return c.B == 64 && c.H == 16 && c.N == 1024 && c.D == 64 && !c.Causal && c.Tuning != ""
+	})
+	require.NoError(t, err)
+	for _, e := range r.Entries {
+		require.Positive(t, e.Bytes, e.Name)
+		require.Zero(t, flash.Total(e.Steps).Bytes(), e.Name)
+	}
+	require.Empty(t, r.Intensity)
+	require.NotEmpty(t, r.Block)
+	require.Equal(t, []string{"rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known"}, r.Notes)
+
 	_, err = FromFile(f, 0.25, func(bench.Case) bool { return false })
 	require.ErrorContains(t, err, "no measured row")
 	_, err = FromFile(&bench.File{Path: "x", Rows: f.Rows}, 0.25, nil)
@@ -141,7 +194,7 @@ func TestFromFile(t *testing.T) {
 }
 
 func TestRooflineNeedsPeaks(t *testing.T) {
-	e, err := Forward(Machine{}, row("flash2"), nil)
+	e, err := Forward(Machine{}, row("flash2"))
 	require.NoError(t, err)
 	require.Zero(t, e.Ridge)
 	r := Result{Entries: []Entry{e}}

@@ -3,12 +3,11 @@ package analysis
 import (
 	"fmt"
 
-	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
 )
 
-// FromFile analyses the rows of a result file that keep accepts (nil: all), with the peaks of its header. Tilings are read
-// from the rows' kernels.
+// FromFile analyses the rows of a result file that keep accepts (nil: all), with the peaks of its header, by the models that the rows hold.
+// Block-sparse rows that do not say how many of their blocks are nonzero have the share nonzero of them.
 func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Result, error) {
 	if len(f.Headers) == 0 {
 		return nil, fmt.Errorf("%s: it has no header of vkattn, whose measured peaks an analysis needs", f.Path)
@@ -23,66 +22,49 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 			continue
 		}
 		seen[key] = true
-		algorithm, ok := AlgorithmOf(row.Impl)
-		if !ok {
-			r.note(fmt.Sprintf("there is no model of %q", row.Impl))
+		if _, ok := implementationOf(row.Impl); !ok {
+			r.note(unknown(row.Impl).Error())
 			continue
 		}
-		e, err := r.measured(row, algorithm, nonzero, &met)
-		if err != nil {
+		if row.Impl == bench.BlockSparse {
+			row.Density = orElse(row.Density, nonzero)
+		}
+		if err := r.measured(row, &met); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", f.Path, row.Case, err)
 		}
-		r.Entries = append(r.Entries, e...)
 	}
 	if len(r.Entries) == 0 {
 		return nil, fmt.Errorf("%s: it has no measured row of that kind", f.Path)
 	}
-	if len(met.list) == 0 {
-		return r, nil
-	}
-	for _, t := range met.standIns(nonzero) {
-		met.add(forwardModel(string(t.Algorithm), t))
+	if _, err := met.standIns(nonzero); err != nil {
+		return nil, err
 	}
 	return r, r.Lecture(met.last, met.list)
 }
 
-// measured analyses the passes that a row has figures of, and adds their tilings to the models.
-func (r *Result) measured(row bench.Row, algorithm flash.Algorithm, nonzero float64, met *models) (out []Entry, err error) {
-	if row.Fwd.Ms > 0 {
-		var tiling *flash.Tiling
-		if row.Kernel != "" {
-			t, err := flash.ParseTiling(algorithm, row.Kernel)
-			if err != nil {
-				return nil, err
-			}
-			if algorithm == flash.AlgorithmBlockSparse {
-				t.Nonzero = orElse(row.Density, nonzero)
-			}
-			tiling = &t
-			if algorithm == flash.AlgorithmStandard && row.Fwd.Bytes == 0 {
-				r.note("standard's block of the product is not in the file: taken as its block of scores, 32 keys a step")
-			}
+// measured analyses the passes that a row has figures of, and adds their models.
+func (r *Result) measured(row bench.Row, met *models) error {
+	for _, pass := range []struct {
+		figures bench.Pass
+		analyse func(Machine, bench.Row) (Entry, error)
+		add     func(bench.Row) error
+	}{{row.Fwd, Forward, met.forward}, {row.Bwd, Backward, met.backward}} {
+		if pass.figures.Ms == 0 {
+			continue
 		}
-		e, err := Forward(r.Machine, row, tiling)
+		e, err := pass.analyse(r.Machine, row)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out = append(out, e)
-		met.forward(row, tiling)
+		if Ours(e) && pass.figures.Model.IsZero() {
+			r.note("rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known")
+		}
+		r.Entries = append(r.Entries, e)
+		if err := pass.add(row); err != nil {
+			return err
+		}
 	}
-	if row.Bwd.Ms > 0 {
-		var tiling *flash.BackwardTiling
-		if t, err := flash.ParseBackwardTiling(row.BwdKernel); err == nil { // peers, and kernels that the model does not know, have none
-			tiling = &t
-		}
-		e, err := Backward(r.Machine, row, tiling)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e)
-		met.backward(row, tiling)
-	}
-	return out, nil
+	return nil
 }
 
 func (r *Result) note(text string) {

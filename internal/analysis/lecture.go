@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // IntensityRow is a line of the lecture's table of arithmetic intensity against the sequence length: operations of the
@@ -16,32 +17,37 @@ type IntensityRow struct {
 	Bytes     map[string]float64 `json:"bytes"`
 }
 
-// Model is the work of an implementation and pass.
+// Model is the work of an implementation and pass at any length.
 type Model struct {
 	Name  string
 	Steps func(flash.Problem) ([]flash.Work, error)
 	FLOPs func(flash.Problem) float64 // of the products, as the papers count
 }
 
-// forwardModel is the model of a forward pass by its tiling.
-func forwardModel(impl string, t flash.Tiling) Model {
-	return Model{impl, t.Forward, func(p flash.Problem) float64 {
-		if t.Algorithm == flash.AlgorithmBlockSparse {
-			return p.ForwardFLOPs() * t.Nonzero
-		}
-		return p.ForwardFLOPs()
-	}}
+// forwardModel is that of a forward pass, with blocks and the share of them that is nonzero, if it has a block mask.
+func forwardModel(impl string, m flash.Model, blocks flash.Blocks, nonzero float64) Model {
+	share := 1.0
+	if blocks != (flash.Blocks{}) {
+		share = nonzero
+	}
+	return Model{impl, func(p flash.Problem) ([]flash.Work, error) {
+		p.Blocks = blocks
+		return m.Work(p, flash.Call{LSE: true, Nonzero: nonzero})
+	}, func(p flash.Problem) float64 { return p.ForwardFLOPs() * share }}
 }
 
-// backwardModel is the same of a backward pass.
-func backwardModel(impl string, t flash.BackwardTiling) Model {
-	return Model{impl + " backward", t.Backward, flash.Problem.BackwardFLOPs}
+// backwardModel is that of a backward pass.
+func backwardModel(impl string, m flash.Model) Model {
+	return Model{impl + " backward", func(p flash.Problem) ([]flash.Work, error) {
+		p.Blocks = flash.Blocks{}
+		return m.Work(p, flash.Call{})
+	}, flash.Problem.BackwardFLOPs}
 }
 
-// models are the tilings met so far, the last of each implementation and pass, in the order in which they came.
+// models are those met so far, the last of each implementation and pass, in the order in which they came.
 type models struct {
 	list   []Model
-	flash2 *flash.Tiling
+	flash2 flash.Model
 	last   flash.Problem
 }
 
@@ -57,36 +63,69 @@ func (ms *models) add(m Model) {
 	ms.list = append(ms.list, m)
 }
 
-// forward and backward add the model of a row; nil adds nothing.
-func (ms *models) forward(row bench.Row, t *flash.Tiling) {
-	if t == nil {
-		return
+// forward and backward add the model of a row that has one.
+func (ms *models) forward(row bench.Row) (err error) {
+	if ms.last, err = row.Problem(); err != nil || row.Fwd.Model.IsZero() {
+		return err
 	}
-	ms.add(forwardModel(row.Impl, *t))
-	if row.Impl == string(flash.AlgorithmFlash2) {
-		ms.flash2 = t
+	ms.add(forwardModel(row.Impl, row.Fwd.Model, ms.last.Blocks, row.Density))
+	if row.Impl == flash.Flash.String() {
+		ms.flash2 = row.Fwd.Model
 	}
-	ms.last, _ = row.Problem() // who has a tiling has a problem
+	return nil
 }
 
-func (ms *models) backward(row bench.Row, t *flash.BackwardTiling) {
-	if t != nil {
-		ms.add(backwardModel(row.Impl, *t))
+func (ms *models) backward(row bench.Row) (err error) {
+	if ms.last, err = row.Problem(); err == nil && !row.Bwd.Model.IsZero() {
+		ms.add(backwardModel(row.Impl, row.Bwd.Model))
 	}
+	return err
 }
 
-// standIns gives the algorithms that were not met, on flash2's tile, to compare with.
-func (ms *models) standIns(nonzero float64) []flash.Tiling {
-	var out []flash.Tiling
-	for _, a := range []flash.Algorithm{flash.AlgorithmFlash1, flash.AlgorithmBlockSparse} {
-		if ms.flash2 != nil && !ms.has(string(a)) {
-			out = append(out, flash.Tiling{Algorithm: a, Rows: ms.flash2.Rows, Keys: ms.flash2.Keys, LSE: true, Nonzero: nonzero})
+// standIn is an implementation that was not met, on flash2's tile, to compare with.
+type standIn struct {
+	impl, kernel string
+	model        flash.Model
+	blocks       flash.Blocks
+}
+
+// standIns adds them, and gives them.
+func (ms *models) standIns(nonzero float64) (out []standIn, err error) {
+	if ms.flash2.IsZero() {
+		return nil, nil
+	}
+	data, err := ms.flash2.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	met, err := traffic.Unmarshal(data)
+	flash2, ok := met.(traffic.QueriesOutside)
+	if err != nil || !ok {
+		return nil, err
+	}
+	rows, keys := flash2.Rows, flash2.Keys
+	for _, s := range []struct {
+		impl   string
+		model  traffic.Model
+		blocks flash.Blocks // as large as tiles
+	}{
+		{flash.Flash1.String(), traffic.KeysOutside{Rows: rows, Keys: keys}, flash.Blocks{}},
+		{bench.BlockSparse, traffic.QueriesOutside{Rows: rows, Keys: keys}, flash.Blocks{Queries: rows, Keys: keys}},
+	} {
+		if ms.has(s.impl) {
+			continue
 		}
+		m, err := modelOf(s.model)
+		if err != nil {
+			return nil, err
+		}
+		ms.add(forwardModel(s.impl, m, s.blocks, nonzero))
+		out = append(out, standIn{s.impl, fmt.Sprintf("model %dx%d", rows, keys), m, s.blocks})
 	}
-	return out
+	return out, nil
 }
 
-// IntensityTable counts one head of a problem at growing lengths, with the same tilings.
+// IntensityTable counts one head of a problem at growing lengths, with the same models.
 func IntensityTable(p flash.Problem, models []Model, lengths []int) ([]IntensityRow, error) {
 	var out []IntensityRow
 	for _, n := range lengths {

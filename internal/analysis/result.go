@@ -35,7 +35,9 @@ func (r *Result) Lecture(p flash.Problem, models []Model) error {
 	for _, m := range models {
 		r.Models = append(r.Models, m.Name)
 	}
-	r.Intensity, err = IntensityTable(p, models, Lengths)
+	if len(models) > 0 {
+		r.Intensity, err = IntensityTable(p, models, Lengths)
+	}
 	r.Block = BlockTable(r.Embedding, r.Causal, Lengths)
 	return err
 }
@@ -80,7 +82,7 @@ func (r *Result) text() string {
 	if len(shapes) > 0 {
 		b.WriteString(`
 GFLOP     operations of the products, as the papers count them
-MB        bytes asked for: what the kernel's tiling loads and stores, caches or not; FLOP/B is GFLOP over them
+MB        bytes asked for: what the kernel's workgroups load and store, caches or not; FLOP/B is GFLOP over them
 least MB  bytes that must cross memory once, were caches endless; FLOP/B behind it is GFLOP over those
 bound     by memory where that intensity is below the ridge, else by arithmetic
 least ms  the longer of GFLOP at the measured peak and least MB at the measured bandwidth
@@ -89,7 +91,7 @@ asked ms  the same with MB: were there no cache
 `)
 	}
 	if len(r.Intensity) > 0 {
-		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length: operations for each byte asked for, and MB asked for\n(one head of dimension %d, with the tilings above)\n\n", r.HeadDim)
+		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length: operations for each byte asked for, and MB asked for\n(one head of dimension %d, with the kernels above)\n\n", r.HeadDim)
 		header := []string{"N"}
 		for _, name := range r.Models {
 			header = append(header, strings.Replace(name, " backward", " bwd", 1), "MB")
@@ -182,7 +184,7 @@ func number(v float64) string {
 }
 
 // Roofline places every measured entry under the device's ceilings, by the bytes that must cross memory; a dotted line leads
-// to where the bytes that its tiling asks for would put it, were there no cache.
+// to where the bytes that its kernel asks for would put it, were there no cache.
 func (r *Result) Roofline() *figure.Roofline {
 	f := &figure.Roofline{Device: r.Device, CopyGBps: r.Peaks.CopyGBps, Intensity: "operations a byte that must cross memory (dotted: a byte asked for)",
 		Ceilings: []figure.Ceiling{{Name: "matrix", TFLOPS: r.Peaks.MatrixTFLOPS}, {Name: "fp32", TFLOPS: r.Peaks.FP32TFLOPS}}}

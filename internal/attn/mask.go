@@ -70,6 +70,18 @@ func walk(first, last Span, size int) Walk {
 	return w
 }
 
+// Part is the mask of some of the queries and keys by themselves: queries from row on and keys from column on.
+func (m Mask) Part(row, queries, column, keys int) Mask {
+	part := Mask{Queries: queries, Keys: keys, Low: m.Low, High: m.High}
+	if m.Low > -Unbounded {
+		part.Low += row - column
+	}
+	if m.High < Unbounded {
+		part.High += row - column
+	}
+	return part
+}
+
 // Pairs is the number of (query, key) pairs of one head.
 func (m Mask) Pairs() float64 { return m.below(m.High+1) - m.below(m.Low) }
 

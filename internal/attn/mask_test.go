@@ -56,6 +56,15 @@ func TestMaskIsTheOracles(t *testing.T) {
 		if all := pairs == m.Queries*m.Keys; m.All() != all {
 			t.Fatalf("%+v: all: %v, counted %v", m, m.All(), all)
 		}
+		row, column := rapid.IntRange(0, m.Queries-1).Draw(t, "row"), rapid.IntRange(0, m.Keys-1).Draw(t, "column")
+		part := m.Part(row, m.Queries-row, column, m.Keys-column)
+		for i := range part.Queries {
+			for j := range part.Keys {
+				if part.KeysOf(i).Has(j) != sees(row+i, column+j) {
+					t.Fatalf("%+v: query %d, key %d of the part from %d, %d: keys are %v", m, i, j, row, column, part.KeysOf(i))
+				}
+			}
+		}
 		size, rows := rapid.IntRange(1, 20).Draw(t, "tile"), rapid.IntRange(1, 20).Draw(t, "rows")
 		for first := 0; first < m.Queries; first += rows {
 			n := min(rows, m.Queries-first)

@@ -74,6 +74,9 @@ type Blocks struct {
 	PerHead       bool // each query head has a mask of its own
 }
 
+// BlockSparse is what sweeps and the conformance suite call FlashAttention of a problem with a block mask, beside the implementations.
+const BlockSparse = "blocksparse"
+
 // None says that there is no block mask.
 func (b Blocks) None() bool { return b == Blocks{} }
 

@@ -71,6 +71,15 @@ func (c Case) ForwardFLOPs() float64 {
 	return p.ForwardFLOPs()
 }
 
+// Call is what measuring the case adds to what its plan knows: lse is written, and gradients are written over what was there.
+func (c Case) Call() flash.Call {
+	call := flash.Call{LSE: true}
+	if m := c.blockMask(); m != nil {
+		call.Blocks = m.Data
+	}
+	return call
+}
+
 // backwardWork is the operations of a backward pass for each of the forward
 // pass, as the FlashAttention papers count them.
 const backwardWork = 2.5

@@ -179,12 +179,11 @@ func TestDeviceRow(t *testing.T) {
 	// The bytes are the model's for the tile that ran.
 	plan, err := dev.Plan(s.problem)
 	require.NoError(t, err)
-	tiling, ok := plan.Tiling()
-	require.True(t, ok)
-	steps, err := tiling.Forward(s.problem)
+	steps, err := plan.ForwardWork(flash.Call{LSE: true})
 	require.NoError(t, err)
 	require.Equal(t, flash.Total(steps).Bytes(), row.Fwd.Bytes)
 	require.Positive(t, row.Fwd.Bytes)
+	require.Equal(t, plan.ForwardModel(), row.Fwd.Model)
 
 	// A tuning is the row's own; one that does not fit is unsupported, with the reason.
 	tuned := job(c, "flash2")

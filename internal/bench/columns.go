@@ -18,8 +18,8 @@ func nameOf(c Column) string { return c.Name }
 // not named here after them. A new column needs no place here.
 var (
 	fileOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "dropout", "density", "tuning", "tier", "kernel", "device", "driver",
-		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "fwd_ms", "fwd_tflops", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_rounds_ms", "n", "fwd_bytes",
-		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_ms", "bwd_tflops", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_rounds_ms", "bwd_n", "bwd_bytes",
+		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "fwd_ms", "fwd_tflops", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_rounds_ms", "n", "fwd_bytes", "fwd_model",
+		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_ms", "bwd_tflops", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_rounds_ms", "bwd_n", "bwd_bytes", "bwd_model",
 		"bwd_kernel", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error", "bwd_reason", "max_err", "err_bound", "err_rows", "note", "error", "reason", "predicted_ms"}
 	csvOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "emb_dim", "causal", "tier", "kernel", "device", "driver",
 		"fwd_ms", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_tflops", "pct_peak", "fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "n", "max_err", "err_bound", "err_rows",
@@ -118,6 +118,7 @@ func passColumns(backward bool) (out []Column) {
 				}
 				return Digits(p.Bytes / 1e9)
 			}},
+		{Column: Column{Key: "model", noCSV: true}, of: func(_ *Row, p *Pass) any { return &p.Model }},
 		{Column: Column{Key: "n"}, bare: true, of: func(_ *Row, p *Pass) any { return &p.N }},
 		{Column: Column{Name: "max err", Key: "max_err", Legend: "against float64 over that many rows", exact: true}, bare: true,
 			of: func(r *Row, _ *Pass) any { return []**float64{&r.MaxErr, &r.BwdMaxErr}[at] },

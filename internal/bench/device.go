@@ -318,11 +318,11 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	if err != nil {
 		return err
 	}
-	steps, err := forwardSteps(plan, row.Case)
+	steps, err := plan.ForwardWork(row.Case.Call())
 	if err != nil {
 		return err
 	}
-	row.Fwd.Bytes = flash.Total(steps).Bytes()
+	row.Fwd.Bytes, row.Fwd.Model = flash.Total(steps).Bytes(), plan.ForwardModel()
 	last, samples, err := s.time(ctx, row, &row.Fwd, row.ForwardFLOPs(), limit, runs, func() error { return runs[0].Forward(s.forward(0, lse, mask)) })
 	if err != nil {
 		return err

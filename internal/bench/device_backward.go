@@ -70,11 +70,14 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	steps, err := backwardSteps(plan)
+	steps, err := plan.BackwardWork(row.Case.Call())
 	if err != nil {
 		return err
 	}
 	row.Bwd.Bytes = flash.Total(steps).Bytes()
+	if row.Bwd.Model, err = plan.BackwardModel(); err != nil {
+		return err
+	}
 	last, samples, err := s.time(ctx, row, &row.Bwd, s.problem.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0])) })
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // DescribeDevice fills a header with what is known of a device without
@@ -56,7 +57,7 @@ func PeaksOf(p flash.Peaks) Peaks {
 }
 
 // BlockSparse is what rows are called that flash2 ran with a block mask.
-const BlockSparse = string(flash.AlgorithmBlockSparse)
+const BlockSparse = attn.BlockSparse
 
 // Implementation is what runs a row of this name.
 func Implementation(name string) (flash.Implementation, error) {

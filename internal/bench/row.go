@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Row is the result of one case: figures, or the reason why there are none.
@@ -49,9 +51,9 @@ type Pass struct {
 	TotalMiB float64   // inputs, outputs and PeakMiB
 	N        int       // runs
 	Rounds   []float64 // median of each round in ms, when there were several
-	// Bytes is what workgroups load from and store to device memory by the model of the kernel's tiling (flash.Tiling); 0: not
-	// known. Caches may serve part of it.
+	// Bytes is what workgroups load from and store to device memory, as Model counts it; 0: not known. Caches may serve part of it.
 	Bytes float64
+	Model flash.Model // what the kernel says of its work; none: rows of peers, and of older versions
 }
 
 // Reason is why a row has no figures.

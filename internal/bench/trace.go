@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
+	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Trace collects profiled runs, one for each row and pass: every dispatch with its name, its device time, and the bytes that the
-// tiling's model gives it. Write makes of it what chrome://tracing and ui.perfetto.dev show.
+// Trace collects profiled runs, one for each row and pass: every dispatch with its name, its device time, and the bytes that its
+// kernel's model gives it. Write makes of it what chrome://tracing and ui.perfetto.dev show.
 type Trace struct {
 	events []traceEvent
 	now    float64 // µs: runs are laid one after the other
@@ -51,7 +51,7 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []flas
 	for i, d := range timings {
 		us := float64(d.Duration.Nanoseconds()) / 1e3
 		args := map[string]any{"dispatch": i, "ns": d.Duration.Nanoseconds()}
-		if w, ok := workOf(d.Label, len(same) == 1, steps); ok {
+		if w, ok := workOf(d.Label, steps); ok {
 			n := float64(same[d.Label])
 			args["bytes_read"], args["bytes_written"], args["flops"] = w.Read/n, w.Written/n, w.FLOPs/n
 			if us > 0 {
@@ -68,14 +68,9 @@ func (t *Trace) add(row Row, backward bool, timings []flash.Timing, steps []flas
 	t.now = at + traceGap
 }
 
-// workOf gives the work of the dispatches of a name: the steps whose kernel that is or, of a kernel that stands alone, all.
-func workOf(label string, alone bool, steps []flash.Work) (flash.Work, bool) {
-	var own []flash.Work
-	for _, s := range steps {
-		if s.Kernel == "" && alone || s.Kernel != "" && (label == s.Kernel || strings.HasSuffix(label, "_"+s.Kernel)) {
-			own = append(own, s)
-		}
-	}
+// workOf gives the work of the dispatches of a label; false where no step names it.
+func workOf(label string, steps []flash.Work) (flash.Work, bool) {
+	own := slices.DeleteFunc(slices.Clone(steps), func(s flash.Work) bool { return s.Kernel != label })
 	return flash.Total(own), len(own) > 0
 }
 
@@ -99,7 +94,7 @@ func (t *Trace) Write(w io.Writer, h Header) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ns",
-		"otherData": map[string]any{"device": h.Device, "driver": h.Driver, "vkattn": h.VKAttn, "bytes": "as the tiling asks for; a cache may serve part of them"}})
+		"otherData": map[string]any{"device": h.Device, "driver": h.Driver, "vkattn": h.VKAttn, "bytes": "as the kernel asks for; a cache may serve part of them"}})
 }
 
 // errNoTimestamps ends a trace on a device whose queue has no timestamps.
@@ -135,7 +130,7 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	}
 	defer plan.Close()
 	s := &deviceShape{d: d, c: row.Case, passes: passes, problem: problem, sets: []tensorSet{set}}
-	steps, err := forwardSteps(plan, row.Case)
+	steps, err := plan.ForwardWork(row.Case.Call())
 	if err != nil {
 		return err
 	}
@@ -161,7 +156,7 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if !passes.Bwd {
 		return nil
 	}
-	if steps, err = backwardSteps(plan); err != nil {
+	if steps, err = plan.BackwardWork(row.Case.Call()); err != nil {
 		return err
 	}
 	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights)) }, flash.ForBackward()); err != nil {
@@ -196,26 +191,4 @@ func timeDispatches(ctx context.Context, plan *flash.Plan, record func(*flash.Re
 		timings = pending.Timings()
 	}
 	return timings, nil
-}
-
-// forwardSteps are the steps of a plan's forward pass by the model of its tiling; nil where there is none.
-func forwardSteps(plan *flash.Plan, c Case) ([]flash.Work, error) {
-	tiling, ok := plan.Tiling()
-	if !ok {
-		return nil, nil
-	}
-	tiling.Nonzero = c.Density
-	return tiling.Forward(plan.Problem())
-}
-
-// backwardSteps are those of the backward pass.
-func backwardSteps(plan *flash.Plan) ([]flash.Work, error) {
-	tiling, err := plan.BackwardTiling()
-	if errors.Is(err, flash.ErrUnsupported) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return tiling.Backward(plan.Problem())
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -21,7 +22,7 @@ type Target struct {
 }
 
 // BlockSparse is the family of kernels for problems with a block mask, and of no others.
-const BlockSparse = string(flash.AlgorithmBlockSparse)
+const BlockSparse = attn.BlockSparse
 
 // ParseFamily reads the name of a family: an implementation's, or BlockSparse.
 func ParseFamily(s string) (family string, err error) {

@@ -1,9 +1,9 @@
 package main
 
-// What the host does in package flash: grids, layouts, the model of traffic, findings and tunings on disk.
+// What the host does in package flash: grids, layouts, findings and tunings on disk; and the models of traffic.
 
 var (
-	bytesTests = in("./flash", "Test.*BytesByHand")
+	bytesTests = in("./internal/traffic", "Test.*BytesByHand")
 	tuningTest = in("./flash", "TestStoredTuning.*", "Test.*Tuning.*Store.*")
 )
 
@@ -27,27 +27,33 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestLayoutErrors", "TestBadTensors")},
 	},
 	{
-		ID: "bytes-ragged", File: "flash/bytes.go",
-		Old: "n := min((end+ahead)*t.Keys, p.KeyLen) - begin*t.Keys", New: "n := (end+ahead)*t.Keys - begin*t.Keys",
+		ID: "bytes-ragged", File: "internal/traffic/queries.go",
+		Old: "n := min((end+ahead)*m.Keys, p.KeyLen) - begin*m.Keys", New: "n := (end+ahead)*m.Keys - begin*m.Keys",
 		Breaks: "the model of traffic counts keys beyond the last",
 		Kill:   []Killer{bytesTests},
 	},
 	{
-		ID: "bytes-again", File: "flash/bytes.go",
-		Old: "\tconst statistics = 8 // m and l, fp32\n", New: "\tconst statistics = 4\n",
+		ID: "bytes-again", File: "internal/traffic/keys.go",
+		Old: "\tconst statistics = 2 * fp32 // m and l\n", New: "\tconst statistics = fp32\n",
 		Breaks: "the model of flash1's traffic counts one number a row between blocks of keys and not two",
 		Kill:   []Killer{bytesTests},
 	},
 	{
-		ID: "bytes-pitch", File: "flash/bytes.go",
-		Old: "weights += float64(n * min(walked, p.scoresPitch()))", New: "weights += float64(n * walked)",
+		ID: "bytes-pitch", File: "internal/traffic/standard.go",
+		Old: "weights += float64(n * min(walked, pitch(p)))", New: "weights += float64(n * walked)",
 		Breaks: "the model of standard attention's traffic counts weights beyond the row's pitch",
 		Kill:   []Killer{bytesTests},
 	},
 	{
-		ID: "bytes-delta", File: "flash/bytes_backward.go",
-		Old: "read := 2 * queries * float64(p.ValueDim*p.DType.Size())", New: "read := queries * float64(p.ValueDim*p.DType.Size())",
+		ID: "bytes-delta", File: "internal/traffic/backward.go",
+		Old: "read := 2*queries*dv + one(c.DLSE)*queries*fp32", New: "read := queries*dv + one(c.DLSE)*queries*fp32",
 		Breaks: "the model of the backward pass's traffic counts dO and not O",
+		Kill:   []Killer{bytesTests},
+	},
+	{
+		ID: "bytes-blocks", File: "internal/traffic/queries.go",
+		Old: "loads = tiles + one(!m.NoneUnseen)*(1-some)", New: "loads = tiles",
+		Breaks: "the model of a kernel with a block mask forgets the queries of a block that sees nothing",
 		Kill:   []Killer{bytesTests},
 	},
 	{

@@ -1,0 +1,159 @@
+package flash
+
+import (
+	"errors"
+
+	"github.com/vkattn/vkattn/internal/traffic"
+)
+
+// Work is what one step of a pass costs, all heads together: operations, and the bytes that its workgroups load from and store to device
+// memory.
+//
+// Bytes are counted where an invocation asks for them: a tile of K that a hundred workgroups stage counts a hundred times, and
+// the lse of a row that 16 lanes load counts 16 times, although caches serve most of them. Elements beyond a tensor's edge do
+// not count: there shaders load something inside in their place, and throw it away. Nor do the bits of a block mask.
+type Work struct {
+	Name    string  `json:"step"`             // in the words of the papers: "QKᵀ", "softmax", "dV = Pᵀ dO"
+	Kernel  string  `json:"kernel,omitempty"` // Timing.Label of the dispatches that do it; "": not known
+	FLOPs   float64 `json:"flops"`            // operations, a multiply-add counting as two
+	Read    float64 `json:"read_bytes"`       // loaded from device memory, caches or not
+	Written float64 `json:"written_bytes"`    // stored to device memory
+}
+
+// Bytes is Read + Written.
+func (w Work) Bytes() float64 { return w.Read + w.Written }
+
+// Total adds steps up.
+func Total(steps []Work) Work {
+	t := Work{Name: "total"}
+	for _, s := range steps {
+		t.FLOPs += s.FLOPs
+		t.Read += s.Read
+		t.Written += s.Written
+	}
+	return t
+}
+
+// Call is what one call of Forward or Backward adds to what its plan knows, as far as work is counted.
+type Call struct {
+	LSE bool // forward: lse is written
+
+	// Of a problem with a block mask one of the two. Blocks is the mask, as NewBlockMask takes it: the count is exact. Nonzero is the share
+	// of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which each block is
+	// attended to with this probability, whatever the others are.
+	Blocks  []bool
+	Nonzero float64
+
+	Accumulate bool // backward: gradients are added to what is there, which is read
+	DLSE       bool // backward: the gradient of lse is read
+}
+
+// Model is the work of the kernels of one pass as a function of the problem: the order of their loops with the numbers of a tiling. As JSON
+// it is an object of both, so that results can be kept with it, and it be asked about other lengths later. The zero Model is none.
+type Model struct{ of traffic.Model }
+
+// IsZero says that there is no model.
+func (m Model) IsZero() bool { return m.of == nil }
+
+// Work counts the steps of the pass for a problem, kernel by kernel: what two kernels do is there twice. The error is an *ArgumentError for
+// a problem or a call that cannot be, or numbers of the model that are far from any kernel's; it wraps ErrUnsupported where there is no model.
+func (m Model) Work(p Problem, c Call) ([]Work, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	if m.of == nil {
+		return nil, &UnsupportedError{What: "counting work", Reasons: []string{"there is no model of the kernel"}}
+	}
+	steps, err := m.of.Steps(p.attn(), traffic.Call(c))
+	var wrong *traffic.Error
+	if errors.As(err, &wrong) {
+		return nil, badArgument(wrong.Name, wrong.Value, "%s", wrong.Rule)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Work, len(steps))
+	for i, s := range steps {
+		out[i] = Work(s)
+	}
+	return out, nil
+}
+
+// MarshalJSON gives the model's kind and numbers, null for none.
+func (m Model) MarshalJSON() ([]byte, error) {
+	if m.of == nil {
+		return []byte("null"), nil
+	}
+	return traffic.Marshal(m.of)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. The error names a kind that this version does not know.
+func (m *Model) UnmarshalJSON(data []byte) (err error) {
+	if m == nil {
+		return badArgument("Model", nil, "must not be nil")
+	}
+	if string(data) == "null" {
+		return nil
+	}
+	m.of, err = traffic.Unmarshal(data)
+	return err
+}
+
+// ForwardModel is the model of the plan's forward pass; none for a plan that Device.Plan did not make.
+func (p *Plan) ForwardModel() Model {
+	if !p.made() {
+		return Model{}
+	}
+	return Model{p.program.model()}
+}
+
+// BackwardModel is the model of the plan's backward pass. The error says why there are no kernels for one, as BackwardInfo's does.
+func (p *Plan) BackwardModel() (_ Model, err error) {
+	defer during("BackwardModel", &err)
+	if err := p.usable(); err != nil {
+		return Model{}, err
+	}
+	c, err := p.backward()
+	if err != nil {
+		return Model{}, err
+	}
+	return Model{c.program.model()}, nil
+}
+
+// ForwardWork counts the steps of the plan's forward pass. Errors are as those of Model.Work.
+func (p *Plan) ForwardWork(c Call) ([]Work, error) {
+	if !p.made() {
+		return nil, badArgument("Plan", "nil or zero", "must come from Device.Plan")
+	}
+	return p.ForwardModel().Work(p.problem, c)
+}
+
+// BackwardWork counts the steps of the plan's backward pass. Errors are as those of Model.Work and BackwardInfo.
+func (p *Plan) BackwardWork(c Call) ([]Work, error) {
+	m, err := p.BackwardModel()
+	if err != nil {
+		return nil, err
+	}
+	return m.Work(p.problem, c)
+}
+
+// LeastForwardBytes is what a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among them;
+// of Standard, whose kernels are separate, the matrix of scores four times as well: written, read, written as weights, read.
+func (p Problem) LeastForwardBytes(of Implementation) (float64, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return 0, err
+	}
+	return traffic.LeastForward(p.attn(), of == Standard), nil
+}
+
+// LeastBackwardBytes is the same of the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; of Standard, whose weights stand
+// in memory, the matrices of weights, dP and dS as well: P read twice, dP and dS written and read.
+func (p Problem) LeastBackwardBytes(of Implementation) (float64, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return 0, err
+	}
+	return traffic.LeastBackward(p.attn(), of == Standard), nil
+}

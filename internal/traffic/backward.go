@@ -1,0 +1,162 @@
+package traffic
+
+import "github.com/vkattn/vkattn/internal/attn"
+
+// BackwardFused is the backward pass of FlashAttention in three kernels: δ, one whose workgroups own keys and make dK and dV, and one whose
+// workgroups own queries and make dQ. Both compute the weights anew.
+type BackwardFused struct {
+	Delta   string       `json:"delta"` // label of the dispatches that make δ
+	Keys    BackwardTile `json:"keys"`
+	Queries BackwardTile `json:"queries"`
+}
+
+// BackwardTile is how a kernel whose workgroups own keys (or queries) walks over the queries (or keys).
+type BackwardTile struct {
+	Label   string `json:"label"`
+	Rows    int    `json:"rows"`    // keys (queries) of a workgroup
+	Columns int    `json:"columns"` // queries (keys) of a tile
+
+	// What kernels load besides, and only they know.
+	Restaged   bool `json:"restaged,omitempty"`    // scalar tier: the rows' operands are loaded anew for each tile, and the columns' once more for the sums
+	Masked     bool `json:"masked,omitempty"`      // matrix tier: tiles that need masks are a loop of their own
+	Ahead      bool `json:"ahead,omitempty"`       // matrix tier: each of those loops fetches its last tile twice
+	Apart      bool `json:"apart,omitempty"`       // keys: dK and dV are made by a dispatch each
+	RowReaders int  `json:"row_readers,omitempty"` // invocations that load lse and δ of one query: for each tile (keys), or once (queries); 0: 1
+}
+
+// Kind is "backward".
+func (BackwardFused) Kind() string { return "backward" }
+
+// Steps counts a backward pass kernel by kernel: steps that two kernels do are there twice.
+func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
+	const name = "BackwardFused"
+	if err := unmasked(name, p); err != nil {
+		return nil, err
+	}
+	if err := m.Keys.check(name+".Keys", p.KeyLen, p); err != nil {
+		return nil, err
+	}
+	if err := m.Queries.check(name+".Queries", p.QueryLen, p); err != nil {
+		return nil, err
+	}
+	d, dv := rowBytes(p)
+	heads, keyHeads := p.AllHeads(), float64(p.Batch)*float64(p.KeyHeads)
+	queries, keys := heads*float64(p.QueryLen), keyHeads*float64(p.KeyLen)
+	add := one(c.Accumulate)
+
+	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
+	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
+
+	kv := m.Keys.overQueries(p)
+	again := 1.0 // times that the weights are computed
+	if m.Keys.Apart {
+		again = 2
+	}
+	steps = append(steps, gradientsOf(p, m.Keys.Label, again, map[string]Step{
+		StepScoresAgain:  {Read: keyHeads * kv.scores * d},
+		StepWeightsAgain: {Read: keyHeads * kv.statistics * 2 * fp32},
+		StepWeightGrads:  {Read: keyHeads * kv.weights * dv},
+		StepValueGrads:   {Read: (keyHeads*kv.sums + add*keys) * dv, Written: keys * dv},
+		StepKeyGrads:     {Read: (keyHeads*kv.sums + add*keys) * d, Written: keys * d},
+	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepValueGrads, StepKeyGrads)...)
+
+	q := m.Queries.overKeys(p)
+	return append(steps, gradientsOf(p, m.Queries.Label, 1, map[string]Step{
+		StepScoresAgain:  {Read: heads * q.scores * d},
+		StepWeightsAgain: {Read: heads * q.statistics * 2 * fp32},
+		StepWeightGrads:  {Read: heads * q.weights * dv},
+		StepQueryGrads:   {Read: (heads*q.sums + add*queries) * d, Written: queries * d},
+	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepQueryGrads)...), nil
+}
+
+func (t *BackwardTile) check(name string, rows int, p attn.Problem) error {
+	if err := block(name, t.Rows, t.Columns); err != nil {
+		return err
+	}
+	if err := numbers(name, t.RowReaders); err != nil {
+		return err
+	}
+	return countable(name, p, blocksOf(rows, t.Rows))
+}
+
+// backwardRows is the rows that a kernel loads for one head: of Q and K for the scores, of dO and V for dP, of what the sums
+// multiply P and dS with, and of lse and δ.
+type backwardRows struct{ scores, weights, sums, statistics float64 }
+
+// overQueries: a block of keys walks over the tiles of queries that see any of it, of each query head in turn.
+func (t *BackwardTile) overQueries(p attn.Problem) (sum backwardRows) {
+	tiles, group, readers := attn.CeilDiv(p.QueryLen, t.Columns), float64(p.Group()), float64(max(t.RowReaders, 1))
+	mask := p.Mask()
+	for first := 0; first < p.KeyLen; first += t.Rows {
+		n := float64(min(t.Rows, p.KeyLen-first))
+		walk := mask.QueryTiles(first, t.Rows, t.Columns)
+		begin, whole := walk.Begin, walk.WholeBegin
+		if t.Restaged {
+			begin = min(begin, tiles-1) // one tile at least
+			queries := group * float64(p.QueryLen-begin*t.Columns)
+			rows := group*float64(tiles-begin)*n + queries
+			sum.scores += rows
+			sum.weights += rows
+			sum.sums += queries
+			sum.statistics += queries * readers
+			continue
+		}
+		once, ahead := t.walk(p.QueryLen, begin, whole, tiles)
+		queries := group*once + ahead
+		dispatches := 1.0
+		if t.Apart {
+			dispatches = 2
+		}
+		sum.scores += dispatches * (n + queries)
+		sum.weights += n + dispatches*queries // dV's own dispatch needs dO and not V
+		sum.statistics += dispatches * queries * readers
+	}
+	return sum
+}
+
+// overKeys: a block of queries walks over the tiles of keys that any of its queries may see.
+func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
+	mask := p.Mask()
+	for first := 0; first < p.QueryLen; first += t.Rows {
+		n := min(t.Rows, p.QueryLen-first)
+		sum.statistics += float64(n * max(t.RowReaders, 1))
+		walk := mask.KeyTiles(first, n, t.Columns)
+		tiles := walk.End
+		if t.Restaged {
+			tiles = max(tiles, 1)
+			keys := float64(min(tiles*t.Columns, p.KeyLen))
+			rows := float64(tiles*n) + keys
+			sum.scores += rows
+			sum.weights += rows
+			sum.sums += keys
+			continue
+		}
+		whole := tiles // that all queries see whole
+		if t.Masked {
+			whole = walk.WholeEnd
+		}
+		once, ahead := t.walk(p.KeyLen, 0, whole, tiles)
+		rows := float64(n) + once + ahead
+		sum.scores += rows
+		sum.weights += rows
+	}
+	return sum
+}
+
+// walk is the rows, of count, that a walk over the tiles from begin to end loads, whose loop changes at `change`: of each tile
+// once, and ahead of a loop's end.
+func (t *BackwardTile) walk(count, begin, change, end int) (once, ahead float64) {
+	rows := func(from, to int) float64 { return float64(max(0, min(to*t.Columns, count)-from*t.Columns)) }
+	if !t.Masked {
+		change = begin
+	}
+	for _, loop := range [][2]int{{begin, change}, {change, end}} {
+		if loop[0] < loop[1] {
+			once += rows(loop[0], loop[1])
+			if t.Ahead {
+				ahead += rows(loop[1]-1, loop[1])
+			}
+		}
+	}
+	return once, ahead
+}

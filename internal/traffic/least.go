@@ -1,0 +1,28 @@
+package traffic
+
+import "github.com/vkattn/vkattn/internal/attn"
+
+// LeastForward is the bytes that a forward pass cannot do without, were the caches endless: inputs read and outputs written once, lse among
+// them. matrix says that the matrix of scores stands in memory between kernels of their own, as in standard attention: four times more,
+// written, read, written as weights, read.
+func LeastForward(p attn.Problem, matrix bool) float64 {
+	return tensors(p) + p.AllHeads()*float64(p.QueryLen)*fp32 + one(matrix)*4*scores(p)
+}
+
+// LeastBackward is the same of the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; with the matrices in memory those
+// of weights, dP and dS as well: P read twice, dP and dS written and read.
+func LeastBackward(p attn.Problem, matrix bool) float64 {
+	return 2*tensors(p) + p.AllHeads()*float64(p.QueryLen)*fp32 + one(matrix)*6*scores(p)
+}
+
+// tensors is the bytes of q, k, v and o.
+func tensors(p attn.Problem) (n float64) {
+	for _, shape := range [][4]int{p.QShape(), p.KShape(), p.VShape(), p.OShape()} {
+		e, _ := attn.Elements(shape) // a problem's fit
+		n += float64(e) * float64(p.DType.Size())
+	}
+	return n
+}
+
+// scores is the bytes of the scores that are computed.
+func scores(p attn.Problem) float64 { return p.AllHeads() * p.PaperPairs() * float64(p.DType.Size()) }
