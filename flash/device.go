@@ -246,6 +246,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 	}
 	d := &Device{dev: dev, ctx: ctx, live: map[owned]struct{}{}}
 	d.caps = capabilities{facts: dev.Facts(), enabled: dev.Enabled()}
+	d.caps.tiles = d.caps.family()
 	d.info = describe(&d.caps)
 	return d, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -66,6 +67,7 @@ func (i DeviceInfo) DeviceMemory() uint64 {
 type capabilities struct {
 	facts   *vk.Facts
 	enabled vk.Features
+	tiles   *tiles.Family // nil: the built-in family of the facts
 }
 
 // lacking names a feature that is needed and not enabled, and whether that is the device or its owner's choice; "" when it

@@ -44,14 +44,6 @@ func checkParts(parts int, p *Problem) string {
 	return ""
 }
 
-// multiprocessors is how many there are: of a large GPU where the device does not say.
-func (c *capabilities) multiprocessors() int {
-	if n := c.facts.Multiprocessors; n > 0 {
-		return int(n)
-	}
-	return fewGroups
-}
-
 // partsSuffix says in a tile's name how many parts there are.
 func partsSuffix(parts int) string {
 	if parts < 2 {

@@ -35,10 +35,10 @@ func planScalarBackward(d *Device, p *Problem, _ program, t *tuning) (backwardPr
 	if s.delta, err = newDeltaProgram(d, p, t); err != nil {
 		return nil, err
 	}
-	if s.kv.tile, err = chooseBackwardTile(&d.caps, p, "kv_", p.KeyLen, t); err != nil {
+	if s.kv.tile, err = chooseBackwardTile(&d.caps, p, "kv_", t); err != nil {
 		return nil, err
 	}
-	if s.q.tile, err = chooseBackwardTile(&d.caps, p, "q_", p.QueryLen, t); err != nil {
+	if s.q.tile, err = chooseBackwardTile(&d.caps, p, "q_", t); err != nil {
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.

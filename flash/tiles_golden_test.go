@@ -101,9 +101,9 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 	if masked {
 		return out
 	}
-	for prefix, rows := range map[string]int{"kv_": p.KeyLen, "q_": p.QueryLen} {
+	for _, prefix := range []string{"kv_", "q_"} {
 		tn := newBackwardTuning(nil)
-		tile, err := chooseBackwardTile(c, p, prefix, rows, tn)
+		tile, err := chooseBackwardTile(c, p, prefix, tn)
 		note("scalar_backward "+prefix, &tile, tn, err)
 	}
 	tn = newTuning(nil)
