@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -11,6 +12,7 @@ import (
 type capabilities struct {
 	facts   *vk.Facts
 	enabled vk.Features
+	tiles   *tiles.Family // nil: the built-in family of the facts
 }
 
 // lacking names a feature that is needed and not enabled, and whether that is the device or its owner's choice; "" when it
@@ -23,27 +25,6 @@ func lacking(feature string, enabled, supported bool) string {
 		return "the device was created without the feature " + feature + ", which it supports"
 	}
 	return "the device lacks the feature " + feature
-}
-
-// deviceClass says which devices a row of a table is for.
-type deviceClass int
-
-const (
-	onAny deviceClass = iota
-	onCPU
-	onNVIDIA
-)
-
-const vendorNVIDIA = 0x10de // PCI
-
-func (c *capabilities) is(class deviceClass) bool {
-	switch class {
-	case onCPU:
-		return c.facts.Type == vk.DeviceCPU
-	case onNVIDIA:
-		return c.facts.VendorID == vendorNVIDIA
-	}
-	return true
 }
 
 // subgroupRows says whether rows can be reduced by shuffles among tx invocations: subgroups must be full, of one known size,
@@ -90,14 +71,6 @@ func (c *capabilities) holds(sizes []uint64) error {
 		}
 	}
 	return nil
-}
-
-// multiprocessors is how many there are: of a large GPU where the device does not say.
-func (c *capabilities) multiprocessors() int {
-	if n := c.facts.Multiprocessors; n > 0 {
-		return int(n)
-	}
-	return fewGroups
 }
 
 // lacksScalar says what every scalar kernel needs of a device that this one lacks.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -170,17 +171,12 @@ func (t *decodeTile) shared(p *Problem) int {
 	return t.W*t.Meet*ceilDiv(p.ValueDim, unit)*unit*4 + t.W*t.Rows*8
 }
 
-// What a lane holds: more of Q and O leaves too little for what is on its way from memory, and more of that is not needed.
-const (
-	decodeMostRegisters = 128 // words of Q and O
-	decodeMostSpilled   = 512 // the same where a subgroup has no more lanes to share them: not fast, but right
-	decodeMostInFlight  = 64  // words of K and V on their way
-	decodeMostShared    = 16 << 10
-)
+// decodeMostSpilled is the most words of Q and O that a lane holds where a subgroup has no more lanes to share them: not fast, but right.
+const decodeMostSpilled = 512
 
 // complete chooses what depends on other choices: rows of sums in shared memory.
-func (t *decodeTile) complete(p *Problem, l *vk.Limits) {
-	for t.Meet = max(t.Rows, 1); t.Meet > 1 && t.shared(p) > min(decodeMostShared, int(l.MaxSharedMemory)); {
+func (t *decodeTile) complete(p *Problem, row *tiles.Row, l *vk.Limits) {
+	for t.Meet = max(t.Rows, 1); t.Meet > 1 && t.shared(p) > min(row.Get("shared_kib")<<10, int(l.MaxSharedMemory)); {
 		t.Meet--
 	}
 }
@@ -199,28 +195,30 @@ func (t *decodeTile) check(p *Problem, l *vk.Limits) (name, why string) {
 	return "w", checkLimits(t.threads(), t.shared(p), l)
 }
 
-// chooseDecodeTile takes as few lanes for a key as have the registers, for the fewer add up a score, and as many keys at a time as
-// registers are left for; overrides from t replace single numbers.
+// chooseDecodeTile takes the first row: as few lanes for a key as have the registers, for the fewer add up a score, and as many keys at a
+// time as registers are left for. More of Q and O in a lane leaves too little for what is on its way from memory, and more of that is not
+// needed. Overrides from t replace single numbers.
 func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error) {
-	tile := decodeTile{Lanes: int(c.facts.Subgroup.Size), W: 4, U: 4}
-	all, limits := p.QueryLen*p.group(), &c.facts.Limits
-	tile.Rows, tile.LPR = all, min(8, tile.Lanes)
-	for tile.registers(p) > decodeMostRegisters && tile.LPR < tile.Lanes {
+	row := c.first(p, c.lanes(), decodeKernel)
+	tile := decodeTile{Lanes: int(c.facts.Subgroup.Size), W: row.Get("w"), U: row.Get("u")}
+	all, limits, registers := p.QueryLen*p.group(), &c.facts.Limits, row.Get("registers")
+	tile.Rows, tile.LPR = all, min(row.Get("lpr"), tile.Lanes)
+	for tile.registers(p) > registers && tile.LPR < tile.Lanes {
 		tile.LPR *= 2
 	}
-	for blocks := 2; tile.registers(p) > decodeMostRegisters && tile.Rows > 1; blocks++ {
+	for blocks := 2; tile.registers(p) > registers && tile.Rows > 1; blocks++ {
 		tile.Rows = ceilDiv(all, blocks)
 	}
 	tile.Rows, tile.LPR = t.get("rows", tile.Rows), t.get("lpr", tile.LPR)
-	for tile.U > 1 && tile.U*tile.pieces(p)*4 > decodeMostInFlight {
+	for tile.U > 1 && tile.U*tile.pieces(p)*4 > row.Get("in_flight") {
 		tile.U /= 2
 	}
 	for tile.W > 1 && checkLimits(tile.threads(), 0, limits) != "" {
 		tile.W /= 2
 	}
 	tile.U, tile.W = t.get("u", tile.U), t.get("w", tile.W)
-	tile.Parts = t.get("parts", decodeParts(c, p, tile.groups(p)))
-	tile.complete(p, limits)
+	tile.Parts = t.get("parts", decodeParts(c, p, row, tile.groups(p)))
+	tile.complete(p, row, limits)
 	if name, why := tile.check(p, limits); why != "" {
 		if _, given := t.given[name]; given {
 			return decodeTile{}, t.bad(name, "%s", why)
@@ -233,20 +231,13 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 	return tile, nil
 }
 
-// What parts are chosen by.
-const (
-	decodeBeside    = 2       // workgroups that run side by side on a multiprocessor, by their registers
-	decodeOnCPU     = 16      // workgroups that keep a CPU's cores busy
-	decodePartKeys  = 128     // fewer keys in a part are not worth a workgroup
-	decodeMostBytes = 8 << 20 // of memory between the kernel and the combination
-)
+// decodeMostBytes is the most memory between the kernel and the combination.
+const decodeMostBytes = 8 << 20
 
 // decodeParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many
 // workgroups run as can at the same time.
-func decodeParts(c *capabilities, p *Problem, groups uint64) int {
-	keys, beside := uint64(p.mostKeys()), decodeBeside*uint64(c.multiprocessors())
-	if c.is(onCPU) {
-		beside = decodeOnCPU
-	}
-	return int(max(1, min(beside/groups, keys/decodePartKeys, decodeMostBytes/partBytes(p), mostParts)))
+func decodeParts(c *capabilities, p *Problem, row *tiles.Row, groups uint64) int {
+	k := c.prediction()
+	beside := uint64(row.Get("beside") * k.multiprocessors)
+	return int(max(1, min(beside/groups, uint64(p.mostKeys()/row.Get("part_keys")), decodeMostBytes/partBytes(p), mostParts)))
 }

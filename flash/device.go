@@ -244,6 +244,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 	}
 	d := &Device{dev: dev, live: map[owned]struct{}{}}
 	d.env = &environment{ctx: ctx, dev: dev, caps: capabilities{facts: dev.Facts(), enabled: dev.Enabled()}}
+	d.env.caps.tiles = d.env.caps.family()
 	d.info = describe(&d.env.caps)
 	return d, nil
 }

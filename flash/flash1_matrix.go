@@ -112,30 +112,10 @@ func (m *matrixFlash1Program) try(k *pipeline.Kernel, v variant) (wrong string, 
 	return m.env.tryForward(&small.problem, v, m.shape.flash1Scratch(&small.problem), func(r *recorder, f *operands) error { return small.run(r, f, k) })
 }
 
-// matrixFlash1Tiles are the tiles tried, best first; the first that the device's limits allow is taken. As many keys in a block as
-// some 28 KiB hold K_j and V_j of, for every further block reads and writes O once more; many subgroups, for a head has one
-// workgroup. Not searched: these ran. On a CPU the shader's unrolled code, here in two loops, takes seconds to compile, so all is small.
-var matrixFlash1Tiles = []matrixRow{
-	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 8, CK: 8, MaxFirst: 1}},
-
-	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 1, BC: 96, CK: 16, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 64, tile: matrixTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 96, tile: matrixTile{W: 8, RM: 1, BC: 48, CK: 16, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 128, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 16, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, MaxFirst: 1}},
-
-	{maxDim: 64, tile: matrixTile{W: 4, RM: 1, BC: 64, CK: 32}},
-	{maxDim: 128, tile: matrixTile{W: 4, RM: 1, BC: 32, CK: 16}},
-	{maxDim: 256, tile: matrixTile{W: 4, RM: 1, BC: 16, CK: 16}},
-	{tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 16}},
-	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8}},
-	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8, QReg: 1}},
-}
-
-// chooseMatrixFlash1Tile takes the first row of the table that fits, with fewer rows where there are few queries; overrides from t
+// chooseMatrixFlash1Tile takes the first row that fits, with fewer rows where there are few queries; overrides from t
 // replace single numbers.
 func chooseMatrixFlash1Tile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
-	return firstMatrixTile(matrixFlash1Tiles, c, p, s, t, func(tile matrixTile) matrixTile {
+	return firstMatrixTile(c.suiting(p.asked(s), "matrix_flash1"), c, p, t, func(tile matrixTile) matrixTile {
 		tile.KeysOutside, tile.HeadsTogether = true, 1
 		tile.cut(p, s, form)
 		for tile.W > 1 && p.QueryLen <= tile.rows()/2 {
@@ -145,12 +125,7 @@ func chooseMatrixFlash1Tile(c *capabilities, p *Problem, s matrixShape, form int
 	})
 }
 
-// candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
+// candidates are the rows that suit the device, whatever problem they are for, and some neighbours.
 func matrixFlash1Candidates(c *capabilities, _ *Problem) []map[string]int {
-	return matrixCandidates(c, matrixFlash1Tiles, []matrixTile{
-		{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}, {W: 4, RM: 2, BC: 96, CK: 32}, {W: 4, RM: 1, BC: 96, CK: 16, Prefetch: 1},
-		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 2, BC: 64, CK: 16}, {W: 8, RM: 1, BC: 128, CK: 16, Prefetch: 1},
-		{W: 12, RM: 1, BC: 64, CK: 16}, {W: 16, RM: 1, BC: 64, CK: 16}, {W: 4, RM: 2, BC: 32, CK: 16}, {W: 4, RM: 1, BC: 48, CK: 16, Prefetch: 1},
-		{W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 1},
-	})
+	return matrixCandidates(c, "matrix_flash1")
 }

@@ -139,34 +139,13 @@ func (t *flash1Tile) check(d, dv, elem int, l *vk.Limits) string {
 	return checkLimits(t.threads(), t.shared(d, dv).bytes(), l)
 }
 
-// flash1Shapes are the shapes tried, best first, up to a number of queries and of columns. A block has as many keys as shared
-// memory holds K_j and V_j of, for every further block reads and writes O once more. Not measured.
-var flash1Shapes = []struct {
-	on                 deviceClass
-	maxQueries, maxDim int
-	tile               flash1Tile
-}{
-	{onCPU, 8, 256, flash1Tile{BR: 8, BC: 32, MR: 2, MC: 4}},
-	{onCPU, anyQueries, 256, flash1Tile{BR: 32, BC: 32, MR: 4, MC: 4}},
-	{onAny, 16, 256, flash1Tile{BR: 16, BC: 32, MR: 2, MC: 4}},
-	{onAny, anyQueries, 64, flash1Tile{BR: 64, BC: 64, MR: 8, MC: 4}},
-	{onAny, anyQueries, 128, flash1Tile{BR: 64, BC: 32, MR: 4, MC: 4}},
-	{onAny, anyQueries, 256, flash1Tile{BR: 32, BC: 32, MR: 2, MC: 4}},
-	{onAny, anyQueries, 256, flash1Tile{BR: 32, BC: 16, MR: 1, MC: 4}},
-	{onAny, anyQueries, 256, flash1Tile{BR: 16, BC: 16, MR: 1, MC: 4}},
-	{onAny, anyQueries, 256, flash1Tile{BR: 16, BC: 8, MR: 1, MC: 4}},
-}
-
 // chooseFlash1Tile takes the first shape that fits with V staged once for a block of keys, else the first that fits with V staged
 // in pieces; overrides from t replace single numbers.
 func chooseFlash1Tile(c *capabilities, p *Problem, t *tuning) (flash1Tile, error) {
-	dim, why := max(p.HeadDim, p.ValueDim), ""
+	why, rows := "no shape is for the problem", c.suiting(p.asked(c.lanes()), "scalar_flash1")
 	for _, whole := range []bool{true, false} {
-		for _, s := range flash1Shapes {
-			if p.QueryLen > s.maxQueries || dim > s.maxDim || !c.is(s.on) {
-				continue
-			}
-			tile := s.tile
+		for _, r := range rows {
+			tile := flash1Tile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc")}
 			tile.BR, tile.BC = t.get("br", tile.BR), t.get("bc", tile.BC)
 			tile.MR, tile.MC = t.get("mr", tile.MR), t.get("mc", tile.MC)
 			if why = tile.fit(c, p, t, whole); why == "" {

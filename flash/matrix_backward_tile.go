@@ -3,8 +3,7 @@ package flash
 import (
 	"cmp"
 	"fmt"
-
-	"github.com/vkattn/vkattn/vk"
+	"strings"
 )
 
 // Which sums the kernel of keys makes: PARTS in shaders/include/matrix_backward.glsl.
@@ -149,71 +148,14 @@ func (t *matrixBackwardTile) check(prefix string, p *Problem, c *capabilities) s
 	return checkSubgroups(t.W, f.Lanes, t.shared(p).bytes(), c)
 }
 
-// matrixBackwardRow is a row of the table of tiles. Zeros say any.
-type matrixBackwardRow struct {
-	cpu    bool     // for a CPU driver
-	lanes  int      // subgroup size
-	kernel string   // "kv_" or "q_"
-	maxDim int      // the larger of D and Dv
-	walked int      // rows that the kernel walks over (kv_: queries; q_: keys), at least
-	mask   maskKind // see matrixRow
-	drop   bool     // for dropout, whose draws take shared memory and registers
-	tile   matrixBackwardTile
-}
-
-// matrixBackwardTiles are the tiles tried, best first; the first that the device's limits allow is taken. AReg and BReg of 0 keep
-// all slices in registers.
-var matrixBackwardTiles = []matrixBackwardRow{
-	{cpu: true, tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 8}},
-
-	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); docs/notes.md has what else was tried.
-	{lanes: 32, kernel: "kv_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
-	{lanes: 32, kernel: "q_", maxDim: 64, drop: true, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "kv_", maxDim: 96, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "kv_", maxDim: 128, drop: true, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16}},
-	{lanes: 32, kernel: "kv_", maxDim: 32, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 32, Prefetch: 1}},
-	{lanes: 32, kernel: "kv_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}},
-	{lanes: 32, kernel: "kv_", maxDim: 64, walked: 4096, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16}},
-	{lanes: 32, kernel: "kv_", maxDim: 64, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
-	{lanes: 32, kernel: "kv_", maxDim: 96, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 2}},
-	{lanes: 32, kernel: "kv_", maxDim: 128, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 2}},
-	{lanes: 32, kernel: "kv_", maxDim: 256, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 16}},
-	{lanes: 32, kernel: "q_", maxDim: 32, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "q_", maxDim: 64, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "q_", maxDim: 64, walked: 4096, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "q_", maxDim: 64, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1}},
-	{lanes: 32, kernel: "q_", maxDim: 80, tile: matrixBackwardTile{W: 4, RM: 2, BC: 64, CK: 16}},
-	{lanes: 32, kernel: "q_", maxDim: 96, tile: matrixBackwardTile{W: 8, RM: 2, BC: 64, CK: 16}},
-	{lanes: 32, kernel: "q_", maxDim: 128, mask: unmasked, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1}},
-	{lanes: 32, kernel: "q_", maxDim: 128, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1}},
-	{lanes: 32, kernel: "q_", maxDim: 192, tile: matrixBackwardTile{W: 8, RM: 1, BC: 32, CK: 16}},
-	{lanes: 32, kernel: "q_", maxDim: 256, tile: matrixBackwardTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1}},
-
-	// Starting points for other devices, not measured.
-	{maxDim: 64, tile: matrixBackwardTile{W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 1}},
-	{maxDim: 128, tile: matrixBackwardTile{W: 4, RM: 1, BC: 32, CK: 16}},
-	{tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 16, AReg: 8, BReg: 8}},
-	{tile: matrixBackwardTile{W: 2, RM: 1, BC: 16, CK: 16}},
-	{tile: matrixBackwardTile{W: 1, RM: 1, BC: 8, CK: 8}},
-}
-
-func (r *matrixBackwardRow) fits(c *capabilities, p *Problem, f matrixShape, kernel string) bool {
-	walked := p.KeyLen
-	if kernel == "kv_" {
-		walked = p.QueryLen
-	}
-	return (!r.cpu || c.facts.Type == vk.DeviceCPU) && (r.lanes == 0 || r.lanes == f.Lanes) && (r.kernel == "" || r.kernel == kernel) &&
-		(r.maxDim == 0 || max(p.HeadDim, p.ValueDim) <= r.maxDim) && walked >= r.walked && (!r.drop || p.dropThreshold() > 0) && r.mask.includes(p.Causal)
-}
-
 // shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
-func (t *matrixBackwardTile) shrink(p *Problem) {
+func (t *matrixBackwardTile) shrink(k *prediction, p *Problem) {
 	const leastSubgroups = 4 // fewer hide no latency
 	rows := p.QueryLen
 	if t.keys {
 		rows = p.KeyLen
 	}
-	for t.groups(p) < fewGroups || rows <= t.rows()/2 {
+	for t.groups(p) < uint64(k.few) || rows <= t.rows()/2 {
 		switch {
 		case t.RM > 1:
 			t.RM = ceilDiv(t.RM, 2)
@@ -229,24 +171,22 @@ func (t *matrixBackwardTile) shrink(p *Problem) {
 	}
 }
 
-// chooseMatrixBackwardTile takes the first tile that fits; overrides from t, whose names begin with prefix, replace numbers.
+// chooseMatrixBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin with prefix, replace numbers.
 func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f matrixShape, form int, prefix string, t *tuning) (matrixBackwardTile, error) {
-	why := "no tile fits"
-	for _, row := range matrixBackwardTiles {
-		if !row.fits(c, p, f, prefix) {
-			continue
-		}
-		tile := row.tile
+	k, why := c.prediction(), "no tile fits"
+	for _, row := range c.suiting(p.asked(f), "matrix_backward_"+strings.TrimSuffix(prefix, "_")) {
+		tile := matrixBackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
+			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
 		tile.fragment, tile.Form, tile.keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = ceilDiv(tile.CK, whole) * whole
 		tile.BC = ceilDiv(tile.BC, tile.CK) * tile.CK
-		if !row.cpu {
-			tile.shrink(p)
+		if k.Fill {
+			tile.shrink(&k, p)
 		}
 		tile.HeadsTogether = 1
 		if p.Causal != CausalNone {
-			tile.HeadsTogether = headsTogether(p)
+			tile.HeadsTogether = k.headsTogether(p)
 		}
 		for _, x := range []struct {
 			name  string

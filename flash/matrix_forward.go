@@ -154,19 +154,13 @@ func (t *matrixTile) trial(p *Problem) Problem {
 	return small
 }
 
-// candidates are the rows of the table that suit the device, whatever problem they stand there for, and some neighbours.
+// candidates are the rows that suit the device, whatever problem they are for, and some neighbours.
 func matrixForwardCandidates(c *capabilities, _ *Problem) []map[string]int {
-	return matrixCandidates(c, matrixTiles, []matrixTile{
-		{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 32, Prefetch: 1}, {W: 8, RM: 2, BC: 64, CK: 16},
-		{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1},
-		{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 16, Prefetch: 1, Pipe: 1}, {W: 8, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1},
-		{W: 12, RM: 1, BC: 48, CK: 16, Prefetch: 1, Pipe: 1}, {W: 12, RM: 1, BC: 64, CK: 16, Prefetch: 2, Pipe: 1}, {W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 3},
-		{W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 3, Pipe: 1}, {W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 1}, {W: 4, RM: 1, BC: 32, CK: 16},
-	})
+	return matrixCandidates(c, "matrix_forward")
 }
 
-// matrixCandidates are tunings for the rows of a table that suit the device, and for neighbours, with growth noticed either way.
-func matrixCandidates(c *capabilities, table []matrixRow, neighbours []matrixTile) []map[string]int {
+// matrixCandidates are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed either way.
+func matrixCandidates(c *capabilities, kernel string) []map[string]int {
 	var out []map[string]int
 	add := func(t matrixTile) {
 		if c.facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
@@ -187,15 +181,19 @@ func matrixCandidates(c *capabilities, table []matrixRow, neighbours []matrixTil
 			out = append(out, m)
 		}
 	}
-	for _, row := range table {
-		if (row.lanes == 0 || row.lanes == int(c.facts.Subgroup.Size)) && (!row.cpu || c.facts.Type == vk.DeviceCPU) {
-			add(row.tile)
+	f, lanes := c.family(), int(c.facts.Subgroup.Size)
+	for _, row := range f.Rows(kernel) {
+		if row.SuitsLanes(lanes) {
+			add(tileOf(row))
 		}
 	}
-	for _, t := range neighbours {
-		add(t)
-		t.MaxFirst = 1
-		add(t)
+	for _, row := range f.Candidates(kernel) {
+		if row.SuitsLanes(lanes) {
+			t := tileOf(row)
+			add(t)
+			t.MaxFirst = 1
+			add(t)
+		}
 	}
 	return out
 }

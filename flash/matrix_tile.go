@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/vkattn/vkattn/vk"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // matrixTile is the shape of the work of matrix_forward or, with KeysOutside, matrix_flash1; shaders/matrix_forward.comp says what
@@ -148,116 +148,42 @@ func (t *matrixTile) check(d, dv int, c *capabilities) string {
 	return checkSubgroups(t.W, t.fragment.Lanes, t.shared(d, dv).bytes(), c)
 }
 
-// matrixRow is a row of the table of tiles. Zeros say any.
-type matrixRow struct {
-	cpu    bool // for a CPU driver
-	lanes  int  // subgroup size
-	maxDim int  // the larger of D and Dv
-	keys   int  // keys that the problem has at least
-	mask   maskKind
-	dtype  DType // F32, which matrices do not take: any
-	drop   bool  // for dropout, whose draws take shared memory and registers
-	plain  bool  // for neither dropout nor block masks
-	whole  bool  // for keys that are whole tiles
-	tile   matrixTile
-}
-
-// suits says whether the row is for a problem, and for subgroups of this number of lanes.
-func (r *matrixRow) suits(c *capabilities, p *Problem, lanes int) bool {
-	dropped := p.dropThreshold() != 0
-	switch {
-	case r.cpu && c.facts.Type != vk.DeviceCPU, r.lanes != 0 && r.lanes != lanes, r.dtype != F32 && r.dtype != p.DType:
-		return false
-	case r.maxDim != 0 && max(p.HeadDim, p.ValueDim) > r.maxDim, p.KeyLen < r.keys, r.whole && p.KeyLen%r.tile.BC != 0:
-		return false
-	}
-	return r.mask.includes(p.Causal) && (!r.drop || dropped) && !(r.plain && (dropped || !p.Blocks.none()))
-}
-
-// maskKind is a kind of problem that a row of the table is for.
-type maskKind int
-
-const (
-	anyMask  maskKind = iota
-	unmasked          // not causal
-	causal
-)
-
-func (m maskKind) includes(c Causal) bool { return m == anyMask || (m == causal) == (c != CausalNone) }
-
-// matrixTiles are the tiles tried, best first; the first that the device's limits allow is taken. What is given for fragments
-// of 16×16×16 goes for others: chunks and tiles of keys are rounded up to whole fragments. A tile that few workgroups would use
-// is made smaller afterwards (see shrink). On a CPU the shader's unrolled code takes seconds to compile, so all is small.
-var matrixTiles = []matrixRow{
-	{cpu: true, tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 8}},
-
-	// Measured on an H200 (subgroups of 32, 16×16×16, 48 KiB); docs/notes.md has what else was tried.
-	{lanes: 32, maxDim: 64, drop: true, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 32, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
-	{lanes: 32, maxDim: 64, mask: unmasked, keys: 1024, tile: matrixTile{W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 64, mask: unmasked, plain: true, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 5, Pipe: 1, MaxFirst: 1, Steps: true}},
-	{lanes: 32, maxDim: 64, mask: unmasked, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 64, mask: causal, keys: 4096, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 64, mask: causal, plain: true, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1, Steps: true}},
-	{lanes: 32, maxDim: 64, tile: matrixTile{W: 4, RM: 2, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 80, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, Pipe: 1, KeepMasks: true}},
-	{lanes: 32, maxDim: 96, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 64, CK: 16, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 96, tile: matrixTile{W: 4, RM: 2, BC: 32, CK: 16, Prefetch: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 128, drop: true, tile: matrixTile{W: 8, RM: 1, BC: 64, CK: 32, Prefetch: 1, Pipe: 1, MaxFirst: 1}},
-	{lanes: 32, maxDim: 128, mask: unmasked, plain: true, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7, Steps: true, HeadsTogether: 8}},
-	{lanes: 32, maxDim: 128, mask: unmasked, tile: matrixTile{W: 8, RM: 2, BC: 32, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
-	{lanes: 32, maxDim: 128, dtype: BF16, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1}},
-	{lanes: 32, maxDim: 128, mask: causal, plain: true, whole: true, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 4, MaxFirst: 1, QReg: 7, Steps: true, Whole: true}},
-	{lanes: 32, maxDim: 128, tile: matrixTile{W: 4, RM: 2, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, QReg: 7}},
-	{lanes: 32, maxDim: 192, tile: matrixTile{W: 8, RM: 1, BC: 32, CK: 32, Prefetch: 1, MaxFirst: 1, KeepMasks: true}},
-	{lanes: 32, maxDim: 256, mask: unmasked, plain: true, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 4, MaxFirst: 1, Steps: true}},
-	{lanes: 32, maxDim: 256, mask: causal, plain: true, whole: true, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 4, MaxFirst: 1, Steps: true, Whole: true}},
-	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 3, MaxFirst: 1, KeepMasks: true}},
-	{lanes: 32, maxDim: 256, tile: matrixTile{W: 8, RM: 1, BC: 16, CK: 16, Prefetch: 1, MaxFirst: 1}},
-
-	// Starting points for other devices, not measured.
-	{maxDim: 64, tile: matrixTile{W: 4, RM: 1, BC: 64, CK: 32, Prefetch: 1}},
-	{maxDim: 128, tile: matrixTile{W: 4, RM: 1, BC: 32, CK: 16, Prefetch: 1}},
-	{maxDim: 256, tile: matrixTile{W: 4, RM: 1, BC: 16, CK: 16, Prefetch: 2}},
-	{tile: matrixTile{W: 2, RM: 1, BC: 16, CK: 16}},
-	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8}},
-	{tile: matrixTile{W: 1, RM: 1, BC: 8, CK: 8, QReg: 1}},
+// tileOf is the tile that a row of matrix_forward or matrix_flash1 says. What is given for fragments of 16×16×16 goes for others: chunks and
+// tiles of keys are rounded up to whole fragments.
+func tileOf(r *tiles.Row) matrixTile {
+	return matrixTile{W: r.Get("w"), RM: r.Get("rm"), BC: r.Get("bc"), CK: r.Get("ck"), Prefetch: r.Get("prefetch"), Pipe: r.Get("pipe"),
+		MaxFirst: r.Get("max_first"), QReg: r.Get("q_reg"), HeadsTogether: r.Get("heads_together"), KeepMasks: r.On("keep_masks"),
+		Steps: r.On("steps"), Whole: r.On("whole")}
 }
 
 // causalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
 // keep the tail short, over the more heads the better; at small head dimensions it weighs more from some thousand keys on that keys and
 // values of those heads stay in a cache.
-func causalHeadsTogether(p *Problem) int {
+func (k *prediction) causalHeadsTogether(p *Problem) int {
 	if p.KeyLen <= 2048 || max(p.HeadDim, p.ValueDim) > 64 {
 		return 64
 	}
-	return headsTogether(p)
+	return k.headsTogether(p)
 }
 
-// headsTogether is the number of heads whose keys and values stay in a cache of some ten megabytes; the backward kernels' number.
-func headsTogether(p *Problem) int {
-	const cache = 16 << 20
+// headsTogether is the number of heads whose keys and values stay in a cache; the backward kernels' number.
+func (k *prediction) headsTogether(p *Problem) int {
 	perHead := p.KeyLen * (p.HeadDim + p.ValueDim) * p.DType.Size()
-	return min(max(cache/perHead, 4), 64)
+	return min(max(k.CacheMiB<<20/perHead, 4), 64)
 }
 
-// fewGroups is the number of workgroups below which a large GPU is not full.
-const fewGroups = 128
-
-// chooseMatrixTile takes the first row of the table that fits; overrides from t replace single numbers.
+// chooseMatrixTile takes the first row that fits; overrides from t replace single numbers. A tile that few workgroups would use is made
+// smaller (see shrink).
 func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
-	return firstMatrixTile(matrixTiles, c, p, s, t, func(tile matrixTile) matrixTile { return tile.complete(c, p, s, form) })
+	k := c.prediction()
+	return firstMatrixTile(c.suiting(p.asked(s), "matrix_forward"), c, p, t, func(tile matrixTile) matrixTile { return tile.complete(&k, p, s, form) })
 }
 
-// firstMatrixTile takes the first row of a table that fits once it is completed and overridden.
-func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixShape, t *tuning, complete func(matrixTile) matrixTile) (matrixTile, error) {
-	why := "the table of tiles is empty"
-	for i := range table {
-		row := &table[i]
-		if !row.suits(c, p, s.Lanes) {
-			continue
-		}
-		tile := complete(row.tile)
+// firstMatrixTile takes the first row that fits once it is completed and overridden.
+func firstMatrixTile(rows []*tiles.Row, c *capabilities, p *Problem, t *tuning, complete func(matrixTile) matrixTile) (matrixTile, error) {
+	why := "no row of tiles is for the problem"
+	for _, row := range rows {
+		tile := complete(tileOf(row))
 		tile.override(t)
 		if why = tile.check(p.HeadDim, p.ValueDim, c); why == "" {
 			tile.recut(c, p, t)
@@ -274,16 +200,16 @@ func firstMatrixTile(table []matrixRow, c *capabilities, p *Problem, s matrixSha
 }
 
 // complete fills in what a row of the table leaves open.
-func (t matrixTile) complete(c *capabilities, p *Problem, s matrixShape, form int) matrixTile {
+func (t matrixTile) complete(k *prediction, p *Problem, s matrixShape, form int) matrixTile {
 	t.cut(p, s, form)
 	// A packed tile reads keys and values once for all query heads of a key head.
 	t.Pack = p.group() > 1 && p.QueryLen < t.rows()
-	if c.facts.Type != vk.DeviceCPU {
-		t = t.fill(c, p)
+	if k.Fill {
+		t = t.fill(k, p)
 	}
 	switch {
 	case p.Causal != CausalNone:
-		t.HeadsTogether = causalHeadsTogether(p)
+		t.HeadsTogether = k.causalHeadsTogether(p)
 	case t.HeadsTogether == 0:
 		t.HeadsTogether = 1
 	}
@@ -316,17 +242,17 @@ func (t *matrixTile) groups(p *Problem) uint64 {
 
 // fill takes fewer rows a workgroup, or cuts the keys into parts, where that is predicted to be faster: where there are too few
 // workgroups to fill the device.
-func (t matrixTile) fill(c *capabilities, p *Problem) matrixTile {
+func (t matrixTile) fill(k *prediction, p *Problem) matrixTile {
 	best, least := t, math.Inf(1)
 	for tile, more := t, true; more; more = tile.shrink(p) {
 		pace := 1.0
 		if tile.RM < t.RM {
-			pace *= halfPace
+			pace *= k.HalfPace
 		}
 		if tile.W < t.W {
-			pace *= smallPace
+			pace *= k.SmallPace
 		}
-		if cost := tile.cutKeys(c, p, pace); cost < least {
+		if cost := tile.cutKeys(k, p, pace); cost < least {
 			best, least = tile, cost
 		}
 	}
@@ -334,10 +260,10 @@ func (t matrixTile) fill(c *capabilities, p *Problem) matrixTile {
 }
 
 // cutKeys cuts the keys into as many parts as are predicted to be fastest with this tile, and gives the cost.
-func (t *matrixTile) cutKeys(c *capabilities, p *Problem, pace float64) float64 {
+func (t *matrixTile) cutKeys(k *prediction, p *Problem, pace float64) float64 {
 	parts, least := 1, math.Inf(1)
 	for t.Parts = 1; t.Parts <= mostPartsOf(p); t.Parts++ {
-		if cost := t.predict(c, p, pace); cost < least {
+		if cost := t.predict(k, p, pace); cost < least {
 			parts, least = t.Parts, cost
 		}
 	}
@@ -348,38 +274,32 @@ func (t *matrixTile) cutKeys(c *capabilities, p *Problem, pace float64) float64 
 // recut does the same where the caller gave another tile than fill chose the parts for, unless parts are given too.
 func (t *matrixTile) recut(c *capabilities, p *Problem, o *tuning) {
 	given := func(name string) bool { _, ok := o.given[name]; return ok }
-	if t.KeysOutside || c.facts.Type == vk.DeviceCPU || given("parts") || !given("w") && !given("rm") && !given("br") {
+	if t.KeysOutside || given("parts") || !given("w") && !given("rm") && !given("br") {
 		return
 	}
-	t.cutKeys(c, p, 1)
+	k := c.prediction()
+	if !k.Fill {
+		return
+	}
+	t.cutKeys(&k, p, 1)
 	o.effect["parts"] = t.Parts
 }
 
-// What a forward pass costs is predicted in pairs of a row and a key on one multiprocessor. docs/notes.md has the measurements
-// that these numbers are from.
-const (
-	residentSubgroups = 8     // of a multiprocessor, by their registers
-	halfPace          = 1.5   // of a pair where a fragment of keys serves one row fragment and not two
-	smallPace         = 1.05  // where fewer subgroups share a tile of keys
-	alonePace         = 0.8   // of a workgroup whose multiprocessor would hold another, as long as it has none
-	combinePairs      = 20000 // for the second dispatch
-	partRowPairs      = 220   // to store a row of a part, and load it again
-)
-
-// predict gives the cost of a pass with this tile and its parts; pace is the cost of a (query, key) pair. A multiprocessor's workgroups share it. They take as
-// long as the one with most keys, or as all of them together.
-func (t *matrixTile) predict(c *capabilities, p *Problem, pace float64) float64 {
-	count := float64(c.multiprocessors())
-	beside := float64(max(1, residentSubgroups/t.W)) // workgroups on a multiprocessor
+// predict gives the cost of a pass with this tile and its parts, in pairs of a row and a key on one multiprocessor; pace is the cost of a
+// pair. A multiprocessor's workgroups share it. They take as long as the one with most keys, or as all of them together. docs/notes.md has
+// the measurements that the constants are from.
+func (t *matrixTile) predict(k *prediction, p *Problem, pace float64) float64 {
+	count := float64(k.multiprocessors)
+	beside := float64(max(1, k.ResidentSubgroups/t.W)) // workgroups on a multiprocessor
 	parts, groups := float64(t.Parts), float64(t.groups(p))
 	rounds := math.Ceil(groups * parts / (count * beside))
 	if beside > 1 && groups*parts <= count {
-		pace *= alonePace
+		pace *= k.AlonePace
 	}
 	cost := float64(t.rows()) * pace * beside * max(float64(p.mostKeys()), rounds*p.mask().MeanKeys()) / parts
 	if t.Parts > 1 {
 		rows := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
-		cost += combinePairs + partRowPairs/count*parts*rows
+		cost += k.CombinePairs + k.PartRowPairs/count*parts*rows
 	}
 	return cost
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -124,8 +125,9 @@ func TestMatrixTilesOfTheTable(t *testing.T) {
 		s := drawMatrixShape(t, int(c.facts.Subgroup.Size))
 		p := drawProblem(t)
 		form := rapid.IntRange(formRegisters, formShared).Draw(t, "form")
-		for _, row := range matrixTiles {
-			tile := row.tile.complete(c, &p, s, form)
+		k := c.prediction()
+		for _, row := range c.family().Rows("matrix_forward") {
+			tile := tileOf(row).complete(&k, &p, s, form)
 			if tile.check(p.HeadDim, p.ValueDim, c) == "" {
 				requireMatrixTile(t, c, &p, &tile)
 			}
@@ -145,11 +147,11 @@ func TestMatrixTilesOfTheTable(t *testing.T) {
 
 // h200 is what tiles depend on, of the GPU that the table was measured on.
 func h200() *capabilities {
-	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete}
+	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = 48<<10, 1024
 	f.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 64}
 	f.Subgroup.Size, f.Subgroup.MaxWorkgroupSubgroups = 32, 32
-	f.Multiprocessors = 132
+	f.Multiprocessors, f.MultiprocessorSubgroups = 132, 64
 	return &capabilities{facts: f}
 }
 
@@ -164,10 +166,13 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		return tile
 	}
 	shadowed := 0
-	for i, row := range matrixTiles {
-		if row.lanes != 32 {
+	k := c.prediction()
+	require.Equal(t, "hopper", c.family().Name)
+	for i, r := range c.family().Rows("matrix_forward") {
+		if r.Source != tiles.Measured {
 			continue
 		}
+		row := tileOf(r)
 		p, ok := problemForRow(t, c, i)
 		if !ok {
 			shadowed++
@@ -175,21 +180,21 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		}
 		tile, what := choose(p), fmt.Sprintf("%v, row %d", p, i)
 		require.False(t, tile.Pack)
-		require.Equal(t, rows0(row.tile, s), tile.rows(), what)
-		require.Equal(t, []int{row.tile.BC, row.tile.Prefetch}, []int{tile.BC, tile.Prefetch}, what)
-		require.Equal(t, []bool{row.tile.Steps, row.whole}, []bool{tile.Steps, !tile.ragged(&p)}, what)
+		require.Equal(t, rows0(row, s), tile.rows(), what)
+		require.Equal(t, []int{row.BC, row.Prefetch}, []int{tile.BC, tile.Prefetch}, what)
+		require.Equal(t, []bool{row.Steps, r.When.Whole}, []bool{tile.Steps, !tile.ragged(&p)}, what)
 		if p.Causal == CausalNone {
-			require.Equal(t, max(1, row.tile.HeadsTogether), tile.HeadsTogether, what)
+			require.Equal(t, max(1, row.HeadsTogether), tile.HeadsTogether, what)
 		} else {
-			require.Equal(t, causalHeadsTogether(&p), tile.HeadsTogether, what)
+			require.Equal(t, k.causalHeadsTogether(&p), tile.HeadsTogether, what)
 		}
 	}
 	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
 	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head, of the backward pass
 		p, err := Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}.Normalize()
 		require.NoError(t, err)
-		require.Equal(t, heads, headsTogether(&p))
-		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], causalHeadsTogether(&p))
+		require.Equal(t, heads, k.headsTogether(&p))
+		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], k.causalHeadsTogether(&p))
 	}
 
 	decode := choose(Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: F16})
@@ -204,16 +209,17 @@ func TestMatrixTilesMeasured(t *testing.T) {
 
 // problemForRow is a large problem that the table's row i is the first to suit, if there is one.
 func problemForRow(t *testing.T, c *capabilities, i int) (Problem, bool) {
-	row := &matrixTiles[i]
+	rows := c.family().Rows("matrix_forward")
+	row := rows[i]
 	for _, dtype := range []DType{F16, BF16} {
 		for _, causal := range []Causal{CausalNone, CausalTopLeft} {
 			for _, dropout := range []float64{0, 0.1} {
 				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
-						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.keys, 512) + more, HeadDim: row.maxDim, DType: dtype, Causal: causal,
+						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
 							Dropout: dropout, Blocks: blocks}.Normalize()
 						require.NoError(t, err)
-						if slices.IndexFunc(matrixTiles, func(r matrixRow) bool { return r.suits(c, &p, row.lanes) }) == i {
+						if slices.IndexFunc(rows, func(r *tiles.Row) bool { return r.Suits(p.asked(matrixShape{16, 16, 16, 32})) }) == i {
 							return p, true
 						}
 					}

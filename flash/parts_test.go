@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -134,7 +135,7 @@ func TestPartsStayWithinBounds(t *testing.T) {
 
 // largeGPU is an H200 as the choice of a tile sees it.
 func largeGPU() *capabilities {
-	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: vendorNVIDIA, Multiprocessors: 132}
+	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de, Multiprocessors: 132, MultiprocessorSubgroups: 64}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations, f.Limits.MaxWorkgroupSize = 48<<10, 1024, [3]uint32{1024, 1024, 64}
 	f.Subgroup.Size = 32
 	return &capabilities{facts: f}
@@ -150,9 +151,9 @@ func TestFullDevicesKeepTheirTile(t *testing.T) {
 				tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, newTuning(nil))
 				require.NoError(t, err)
 				require.Equal(t, 1, tile.Parts, "%v", p)
-				require.True(t, slices.ContainsFunc(matrixTiles, func(r matrixRow) bool {
-					return r.tile.W == tile.W && r.tile.RM == tile.RM && r.tile.BC == tile.BC && r.tile.CK == tile.CK && r.tile.Prefetch == tile.Prefetch &&
-						r.suits(largeGPU(), &p, 32)
+				require.True(t, slices.ContainsFunc(largeGPU().suiting(p.asked(tile.fragment), "matrix_forward"), func(row *tiles.Row) bool {
+					r := tileOf(row)
+					return r.W == tile.W && r.RM == tile.RM && r.BC == tile.BC && r.CK == tile.CK && r.Prefetch == tile.Prefetch
 				}), "%v: %+v", p, tile)
 			}
 		}

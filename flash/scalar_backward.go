@@ -37,10 +37,10 @@ func planScalarBackward(e *environment, p *Problem, _ program, t *tuning) (backw
 	if s.delta, err = newDeltaProgram(e, p, t); err != nil {
 		return nil, err
 	}
-	if s.kv.tile, err = chooseBackwardTile(&e.caps, p, "kv_", p.KeyLen, t); err != nil {
+	if s.kv.tile, err = chooseBackwardTile(&e.caps, p, "kv_", t); err != nil {
 		return nil, err
 	}
-	if s.q.tile, err = chooseBackwardTile(&e.caps, p, "q_", p.QueryLen, t); err != nil {
+	if s.q.tile, err = chooseBackwardTile(&e.caps, p, "q_", t); err != nil {
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.

@@ -2,6 +2,7 @@ package flash
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/vkattn/vkattn/vk"
 )
@@ -45,31 +46,9 @@ func (t *backwardTile) check(prefix string, wide, elem int, l *vk.Limits) string
 	return checkLimits(t.threads(), 16*t.shared(wide).length, l)
 }
 
-// backwardShapes are the shapes tried, best first, by the kind of device, the number of rows there are and the larger of D and
-// Dv. DK and VC of 0 are as large as fit. An invocation of the kernel of keys holds 2·mr·mc + 4·mr·(⌈D/4/tx⌉ + ⌈Dv/4/tx⌉)
-// numbers: wide heads spread over more invocations. Starting points, not measured on a GPU.
-var backwardShapes = []struct {
-	on              deviceClass
-	maxRows, maxDim int
-	tile            backwardTile
-}{
-	// A CPU compiles the unrolled code for seconds: little is staged at a time, which costs nothing there, and where there are few
-	// rows, few are one invocation's.
-	{onCPU, 8, 256, backwardTile{BR: 8, BC: 32, MR: 1, MC: 4, DK: 8, VC: 4}},
-	{onCPU, 128, 256, backwardTile{BR: 16, BC: 32, MR: 1, MC: 4, DK: 8, VC: 4}},
-	{onCPU, anyQueries, 256, backwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 8, VC: 4}},
-	{onAny, 8, 256, backwardTile{BR: 8, BC: 64, MR: 1, MC: 4}},
-	{onAny, 16, 256, backwardTile{BR: 16, BC: 64, MR: 2, MC: 4}},
-	{onAny, anyQueries, 64, backwardTile{BR: 64, BC: 32, MR: 4, MC: 4}},
-	{onAny, anyQueries, 128, backwardTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{onAny, anyQueries, 256, backwardTile{BR: 32, BC: 64, MR: 2, MC: 4}},
-	{onAny, anyQueries, 256, backwardTile{BR: 16, BC: 32, MR: 2, MC: 4}},
-	{onAny, anyQueries, 256, backwardTile{BR: 8, BC: 16, MR: 1, MC: 4}},
-}
-
-// chooseBackwardTile takes the first shape that fits, with the staging that needs the fewest passes; overrides from t, whose
+// chooseBackwardTile takes the first row that fits, with the staging that needs the fewest passes, DK and VC of 0 as large as fit; overrides from t, whose
 // names begin with prefix, replace single numbers.
-func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t *tuning) (backwardTile, error) {
+func chooseBackwardTile(c *capabilities, p *Problem, prefix string, t *tuning) (backwardTile, error) {
 	dim, limits := max(p.HeadDim, p.ValueDim), &c.facts.Limits
 	forced := func() bool {
 		for _, name := range []string{"br", "bc", "mr", "mc", "dk", "pc", "vc"} {
@@ -80,11 +59,8 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, rows int, t 
 		return false
 	}()
 	why := "no shape fits"
-	for _, s := range backwardShapes {
-		if rows > s.maxRows || dim > s.maxDim || !c.is(s.on) {
-			continue
-		}
-		tile := s.tile
+	for _, r := range c.suiting(p.asked(c.lanes()), "scalar_backward_"+strings.TrimSuffix(prefix, "_")) {
+		tile := backwardTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc")}
 		tile.BR, tile.BC = t.get(prefix+"br", tile.BR), t.get(prefix+"bc", tile.BC)
 		tile.MR, tile.MC = t.get(prefix+"mr", tile.MR), t.get(prefix+"mc", tile.MC)
 		for _, dk := range stagings(tile.DK, 32, 16, 8) {

@@ -102,14 +102,11 @@ func (s *scalarProgram) record(r *recorder, f *operands) error {
 // candidates are the shapes that were fastest on some device, and their neighbours.
 func scalarForwardCandidates(c *capabilities, p *Problem) []map[string]int {
 	var out []map[string]int
-	for _, s := range [][4]int{ // br, bc, mr, mc
-		{8, 16, 1, 4}, {8, 32, 2, 4}, {8, 64, 1, 4}, {16, 32, 2, 4}, {16, 64, 2, 4}, {16, 64, 4, 4}, {32, 32, 4, 4}, {32, 64, 4, 4},
-		{32, 64, 4, 8}, {64, 32, 4, 4}, {64, 32, 8, 4}, {64, 64, 4, 4}, {64, 64, 8, 4}, {64, 64, 8, 8}, {64, 128, 8, 8}, {128, 64, 8, 4}, {128, 64, 8, 8},
-	} {
-		if s[0] > 16 && s[0] >= 4*p.QueryLen { // mostly empty
+	for _, r := range c.family().Candidates("scalar_forward") {
+		if br := r.Get("br"); br > 16 && br >= 4*p.QueryLen { // mostly empty
 			continue
 		}
-		out = append(out, map[string]int{"br": s[0], "bc": s[1], "mr": s[2], "mc": s[3]})
+		out = append(out, map[string]int{"br": r.Get("br"), "bc": r.Get("bc"), "mr": r.Get("mr"), "mc": r.Get("mc")})
 	}
 	return out
 }

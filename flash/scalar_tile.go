@@ -115,40 +115,6 @@ func checkPieces(prefix string, br, bc, mr, mc, dk, elem int) string {
 	return ""
 }
 
-// scalarShapes are the shapes tried, best first, by the kind of device, the number of queries there are and the larger of D
-// and Dv. Wide heads spread a row of O over more invocations so that it stays in registers; few queries take fewer rows. A
-// CPU compiles what is unrolled for as long as a small problem runs: the large shape, the fastest there too (15 against 11
-// GFLOP/s on two cores), only pays from a few hundred queries on.
-//
-// The rows for NVIDIA give the staging too: as little at a time as the pieces allow, which leaves room for more workgroups
-// on a multiprocessor; docs/notes.md has what they measured.
-var scalarShapes = []struct {
-	on                 deviceClass
-	maxQueries, maxDim int
-	tile               scalarTile
-}{
-	{onCPU, 8, 256, scalarTile{BR: 8, BC: 32, MR: 2, MC: 4}},
-	{onCPU, 128, 256, scalarTile{BR: 32, BC: 32, MR: 2, MC: 4}},
-	{onCPU, anyQueries, 256, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
-	{onAny, 8, 256, scalarTile{BR: 8, BC: 64, MR: 1, MC: 4}},
-	{onAny, 16, 256, scalarTile{BR: 16, BC: 64, MR: 2, MC: 4}},
-	{onAny, 32, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{onNVIDIA, 64, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4, DK: 64, VC: 32, PC: 64, QResident: true}},
-	{onNVIDIA, anyQueries, 32, scalarTile{BR: 128, BC: 64, MR: 8, MC: 8, DK: 32, VC: 64, PC: 64}},
-	{onNVIDIA, anyQueries, 64, scalarTile{BR: 128, BC: 64, MR: 8, MC: 8, DK: 16, VC: 16, PC: 32}},
-	{onNVIDIA, 64, 128, scalarTile{BR: 64, BC: 128, MR: 8, MC: 8, DK: 32, VC: 16, PC: 64}},
-	{onNVIDIA, anyQueries, 128, scalarTile{BR: 128, BC: 128, MR: 8, MC: 8, DK: 16, VC: 16, PC: 64}},
-	{onNVIDIA, anyQueries, 256, scalarTile{BR: 32, BC: 128, MR: 4, MC: 8, DK: 32, VC: 8, PC: 64}},
-	{onAny, anyQueries, 64, scalarTile{BR: 64, BC: 64, MR: 8, MC: 8}},
-	{onAny, anyQueries, 64, scalarTile{BR: 64, BC: 32, MR: 8, MC: 4}},
-	{onAny, anyQueries, 128, scalarTile{BR: 64, BC: 64, MR: 8, MC: 4}},
-	{onAny, anyQueries, 256, scalarTile{BR: 32, BC: 64, MR: 4, MC: 4}},
-	{onAny, anyQueries, 256, scalarTile{BR: 16, BC: 32, MR: 2, MC: 4}},
-	{onAny, anyQueries, 256, scalarTile{BR: 8, BC: 16, MR: 1, MC: 4}},
-}
-
-const anyQueries = 1 << 31
-
 // chooseScalarTile takes the first shape that fits, with the staging that needs the fewest passes; overrides from t replace
 // single numbers.
 // With a block mask, a shape that lies in one block goes before those that do not.
@@ -161,24 +127,26 @@ func chooseScalarTile(c *capabilities, p *Problem, t *tuning) (scalarTile, error
 	return firstScalarTile(c, p, t, func(*scalarTile) bool { return true })
 }
 
-// partsToFill is the number of parts with which almost two workgroups fall to each multiprocessor, more where some blocks see few keys and
+// partsToFill is the number of parts with which almost ScalarBeside workgroups fall to each multiprocessor, more where some blocks see few keys and
 // others many, and never a few workgroups too many, which would run alone.
 func (t *scalarTile) partsToFill(c *capabilities, p *Problem) int {
-	if c.facts.Type == vk.DeviceCPU {
+	k := c.prediction()
+	if !k.Fill {
 		return 1
 	}
-	enough := 2 * float64(c.multiprocessors()) * float64(p.mostKeys()) / max(1, p.mask().MeanKeys())
+	enough := float64(k.ScalarBeside*k.multiprocessors) * float64(p.mostKeys()) / max(1, p.mask().MeanKeys())
 	return max(1, min(mostPartsOf(p), int(enough/float64(t.groups(p)))))
 }
 
 // firstScalarTile takes the first shape that suits and fits.
 func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarTile) bool) (scalarTile, error) {
-	dim, why := max(p.HeadDim, p.ValueDim), ""
-	for _, s := range scalarShapes {
-		if p.QueryLen > s.maxQueries || dim > s.maxDim || !c.is(s.on) {
-			continue
-		}
-		tile := s.tile
+	why, names := "no shape is for the problem", []string{"scalar_forward"}
+	if !p.Blocks.none() {
+		names = []string{"scalar_forward_blocks", "scalar_forward"}
+	}
+	for _, r := range c.suiting(p.asked(c.lanes()), names...) {
+		tile := scalarTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc"), PC: r.Get("pc"),
+			QResident: r.On("q_resident"), VEarly: r.On("v_early")}
 		tile.BR, tile.BC = t.get("br", tile.BR), t.get("bc", tile.BC)
 		tile.MR, tile.MC = t.get("mr", tile.MR), t.get("mc", tile.MC)
 		if !suits(&tile) {

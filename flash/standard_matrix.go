@@ -132,41 +132,22 @@ func halfAccumulators(c *capabilities, t DType, f *matrixShape) bool {
 	return false
 }
 
-// aim takes the tiles that were fastest on an H200 (docs/notes.md), in elements of a subgroup's piece. A CPU compiles what is
-// unrolled for seconds: all is small there.
+// aim takes the rows of tiles for both products, which are in elements of a subgroup's piece.
 func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
-	f := &t.fragment
-	stage := func(elements, most int) int { return ceilDiv(min(elements, most), f.K) * f.K }
-	product := func(wr, wc, rows, keys int) matrixBlock {
-		return matrixBlock{wr, wc, ceilDiv(rows, f.M), ceilDiv(ceilDiv(p.ValueDim, f.N), wc), stage(p.KeyLen, keys)}
+	f, k := &t.fragment, c.prediction()
+	across := func(dim int) *Problem { // rows look at the dimension of a product alone
+		q := *p
+		q.HeadDim, q.ValueDim = dim, dim
+		return &q
 	}
-	scores := func(wr, rows, columns, run int) scoresBlock {
-		b := scoresBlock{wr, ceilDiv(rows, f.M), ceilDiv(columns, f.N), 0}
-		b.run = ceilDiv(min(run, p.KeyLen), b.tile(f))
-		return b
-	}
-	if c.facts.Type == vk.DeviceCPU {
-		t.scoresTile = scores(2, 1, 16, 32)
-		t.productTile = product(2, 1, 1, 16)
+	r := c.first(across(p.HeadDim), *f, "standard_scores_matrix")
+	t.scoresTile = scoresBlock{WR: r.Get("wr"), FR: ceilDiv(r.Get("rows"), f.M), FC: ceilDiv(r.Get("columns"), f.N)}
+	t.scoresTile.run = ceilDiv(min(r.Get("run"), p.KeyLen), t.scoresTile.tile(f))
+	r = c.first(across(p.ValueDim), *f, "standard_product_matrix")
+	t.productTile = matrixBlock{r.Get("wr"), r.Get("wc"), ceilDiv(r.Get("rows"), f.M), ceilDiv(ceilDiv(p.ValueDim, f.N), r.Get("wc")),
+		ceilDiv(min(p.KeyLen, r.Get("keys")), f.K) * f.K}
+	if !k.Fill {
 		return
-	}
-	switch {
-	case p.HeadDim <= 64:
-		t.scoresTile = scores(6, 32, 64, 512)
-	case p.HeadDim <= 128:
-		t.scoresTile = scores(6, 32, 32, 512)
-	case c.facts.VendorID == vendorNVIDIA:
-		t.scoresTile = scores(4, 32, 32, 512)
-	default: // a subgroup's rows of Q must fit its registers
-		t.scoresTile = scores(8, 16, 32, 512)
-	}
-	switch {
-	case p.ValueDim <= 64:
-		t.productTile = product(8, 1, 32, 64)
-	case p.ValueDim <= 128:
-		t.productTile = product(4, 2, 32, 64)
-	default:
-		t.productTile = product(2, 4, 64, 48)
 	}
 	// Few queries: no more rows than there are. Few workgroups: shorter runs.
 	for s := &t.scoresTile; s.rows(f)/2 >= p.QueryLen && (s.FR > 1 || s.WR > 1); {
@@ -175,7 +156,7 @@ func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 	for b := &t.productTile; b.rows(f)/2 >= p.QueryLen && (b.FR > 1 || b.WR > 1); {
 		halve(&b.FR, &b.WR)
 	}
-	for s := &t.scoresTile; s.run > 1 && p.Batch*p.Heads*ceilDiv(p.QueryLen, s.rows(f))*ceilDiv(p.KeyLen, s.cols(f)) < fewGroups; {
+	for s := &t.scoresTile; s.run > 1 && p.Batch*p.Heads*ceilDiv(p.QueryLen, s.rows(f))*ceilDiv(p.KeyLen, s.cols(f)) < k.few; {
 		s.run = ceilDiv(s.run, 2)
 	}
 }
@@ -237,19 +218,8 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	tile.scoresTile.override(t, "")
 	tile.productTile.override(t, "product_")
 
-	const keep = 16 // pieces of four in registers, at most
-	wanted := 4     // the fewer, the more of a row is read at once
-	if c.facts.Type == vk.DeviceCPU {
-		wanted = keep // barriers between more lanes cost more there
-	}
-	lanes := 8
-	for lanes < softmaxThreads && 4*wanted*lanes < p.KeyLen {
-		lanes *= 2
-	}
-	if tile.rowThreads = t.get("row_threads", lanes); tile.rowThreads > 0 {
-		if tile.rowKeep = ceilDiv(p.KeyLen, 4*tile.rowThreads); tile.rowKeep > keep {
-			tile.rowKeep = 0 // too long for registers: the row is read twice
-		}
+	if tile.rowThreads = t.get("row_threads", softmaxLanes(c, p, "standard_softmax_subgroup")); tile.rowThreads > 0 {
+		tile.rowKeep = softmaxKeep(p, tile.rowThreads)
 	}
 	why := tile.check(p, c)
 	switch {

@@ -71,17 +71,31 @@ func (t *standardTile) check(p *Problem, l *vk.Limits) string {
 	return ""
 }
 
-// chooseStandardTile takes the largest tiles that fit.
-func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, error) {
-	rows, mr := 128, 8 // of a tile; fewer where there are few queries
-	switch {
-	case p.QueryLen <= 16:
-		rows, mr = 16, 2
-	case p.QueryLen <= 128 && c.is(onCPU):
-		rows, mr = 32, 2
-	case p.QueryLen <= 32:
-		rows, mr = 32, 4
+const (
+	softmaxLeastLanes = 8  // of a row
+	softmaxMostPieces = 16 // of four, that an invocation keeps of a row in registers
+)
+
+// softmaxLanes is the number of invocations of a row with which a softmax kernel of a name has the pieces each that its row of tiles says.
+func softmaxLanes(c *capabilities, p *Problem, kernel string) int {
+	pieces, lanes := c.first(p, c.lanes(), kernel).Get("pieces"), softmaxLeastLanes
+	for lanes < softmaxThreads && 4*pieces*lanes < p.KeyLen {
+		lanes *= 2
 	}
+	return lanes
+}
+
+// softmaxKeep is the number of pieces of four that each of so many invocations keeps of a row; 0 where it is too long for registers and is
+// read twice.
+func softmaxKeep(p *Problem, lanes int) int {
+	if keep := ceilDiv(p.KeyLen, 4*lanes); keep <= softmaxMostPieces {
+		return keep
+	}
+	return 0
+}
+
+// chooseStandardTile takes the first row that fits.
+func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, error) {
 	// A row of O spreads over as many invocations as leave each with four of its columns. With more than 32 elements of O an
 	// invocation, 8 rows of 8, an H200 was ten times slower: 2.2 against 22.8 TFLOP/s.
 	tx := 8
@@ -89,32 +103,18 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 		tx *= 2
 	}
 	wide := ceilDiv(p.ValueDim, 4*tx)
-	lanes := 8
-	for lanes < softmaxThreads && 16*lanes < p.KeyLen {
-		lanes *= 2
-	}
-	keep := ceilDiv(p.KeyLen, 4*lanes)
-	if keep > 16 {
-		keep = 0 // too long for registers: the row is read twice
-	}
+	lanes := softmaxLanes(c, p, "standard_softmax")
 	threads, why := int(min(c.facts.Limits.MaxWorkgroupInvocations, c.facts.Limits.MaxWorkgroupSize[0])), ""
-	shapes := []struct{ br, dk, bc int }{{rows, 32, 32}, {rows, 32, 16}, {rows, 16, 16}, {min(rows, 64), 16, 16}, {min(rows, 32), 8, 8}, {min(rows, 16), 8, 8}}
-	if c.is(onCPU) && p.QueryLen <= 128 { // it compiles the unrolled code for seconds
-		shapes = shapes[4:]
-	}
-	for _, s := range shapes {
-		m := min(mr, s.br/4)
-		pm := max(1, m/wide)
+	for _, r := range c.suiting(p.asked(c.lanes()), "standard_scalar") {
+		br, pm := r.Get("br"), max(1, r.Get("mr")/wide)
 		tile := standardTile{
-			scoresBR: t.get("br", s.br), scoresBC: t.get("bc", 64), scoresMR: t.get("mr", m), scoresMC: t.get("mc", 8), scoresDK: t.get("dk", s.dk),
-			productBR: t.get("product_br", min(s.br, min(threads, 256)*pm/tx)), productBC: t.get("product_bc", s.bc), productMR: t.get("product_mr", pm), productTX: t.get("product_tx", tx),
+			scoresBR: t.get("br", br), scoresBC: t.get("bc", r.Get("bc")), scoresMR: t.get("mr", r.Get("mr")), scoresMC: t.get("mc", r.Get("mc")),
+			scoresDK: t.get("dk", r.Get("dk")), productBR: t.get("product_br", min(br, min(threads, 256)*pm/tx)),
+			productBC: t.get("product_bc", r.Get("product_bc")), productMR: t.get("product_mr", pm), productTX: t.get("product_tx", tx),
 			rowThreads: t.get("row_threads", lanes),
 		}
-		tile.rowKeep = keep
-		if tile.rowThreads != lanes && tile.rowThreads > 0 {
-			if tile.rowKeep = ceilDiv(p.KeyLen, 4*tile.rowThreads); tile.rowKeep > 16 {
-				tile.rowKeep = 0
-			}
+		if tile.rowThreads > 0 {
+			tile.rowKeep = softmaxKeep(p, tile.rowThreads)
 		}
 		if why = tile.check(p, &c.facts.Limits); why == "" {
 			return tile, nil

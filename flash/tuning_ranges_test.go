@@ -125,7 +125,6 @@ func TestKernelParameters(t *testing.T) {
 
 // TestTilesAreWithinRanges: so are the tables' rows, for any device, and what is offered for measuring.
 func TestTilesAreWithinRanges(t *testing.T) {
-	require.NotEmpty(t, matrixTiles)
 	c := h200()
 	for _, k := range kernels {
 		if k.candidates == nil {

@@ -69,6 +69,9 @@ type Facts struct {
 	// Multiprocessors is how many workgroups run side by side at the least: NVIDIA's streaming multiprocessors, AMD's compute
 	// units, Arm's cores; 0 where no extension says.
 	Multiprocessors uint32
+	// MultiprocessorSubgroups is how many subgroups a multiprocessor holds at most, 0 where no extension says. It tells NVIDIA's
+	// architectures apart.
+	MultiprocessorSubgroups uint32
 
 	Limits        Limits
 	Subgroup      Subgroup

@@ -172,6 +172,7 @@ func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
 	switch {
 	case mask&C.VKA_NV_MULTIPROCESSORS != 0:
 		f.Multiprocessors = uint32(p.nv_multiprocessors.shaderSMCount)
+		f.MultiprocessorSubgroups = uint32(p.nv_multiprocessors.shaderWarpsPerSM)
 	case mask&C.VKA_AMD_COMPUTE_UNITS != 0:
 		f.Multiprocessors = uint32(p.amd_compute_units.activeComputeUnitCount)
 	case mask&C.VKA_ARM_CORES != 0:

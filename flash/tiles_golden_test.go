@@ -1,0 +1,213 @@
+package flash
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+var updateTiles = flag.Bool("update-tiles", false, "write what tiles are chosen now to testdata/tiles")
+
+// goldenDevice is a device made up for TestTilesStay: what the choice of a tile looks at.
+type goldenDevice struct {
+	caps     *capabilities
+	fragment matrixShape
+	layout   string // a layout that TestDecodeLayout knows
+}
+
+// goldenDevices are the devices that tiles are measured on.
+func goldenDevices() map[string]goldenDevice {
+	shuffles := func(c *capabilities) *capabilities {
+		s := &c.facts.Subgroup
+		s.Compute, s.FullSubgroups, s.RequiredSizeCompute, s.Ops = true, true, true, vk.SubgroupBasic|vk.SubgroupVote|vk.SubgroupShuffle
+		c.enabled.ComputeFullSubgroups, c.enabled.SubgroupSizeControl, c.enabled.Storage16 = true, true, true
+		return c
+	}
+	cpu := &vk.Facts{Name: "llvmpipe", VendorID: 0x10005, EffectiveVersion: vk.Version13, Type: vk.DeviceCPU}
+	cpu.Limits.MaxSharedMemory, cpu.Limits.MaxWorkgroupInvocations = 32<<10, 1024
+	cpu.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 1024}
+	cpu.Subgroup.Size, cpu.Subgroup.MaxWorkgroupSubgroups = 8, 32
+	gpu := largeGPU()
+	gpu.facts.Subgroup.MaxWorkgroupSubgroups = 32
+	gpu.facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}
+	return map[string]goldenDevice{
+		"h200": {shuffles(gpu), matrixShape{16, 16, 16, 32}, "NVIDIA 16x16x16"},
+		"cpu":  {shuffles(&capabilities{facts: cpu}), matrixShape{8, 8, 8, 8}, "lavapipe"},
+	}
+}
+
+// goldenProblems go through what rows of the tables are for.
+func goldenProblems(t *testing.T) []Problem {
+	type shape struct{ batch, heads, keyHeads, queries, keys int }
+	var out []Problem
+	for _, dim := range [][2]int{{8, 8}, {32, 32}, {64, 64}, {72, 72}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {64, 128}} {
+		for _, s := range []shape{
+			{16, 32, 32, 1024, 1024}, {4, 16, 16, 4096, 4096}, {16, 16, 16, 512, 512}, {1, 8, 8, 1024, 1024}, {1, 4, 4, 16384, 16384}, {2, 16, 4, 300, 333},
+			{1, 8, 8, 100, 5000}, {1, 16, 16, 24, 24}, {1, 32, 8, 1, 16384}, {2, 16, 16, 8, 2000},
+		} {
+			for _, causal := range []Causal{CausalNone, CausalBottomRight} {
+				for _, p := range []Problem{{DType: F16}, {DType: BF16}, {DType: F32}, {DType: F16, Dropout: 0.1},
+					{DType: F16, Blocks: Blocks{Queries: 128, Keys: 128}}, {DType: BF16, Blocks: Blocks{Queries: 32, Keys: 64}}} {
+					p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen = s.batch, s.heads, s.keyHeads, s.queries, s.keys
+					p.HeadDim, p.ValueDim, p.Causal = dim[0], dim[1], causal
+					p, err := p.Normalize()
+					require.NoError(t, err)
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// choices gives for each kernel that could run a problem the tile chosen, and its numbers by name.
+func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
+	out := map[string]string{}
+	note := func(kernel string, tile fmt.Stringer, tn *tuning, err error) {
+		if err != nil {
+			out[kernel] = "none: " + err.Error()
+			return
+		}
+		var numbers []string
+		for _, name := range slices.Sorted(maps.Keys(tn.effect)) {
+			numbers = append(numbers, fmt.Sprintf("%s=%d", name, tn.effect[name]))
+		}
+		out[kernel] = tile.String() + ": " + strings.Join(numbers, " ")
+	}
+	c, layout := g.caps, layoutOf(t, g.layout)
+	masked := !p.Blocks.none()
+	tn := newTuning(nil)
+	scalar, err := chooseScalarTile(c, p, tn)
+	note("scalar_forward", &scalar, tn, err)
+	if p.DType != F32 {
+		for _, form := range []int{formRegisters, formShared} {
+			tn, choose, name := newTuning(nil), chooseMatrixTile, "matrix_forward"
+			if masked {
+				choose, name = chooseBlockTile, "matrix_forward_blocks"
+			}
+			tile, err := choose(c, p, g.fragment, form, tn)
+			note(fmt.Sprintf("%s form %d", name, form), &tile, tn, err)
+		}
+	}
+	if masked {
+		return out
+	}
+	for _, prefix := range []string{"kv_", "q_"} {
+		tn := newBackwardTuning(nil)
+		tile, err := chooseBackwardTile(c, p, prefix, tn)
+		note("scalar_backward "+prefix, &tile, tn, err)
+	}
+	tn = newTuning(nil)
+	flash1, err := chooseFlash1Tile(c, p, tn)
+	note("scalar_flash1", &flash1, tn, err)
+	tn = newTuning(nil)
+	standard, err := chooseStandardTile(c, p, tn)
+	note("standard_scalar", &standard, tn, err)
+	if p.QueryLen*p.group() <= decodeRows && p.features() == 0 {
+		tn := newTuning(nil)
+		tile, err := chooseDecodeTile(c, p, tn)
+		note("scalar_decode", &tile, tn, err)
+	}
+	if p.DType == F32 {
+		return out
+	}
+	for _, form := range []int{formRegisters, formShared} {
+		tn := newTuning(nil)
+		tile, err := chooseMatrixFlash1Tile(c, p, g.fragment, form, tn)
+		note(fmt.Sprintf("matrix_flash1 form %d", form), &tile, tn, err)
+		for _, prefix := range []string{"kv_", "q_"} {
+			tn := newBackwardTuning(nil)
+			tile, err := chooseMatrixBackwardTile(c, p, layout, g.fragment, form, prefix, tn)
+			note(fmt.Sprintf("matrix_backward %s form %d", prefix, form), &tile, tn, err)
+		}
+	}
+	tn = newTuning(nil)
+	products, err := chooseStandardMatrixTile(c, p, g.fragment, tn)
+	note("standard_matrix", &products, tn, err)
+	tn = newBackwardTuning(nil)
+	gradients, err := chooseStandardMatrixGradients(c, p, g.fragment, tn)
+	note("standard_backward_matrix", gradients, tn, err)
+	return out
+}
+
+// TestTilesStay: on the devices that tiles were measured on, every kernel takes the tile that testdata/tiles has for it. After a change
+// that is meant to choose others, -update-tiles writes the files anew.
+func TestTilesStay(t *testing.T) {
+	problems := goldenProblems(t)
+	for name, g := range goldenDevices() {
+		t.Run(name, func(t *testing.T) {
+			chosen := map[string]map[string][]int{} // kernel, tile, numbers of problems
+			for i := range problems {
+				for kernel, tile := range g.choices(t, &problems[i]) {
+					if chosen[kernel] == nil {
+						chosen[kernel] = map[string][]int{}
+					}
+					chosen[kernel][tile] = append(chosen[kernel][tile], i)
+				}
+			}
+			var b strings.Builder
+			for _, kernel := range slices.Sorted(maps.Keys(chosen)) {
+				fmt.Fprintf(&b, "%s\n", kernel)
+				for _, tile := range slices.Sorted(maps.Keys(chosen[kernel])) {
+					fmt.Fprintf(&b, "  %s\n   %s\n", tile, ranges(chosen[kernel][tile]))
+				}
+			}
+			for _, k := range kernels {
+				for _, queries := range []int{1, 4, 600} {
+					if k.candidates == nil || k.mostRows > 0 && queries > k.mostRows {
+						continue
+					}
+					p, err := Problem{Batch: 1, Heads: 4, QueryLen: queries, HeadDim: 64, DType: F16}.Normalize()
+					require.NoError(t, err)
+					fmt.Fprintf(&b, "candidates of %s, %d queries\n", k.name, queries)
+					for _, m := range k.candidates(g.caps, &p) {
+						fmt.Fprintf(&b, "  %v\n", m)
+					}
+				}
+			}
+			file := filepath.Join("testdata", "tiles", name+".txt")
+			if *updateTiles {
+				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			if string(want) == b.String() {
+				return
+			}
+			wanted, got := strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")
+			for i := range min(len(wanted), len(got)) {
+				if wanted[i] != got[i] {
+					t.Fatalf("%s:%d:\nwas %s\nis  %s", file, i+1, wanted[i], got[i])
+				}
+			}
+			t.Fatalf("%s has %d lines, and there are %d", file, len(wanted), len(got))
+		})
+	}
+}
+
+// ranges is sorted numbers as text, neighbours together: " 1 4-7".
+func ranges(numbers []int) string {
+	var b strings.Builder
+	for i := 0; i < len(numbers); {
+		last := i
+		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
+			last++
+		}
+		fmt.Fprintf(&b, " %d", numbers[i])
+		if last > i {
+			fmt.Fprintf(&b, "-%d", numbers[last])
+		}
+		i = last + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,31 @@
+// Package tiles holds what every kernel's work is cut into, as text: one file a family of devices, with the facts by which a device is
+// of the family, the constants of the time prediction, and rows that say which numbers a kernel takes for which problems. A new GPU is a
+// new file here and nothing else; `vkattn tune --export` writes the same format, and --tiles reads it.
+//
+// A file is lines of words; # begins a comment.
+//
+//	family hopper                                  # its name, once, first
+//	inherits generic                               # whose rows and constants follow the file's own
+//	device vendor=nvidia multiprocessors=112..     # facts that all hold; several such lines: one of them
+//	constants few_groups=128 half_pace=1.5
+//
+//	kernel matrix_forward measured                 # rows of a kernel follow, and where they are from
+//	dim<=64 mask=none keys>=1024 : w=8 rm=2 bc=128 ck=16 prefetch=1
+//	any                          : w=4 rm=1 bc=16 ck=16
+//
+// Rows are tried from the top: the first that suits the problem and that the device's limits allow is taken. What a row does not name is
+// 0, which leaves the choice to the kernel.
+//
+// Facts of a device: vendor (nvidia, amd, intel, apple, mesa or a number), id (PCI), type (cpu, integrated, discrete, virtual, other),
+// multiprocessors, subgroups (that a multiprocessor holds at most), shared (KiB that a workgroup may have), lanes (of a subgroup) and
+// matrix (a fragment of fp16 into fp32, 16x16x16, or none). Numbers may be ranges: 112.., ..64, 8..16. "device any" is every device. Of
+// several families that a device suits, the one that names the most facts has it.
+//
+// Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, mask=causal or none, dtype=f32,
+// f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), whole (keys are whole
+// tiles), lanes= and fragment= (as matrix). "any" is every problem.
+//
+// Where rows are from: measured (on a device of the family), derived (from limits and the prediction, for devices that nobody measured
+// here), candidate (no plan takes it by itself, tune measures it) and tuned (tuning parameters that tune measured on one device: they go
+// before all rows and are taken as they are).
+package tiles

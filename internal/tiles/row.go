@@ -1,0 +1,209 @@
+package tiles
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Problem is what rows look at.
+type Problem struct {
+	HeadDim, ValueDim int // D and Dv
+	Queries, Keys     int
+	DType             string // f32, f16, bf16
+	Causal            bool
+	Dropout           bool
+	Blocks            bool // a block mask
+	Lanes             int
+	Fragment          [3]int // M, N, K; zero for kernels without
+}
+
+// Source says where rows are from.
+type Source string
+
+// Where rows are from.
+const (
+	Measured  Source = "measured"  // on a device of the family
+	Derived   Source = "derived"   // from limits and the prediction; not measured
+	Candidate Source = "candidate" // only for tune to measure
+	Tuned     Source = "tuned"     // measured on one device by tune; tuning parameters, taken as they are
+)
+
+var sources = []Source{Measured, Derived, Candidate, Tuned}
+
+// Row is numbers for a kernel, and the problems that they are for.
+type Row struct {
+	Kernel string
+	When   Conditions
+	Values map[string]int // by name; not to be changed
+	Source Source
+	Family string // where it is written
+	File   string
+	Line   int    // from 1
+	Note   string // a comment to write behind it; not read back
+}
+
+// Get is a number of the row, 0 where it names none.
+func (r *Row) Get(name string) int { return r.Values[name] }
+
+// On says whether the row sets a switch.
+func (r *Row) On(name string) bool { return r.Values[name] != 0 }
+
+// Place is the file and the line where the row is.
+func (r *Row) Place() string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
+
+// String is the row as it is written.
+func (r *Row) String() string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(r.Values)) {
+		words = append(words, fmt.Sprintf("%s=%d", name, r.Values[name]))
+	}
+	return r.When.String() + " : " + strings.Join(words, " ")
+}
+
+// Suits says whether the row is for a problem.
+func (r *Row) Suits(p *Problem) bool {
+	c := &r.When
+	switch {
+	case c.MaxDim != 0 && max(p.HeadDim, p.ValueDim) > c.MaxDim, c.HeadDim != 0 && p.HeadDim != c.HeadDim, c.ValueDim != 0 && p.ValueDim != c.ValueDim:
+		return false
+	case p.Queries < c.LeastQueries, c.MostQueries != 0 && p.Queries > c.MostQueries, p.Keys < c.LeastKeys, c.MostKeys != 0 && p.Keys > c.MostKeys:
+		return false
+	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.DType != "" && p.DType != c.DType:
+		return false
+	case c.Dropout && !p.Dropout, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
+		return false
+	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
+		return false
+	}
+	return r.SuitsLanes(p.Lanes)
+}
+
+// SuitsLanes says whether the row is for subgroups of this number of lanes.
+func (r *Row) SuitsLanes(lanes int) bool { return r.When.Lanes == 0 || r.When.Lanes == lanes }
+
+// Conditions are what must hold of a problem. Zeros say any.
+type Conditions struct {
+	MaxDim                    int // the larger of D and Dv
+	HeadDim, ValueDim         int
+	LeastQueries, MostQueries int
+	LeastKeys, MostKeys       int
+	Mask                      string // causal, none
+	DType                     string
+	Dropout                   bool // there is some
+	Plain                     bool // neither dropout nor a block mask
+	Whole                     bool // keys are whole tiles of the row's bc
+	Lanes                     int
+	Fragment                  [3]int
+}
+
+// condition is one that a row may have: numbers, or words, or nothing behind the name.
+type condition struct {
+	name string // with what stands between it and its value
+	to   func(c *Conditions) any
+	of   []string // words
+}
+
+// conditions are those, in the order in which they are written.
+var conditions = []condition{
+	{"dim<=", func(c *Conditions) any { return &c.MaxDim }, nil},
+	{"head_dim=", func(c *Conditions) any { return &c.HeadDim }, nil},
+	{"value_dim=", func(c *Conditions) any { return &c.ValueDim }, nil},
+	{"queries>=", func(c *Conditions) any { return &c.LeastQueries }, nil},
+	{"queries<=", func(c *Conditions) any { return &c.MostQueries }, nil},
+	{"keys>=", func(c *Conditions) any { return &c.LeastKeys }, nil},
+	{"keys<=", func(c *Conditions) any { return &c.MostKeys }, nil},
+	{"mask=", func(c *Conditions) any { return &c.Mask }, []string{"causal", "none"}},
+	{"dtype=", func(c *Conditions) any { return &c.DType }, []string{"f32", "f16", "bf16"}},
+	{"dropout", func(c *Conditions) any { return &c.Dropout }, nil},
+	{"plain", func(c *Conditions) any { return &c.Plain }, nil},
+	{"whole", func(c *Conditions) any { return &c.Whole }, nil},
+	{"lanes=", func(c *Conditions) any { return &c.Lanes }, nil},
+	{"fragment=", func(c *Conditions) any { return &c.Fragment }, nil},
+}
+
+// set reads a word of a row.
+func (c *Conditions) set(word string) error {
+	for _, k := range conditions {
+		value, ok := strings.CutPrefix(word, k.name)
+		if !ok {
+			continue
+		}
+		again := fmt.Errorf("%s stands there twice", k.name)
+		switch to := k.to(c).(type) {
+		case *bool:
+			if value != "" {
+				continue
+			}
+			if *to {
+				return again
+			}
+			*to = true
+		case *int:
+			n, err := parseNumber(value)
+			if err != nil {
+				return err
+			}
+			if n < 1 {
+				return fmt.Errorf("%s must be at least 1", word)
+			}
+			if *to != 0 {
+				return again
+			}
+			*to = n
+		case *string:
+			if !slices.Contains(k.of, value) {
+				return fmt.Errorf("%s: must be %s", word, strings.Join(k.of, " or "))
+			}
+			if *to != "" {
+				return again
+			}
+			*to = value
+		case *[3]int:
+			f, err := parseFragment(value)
+			if err != nil {
+				return err
+			}
+			if *to != ([3]int{}) {
+				return again
+			}
+			*to = f
+		}
+		return nil
+	}
+	var names []string
+	for _, k := range conditions {
+		names = append(names, k.name)
+	}
+	return fmt.Errorf("unknown condition %q: %s", word, strings.Join(names, " "))
+}
+
+// String is the conditions as they are written.
+func (c Conditions) String() string {
+	var words []string
+	for _, k := range conditions {
+		switch to := k.to(&c).(type) {
+		case *bool:
+			if *to {
+				words = append(words, k.name)
+			}
+		case *int:
+			if *to != 0 {
+				words = append(words, fmt.Sprint(k.name, *to))
+			}
+		case *string:
+			if *to != "" {
+				words = append(words, k.name+*to)
+			}
+		case *[3]int:
+			if f := *to; f != ([3]int{}) {
+				words = append(words, fmt.Sprintf("%s%dx%dx%d", k.name, f[0], f[1], f[2]))
+			}
+		}
+	}
+	if len(words) == 0 {
+		return "any"
+	}
+	return strings.Join(words, " ")
+}
