@@ -267,6 +267,7 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 		}
 		return decodeTile{}, &declined{why}
 	}
+	t.took(row)
 	return tile, nil
 }
 
