@@ -228,6 +228,7 @@ func chooseDecodeTile(c *capabilities, p *Problem, t *tuning) (decodeTile, error
 		}
 		return decodeTile{}, &declined{why: why}
 	}
+	t.took(row)
 	return tile, nil
 }
 

@@ -149,6 +149,7 @@ func chooseFlash1Tile(c *capabilities, p *Problem, t *tuning) (flash1Tile, error
 			tile.BR, tile.BC = t.get("br", tile.BR), t.get("bc", tile.BC)
 			tile.MR, tile.MC = t.get("mr", tile.MR), t.get("mc", tile.MC)
 			if why = tile.fit(c, p, t, whole); why == "" {
+				t.took(r)
 				return tile, nil
 			}
 			if len(t.given) > 0 {

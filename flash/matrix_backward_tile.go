@@ -207,6 +207,7 @@ func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f ma
 		}
 		tile.ByLane = tile.byLane(p, l)
 		if why = tile.check(prefix, p, c); why == "" {
+			t.took(row)
 			return tile, nil
 		}
 	}

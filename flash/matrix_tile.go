@@ -190,6 +190,7 @@ func firstMatrixTile(rows []*tiles.Row, c *capabilities, p *Problem, t *tuning, 
 			why = checkParts(tile.Parts, p)
 		}
 		if why == "" {
+			t.took(row)
 			return tile, nil
 		}
 	}

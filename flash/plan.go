@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strings"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
@@ -17,6 +19,7 @@ type Plan struct {
 	kernel  *kernel
 	program program
 	tuning  map[string]int
+	rows    []*tiles.Row // of tiles, that its own is from
 	tuned   *TuningEntry // the entry of the user's tuning file that it follows, if any
 	reasons []string     // why kernels preferred over the chosen one were not chosen
 
@@ -56,7 +59,9 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	plan := &Plan{dev: d, problem: p, all: map[*Recording]struct{}{}}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &p, kernels, "", o.implementation, o.tier, func(k *kernel) (t *tuning, note string, err error) {
-		plan.program, t, plan.tuned, note, err = d.fit(k, &p, &o)
+		if plan.program, t, plan.tuned, note, err = d.fit(k, &p, &o); err == nil {
+			plan.rows = t.rows
+		}
 		return t, note, err
 	})
 	if err != nil {
@@ -143,8 +148,8 @@ func (p *Plan) WhyNotFaster() []string {
 	return append([]string(nil), p.reasons...)
 }
 
-// String describes the plan in a few lines: problem, device, tier, kernel and tile, workspace in bytes, and each faster kernel
-// with the reason why it was not chosen.
+// String describes the plan in a few lines: problem, device, tier, kernel and tile, workspace in bytes, the row of tiles that
+// the tile is from, with file and line, and each faster kernel with the reason why it was not chosen.
 func (p *Plan) String() string {
 	if !p.made() {
 		return "no plan"
@@ -155,6 +160,11 @@ func (p *Plan) String() string {
 		p.Implementation(), p.Tier(), p.Kernel(), p.WorkspaceBytes(), len(p.program.scratch()))
 	if e := p.tuned; e != nil {
 		fmt.Fprintf(&b, "\n  tile measured on this device by vkattn tune: %.2f × the built-in choice", e.Gain)
+	}
+	if p.tuned == nil {
+		for _, r := range p.rows {
+			fmt.Fprintf(&b, "\n  %s: %s, %s", r.Kernel, r.Place(), r.Source)
+		}
 	}
 	for _, r := range p.reasons {
 		fmt.Fprintf(&b, "\n  not chosen: %s", r)

@@ -70,6 +70,7 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, t *tuning) (
 			for _, vc := range stagings(tile.VC, 16, 8, 4) {
 				tile.DK, tile.PC, tile.VC = t.get(prefix+"dk", dk), t.get(prefix+"pc", tile.BC), t.get(prefix+"vc", vc)
 				if why = tile.check(prefix, dim, p.DType.Size(), limits); why == "" {
+					t.took(r)
 					return tile, nil
 				}
 			}

@@ -155,6 +155,7 @@ func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarT
 		if why = tile.fit(c, p, t); why == "" {
 			tile.Parts = t.get("parts", tile.partsToFill(c, p))
 			if why = checkParts(tile.Parts, p); why == "" {
+				t.took(r)
 				return tile, nil
 			}
 		}

@@ -133,7 +133,7 @@ func halfAccumulators(c *capabilities, t DType, f *matrixShape) bool {
 }
 
 // aim takes the rows of tiles for both products, which are in elements of a subgroup's piece.
-func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
+func (t *standardMatrixTile) aim(c *capabilities, p *Problem, o *tuning) {
 	f, k := &t.fragment, c.prediction()
 	across := func(dim int) *Problem { // rows look at the dimension of a product alone
 		q := *p
@@ -141,9 +141,11 @@ func (t *standardMatrixTile) aim(c *capabilities, p *Problem) {
 		return &q
 	}
 	r := c.first(across(p.HeadDim), *f, "standard_scores_matrix")
+	o.took(r)
 	t.scoresTile = scoresBlock{WR: r.Get("wr"), FR: ceilDiv(r.Get("rows"), f.M), FC: ceilDiv(r.Get("columns"), f.N)}
 	t.scoresTile.run = ceilDiv(min(r.Get("run"), p.KeyLen), t.scoresTile.tile(f))
 	r = c.first(across(p.ValueDim), *f, "standard_product_matrix")
+	o.took(r)
 	t.productTile = matrixBlock{r.Get("wr"), r.Get("wc"), ceilDiv(r.Get("rows"), f.M), ceilDiv(ceilDiv(p.ValueDim, f.N), r.Get("wc")),
 		ceilDiv(min(p.KeyLen, r.Get("keys")), f.K) * f.K}
 	if !k.Fill {
@@ -210,7 +212,7 @@ func chooseStandardMatrixTile(c *capabilities, p *Problem, f matrixShape, t *tun
 	if tile.half && !halfAccumulators(c, p.DType, &f) {
 		return tile, t.bad("half", "needs %v accumulators of %v in %v, which the device lacks", f, F16, p.DType)
 	}
-	tile.aim(c, p)
+	tile.aim(c, p, t)
 	for tile.scoresTile.check("", tile.scoresShared(), &f, c) != "" && tile.scoresTile.smaller() {
 	}
 	for tile.productTile.check("", tile.productShared(), &f, c) != "" && tile.productTile.smaller(&f) {

@@ -117,6 +117,7 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 			tile.rowKeep = softmaxKeep(p, tile.rowThreads)
 		}
 		if why = tile.check(p, &c.facts.Limits); why == "" {
+			t.took(r)
 			return tile, nil
 		}
 	}

@@ -1,10 +1,13 @@
 package flash
 
+import "github.com/vkattn/vkattn/internal/tiles"
+
 // tuning is the overrides a caller gave, and the values in effect as kernels take them.
 type tuning struct {
 	option string // that gave them, for errors
 	given  map[string]int
 	effect map[string]int
+	rows   []*tiles.Row // of tiles, that were taken
 }
 
 func newTuning(given map[string]int) *tuning {
@@ -24,6 +27,9 @@ func (t *tuning) get(name string, otherwise int) int {
 	t.effect[name] = v
 	return v
 }
+
+// took notes the row of tiles that a kernel takes.
+func (t *tuning) took(r *tiles.Row) { t.rows = append(t.rows, r) }
 
 // bad is the error of a parameter's value that breaks a rule.
 func (t *tuning) bad(name string, rule string, a ...any) error {

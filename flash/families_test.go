@@ -1,0 +1,209 @@
+package flash
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// madeUpGPU is a device as its maker describes it; nobody here has one but the H200.
+type madeUpGPU struct {
+	name, family    string
+	vendor          uint32
+	multiprocessors uint32 // that the driver tells
+	subgroups       uint32 // the same, of a multiprocessor
+	sharedKiB       uint32
+	lanes           uint32
+	invocations     uint32   // of a workgroup
+	fragments       [][3]int // of fp16
+	form            int      // what the layout of fragments allows
+	held            int      // times that a subgroup holds an element of an operand
+	words           int      // of a lane's registers; 0: not looked at
+	wordsUpTo       int      // head dimensions up to which tiles are to fit them
+}
+
+var (
+	nvidiaFragments = [][3]int{{16, 16, 16}, {16, 8, 16}, {16, 8, 8}}
+	cube            = [][3]int{{16, 16, 16}}
+)
+
+var madeUpGPUs = []madeUpGPU{
+	{"H100 PCIe", "hopper", 0x10de, 114, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"H200", "hopper", 0x10de, 132, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"B200", "hopper", 0x10de, 148, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"A100", "ampere", 0x10de, 108, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"RTX 3060", "ampere", 0x10de, 28, 48, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"RTX 4090", "ampere", 0x10de, 128, 48, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"RTX 5090", "ampere", 0x10de, 170, 48, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
+	{"T4", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}, {16, 16, 16}}, formRegisters, 1, 255, 256},
+	{"T4, an older driver", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}}, formRegisters, 1, 255, 256},
+	{"GTX 1080", "turing", 0x10de, 20, 64, 48, 32, 1024, nil, 0, 1, 0, 0},
+	{"RX 7900 XTX, Mesa", "rdna", 0x1002, 96, 0, 64, 64, 1024, cube, formRows, 4, 256, 256},
+	{"RX 7600, AMD", "rdna", 0x1002, 32, 0, 32, 32, 1024, cube, formRows, 2, 256, 256},
+	{"A770, 8 lanes", "arc", 0x8086, 0, 0, 64, 8, 1024, [][3]int{{8, 8, 16}}, formShared, 1, 128, 64},
+	{"A770, 16 lanes", "arc", 0x8086, 0, 0, 64, 16, 1024, [][3]int{{8, 16, 16}}, formShared, 1, 64, 64},
+	{"A770, 32 lanes", "arc", 0x8086, 0, 0, 64, 32, 1024, [][3]int{{8, 16, 16}}, formShared, 1, 32, 64},
+	{"M2", "apple", 0x106b, 0, 0, 32, 32, 1024, nil, 0, 1, 0, 0},
+	{"RX 6800", "generic", 0x1002, 60, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
+	{"Mali", "generic", 0x13b5, 10, 0, 32, 16, 512, nil, 0, 1, 0, 0},
+	{"UHD 770", "generic", 0x8086, 0, 0, 64, 32, 1024, nil, 0, 1, 0, 0},
+	{"the least that Vulkan asks", "generic", 0xffff, 0, 0, 16, 4, 128, nil, 0, 1, 0, 0},
+}
+
+func (g *madeUpGPU) caps() *capabilities {
+	f := &vk.Facts{Name: g.name, VendorID: g.vendor, EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, Multiprocessors: g.multiprocessors,
+		MultiprocessorSubgroups: g.subgroups}
+	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = g.sharedKiB<<10, g.invocations
+	f.Limits.MaxWorkgroupSize = [3]uint32{g.invocations, g.invocations, 64}
+	f.Subgroup.Size, f.Subgroup.MaxWorkgroupSubgroups = g.lanes, g.invocations/g.lanes
+	f.Subgroup.Compute, f.Subgroup.FullSubgroups, f.Subgroup.RequiredSizeCompute = true, true, true
+	f.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
+	for _, s := range g.fragments {
+		for _, in := range []vk.ComponentType{vk.ComponentF16, vk.ComponentBF16} {
+			f.Matrices = append(f.Matrices, vk.MatrixShape{M: uint32(s[0]), N: uint32(s[1]), K: uint32(s[2]), A: in, B: in, C: vk.ComponentF32,
+				Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
+		}
+	}
+	c := &capabilities{facts: f}
+	c.enabled.ComputeFullSubgroups, c.enabled.SubgroupSizeControl, c.enabled.Storage16 = true, true, true
+	return c
+}
+
+// words is what a lane holds of Q, O, the scores of a chunk and the next tile, in words of 32 bits.
+func (g *madeUpGPU) wordsOf(t *matrixTile, p *Problem) int {
+	f := &t.fragment
+	sum := ceilDiv(f.M*f.N, f.Lanes)
+	operand := ceilDiv(f.M*f.K*g.held, 2*f.Lanes)
+	n := t.RM * (min(t.QReg, ceilDiv(p.HeadDim, f.K))*operand + (ceilDiv(p.ValueDim, f.N)+ceilDiv(t.CK, f.N))*sum)
+	if t.Prefetch == 1 || t.Prefetch == 5 {
+		n += 4 * ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.threads())
+	}
+	return n
+}
+
+// TestFamilies: every device has the family that is for it, and every kernel a tile within the device's limits, forward and backward. Where the
+// family has rows for a kernel, one of those is taken, and none of another's; and no derived row is there in vain.
+func TestFamilies(t *testing.T) {
+	problems := goldenProblems(t)
+	for _, dim := range []int{64, 128} { // rows for few queries, or few keys
+		for _, n := range [][2]int{{12, 6}, {50, 12}} {
+			p, err := Problem{Batch: 1, Heads: 8, QueryLen: n[0], KeyLen: n[1], HeadDim: dim, DType: F16}.Normalize()
+			require.NoError(t, err)
+			problems = append(problems, p)
+		}
+	}
+	reached := map[*tiles.Row]bool{}
+	families := map[string]bool{"cpu": true} // TestTilesStay
+	for i := range madeUpGPUs {
+		g := &madeUpGPUs[i]
+		families[g.family] = true
+		t.Run(g.name, func(t *testing.T) {
+			c := g.caps()
+			require.Equal(t, g.family, c.family().Name)
+			for j := range problems {
+				g.requireTiles(t, c, &problems[j], reached)
+			}
+		})
+	}
+	for _, f := range tiles.Families() {
+		require.True(t, families[f.Name], "no made-up device is of the family %s", f.Name)
+		for _, r := range f.Own() {
+			if f.Name != "generic" && r.Source == tiles.Derived && !reached[r] { // generic's last rows are for what devices nobody knows lack
+				t.Errorf("%s: %s: no device of the family takes this row: %v", r.Place(), r.Kernel, r)
+			}
+		}
+	}
+}
+
+// requireTiles checks the tiles of every kernel for a problem, and notes the rows that they are from.
+func (g *madeUpGPU) requireTiles(t *testing.T, c *capabilities, p *Problem, reached map[*tiles.Row]bool) {
+	t.Helper()
+	masked := !p.Blocks.none()
+	own := func(tn *tuning, err error, kernels ...string) {
+		t.Helper()
+		require.NoError(t, err, "%v: %v", kernels, p)
+		for _, r := range tn.rows {
+			reached[r] = true
+			if masked && r.Family == "generic" { // of all rows, one that lies in a block goes first
+				continue
+			}
+			if slices.ContainsFunc(c.family().Own(), func(o *tiles.Row) bool { return o.Kernel == r.Kernel && o.Source != tiles.Candidate }) {
+				require.Equal(t, g.family, r.Family, "%s for %v is from %s", r.Kernel, p, r.Place())
+			} else {
+				require.Equal(t, "generic", r.Family, r.Place())
+			}
+		}
+		require.Len(t, tn.rows, len(kernels))
+	}
+	fits := func(why string) {
+		t.Helper()
+		require.Empty(t, why, "%v", p)
+	}
+	limits, elem := &c.facts.Limits, p.DType.Size()
+
+	tn := newTuning(nil)
+	scalar, err := chooseScalarTile(c, p, tn)
+	own(tn, err, "scalar_forward")
+	fits(scalar.check(p.HeadDim, p.ValueDim, elem, limits))
+	if !masked {
+		for _, prefix := range []string{"kv_", "q_"} {
+			tn = newBackwardTuning(nil)
+			tile, err := chooseBackwardTile(c, p, prefix, tn)
+			own(tn, err, "scalar_backward_"+prefix)
+			fits(tile.check(prefix, max(p.HeadDim, p.ValueDim), elem, limits))
+		}
+		tn = newTuning(nil)
+		flash1, err := chooseFlash1Tile(c, p, tn)
+		own(tn, err, "scalar_flash1")
+		fits(flash1.check(p.HeadDim, p.ValueDim, elem, limits))
+		tn = newTuning(nil)
+		standard, err := chooseStandardTile(c, p, tn)
+		own(tn, err, "standard_scalar")
+		fits(standard.check(p, limits))
+		if p.QueryLen*p.group() <= decodeRows && p.features() == 0 {
+			tn = newTuning(nil)
+			tile, err := chooseDecodeTile(c, p, tn)
+			own(tn, err, decodeKernel)
+			_, why := tile.check(p, limits)
+			fits(why)
+		}
+	}
+	if len(g.fragments) == 0 || p.DType == F32 {
+		return
+	}
+	f := c.fragments(p.DType)[0]
+	tn = newTuning(nil)
+	choose := chooseMatrixTile
+	if masked {
+		choose = chooseBlockTile
+	}
+	tile, err := choose(c, p, f, g.form, tn)
+	own(tn, err, "matrix_forward")
+	fits(tile.check(p.HeadDim, p.ValueDim, c))
+	if masked {
+		return
+	}
+	if n := g.wordsOf(&tile, p); max(p.HeadDim, p.ValueDim) <= g.wordsUpTo && n > g.words {
+		t.Fatalf("%v: %d words in a lane pass %d: %v, %+v", p, n, g.words, tn.rows[0].Place(), tile)
+	}
+	tn = newTuning(nil)
+	flash1, err := chooseMatrixFlash1Tile(c, p, f, g.form, tn)
+	own(tn, err, "matrix_flash1")
+	fits(flash1.check(p.HeadDim, p.ValueDim, c))
+	for _, prefix := range []string{"kv_", "q_"} {
+		tn = newBackwardTuning(nil)
+		tile, err := chooseMatrixBackwardTile(c, p, &matrixLayout{Form: g.form}, f, g.form, prefix, tn)
+		own(tn, err, "matrix_backward_"+prefix)
+		fits(tile.check(prefix, p, c))
+	}
+	tn = newTuning(nil)
+	standard, err := chooseStandardMatrixTile(c, p, f, tn)
+	own(tn, err, "standard_scores_matrix", "standard_product_matrix")
+	fits(standard.check(p, c))
+	_, err = chooseStandardMatrixGradients(c, p, f, newBackwardTuning(nil))
+	require.NoError(t, err)
+}
