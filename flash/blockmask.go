@@ -92,7 +92,7 @@ func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *B
 // maskWords is the number of words that a row of blocks takes.
 func maskWords(shape [3]int) int { return ceilDiv(shape[2], 32) }
 
-// packMask lays bits out as shaders/include/block_mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
+// packMask lays bits out as shaders/include/mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
 func packMask(shape [3]int, bits []bool) []byte {
 	words := maskWords(shape)
 	out := make([]byte, 4*shape[0]*shape[1]*words)
@@ -153,7 +153,7 @@ func (m *BlockMask) fits(d *Device, p *Problem) error {
 	return nil
 }
 
-// constants are the specialization constants of shaders/include/block_mask.glsl.
+// constants are the specialization constants of the block mask in shaders/include/mask.glsl.
 func (b Blocks) constants() constants {
 	return constants{{"BLOCK_ROWS", b.Queries}, {"BLOCK_KEYS", b.Keys}, {"BLOCK_PER_HEAD", boolInt(b.PerHead)}}
 }

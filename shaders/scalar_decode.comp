@@ -38,7 +38,7 @@
 //   1 ROWS        rows of a workgroup
 //   2 SG          subgroup size
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..256
-//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written (with PARTS > 1 always)
@@ -63,7 +63,6 @@ layout(constant_id = 1) const uint ROWS = 4;
 layout(constant_id = 2) const uint SG = 32;
 layout(constant_id = 3) const uint D = 128;
 layout(constant_id = 4) const uint DV = 128;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = false;
 layout(constant_id = 7) const bool WRITE_LSE = true;
 layout(constant_id = 8) const uint LPR = 8;
@@ -86,6 +85,7 @@ INPUT(v, 2)
 OUTPUT(o, 3)
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
+#include "walk.glsl"
 
 shared vec4 met[W * MEET * MEET_PITCH];
 shared vec2 met_ml[W * ROWS];  // m and l of a subgroup's rows
@@ -147,9 +147,6 @@ void load_values(uint batch) {
 uint query_of(uint row) { return min(row, all_rows - 1) / group; }
 uint member_of(uint row) { return min(row, all_rows - 1) % group; }
 
-// Keys that a query sees.
-uint sees(uint query) { return CAUSAL ? uint(clamp(int(query) + causal_shift + 1, 0, int(nk))) : nk; }
-
 void scores() {
   [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] = 0;
   [[unroll]] for (uint u = 0; u < U; ++u)
@@ -169,9 +166,9 @@ void sum_scores() {
 // Padding keys read the last key's row in their place. Its values are taken away, for a weight of 0 would make a NaN of an infinity.
 void mask(uint batch) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint end = sees(query_of(row0 + r));
+    const Span keys = keys_of(query_of(row0 + r));
     [[unroll]] for (uint u = 0; u < U; ++u)
-      if (batch * BATCH + g + GROUPS * u >= end) S[r * U + u] = NEG_INFINITY;
+      if (!has(keys, batch * BATCH + g + GROUPS * u)) S[r * U + u] = NEG_INFINITY;
   }
   [[unroll]] for (uint u = 0; u < U; ++u)
     if (batch * BATCH + g + GROUPS * u >= seen)
@@ -255,17 +252,15 @@ void main() {
   const uint blocks = (all_rows + ROWS - 1) / ROWS, key_heads = heads / group;
   const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads, kh = bh % key_heads;
   row0 = id % blocks * ROWS;
-  seen = sees(query_of(row0 + ROWS - 1));
+  seen = end_of(keys_of(query_of(row0 + ROWS - 1)));
   k_origin = k_off + b * k_sb + kh * k_sh;
   v_origin = v_off + b * v_sb + kh * v_sh;
 
-  // The part's batches; parts differ by one at most. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
+  // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
-  const uint batches = (seen + BATCH - 1) / BATCH, least = batches / PARTS, more = batches % PARTS;
-  const uint first = part * least + min(part, more), end = first + least + (part < more ? 1 : 0);
-  const uint whole = sees(query_of(row0)) / BATCH;  // batches that every row sees all of
-  uint batch = first + subgroup;
-  if (batch >= end) batch = batches;
+  const Walk all = key_tiles(query_of(row0), query_of(row0 + ROWS - 1), BATCH), keys = part_of(all, part, PARTS);
+  uint batch = keys.begin + subgroup;
+  if (batch >= keys.end) batch = all.end;
   load_keys(batch);
   load_values(batch);
 
@@ -284,14 +279,14 @@ void main() {
   do {
     const uint next = batch + W;
     scores();
-    if (next < end) load_keys(next);
+    if (next < keys.end) load_keys(next);
     sum_scores();
-    if (batch >= whole) mask(batch);
+    if (!is_whole(keys, batch)) mask(batch);
     weigh();
     add_values();
-    if (next < end) load_values(next);
+    if (next < keys.end) load_values(next);
     batch = next;
-  } while (batch < end);
+  } while (batch < keys.end);
 
   join_groups();
   [[unroll]] for (uint r = 0; r < ROWS; ++r) if (lane == 0) met_ml[subgroup * ROWS + r] = vec2(m[r], l[r]);

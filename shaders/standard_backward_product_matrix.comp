@@ -31,6 +31,8 @@ layout(push_constant) uniform Args {
   float keep_scale;
 };
 
+#include "walk.glsl"
+
 layout(set = 0, binding = 0, std430) readonly buffer WUnits { uvec4 w8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer GUnits { uvec4 g8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer GElements { uint16_t g1[]; };
@@ -47,10 +49,10 @@ const uint G_TURNS = (BK * GU + WG - 1) / WG;
 uvec4 load_w(uint matrix, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
     w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
-  const int end = r < rows ? min(CAUSAL ? int(row0 + r) + causal_shift + 1 : int(nk), int(nk)) : 0;
-  const ivec4 n = ivec4(end - int(key));  // elements that are there
-  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), greaterThan(n, ivec4(0, 2, 4, 6))) |
-    mix(uvec4(0), uvec4(0xffff0000u), greaterThan(n, ivec4(1, 3, 5, 7))));
+  Span keys = keys_of(row0 + r);
+  if (r >= rows) keys.last = -1;
+  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
+    mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7))));
 }
 // A unit of a row of G; zeros beyond the slab and from column D on.
 uvec4 load_g(uint origin, uint r, uint c) {
@@ -64,8 +66,7 @@ uvec4 load_g(uint origin, uint r, uint c) {
 // Inside, every query of the slice sees all keys of the block. Columns from D on are not written: it does not matter what is there.
 #define FETCH(head, r0) { \
   const uint g_origin = g_off + (head) / heads * g_sb + (head) % heads * g_sh + row0 * g_sn; \
-  const int seen = CAUSAL ? int(row0 + (r0)) + causal_shift + 1 : int(nk); \
-  if (ALIGNED && (r0) + BK <= rows && int(key0 + BR) <= min(seen, int(nk))) { \
+  if (ALIGNED && is_whole(queries, (r0) / BK) && key0 + BR <= nk) { \
     const uint w_step = (((head) - bh0) * rows + (r0)) * (pitch / UNIT), g_step = (g_origin + (r0) * g_sn) / UNIT; \
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step])); \
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, D == BC || x % GU * UNIT < D, g8[g_at[u] + g_step]); \
@@ -96,11 +97,12 @@ void main() {
   if (id >= total) return;
   const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;
-  const uint key_head = bh0 / group + (CAUSAL ? id % matrices : id / blocks);  // batch included
-  const uint key0 = (CAUSAL ? id / matrices : id % blocks) * BR;
+  const Place place = place_of_keys(id, blocks, matrices);
+  const uint key_head = bh0 / group + place.matrix, key0 = place.block * BR;  // batch included
   const uint first = max(key_head * group, bh0), end = min((key_head + 1) * group, bh0 + count);  // its heads in the slab
   const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;          // in the tile
-  const uint start = CAUSAL ? min(uint(max(int(key0) - causal_shift - int(row0), 0)), rows - 1) / BK * BK : 0;
+  const Walk queries = query_tiles(key0, key0 + BR - 1, BK, row0, rows);
+  const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
 
   uvec4 w_next[W_TURNS], g_next[G_TURNS];
   uint w_at[W_TURNS], g_at[G_TURNS];
@@ -116,7 +118,7 @@ void main() {
     EACH(G_TURNS, BK * GU, u, x) tile[G_AT + x / GU * G_PITCH + x % GU] = g_next[u];
     barrier();
     r0 += BK;
-    if (r0 >= rows) {
+    if (r0 >= queries.end * BK) {
       r0 = start;
       ++head;
     }

@@ -4,7 +4,7 @@
 // What attention is without FlashAttention: the matrix S is stored, read and overwritten by the softmax (standard_softmax.comp),
 // and read again by the product with V (standard_product.comp). The baseline that `vkattn bench` compares with, so it is not
 // slower than it must be: a register-tiled product, MR x MC scores an invocation, operands read 16 bytes at a time along d from
-// shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with CAUSAL, tiles of S that no query
+// shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with a causal mask, tiles of S that no query
 // may see are not computed (their memory keeps what it held).
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
@@ -14,8 +14,8 @@
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4):
 //
-//   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 CAUSAL
-//   5 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes
+//   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 ALIGNED
+//                every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes     5 CAUSAL  include/mask.glsl
 //   6 MR, 7 MC  scores of an invocation, MC a multiple of 4
 //   8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)
@@ -31,8 +31,7 @@ const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint BR = 128;
 layout(constant_id = 2) const uint BC = 64;
 layout(constant_id = 3) const uint D = 64;
-layout(constant_id = 4) const bool CAUSAL = false;
-layout(constant_id = 5) const bool ALIGNED = false;
+layout(constant_id = 4) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
 layout(constant_id = 7) const uint MC = 8;
 layout(constant_id = 8) const uint DK = 32;
@@ -46,6 +45,8 @@ layout(push_constant) uniform Args {
   int causal_shift;
   uint base, total;
 };
+
+#include "walk.glsl"
 
 const uint TX = BC / MC;
 const uint TY = BR / MR;
@@ -99,7 +100,8 @@ void main() {
   const uint col0 = id % across * BC;
   const uint r0 = id / across % down * BR;  // in the slab
   const uint slab = id / (across * down);   // matrix of the slab
-  if (CAUSAL && int(col0) > int(row0 + min(r0 + BR, rows) - 1) + causal_shift) return;
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
+  if (id % across < keys.begin || id % across >= keys.end) return;
 
   const uint bh = bh0 + slab, b = bh / heads, h = bh % heads;
   const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;

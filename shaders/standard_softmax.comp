@@ -20,8 +20,8 @@
 //
 //   0 WG   workgroup size, a multiple of TPR     1 TPR  invocations of a row, a power of two
 //   2 KEEP  4-element pieces of a row that an invocation keeps: at least ceil(nk / (4 TPR)), or 0
-//   3 CAUSAL     4 WRITE_LSE
-//   5 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
+//   4 WRITE_LSE     5 CAUSAL  include/mask.glsl
+//   3 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
@@ -40,9 +40,8 @@ layout(local_size_x = 256, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint TPR = 256;
 layout(constant_id = 2) const uint KEEP = 0;
-layout(constant_id = 3) const bool CAUSAL = false;
 layout(constant_id = 4) const bool WRITE_LSE = true;
-layout(constant_id = 5) const uint ZERO = 256;
+layout(constant_id = 3) const uint ZERO = 256;
 #ifdef SUBGROUP
 layout(constant_id = 6) const uint SG = 32;
 #endif
@@ -59,6 +58,8 @@ layout(push_constant) uniform Args {
 };
 #include "dropout.glsl"
 
+#include "walk.glsl"
+
 layout(set = 0, binding = 0, std430) buffer Scores { QUAD s4[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 
@@ -67,9 +68,9 @@ layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 COUNTING(bool is_real;)  // the row exists
 
 // Four scores in units of log 2; -inf where the row may not look.
-vec4 scores(uint at, uint piece, uint keys) {
+vec4 scores(uint at, uint piece, Span keys) {
   const vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece])) * LOG2E;
-  return mix(vec4(NEG_INFINITY), s, lessThan(4 * piece + uvec4(0, 1, 2, 3), uvec4(keys)));
+  return mix(vec4(NEG_INFINITY), s, has(keys, 4 * piece + uvec4(0, 1, 2, 3)));
 }
 // Four weights of a row as they are stored: with their signs set where dropout drops them.
 vec4 marked(vec4 p, uint piece, uint row, uint bh) {
@@ -91,9 +92,9 @@ void main() {
   COUNTING(is_real = real;)
   const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
-  const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;
+  const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
-  const uint pieces = (keys + 3) / 4;
+  const uint pieces = (end_of(keys) + 3) / 4;
 
   float m = LOWEST, l = 0;
   vec4 own4[KEEP > 0 ? KEEP : 1];
@@ -132,7 +133,7 @@ void main() {
       for (uint c = lane; c < pieces; c += TPR)
         STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, keys) - m) * inv, c, row, bh)));
     }
-    const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
+    const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
     if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
   }

@@ -5,6 +5,8 @@ package main
 const (
 	scalarForward = "shaders/scalar_forward.comp"
 	softmaxTile   = "shaders/include/micro_softmax.glsl"
+	mask          = "shaders/include/mask.glsl"
+	walk          = "shaders/include/walk.glsl"
 	scalar        = "flash2/scalar"
 
 	forwardF32 = "scalar_forward.f32 scalar_forward_subgroup.f32"
@@ -13,8 +15,8 @@ const (
 
 var forwardMutants = []Mutant{
 	{
-		ID: "mask-diagonal", File: softmaxTile, Modules: forwardF32,
-		Old: "int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;", New: "int(q0 + ty + TY * i) + causal_shift + 1) : int(nk) - 1;",
+		ID: "mask-diagonal", File: mask, Modules: forwardF32,
+		Old: "min(last, int(query) + causal_shift)", New: "min(last, int(query) + causal_shift + 1)",
 		Breaks: "with a causal mask each query sees one key too many",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
 	},
@@ -32,19 +34,19 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "mask-finite", File: softmaxTile, Modules: forwardF32 + " " + forwardF16,
-		Old: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = -1e30;",
+		Old: "+ j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4)) S[i * MC4 + j / 4][j % 4] = -1e30;",
 		Breaks: "a masked score is a large negative number, so that a row with nothing to attend to averages what it may not see",
 		Kill:   []Killer{conformance("core/empty-rows/f32", scalar)},
 	},
 	{
-		ID: "ragged-keys", File: softmaxTile, Modules: forwardF32,
-		Old: "+ causal_shift) : int(nk) - 1;", New: "+ causal_shift) : int(nk) + 255;",
+		ID: "ragged-keys", File: mask, Modules: forwardF32,
+		Old: "const int last = int(nk) - 1;", New: "const int last = int(nk) + 255;",
 		Breaks: "keys beyond the last, staged as zeros, are attended to",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "ragged-whole-tiles", File: scalarForward, Modules: forwardF32,
-		Old: "uint whole = nk / BC, end = (nk + BC - 1) / BC;", New: "uint whole = (nk + BC - 1) / BC, end = (nk + BC - 1) / BC;",
+		ID: "ragged-whole-tiles", File: walk, Modules: forwardF32,
+		Old: "Walk(0, 0, end_of(a) / size,", New: "Walk(0, 0, (end_of(a) + size - 1) / size,",
 		Breaks: "the last tile of keys, which may be ragged, takes the way of whole ones",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},

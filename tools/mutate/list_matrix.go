@@ -24,7 +24,7 @@ var (
 var matrixMutants = []Mutant{
 	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
-		Old: "n * FN + col_lane + COL_OF(e), last) ?", New: "n * FN + col_lane + COL_OF(e), last - 1) ?",
+		Old: "n * FN + col_lane + COL_OF(e)) ? S", New: "n * FN + col_lane + COL_OF(e) + 1) ? S",
 		Breaks: "forms 1 and 2 hide each row's last key",
 		Kill:   []Killer{matrixForms},
 	},

@@ -44,8 +44,8 @@ var partsMutants = []Mutant{
 		Kill:   []Killer{partsTests, decodeTests},
 	},
 	{
-		ID: "parts-remainder", File: scalarForward, Modules: "scalar_forward_parts",
-		Old: "const uint stop = t + end / PARTS + (part < end % PARTS ? 1 : 0);", New: "const uint stop = t + end / PARTS;",
+		ID: "parts-remainder", File: walk, Modules: "scalar_forward_parts",
+		Old: "walk.end = walk.begin + least + (part < more ? 1 : 0);", New: "walk.end = walk.begin + least;",
 		Breaks: "tiles that cannot be shared out evenly among the parts are left out",
 		Kill:   []Killer{partsTests},
 	},
@@ -62,8 +62,8 @@ var partsMutants = []Mutant{
 		Kill:   []Killer{decodeTests},
 	},
 	{
-		ID: "decode-remainder", File: scalarDecode, Modules: "scalar_decode",
-		Old: "end = first + least + (part < more ? 1 : 0);", New: "end = first + least;",
+		ID: "decode-remainder", File: walk, Modules: "scalar_decode",
+		Old: "walk.end = walk.begin + least + (part < more ? 1 : 0);", New: "walk.end = walk.begin + least;",
 		Breaks: "with few queries batches of keys that cannot be shared out evenly are left out",
 		Kill:   []Killer{decodeTests},
 	},
@@ -74,8 +74,8 @@ var partsMutants = []Mutant{
 		Kill:   []Killer{decodeTests},
 	},
 	{
-		ID: "decode-mask", File: scalarDecode, Modules: "scalar_decode",
-		Old: "clamp(int(query) + causal_shift + 1, 0, int(nk))", New: "clamp(int(query) + causal_shift + 2, 0, int(nk))",
+		ID: "decode-mask", File: mask, Modules: "scalar_decode",
+		Old: "min(last, int(query) + causal_shift)", New: "min(last, int(query) + causal_shift + 1)",
 		Breaks: "with few queries a causal mask shows one key too many",
 		Kill:   []Killer{decodeTests},
 	},
