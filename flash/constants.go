@@ -55,6 +55,9 @@ func (d *Device) build(module string, c constants, info pipeline.KernelInfo) (*p
 		return nil, err
 	}
 	in := &declared.Interface
+	if err := checkLayout(module, in.Push); err != nil {
+		return nil, err
+	}
 	if info.Spec, err = c.number(module, in); err != nil {
 		return nil, err
 	}

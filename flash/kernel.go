@@ -228,7 +228,7 @@ type recorder struct {
 }
 
 // dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments. baseAt is where
-// pushes.grid put the constants base and total; total is what the kernel wants there: most often the grid's.
+// the constants base and total lie; total is what the kernel wants there: most often the grid's.
 func (r *recorder) dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g grid, total uint32, label string) error {
 	r.push.set(baseAt+4, total)
 	access = r.count.bind(access, label)

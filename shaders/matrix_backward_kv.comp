@@ -126,12 +126,12 @@ void main() {
   if (workgroup_index() >= total) return;
   take_place();
   find_block((nk + BR - 1) / BR);
-  const uint key_heads = heads / group, b = matrix / key_heads, h = matrix % key_heads;
-  bh = b * heads + h * group;
+  const uint b = matrix / key_heads(), h = matrix % key_heads();
+  bh = b * heads() + h * group();
   row0 = i * BR + sub0; first_key = i * BR;
   a_rows = k_off() + b * k_sb + h * k_sh; b_rows = v_off() + b * v_sb + h * v_sh;
-  a_columns = q_off() + b * q_sb + h * group * q_sh; a_member = q_sh;
-  b_columns = g_off() + b * g_sb + h * group * g_sh; b_member = g_sh;
+  a_columns = q_off() + b * q_sb + h * group() * q_sh; a_member = q_sh;
+  b_columns = g_off() + b * g_sb + h * group() * g_sh; b_member = g_sh;
   x_base = x_off() + b * x_sb + h * x_sh; y_base = y_off() + b * y_sb + h * y_sh;
 
   load_rows(false);                // K

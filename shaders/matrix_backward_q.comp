@@ -76,12 +76,12 @@ void main() {
   const uint blocks = (nq + BR - 1) / BR;
   find_block(blocks);
   i = longest_first(i, blocks);
-  const uint b = matrix / heads, h = matrix % heads;
+  const uint b = matrix / heads(), h = matrix % heads();
   bh = matrix;
   row0 = i * BR + sub0; first_query = i * BR;
   a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
-  a_columns = k_off() + b * k_sb + h / group * k_sh; a_member = 0;
-  b_columns = v_off() + b * v_sb + h / group * v_sh; b_member = 0;
+  a_columns = k_off() + b * k_sb + h / group() * k_sh; a_member = 0;
+  b_columns = v_off() + b * v_sb + h / group() * v_sh; b_member = 0;
   x_base = x_off() + b * x_sb + h * x_sh;
 
   load_rows(false);   // Q

@@ -57,7 +57,7 @@ uint blocks_seen(uint i) { return max(key_tiles(i * BR, min((i + 1) * BR, nq) - 
 
 void row_done(uint row, float reference, float row_sum) {
   if (!last) STORED(statistics, 8, statistics[bh * span + row] = vec2(reference, row_sum));
-  else if (WRITE_LSE && row < nq) STORED(lse, 4, lse[lse_off + bh * nq + row] = lse_of(reference, row_sum));
+  else if (WRITE_LSE && row < nq) STORED(lse, 4, lse[lse_off() + bh * nq + row] = lse_of(reference, row_sum));
 }
 
 // Where fragment x of O, row fragment by row fragment, of this subgroup's rows begins between blocks of keys, in elements. The sums of a
@@ -131,10 +131,10 @@ void main() {
   const uint query_blocks = (nq + BR - 1) / BR, key_blocks = (nk + BC - 1) / BC;
   const uint matrices = total / ((key_blocks + KEY_BLOCKS - 1) / KEY_BLOCKS), part = id / matrices;   // B Hq
   span = query_blocks * BR;
-  bh = id % matrices; b = bh / heads; q_head = bh % heads;
-  k_base = k_off + b * k_sb + q_head / group * k_sh;
-  v_base = v_off + b * v_sb + q_head / group * v_sh;
-  q_base = q_off + b * q_sb + q_head * q_sh; o_base = o_off + b * o_sb + q_head * o_sh;
+  bh = id % matrices; b = bh / heads(); q_head = bh % heads();
+  k_base = k_off() + b * k_sb + q_head / group() * k_sh;
+  v_base = v_off() + b * v_sb + q_head / group() * v_sh;
+  q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
   at = 0;
   last_tile = key_blocks - 1;
 

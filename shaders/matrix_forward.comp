@@ -93,7 +93,7 @@ void row_done(uint row, float reference, float row_sum) {
 #else
 const uint PARTS = 1;
 void row_done(uint row, float reference, float row_sum) {
-  STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = lse_of(reference, row_sum));
+  STORED(lse, 4, lse[lse_off() + (b * heads() + q_head + member_of(row)) * nq + query_of(row)] = lse_of(reference, row_sum));
 }
 #endif
 
@@ -130,7 +130,7 @@ void main() {
   const uint part = PARTS == 1 ? 0 : workgroup_index() / groups, id = workgroup_index() - part * groups;
 
   // which query block of which head
-  const uint rows = PACK ? nq * group : nq, blocks = (rows + BR - 1) / BR;
+  const uint rows = PACK ? nq * group() : nq, blocks = (rows + BR - 1) / BR;
   uint bh, i;
   if (HEADS_TOGETHER > 1) {
     const uint span = HEADS_TOGETHER * blocks, first_head = id / span * HEADS_TOGETHER, rest = id % span;
@@ -138,12 +138,12 @@ void main() {
     i = rest / members; bh = first_head + rest % members;
   } else { bh = id / blocks; i = id % blocks; }
   i = longest_first(i, blocks);
-  const uint heads_ = PACK ? heads / group : heads, h = bh % heads_;
-  const uint kv_head = PACK ? h : h / group;
-  b = bh / heads_; q_head = PACK ? h * group : h;
-  k_base = k_off + b * k_sb + kv_head * k_sh;
-  v_base = v_off + b * v_sb + kv_head * v_sh;
-  q_base = q_off + b * q_sb + q_head * q_sh; o_base = o_off + b * o_sb + q_head * o_sh;
+  const uint heads_ = PACK ? key_heads() : heads(), h = bh % heads_;
+  const uint kv_head = PACK ? h : h / group();
+  b = bh / heads_; q_head = PACK ? h * group() : h;
+  k_base = k_off() + b * k_sb + kv_head * k_sh;
+  v_base = v_off() + b * v_sb + kv_head * v_sh;
+  q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
   row0 = i * BR + gl_SubgroupID * RM * FM;
 
   const Walk keys = part_of(key_tiles(query_of(i * BR), query_of(min((i + 1) * BR, rows) - 1), BC), part, PARTS);
@@ -151,7 +151,7 @@ void main() {
   whole = max(first, min(keys.whole_begin, end));
   full = MASKS ? min(keys.whole_end, end) : end;
 #ifdef KEY_PARTS
-  part_rows = part * (groups / blocks * (PACK ? group : 1) * nq);
+  part_rows = part * (groups / blocks * (PACK ? group() : 1) * nq);
 #endif
   own_places();
   last_tile = end - 1;

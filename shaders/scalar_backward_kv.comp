@@ -104,7 +104,7 @@ void main() {
   row0 = place.block * BR;
   rows = nk;
   cols = nq;
-  const uint key_heads = heads / group, b = matrix / key_heads, h = matrix % key_heads;
+  const uint b = matrix / key_heads(), h = matrix % key_heads();
   row_a_origin = k_off() + b * k_sb + h * k_sh;
   row_b_origin = v_off() + b * v_sb + h * v_sh;
   row_a_sn = k_sn; row_b_sn = v_sn; col_a_sn = q_sn; col_b_sn = g_sn;
@@ -112,13 +112,13 @@ void main() {
   [[unroll]] for (uint i = 0; i < MR * MV4; ++i) dv[i] = vec4(0);
 
   const Walk queries = query_tiles(row0, row0 + BR - 1, BC, 0, nq);
-  for (uint member = 0; member < group; ++member) {
-    const uint head = h * group + member;
+  for (uint member = 0; member < group(); ++member) {
+    const uint head = h * group() + member;
     col_a_origin = q_off() + b * q_sb + head * q_sh;
     col_b_origin = g_off() + b * g_sb + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.
     uint t = min(queries.begin, queries.end - 1);
-    do query_tile(t * BC, b * heads + head, !is_whole(queries, t)); while (++t < queries.end);
+    do query_tile(t * BC, b * heads() + head, !is_whole(queries, t)); while (++t < queries.end);
   }
 
   const uint x_origin = x_off() + b * x_sb + h * x_sh, y_origin = y_off() + b * y_sb + h * y_sh;

@@ -77,11 +77,11 @@ void main() {
   row0 = place.block * BR;
   rows = nq;
   cols = nk;
-  const uint b = bh / heads, h = bh % heads;
+  const uint b = bh / heads(), h = bh % heads();
   row_a_origin = q_off() + b * q_sb + h * q_sh;
   row_b_origin = g_off() + b * g_sb + h * g_sh;
-  col_a_origin = k_off() + b * k_sb + (h / group) * k_sh;
-  col_b_origin = v_off() + b * v_sb + (h / group) * v_sh;
+  col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;
+  col_b_origin = v_off() + b * v_sb + (h / group()) * v_sh;
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dq[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) {

@@ -144,8 +144,8 @@ void load_values(uint batch) {
 }
 
 // Of a row of the key head, the last row's beyond it.
-uint query_of(uint row) { return min(row, all_rows - 1) / group; }
-uint member_of(uint row) { return min(row, all_rows - 1) % group; }
+uint query_of(uint row) { return min(row, all_rows - 1) / group(); }
+uint member_of(uint row) { return min(row, all_rows - 1) % group(); }
 
 void scores() {
   [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] = 0;
@@ -227,17 +227,17 @@ void join_groups() {
 
 // Four columns of a row, of the sum l and the reference m.
 void store(uint b, uint kh, uint part, uint row, uint four, vec4 x, float m, float l) {
-  const uint head = kh * group + member_of(row), bh = b * heads + head, query = query_of(row);
+  const uint head = kh * group() + member_of(row), bh = b * heads() + head, query = query_of(row);
   if (PARTS > 1) {
     const uint at = part * (total / (PARTS * ((all_rows + ROWS - 1) / ROWS))) * all_rows + bh * nq + query;
     STORED(sums, 16, sums[at * FOURS + four] = x);
     if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
     return;
   }
-  const uint at = o_off + b * o_sb + head * o_sh + query * o_sn + 4 * four;
+  const uint at = o_off() + b * o_sb + head * o_sh + query * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off + bh * nq + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + bh * nq + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
 }
 
 void main() {
@@ -248,13 +248,13 @@ void main() {
   s = lane % LPR;
   g = lane / LPR;
 
-  all_rows = nq * group;
-  const uint blocks = (all_rows + ROWS - 1) / ROWS, key_heads = heads / group;
-  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads, kh = bh % key_heads;
+  all_rows = nq * group();
+  const uint blocks = (all_rows + ROWS - 1) / ROWS;
+  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads(), kh = bh % key_heads();
   row0 = id % blocks * ROWS;
   seen = end_of(keys_of(query_of(row0 + ROWS - 1)));
-  k_origin = k_off + b * k_sb + kh * k_sh;
-  v_origin = v_off + b * v_sb + kh * v_sh;
+  k_origin = k_off() + b * k_sb + kh * k_sh;
+  v_origin = v_off() + b * v_sb + kh * v_sh;
 
   // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
@@ -265,11 +265,11 @@ void main() {
   load_values(batch);
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint head = kh * group + member_of(row0 + r), at = q_off + b * q_sb + head * q_sh + query_of(row0 + r) * q_sn;
+    const uint head = kh * group() + member_of(row0 + r), at = q_off() + b * q_sb + head * q_sh + query_of(row0 + r) * q_sn;
     [[unroll]] for (uint i = 0; i < KP; ++i) {
       vec4 x[UNIT4];
       decode16(q_piece(at, i, row0 + r < all_rows), x);
-      [[unroll]] for (uint c = 0; c < UNIT4; ++c) Q[r * KQ + i * UNIT4 + c] = s + LPR * i < K_PIECES ? x[c] * scale_log2 : vec4(0);
+      [[unroll]] for (uint c = 0; c < UNIT4; ++c) Q[r * KQ + i * UNIT4 + c] = s + LPR * i < K_PIECES ? x[c] * score_scale : vec4(0);
     }
     m[r] = LOWEST;
     l[r] = 0;

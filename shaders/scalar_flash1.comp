@@ -130,7 +130,7 @@ uint lid, tx, ty;
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT SAME
-#define STAGE_SCALE scale_log2
+#define STAGE_SCALE score_scale
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -273,7 +273,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
     [[unroll]] for (uint j = 0; j < MD4; ++j) store_sum(row, j, acc[i * MD4 + j] * inv, last);
     if (tx == 0 && row < nq) {
       if (!last) STORED(statistics, 8, statistics[bh * nq + row] = vec2(top[i], l[i]));
-      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2);
+      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2);
     }
   }
 }
@@ -293,11 +293,11 @@ void main() {
   const uint matrices = total / ((key_blocks + KEY_BLOCKS - 1) / KEY_BLOCKS);  // B Hq
   const uint part = id / matrices;
   bh = id % matrices;
-  const uint b = bh / heads, h = bh % heads;
-  q_origin = q_off + b * q_sb + h * q_sh;
-  k_origin = k_off + b * k_sb + (h / group) * k_sh;
-  v_origin = v_off + b * v_sb + (h / group) * v_sh;
-  o_origin = o_off + b * o_sb + h * o_sh;
+  const uint b = bh / heads(), h = bh % heads();
+  q_origin = q_off() + b * q_sb + h * q_sh;
+  k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
+  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  o_origin = o_off() + b * o_sb + h * o_sh;
 
   // Blocks of keys that any query sees, and the first one, which all visit; a part beyond them has nothing to do. From here on every
   // loop runs at least once.

@@ -139,7 +139,7 @@ uint lid, tx, ty;
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT SAME
-#define STAGE_SCALE scale_log2
+#define STAGE_SCALE score_scale
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -257,10 +257,10 @@ void main() {
   const Place place = place_of_queries(id, blocks, matrices);
   bh = place.matrix;
   q0 = place.block * BR;
-  const uint b = bh / heads, h = bh % heads;
-  q_origin = q_off + b * q_sb + h * q_sh;
-  k_origin = k_off + b * k_sb + (h / group) * k_sh;
-  v_origin = v_off + b * v_sb + (h / group) * v_sh;
+  const uint b = bh / heads(), h = bh % heads();
+  q_origin = q_off() + b * q_sb + h * q_sh;
+  k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
+  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = LOWEST; l[i] = 0; }
@@ -299,7 +299,7 @@ void main() {
     if (tx == 0) STORED(statistics, 4, statistics[at] = l[i] == 0 ? NEG_INFINITY : m[i] + log2(l[i]));
   }
 #else
-  const uint o_origin = o_off + b * o_sb + h * o_sh;
+  const uint o_origin = o_off() + b * o_sb + h * o_sh;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     if (row >= nq) continue;
@@ -315,7 +315,7 @@ void main() {
           if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));
       }
     }
-    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
+    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
   }
 #endif
 }

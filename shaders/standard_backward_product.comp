@@ -11,6 +11,7 @@
 // queries lie in several slabs is summed slab by slab, in the order of their dispatches: Y is added to when an earlier slab wrote it.
 //
 // Bindings: 0 W [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G [B,Hq,Nq,D], 2 Y [B,Hk,Nk,D] (strided, last stride 1).
+// Push constants: include/args.glsl with SLABS; v is G, and o is Y.
 // Workgroups: ceil(nk/BR) times the key heads (batch and head flattened) that the slab touches: (bh0 + count - 1)/group - bh0/group + 1,
 // blocks of a head together; with a causal mask the blocks that most queries see first.
 //
@@ -22,7 +23,7 @@
 //   6 MR  keys of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: Y is added to what is there
-//   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and Y is multiplied by keep_scale
+//   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and Y is multiplied by drop_scale()
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -41,14 +42,9 @@ layout(constant_id = 7) const uint SHARED_V4 = 1664;
 layout(constant_id = 8) const bool ACCUMULATE = false;
 layout(constant_id = 9) const bool DROPOUT = false;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint g_off, y_off, g_sb, g_sh, g_sn, y_sb, y_sh, y_sn;
-  uint bh0, count, row0, rows, pitch;
-  uint base, total;
-  int causal_shift;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
 
 #include "walk.glsl"
 
@@ -101,39 +97,38 @@ void stage_w(uint matrix, uint r0, uint key0) {
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
   ty = lid / TX;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;
   const Place place = place_of_keys(id, blocks, matrices);
-  const uint key_head = bh0 / group + place.matrix, key0 = place.block * BR;  // batch included
-  const uint first = max(key_head * group, bh0), end = min((key_head + 1) * group, bh0 + count);  // its heads in the slab
+  const uint key_head = bh0 / group() + place.matrix, key0 = place.block * BR;  // batch included
+  const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
   const Walk queries = query_tiles(key0, key0 + BR - 1, BC, row0, rows);
   const uint start = min(queries.begin, queries.end - 1) * BC;  // one tile at least
   for (uint bh = first; bh < end; ++bh) {
-    const uint g_origin = g_off + bh / heads * g_sb + bh % heads * g_sh + row0 * g_sn;
+    const uint g_origin = v_off() + bh / heads() * v_sb + bh % heads() * v_sh + row0 * v_sn;
     uint r0 = start;
     do {
       barrier();
       stage_w(bh - bh0, r0, key0);
-      stage_g(G_AT, g_origin, g_sn, r0, rows, 0, true);
+      stage_g(G_AT, g_origin, v_sn, r0, rows, 0, true);
       barrier();
       add_product(ty * P_PITCH, G_AT + tx, BC / 4);
       r0 += BC;
     } while (r0 < queries.end * BC);
   }
 
-  const bool add = ACCUMULATE || row0 > 0 || first > key_head * group;
-  const uint key_heads = heads / group;
-  const uint at = y_off + key_head / key_heads * y_sb + key_head % key_heads * y_sh + (key0 + ty) * y_sn + 4 * tx;
+  const bool add = ACCUMULATE || row0 > 0 || first > key_head * group();
+  const uint at = o_off() + key_head / key_heads() * o_sb + key_head % key_heads() * o_sh + (key0 + ty) * o_sn + 4 * tx;
   // A flat loop of few instructions, which every compiler unrolls: an acc indexed by a variable would live in memory.
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) {
-    const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4), to = at + row * y_sn + col;
-    if (DROPOUT) acc[i] *= keep_scale;
+    const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4), to = at + row * o_sn + col;
+    if (DROPOUT) acc[i] *= drop_scale();
     if (ALIGNED) {
       if (key0 + ty + row < nk && 4 * tx + col < D) {
         if (add) acc[i] += decode4(LOADED(y, 4 * BYTES, y4[to / 4]));

@@ -15,9 +15,10 @@
 // TPR neighbouring invocations share a row and take four elements each at a time. A row of at most 4 TPR KEEP elements stays in registers:
 // two reads of a matrix and one write. A longer one (KEEP = 0) is read twice. What lies beyond the row's last key is not looked at and
 // becomes 0 as far as the product dS K reads.
-// With dropout the weights that were dropped have their sign bits set (standard_softmax.comp): z is 0 for them and keep_scale for others.
+// With dropout the weights that were dropped have their sign bits set (standard_softmax.comp): z is 0 for them and drop_scale() for others.
 //
 // Bindings: 0 P, 1 dP, overwritten by dS: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 2 dlse [B,Hq,Nq] fp32, with DLSE.
+// Push constants: include/args.glsl with SLABS; lse is dlse.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
 // Specialization constants:
@@ -51,15 +52,9 @@ layout(constant_id = 6) const uint SG = 32;
 #endif
 layout(constant_id = 7) const bool DROPOUT = false;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, rows, pitch;
-  uint bh0, row0;
-  int causal_shift;
-  uint dlse_off;
-  uint base, total;
-  float scale;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
 
 #include "walk.glsl"
 
@@ -77,13 +72,13 @@ void load(uint at, uint piece, Span keys, out vec4 p, out vec4 g) {
   p = mix(vec4(0), decode4(LOADED_IF(scores, 4 * BYTES, is_real, p4[at + piece])), seen);
   g = mix(vec4(0), decode4(LOADED_IF(gradients, 4 * BYTES, is_real, s4[at + piece])), seen);
   if (DROPOUT) {
-    g = mix(g * keep_scale, vec4(0), lessThan(p, vec4(0)));
+    g = mix(g * drop_scale(), vec4(0), lessThan(p, vec4(0)));
     p = abs(p);
   }
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id * (WG / TPR) >= total) return;
   const uint own = begin_rows();
   const bool real = id * (WG / TPR) + own < total;  // the last workgroup may have rows to spare
@@ -109,16 +104,16 @@ void main() {
     }
   }
   delta = sum_over_row(delta);
-  if (DLSE) delta -= LOADED_IF(lse, 4, real, dlse[dlse_off + (bh0 + r / rows) * nq + row]);
+  if (DLSE) delta -= LOADED_IF(lse, 4, real, dlse[lse_off() + (bh0 + r / rows) * nq + row]);
 
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
-        if (lane + t * TPR < pieces) STORED(gradients, 4 * BYTES, s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * scale));
+        if (lane + t * TPR < pieces) STORED(gradients, 4 * BYTES, s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));
     } else {
       for (uint c = lane; c < pieces; c += TPR) {
         load(at, c, keys, p[0], g[0]);
-        STORED(gradients, 4 * BYTES, s4[at + c] = encode4(p[0] * (g[0] - delta) * scale));
+        STORED(gradients, 4 * BYTES, s4[at + c] = encode4(p[0] * (g[0] - delta) * score_scale));
       }
     }
     const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;

@@ -23,14 +23,9 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint v_off, o_off, v_sb, v_sh, v_sn, o_sb, o_sh, o_sn;
-  uint bh0, row0, rows, pitch;
-  uint base, total;
-  int causal_shift;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
 
 #include "walk.glsl"
 
@@ -88,15 +83,15 @@ void put(uint row, uint col, uvec4 x) {
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (rows + BR - 1) / BR;
   const uint matrices = total / blocks;
   const Place place = place_of_queries(id, blocks, matrices);
   const uint matrix = place.matrix, r0 = place.block * BR;
-  const uint bh = bh0 + matrix, b = bh / heads, h = bh % heads;
-  const uint v_origin = v_off + b * v_sb + (h / group) * v_sh;
+  const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
+  const uint v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
   const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;  // in the tile
 
   const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BK);
@@ -127,8 +122,8 @@ void main() {
     }
   } while (key0 < keys.end * BK);
 
-  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= keep_scale;
-  o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
+  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
+  o_origin = o_off() + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
   rows_left = rows - r0;
   barrier();  // the strips lie where the slices lay
   const uint strip = gl_SubgroupID * STRIP;

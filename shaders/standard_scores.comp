@@ -8,6 +8,7 @@
 // may see are not computed (their memory keeps what it held).
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
+// Push constants: include/args.glsl with SLABS.
 // The slab holds the rows row0 .. row0 + rows - 1 of the matrices (batch and head flattened) bh0, bh0 + 1, ...  Columns
 // nk .. pitch - 1 of S may be overwritten with anything.
 // Workgroups: ceil(nk/BC) ceil(rows/BR) matrices, columns fastest.
@@ -37,14 +38,8 @@ layout(constant_id = 7) const uint MC = 8;
 layout(constant_id = 8) const uint DK = 32;
 layout(constant_id = 9) const uint SHARED_V4 = 1728;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint q_off, k_off, q_sb, q_sh, q_sn, k_sb, k_sh, k_sn;
-  uint bh0, row0, rows, pitch;
-  float scale;
-  int causal_shift;
-  uint base, total;
-};
+#define SLABS
+#include "args.glsl"
 
 #include "walk.glsl"
 
@@ -74,7 +69,7 @@ uint lid, tx, ty;
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT SAME
-#define STAGE_SCALE scale
+#define STAGE_SCALE score_scale
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -91,7 +86,7 @@ vec4 S[MR * MC4];
 #include "micro_scores.glsl"
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
@@ -103,9 +98,9 @@ void main() {
   const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
   if (id % across < keys.begin || id % across >= keys.end) return;
 
-  const uint bh = bh0 + slab, b = bh / heads, h = bh % heads;
-  const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;
-  const uint k_origin = k_off + b * k_sb + (h / group) * k_sh;
+  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
+  const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
+  const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
   uint d0 = 0;
   do {

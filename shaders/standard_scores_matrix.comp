@@ -23,14 +23,8 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint RUN = 8;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint q_off, k_off, q_sb, q_sh, q_sn, k_sb, k_sh, k_sn;
-  uint bh0, row0, rows, pitch;
-  float scale;
-  int causal_shift;
-  uint base, total;
-};
+#define SLABS
+#include "args.glsl"
 
 #include "walk.glsl"
 
@@ -81,7 +75,7 @@ void put(uint row, uint col, uvec4 x) {
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   const uint lane = gl_SubgroupInvocationID, tid = gl_SubgroupID * SG + lane;
   const uint across = (nk + RUN * BC - 1) / (RUN * BC), down = (rows + BR - 1) / BR;
@@ -91,9 +85,9 @@ void main() {
   const uint first = max(id % across * RUN, keys.begin) * BC, end = min(id % across * RUN + RUN, keys.end) * BC;
   if (first >= end) return;
 
-  const uint bh = bh0 + slab, b = bh / heads, h = bh % heads;
-  const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;
-  const uint k_origin = k_off + b * k_sb + (h / group) * k_sh;
+  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
+  const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
+  const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   const uint my_row = gl_SubgroupID * FR * M, my_col = 0;  // in the tile
   const uint strip = BC * K_PITCH + gl_SubgroupID * PASSAGE;
 
@@ -137,7 +131,7 @@ void main() {
         coopMatLoad(k, tile, c * N * K_PITCH + d * (K / UNIT), K_PITCH, COLUMN_MAJOR);
         [[unroll]] for (uint r = 0; r < FR; ++r) acc[r * FC + c] = coopMatMulAdd(q[r * DK + d], k, acc[r * FC + c]);
       }
-    [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= scale;
+    [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= score_scale;
     OUT_BY_STRIPS
   } while (col < end);
 }

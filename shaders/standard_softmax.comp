@@ -13,7 +13,7 @@
 // With DROPOUT a weight that is dropped is stored with its sign bit set: P is never negative, so the one matrix holds the weights and the
 // mask, and the kernels that read it need no draws. They take what is negative for 0 and multiply their sums by 256/(256 - k).
 //
-// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32.
+// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32. Push constants: include/args.glsl with SLABS.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
 // Specialization constants:
@@ -47,15 +47,8 @@ layout(constant_id = 6) const uint SG = 32;
 #endif
 layout(constant_id = 7) const bool DROPOUT = false;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, rows, pitch;
-  uint bh0, row0;
-  int causal_shift;
-  uint lse_off;
-  uint base, total;
-  uint seed_lo, seed_hi;
-  uint drop_offset, drop_k;
-};
+#define SLABS
+#include "args.glsl"
 #include "dropout.glsl"
 
 #include "walk.glsl"
@@ -85,7 +78,7 @@ float top(vec4 s) { return max(max(s.x, s.y), max(s.z, s.w)); }
 float sum(vec4 s) { return (s.x + s.y) + (s.z + s.w); }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id * (WG / TPR) >= total) return;
   const uint own = begin_rows();
   const bool real = id * (WG / TPR) + own < total;  // the last workgroup may have rows to spare
@@ -135,6 +128,6 @@ void main() {
     }
     const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
-    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
   }
 }

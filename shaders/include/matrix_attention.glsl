@@ -131,12 +131,12 @@ void take_place() {
   drop_at = gl_SubgroupID * DRAWS;
   spread_at = x_at + FM * CK; stats_at = spread_at + FM * FN;
   drawn_for = uvec2(~0u);
-  scale = abs(scale_log2); flip = scale_log2 < 0.0 ? 0x80008000u : 0u;
+  scale = abs(score_scale); flip = score_scale < 0.0 ? 0x80008000u : 0u;
 }
 
 // Query and head (within the packed group) of a row.
-uint query_of(uint row) { return PACK ? row / group : row; }
-uint member_of(uint row) { return PACK ? row % group : 0u; }
+uint query_of(uint row) { return PACK ? row / group() : row; }
+uint member_of(uint row) { return PACK ? row % group() : 0u; }
 // Row of the subgroup's slot x.
 uint row_of_slot(uint x) { return row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
 // lse of a row with these statistics.

@@ -352,7 +352,7 @@ void weights_through_shared(uint c, bool masked) {
 // The tiles from `first` on, n of each query head of the group (q: of the one key head). masked is a constant where this is called: tiles
 // of which every score counts have no mask code.
 void walk(uint first, uint n, bool masked) {
-  const uint tiles = KEYS_ARE_ROWS ? n * group : n;
+  const uint tiles = KEYS_ARE_ROWS ? n * group() : n;
   if (PREFETCH == 1 && tiles > 0) fetch(0, first * BC);
   if (PREFETCH == 2 && tiles > 0) {
     [[dont_unroll]] for (uint at = 0; at < BC; at += PART) { fetch(0, first * BC + at); store(0, at, first * BC + at); }

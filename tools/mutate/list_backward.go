@@ -22,7 +22,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "delta-rows", File: backwardDelta, Modules: "backward_delta",
-		Old: "const uint o_at = o_off + bh / heads * o_sb + bh % heads * o_sh + i * o_sn;", New: "const uint o_at = o_off + bh / heads * o_sb + bh % heads * o_sh;",
+		Old: "const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh + i * x_sn;", New: "const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh;",
 		Breaks: "the row term of every row is made with the first row of O",
 		Kill:   []Killer{gradientsCase, differences},
 	},
@@ -70,7 +70,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dk-group", File: backwardKV, Modules: "scalar_backward_kv",
-		Old: "for (uint member = 0; member < group; ++member)", New: "for (uint member = 0; member < 1; ++member)",
+		Old: "for (uint member = 0; member < group(); ++member)", New: "for (uint member = 0; member < 1; ++member)",
 		Breaks: "dK and dV have the part of one query head of the group alone",
 		Kill:   []Killer{gradientsCase},
 	},
@@ -112,7 +112,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "backward-offsets", File: "flash/args.go",
-		Old: "p.u32(g.lse.offset | delta.offset<<8 |", New: "p.u32(g.lse.offset<<8 | delta.offset |",
+		Old: "offsets(&g.lse, delta, x, y)", New: "offsets(delta, &g.lse, x, y)",
 		Breaks: "the backward kernels are given the offsets of lse and of the row term in each other's place",
 		Kill:   []Killer{conformance("core/layout-odd/f16", scalar)},
 	},

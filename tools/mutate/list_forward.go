@@ -74,13 +74,13 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "scale-twice", File: "flash/args.go",
-		Old: "p.f32(pr.Scale * math.Log2E)", New: "p.f32(pr.Scale * pr.Scale * math.Log2E)",
+		Old: "pr.Scale*math.Log2E)", New: "pr.Scale*pr.Scale*math.Log2E)",
 		Breaks: "the forward kernels multiply scores by the scale twice",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
 		ID: "scale-log2e", File: "flash/args.go",
-		Old: "p.f32(pr.Scale * math.Log2E)", New: "p.f32(pr.Scale)",
+		Old: "pr.Scale*math.Log2E)", New: "pr.Scale)",
 		Breaks: "scores are not in units of log 2 though exponentials are exp2",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
@@ -92,7 +92,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "scale-sign", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "flip = scale_log2 < 0.0 ? 0x80008000u : 0u;", New: "flip = 0u;",
+		Old: "flip = score_scale < 0.0 ? 0x80008000u : 0u;", New: "flip = 0u;",
 		Breaks: "the matrix kernel takes a negative scale for its absolute value",
 		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/form=2")},
 	},
@@ -146,25 +146,25 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "stride-batch-head", File: scalarForward, Modules: forwardF32,
-		Old: "q_origin = q_off + b * q_sb + h * q_sh;", New: "q_origin = q_off + b * q_sh + h * q_sb;",
+		Old: "q_origin = q_off() + b * q_sb + h * q_sh;", New: "q_origin = q_off() + b * q_sh + h * q_sb;",
 		Breaks: "the strides of Q's batch and head are exchanged",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
 		ID: "stride-rows", File: "flash/args.go",
-		Old: "\tp.u32(o.strides[1])\n\tp.u32(o.strides[2])\n", New: "\tp.u32(o.strides[2])\n\tp.u32(o.strides[1])\n",
+		Old: "p.set(at+4*i, s)", New: "p.set(at+4*((3-i)%3), s)",
 		Breaks: "every kernel is given the strides of head and row in each other's place",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
 		ID: "offset-ignored", File: scalarForward, Modules: forwardF32,
-		Old: "v_origin = v_off + b * v_sb + (h / group) * v_sh;", New: "v_origin = b * v_sb + (h / group) * v_sh;",
+		Old: "v_origin = v_off() + b * v_sb + (h / group()) * v_sh;", New: "v_origin = b * v_sb + (h / group()) * v_sh;",
 		Breaks: "V is read from the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},
 	{
 		ID: "gqa-modulo", File: scalarForward, Modules: forwardF32,
-		Old: "k_origin = k_off + b * k_sb + (h / group) * k_sh;", New: "k_origin = k_off + b * k_sb + (h % (heads / group)) * k_sh;",
+		Old: "k_origin = k_off() + b * k_sb + (h / group()) * k_sh;", New: "k_origin = k_off() + b * k_sb + (h % key_heads()) * k_sh;",
 		Breaks: "query heads take turns with key heads: head h reads key head h mod Hk, not h/(Hq/Hk)",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
@@ -182,7 +182,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "lse-offset", File: scalarForward, Modules: forwardF32,
-		Old: "lse[lse_off + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
+		Old: "lse[lse_off() + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
 		Breaks: "lse is written to the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},

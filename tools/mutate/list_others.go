@@ -5,7 +5,7 @@ package main
 var otherKernelMutants = []Mutant{
 	{
 		ID: "standard-scale", File: "shaders/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
-		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
+		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
 		Breaks: "dS of standard attention lacks the scale",
 		Kill:   []Killer{conformance("core/gqa/f16", "standard/scalar")},
 	},
@@ -41,7 +41,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "standard-slab-gradients", File: "shaders/standard_backward_product.comp", Modules: "standard_backward_product",
-		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group;", New: "const bool add = ACCUMULATE || first > key_head * group;",
+		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group();", New: "const bool add = ACCUMULATE || first > key_head * group();",
 		Breaks: "dK and dV of a slab of rows overwrite those of the one before",
 		Kill:   []Killer{in("./flash", "TestStandardGradientsOfSlabs")},
 	},

@@ -69,7 +69,7 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "decode-member", File: scalarDecode, Modules: "scalar_decode",
-		Old: "uint member_of(uint row) { return min(row, all_rows - 1) % group; }", New: "uint member_of(uint row) { return min(row, all_rows - 1) / nq; }",
+		Old: "uint member_of(uint row) { return min(row, all_rows - 1) % group(); }", New: "uint member_of(uint row) { return min(row, all_rows - 1) / nq; }",
 		Breaks: "with few queries rows are taken for the wrong head of their group",
 		Kill:   []Killer{decodeTests},
 	},
