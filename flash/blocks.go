@@ -5,7 +5,7 @@ import "encoding/binary"
 // maskWords is the number of words that a row of blocks takes.
 func maskWords(shape [3]int) int { return ceilDiv(shape[2], 32) }
 
-// packMask lays bits out as shaders/include/block_mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
+// packMask lays bits out as shaders/include/mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
 func packMask(shape [3]int, bits []bool) []byte {
 	words := maskWords(shape)
 	out := make([]byte, 4*shape[0]*shape[1]*words)
@@ -19,7 +19,7 @@ func packMask(shape [3]int, bits []bool) []byte {
 	return out
 }
 
-// blockConstants are the specialization constants of shaders/include/block_mask.glsl.
+// blockConstants are the specialization constants of shaders/include/mask.glsl.
 func blockConstants(b Blocks) constants {
 	return constants{"BLOCK_ROWS": b.Queries, "BLOCK_KEYS": b.Keys, "BLOCK_PER_HEAD": boolInt(b.PerHead)}
 }

@@ -70,6 +70,9 @@ func (e *environment) build(module string, c constants, info pipeline.KernelInfo
 		return nil, err
 	}
 	in := &declared.Interface
+	if err := checkLayout(module, in.Push); err != nil {
+		return nil, err
+	}
 	if info.Spec, err = c.number(module, in); err != nil {
 		return nil, err
 	}

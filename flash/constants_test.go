@@ -1,6 +1,9 @@
 package flash
 
 import (
+	"encoding/binary"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -127,27 +130,97 @@ func TestConstantsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestPushConstantsAreThoseOfModules: a pass writes as many words as its modules declare.
-func TestPushConstantsAreThoseOfModules(t *testing.T) {
-	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
+// TestPushConstantsOfAPass: every module of a pass declares the same push constants.
+func TestPushConstantsOfAPass(t *testing.T) {
+	all, err := layouts()
 	require.NoError(t, err)
-	var w pushes
-	var f operands
-	var g gradients
-	written := map[string]func(){
-		"scalar_forward": func() { w.forward(&p, &f) }, "matrix_forward": func() { w.forward(&p, &f) },
-		"scalar_flash1": func() { w.forward(&p, &f) }, "matrix_flash1": func() { w.forward(&p, &f) }, "scalar_decode": func() { w.forward(&p, &f) },
-		"scalar_backward": func() { w.backward(&p, &g, &g.q, &g.dk, &g.dv) }, "matrix_backward": func() { w.backward(&p, &g, &g.q, &g.dk, &g.dv) },
-		"backward_delta": func() { w.delta(&p, &g, &g.q) }, "combine_parts": func() { w.combine(&p, &f, 1) },
+	require.Equal(t, forwardPushBytes, all.standard.size())
+	require.LessOrEqual(t, all.forward.size(), forwardPushBytes)
+	require.Equal(t, backwardPushBytes, all.backward.size())
+	require.Equal(t, all.forward.names, all.standard.names[:len(all.forward.names)], "standard attention's begin as the others'")
+	for _, name := range shaders.Names() {
+		info, err := shaders.Describe(name)
+		require.NoError(t, err)
+		push := info.Interface.Push
+		switch {
+		case strings.HasPrefix(name, "measure_"), strings.HasPrefix(name, "matrix_probe"):
+			require.NotContains(t, push, "base", name)
+		case strings.HasPrefix(name, "standard_"):
+			require.Equal(t, all.standard.names, push, name)
+		case strings.Contains(name, "backward_"):
+			require.Equal(t, all.backward.names, push, name)
+		default:
+			require.Equal(t, all.forward.names, push, name)
+		}
+		require.NoError(t, checkLayout(name, push))
 	}
-	for prefix, write := range written {
-		write()
-		for _, name := range shaders.Names() {
-			if strings.HasPrefix(name, prefix) {
-				info, err := shaders.Describe(name)
-				require.NoError(t, err)
-				require.Equal(t, len(w.bytes()), info.Interface.PushBytes(), name)
+	require.ErrorContains(t, checkLayout("scalar_forward.f32", []string{"nq", "nk"}), "those of no pass")
+	_, err = newArgsLayout([]string{"nq", "pace"})
+	require.ErrorContains(t, err, "nobody writes")
+	_, err = newArgsLayout([]string{"q_sb", "q_sn", "q_sh"})
+	require.ErrorContains(t, err, "nobody writes")
+}
+
+// TestPushConstantsAreWritten: what a pass fills in lies where its modules look, and no word is left out.
+func TestPushConstantsAreWritten(t *testing.T) {
+	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight, Dropout: 0.25}.Normalize()
+	require.NoError(t, err)
+	next := uint32(1)
+	tensor := func() operand {
+		next += 10
+		return operand{offset: next, strides: [3]uint32{next + 1, next + 2, next + 3}}
+	}
+	d := draw{seed: 7<<32 | 8, offset: 9}
+	f := operands{q: tensor(), k: tensor(), v: tensor(), o: tensor(), lse: tensor(), drop: d}
+	g := gradients{q: tensor(), k: tensor(), v: tensor(), lse: tensor(), do: tensor(), dk: tensor(), dv: tensor(), drop: d}
+	delta := tensor()
+	shared := map[string]uint32{"nq": 5, "nk": 9, "causal_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9, "base": 100, "total": 200, "heads_large": 3}
+	check := func(l *argsLayout, at int, w *pushes, want map[string]uint32, tensors map[string]*operand) {
+		t.Helper()
+		w.set(at, 100)
+		w.set(at+4, 200)
+		maps.Copy(want, shared)
+		for name, o := range tensors {
+			for i, s := range []string{"_sb", "_sh", "_sn"} {
+				want[name+s] = o.strides[i]
 			}
 		}
+		got := map[string]uint32{}
+		for i, name := range l.names {
+			got[name] = binary.NativeEndian.Uint32(w.bytes()[4*i:])
+		}
+		require.Equal(t, want, got)
+	}
+	all, err := layouts()
+	require.NoError(t, err)
+	var w pushes
+	at := w.forward(&p, &f)
+	check(&all.forward, at, &w, map[string]uint32{
+		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale * math.Log2E)),
+	}, map[string]*operand{"q": &f.q, "k": &f.k, "v": &f.v, "o": &f.o})
+	at = w.backward(&p, &g, &delta, &g.dk, &g.dv)
+	check(&all.backward, at, &w, map[string]uint32{
+		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
+		"scale": math.Float32bits(float32(p.Scale)),
+	}, map[string]*operand{"q": &g.q, "k": &g.k, "v": &g.v, "g": &g.do, "x": &g.dk, "y": &g.dv})
+	s := &standardProgram{problem: p, pitch: 16}
+	at = w.rows(s, &slab{head0: 2, heads: 3, row0: 4, rows: 1}, &f.lse, &d)
+	var none operand
+	check(&all.standard, at, &w, map[string]uint32{
+		"offsets": 0, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale)),
+		"bh0": 2, "slab_heads": 3, "row0": 4, "rows": 1, "pitch": 16,
+	}, map[string]*operand{"q": &none, "k": &none, "v": &none, "o": &none})
+}
+
+// TestPackHeads: heads of any number within the limits come out as they went in.
+func TestPackHeads(t *testing.T) {
+	for _, x := range [][2]int{{1, 1}, {8, 4}, {4, 8}, {1, math.MaxInt32 / 2}, {math.MaxInt32 / 2, 1}, {32767, 32768}, {32768, 32767}} {
+		large, small := packHeads(x[0], x[1])
+		keyHeads, group := large, small>>16
+		if large>>31 != 0 {
+			keyHeads, group = small>>16, large&math.MaxInt32
+		}
+		require.Equal(t, [2]uint32{uint32(x[0]), uint32(x[1])}, [2]uint32{keyHeads, group})
+		require.Zero(t, small&0xffff)
 	}
 }

@@ -56,8 +56,7 @@ type combiner struct {
 	problem Problem
 	module  string
 	parts   int
-	share   int // invocations of four columns of a row
-	rows    uint32
+	share   int    // invocations of four columns of a row
 	items   uint32 // fours of columns
 	grid    grid
 	kernels [variants]atomic.Pointer[pipeline.Kernel]
@@ -93,7 +92,7 @@ func newCombiner(e *environment, p *Problem, parts int, t *tuning) (*combiner, e
 	if err != nil {
 		return nil, err
 	}
-	c.rows, c.items = uint32(rows), uint32(items)
+	c.items = uint32(items)
 	_, err = c.kernel(p.ValueDim*p.DType.Size()%16 == 0, true) // the usual case
 	return c, err
 }
@@ -153,6 +152,6 @@ func (c *combiner) record(r *recorder, f *operands) error {
 	r.access[1] = pipeline.Access{Binding: r.scratch[1], Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
 	r.access[3] = f.lseAccess()
-	at := r.push.combine(&c.problem, f, c.rows)
+	at := r.push.forward(&c.problem, f)
 	return r.dispatch(k, r.access[:4], at, c.grid, c.items, partsLabel)
 }

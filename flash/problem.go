@@ -159,9 +159,6 @@ func (p Problem) group() int { return p.Heads / p.KeyHeads }
 // dropThreshold is k = round(256·p): a weight is kept iff its draw, a byte, is at least k.
 func (p *Problem) dropThreshold() int { return int(math.Round(256 * p.Dropout)) }
 
-// keepScale is what weights that are kept are multiplied by.
-func (p *Problem) keepScale() float64 { return 256 / float64(256-p.dropThreshold()) }
-
 func (p Problem) dims() string {
 	return fmt.Sprintf("B%d H%d Hk%d Nq%d Nk%d D%d Dv%d", p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim)
 }

@@ -229,8 +229,7 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 		return err
 	}
 
-	at = w.rows(s, b, &f.lse)
-	w.dropout(p, &f.drop)
+	at = w.rows(s, b, &f.lse, &f.drop)
 	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.access[1] = f.lseAccess()
 	if err := r.dispatch(k.softmax, r.access[:2], at, g.softmax, uint32(b.heads*b.rows), softmaxLabel); err != nil {
@@ -242,58 +241,4 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 	r.access[1] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
 	return r.dispatch(k.product, r.access[:3], at, g.product, g.product.total, productLabel)
-}
-
-// The arguments of the kernels, in the order of shaders/standard_*.comp.
-
-// scores are those of a product of rows: of x by y, q by k in forward.
-func (w *pushes) scores(s *standardProgram, b *slab, x, y *operand, scale float64) (baseAt int) {
-	w.pair(&s.problem, x, y)
-	w.slab(s, b)
-	w.f32(scale)
-	w.i32(s.problem.causalShift())
-	return w.grid()
-}
-
-// rows are those of a kernel that goes over a slab row by row, with a number for each, lse or δ.
-func (w *pushes) rows(s *standardProgram, b *slab, numbers *operand) (baseAt int) {
-	w.reset()
-	w.int(s.problem.QueryLen)
-	w.int(s.problem.KeyLen)
-	w.int(b.rows)
-	w.int(s.pitch)
-	w.int(b.head0)
-	w.int(b.row0)
-	w.i32(s.problem.causalShift())
-	w.u32(numbers.offset)
-	return w.grid()
-}
-
-// product are those of a product of the matrix by x, of P by v in forward, which gives y.
-func (w *pushes) product(s *standardProgram, b *slab, x, y *operand) (baseAt int) {
-	w.pair(&s.problem, x, y)
-	w.slab(s, b)
-	baseAt = w.grid()
-	w.i32(s.problem.causalShift())
-	w.f32(s.problem.keepScale())
-	return baseAt
-}
-
-func (w *pushes) pair(p *Problem, x, y *operand) {
-	w.reset()
-	w.int(p.QueryLen)
-	w.int(p.KeyLen)
-	w.int(p.Heads)
-	w.int(p.group())
-	w.u32(x.offset)
-	w.u32(y.offset)
-	w.strides(x)
-	w.strides(y)
-}
-
-func (w *pushes) slab(s *standardProgram, b *slab) {
-	w.int(b.head0)
-	w.int(b.row0)
-	w.int(b.rows)
-	w.int(s.pitch)
 }

@@ -158,7 +158,7 @@ func (s *standardBackwardProgram) run(r *recorder, g *gradients) error {
 }
 
 func (s *standardBackwardProgram) recordPart(r *recorder, g *gradients, i int, part standardGradient) error {
-	p, b, w := &s.problem, &s.forward.slabs[i], &r.push
+	b, w := &s.forward.slabs[i], &r.push
 	weights, grads := g.weights[i], r.scratch[i]
 	total := s.grids[i][part].total
 	read := func(n int, from pipeline.Binding) { r.access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
@@ -170,9 +170,7 @@ func (s *standardBackwardProgram) recordPart(r *recorder, g *gradients, i int, p
 		read(1, g.v.binding)
 		r.access[2] = pipeline.Access{Binding: grads, Mode: pipeline.Write}
 	case gradScores:
-		at = w.rows(s.forward, b, &g.dlse)
-		w.f32(p.Scale)
-		w.f32(p.keepScale())
+		at = w.rows(s.forward, b, &g.dlse, &g.drop)
 		read(0, weights)
 		r.access[1] = pipeline.Access{Binding: grads, Mode: pipeline.ReadWrite}
 		r.access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
@@ -181,7 +179,7 @@ func (s *standardBackwardProgram) recordPart(r *recorder, g *gradients, i int, p
 		}
 		total = uint32(b.heads * b.rows)
 	case gradValues:
-		at = w.sums(s.forward, b, &g.do, &g.dv)
+		at = w.product(s.forward, b, &g.do, &g.dv)
 		read(0, weights)
 		read(1, g.do.binding)
 		r.access[2] = s.sum(g, &g.dv, i)
@@ -191,7 +189,7 @@ func (s *standardBackwardProgram) recordPart(r *recorder, g *gradients, i int, p
 		read(1, g.k.binding)
 		r.access[2] = g.output(&g.dq)
 	case gradKeys:
-		at = w.sums(s.forward, b, &g.q, &g.dk)
+		at = w.product(s.forward, b, &g.q, &g.dk)
 		read(0, grads)
 		read(1, g.q.binding)
 		r.access[2] = s.sum(g, &g.dk, i)
@@ -206,21 +204,6 @@ func (s *standardBackwardProgram) sum(g *gradients, o *operand, slab int) pipeli
 		return pipeline.Access{Binding: o.binding, Mode: pipeline.ReadWrite}
 	}
 	return g.output(o)
-}
-
-// sums are the arguments of standard_backward_product: the matrix turned over, by x, gives y.
-func (w *pushes) sums(s *standardProgram, b *slab, x, y *operand) (baseAt int) {
-	p := &s.problem
-	w.pair(p, x, y)
-	w.int(b.head0)
-	w.int(b.heads)
-	w.int(b.row0)
-	w.int(b.rows)
-	w.int(s.pitch)
-	baseAt = w.grid()
-	w.i32(p.causalShift())
-	w.f32(p.keepScale())
-	return baseAt
 }
 
 // backwardKeeps is the number of pieces of P and of dP that an invocation keeps in registers, given the number that the softmax of the

@@ -8,7 +8,7 @@
 // LANES neighbouring invocations share a row, read 16 bytes each and meet in shared memory. Bound by reading dO and O.
 //
 // Bindings: 0 dO, 1 O [B,Hq,Nq,DV] (strided, last stride 1), 2 dlse [B,Hq,Nq] fp32 (anything without HAS_DLSE), 3 delta [B,Hq,Nq] fp32.
-// Push constants: below, 14 words. `total` counts rows, B Hq nq; workgroups: ceil(total / (WG/LANES)); `base` counts workgroups.
+// Push constants: include/args_backward.glsl (g is dO, x is O, and lse dlse). `total` counts rows, B Hq nq; workgroups: ceil(total / (WG/LANES)); `base` counts workgroups.
 //
 // Specialization constants:
 //
@@ -31,13 +31,7 @@ layout(constant_id = 2) const uint DV = 64;
 layout(constant_id = 3) const bool ALIGNED = false;
 layout(constant_id = 4) const bool HAS_DLSE = false;
 
-layout(push_constant) uniform Args {
-  uint nq, heads;
-  uint g_off, o_off, dlse_off, delta_off;  // g is dO
-  uint g_sb, g_sh, g_sn;
-  uint o_sb, o_sh, o_sn;
-  uint base, total;
-};
+#include "args_backward.glsl"
 
 INPUT(g, 0)
 INPUT(o, 1)
@@ -48,10 +42,10 @@ shared float meet[WG];
 
 void main() {
   const uint lid = gl_LocalInvocationIndex, lane = lid % LANES;
-  const uint id = (base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * (WG / LANES) + lid / LANES;
+  const uint id = workgroup_index() * (WG / LANES) + lid / LANES;
   const uint row = min(id, total - 1), bh = row / nq, i = row % nq;
-  const uint g_at = g_off + bh / heads * g_sb + bh % heads * g_sh + i * g_sn;
-  const uint o_at = o_off + bh / heads * o_sb + bh % heads * o_sh + i * o_sn;
+  const uint g_at = g_off() + bh / heads() * g_sb + bh % heads() * g_sh + i * g_sn;
+  const uint o_at = x_off() + bh / heads() * x_sb + bh % heads() * x_sh + i * x_sn;
   float sum = 0;
   if (ALIGNED) {
     const uint N = DV / UNIT;
@@ -79,5 +73,5 @@ void main() {
     barrier();
     meet[lid] = sum;
   }
-  if (lane == 0 && id < total) STORED(delta, 4, delta[delta_off + row] = sum - (HAS_DLSE ? LOADED(lse, 4, dlse[dlse_off + row]) : 0));
+  if (lane == 0 && id < total) STORED(delta, 4, delta[delta_off() + row] = sum - (HAS_DLSE ? LOADED(lse, 4, dlse[lse_off() + row]) : 0));
 }

@@ -14,7 +14,7 @@
 //
 // Bindings: 0 parts [PARTS,B,Hq,Nq,DVP] fp32, 1 t [PARTS,B,Hq,Nq] fp32, 2 O [B,Hq,Nq,DV] (strided, last stride 1), 3 lse [B,Hq,Nq] fp32
 // (anything without WRITE_LSE). DVP is DV rounded up to a multiple of 8.
-// Push constants: below, 10 words. `total` counts fours of columns, B Hq nq ceil(DV/4); workgroups: ceil(total / (WG/SHARE)); `base`
+// Push constants: include/args.glsl. `total` counts fours of columns, B Hq nq ceil(DV/4); workgroups: ceil(total / (WG/SHARE)); `base`
 // counts workgroups.
 //
 // Specialization constants:
@@ -40,13 +40,7 @@ layout(constant_id = 3) const uint PARTS = 2;
 layout(constant_id = 4) const bool ALIGNED = false;
 layout(constant_id = 5) const bool WRITE_LSE = false;
 
-layout(push_constant) uniform Args {
-  uint nq, heads;
-  uint o_off, lse_off;
-  uint o_sb, o_sh, o_sn;
-  uint rows;  // B Hq nq
-  uint base, total;
-};
+#include "args.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Statistics { float statistics[]; };
@@ -71,7 +65,8 @@ void join(float m2, float l2, vec4 acc2) {
 
 void main() {
   const uint lid = gl_LocalInvocationIndex, items = WG / SHARE, share = lid / items;
-  const uint id = (base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * items + lid % items;
+  const uint id = workgroup_index() * items + lid % items;
+  const uint rows = total / FOURS;  // of a part
   const uint item = min(id, total - 1), row = item / FOURS, four = item % FOURS;
   for (uint s = share; s < (PARTS + SHARE - 1) / SHARE * SHARE; s += SHARE) {  // as often in every invocation
     const bool real = id < total && s < PARTS;
@@ -89,8 +84,8 @@ void main() {
   }
   if (share > 0 || id >= total) return;
   const vec4 y = acc * (l == 0 ? 0 : 1 / l);
-  const uint bh = row / nq, at = o_off + bh / heads * o_sb + bh % heads * o_sh + row % nq * o_sn + 4 * four;
+  const uint bh = row / nq, at = o_off() + bh / heads() * o_sb + bh % heads() * o_sh + row % nq * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(y));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(y[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
 }

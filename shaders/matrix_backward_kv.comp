@@ -11,7 +11,7 @@
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV. Push constants: include/args_backward.glsl (x is dK,
-// y is dV). Workgroups: ceil(nk/BR) B Hk; with CAUSAL the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
+// y is dV). Workgroups: ceil(nk/BR) B Hk; with a causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
@@ -126,12 +126,12 @@ void main() {
   if (workgroup_index() >= total) return;
   take_place();
   find_block((nk + BR - 1) / BR);
-  const uint key_heads = heads / group, b = matrix / key_heads, h = matrix % key_heads;
-  bh = b * heads + h * group;
+  const uint b = matrix / key_heads(), h = matrix % key_heads();
+  bh = b * heads() + h * group();
   row0 = i * BR + sub0; first_key = i * BR;
   a_rows = k_off() + b * k_sb + h * k_sh; b_rows = v_off() + b * v_sb + h * v_sh;
-  a_columns = q_off() + b * q_sb + h * group * q_sh; a_member = q_sh;
-  b_columns = g_off() + b * g_sb + h * group * g_sh; b_member = g_sh;
+  a_columns = q_off() + b * q_sb + h * group() * q_sh; a_member = q_sh;
+  b_columns = g_off() + b * g_sb + h * group() * g_sh; b_member = g_sh;
   x_base = x_off() + b * x_sb + h * x_sh; y_base = y_off() + b * y_sb + h * y_sh;
 
   load_rows(false);                // K
@@ -141,15 +141,12 @@ void main() {
   barrier();
   zero_edges();
 
-  // queries [0, BC begin) see no key of the block, those from BC whole on see all of it
-  const uint end = (nq + BC - 1) / BC;
-  uint begin = 0, whole = 0;
-  if (CAUSAL) {
-    begin = min(uint(max(int(first_key) - causal_shift, 0)) / BC, end);
-    whole = min((uint(max(int(first_key + BR - 1) - causal_shift, 0)) + BC - 1) / BC, end);
-  }
-  if (MASKS) walk(begin, whole - begin, true);
-  walk(whole, end - whole, false);
+  // Queries beyond the last need no mask: their lse is +inf.
+  const Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (nq + BC - 1) / BC * BC);
+  const uint whole = MASKS ? queries.whole_begin : queries.begin;
+  if (MASKS) walk(queries.begin, whole - queries.begin, true);
+  walk(whole, queries.whole_end - whole, false);
+  if (LOWER_BOUND) walk(queries.whole_end, queries.end - queries.whole_end, true);
 
   barrier();
   if (MAKE_DK) store_dk();

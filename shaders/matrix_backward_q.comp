@@ -10,7 +10,7 @@
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ. Push constants: include/args_backward.glsl (x is dQ).
-// Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first, HEADS_TOGETHER heads at a time.
+// Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
@@ -75,13 +75,13 @@ void main() {
   take_place();
   const uint blocks = (nq + BR - 1) / BR;
   find_block(blocks);
-  if (CAUSAL) i = blocks - 1 - i;
-  const uint b = matrix / heads, h = matrix % heads;
+  i = longest_first(i, blocks);
+  const uint b = matrix / heads(), h = matrix % heads();
   bh = matrix;
   row0 = i * BR + sub0; first_query = i * BR;
   a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
-  a_columns = k_off() + b * k_sb + h / group * k_sh; a_member = 0;
-  b_columns = v_off() + b * v_sb + h / group * v_sh; b_member = 0;
+  a_columns = k_off() + b * k_sb + h / group() * k_sh; a_member = 0;
+  b_columns = v_off() + b * v_sb + h / group() * v_sh; b_member = 0;
   x_base = x_off() + b * x_sb + h * x_sh;
 
   load_rows(false);   // Q
@@ -91,15 +91,11 @@ void main() {
   barrier();
   zero_edges();
 
-  // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
-  int allowed = int(nk), shared_by_all = int(nk);
-  if (CAUSAL) {
-    allowed = clamp(int(min((i + 1) * BR, nq)) + causal_shift, 0, int(nk));
-    shared_by_all = clamp(int(i * BR) + causal_shift + 1, 0, int(nk));
-  }
-  const uint end = (uint(allowed) + BC - 1) / BC, full = MASKS ? uint(shared_by_all) / BC : end;
-  walk(0, full, false);
-  if (MASKS) walk(full, end - full, true);
+  const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
+  const uint full = MASKS ? keys.whole_end : keys.end;
+  if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
+  walk(keys.whole_begin, full - keys.whole_begin, false);
+  if (MASKS) walk(full, keys.end - full, true);
 
   barrier();
   store_dq();

@@ -53,15 +53,11 @@ uint bh, span;   // head over the batch; rows of a head, up to the end of its la
 bool last;       // no further block of keys for these queries
 
 // Blocks of keys that any query of block i sees; the first is visited by all.
-uint blocks_seen(uint i) {
-  const uint all = (nk + BC - 1) / BC;
-  if (!CAUSAL) return all;
-  return max(min(all, (uint(max(int(min((i + 1) * BR, nq)) + causal_shift, 0)) + BC - 1) / BC), 1);
-}
+uint blocks_seen(uint i) { return max(key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC).end, 1); }
 
 void row_done(uint row, float reference, float row_sum) {
   if (!last) STORED(statistics, 8, statistics[bh * span + row] = vec2(reference, row_sum));
-  else if (WRITE_LSE && row < nq) STORED(lse, 4, lse[lse_off + bh * nq + row] = lse_of(reference, row_sum));
+  else if (WRITE_LSE && row < nq) STORED(lse, 4, lse[lse_off() + bh * nq + row] = lse_of(reference, row_sum));
 }
 
 // Where fragment x of O, row fragment by row fragment, of this subgroup's rows begins between blocks of keys, in elements. The sums of a
@@ -135,10 +131,10 @@ void main() {
   const uint query_blocks = (nq + BR - 1) / BR, key_blocks = (nk + BC - 1) / BC;
   const uint matrices = total / ((key_blocks + KEY_BLOCKS - 1) / KEY_BLOCKS), part = id / matrices;   // B Hq
   span = query_blocks * BR;
-  bh = id % matrices; b = bh / heads; q_head = bh % heads;
-  k_base = k_off + b * k_sb + q_head / group * k_sh;
-  v_base = v_off + b * v_sb + q_head / group * v_sh;
-  q_base = q_off + b * q_sb + q_head * q_sh; o_base = o_off + b * o_sb + q_head * o_sh;
+  bh = id % matrices; b = bh / heads(); q_head = bh % heads();
+  k_base = k_off() + b * k_sb + q_head / group() * k_sh;
+  v_base = v_off() + b * v_sb + q_head / group() * v_sh;
+  q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
   at = 0;
   last_tile = key_blocks - 1;
 
@@ -152,11 +148,15 @@ void main() {
 
   [[dont_unroll]] for (; j < end_j; ++j) {
     fetch_k(j); fetch_v(j);
-    uint i = CAUSAL && j > 0 ? uint(max(int(j * BC) - causal_shift, 0)) / BR : 0;   // first block of queries that sees a key of the block
-    uint whole = i;                                                                 // first one that sees all of them
+    const Walk queries = query_tiles(j * BC, (j + 1) * BC - 1, BR, 0, span);
+    uint i = j > 0 ? queries.begin : 0;
+    const uint end_i = j > 0 ? queries.end : query_blocks;
+    // Blocks of queries from whole up to full see all keys of the block.
+    uint whole = i, full = end_i;
     if (MASKS) {
-      if (CAUSAL) whole = clamp((uint(max(int((j + 1) * BC) - 1 - causal_shift, 0)) + BR - 1) / BR, i, query_blocks);
-      if ((j + 1) * BC > nk) whole = query_blocks;
+      whole = max(queries.whole_begin, i);
+      if (LOWER_BOUND) full = max(queries.whole_end, whole);
+      if ((j + 1) * BC > nk) whole = full = end_i;
     }
     if (PREFETCH != 0) ask_q(i * BR + gl_SubgroupID * RM * FM, nq);
     // K, V and statistics of the block before have been read and written
@@ -164,6 +164,7 @@ void main() {
     store_k(); store_v();
     barrier();
     if (MASKS) [[dont_unroll]] for (; i < whole; ++i) block(i, true);
-    [[dont_unroll]] for (; i < query_blocks; ++i) block(i, false);
+    [[dont_unroll]] for (; i < full; ++i) block(i, false);
+    if (LOWER_BOUND) [[dont_unroll]] for (; i < end_i; ++i) block(i, true);
   }
 }

@@ -21,7 +21,7 @@
 // maximum is computed at all unless it grew, and then the chunk is done again. Either way P <= 2^15 fits fp16, sums are fp32.
 //
 // K and V are staged in shared memory 16 bytes at a time, rows padded to an odd pitch in 16-byte units (no bank conflicts). Keys before
-// the diagonal run in a loop without mask code. With CAUSAL the longest query blocks go first, HEADS_TOGETHER heads at a time (long
+// the diagonal run in a loop without mask code. With a causal mask the longest query blocks go first, HEADS_TOGETHER heads at a time (long
 // blocks of many heads would thrash the cache, those of one head would leave a tail). PACK puts the query heads of one key head into one
 // tile, row r = query r / group of head r % group, so that few queries fill a fragment and K and V are read once for all of them.
 // Q enters and O leaves through a patch of shared memory per subgroup, 16 bytes a lane: a fragment loaded from or stored to device memory
@@ -31,14 +31,14 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK.
-// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl), and PACK is 0; KEY_PARTS: keys in parts,
+// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/mask.glsl), and PACK is 0; KEY_PARTS: keys in parts,
 // PARTS times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
 //
 // The steps are in include/: matrix_staging.glsl (K and V), matrix_rows.glsl (Q and O), matrix_softmax.glsl (a staged tile),
 // matrix_shared_softmax.glsl (forms 2 and 3), matrix_dropout.glsl; matrix_attention.glsl has what they work on.
 //
 // Specialization constants (odd(x) = x | 1):
-//   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 CAUSAL
+//   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 CAUSAL (include/mask.glsl)
 //   6 ALIGNED     every row of q, k, v, o begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 WRITE_LSE   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN     11 SG subgroup size    12 FORM
 //  13 RM row fragments of a subgroup    14 CK keys of a chunk: a multiple of FN and FK that divides BC
@@ -68,14 +68,14 @@
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 
-uint first, end, full;   // tiles of keys that the workgroup takes: from, up to; tiles below full need no look at single scores
+uint first, whole, full, end;   // tiles of keys that the workgroup takes: from, up to; those from whole to full need no look at single scores
 // The walk over tiles: next(1) is the tile after this one, next(2) the one after that.
 #ifdef BLOCK_MASK
 uint j1, j2;
 void begin_walk() {
-  first = next_tile(0, end);
+  first = next_tile(first, end);
   j = first; j1 = next_tile(j + 1, end); j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end;
-  if (!BLOCKS_OF_TILES) full = 0;
+  if (!BLOCKS_OF_TILES) full = whole = first;
 }
 uint next(uint n) { return n == 1 ? j1 : j2; }
 void advance() { j = j1; j1 = PREFETCH == 3 ? j2 : next_tile(j + 1, end); j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end; }
@@ -93,7 +93,7 @@ void row_done(uint row, float reference, float row_sum) {
 #else
 const uint PARTS = 1;
 void row_done(uint row, float reference, float row_sum) {
-  STORED(lse, 4, lse[lse_off + (b * heads + q_head + member_of(row)) * nq + query_of(row)] = lse_of(reference, row_sum));
+  STORED(lse, 4, lse[lse_off() + (b * heads() + q_head + member_of(row)) * nq + query_of(row)] = lse_of(reference, row_sum));
 }
 #endif
 
@@ -130,35 +130,28 @@ void main() {
   const uint part = PARTS == 1 ? 0 : workgroup_index() / groups, id = workgroup_index() - part * groups;
 
   // which query block of which head
-  const uint rows = PACK ? nq * group : nq, blocks = (rows + BR - 1) / BR;
+  const uint rows = PACK ? nq * group() : nq, blocks = (rows + BR - 1) / BR;
   uint bh, i;
   if (HEADS_TOGETHER > 1) {
     const uint span = HEADS_TOGETHER * blocks, first_head = id / span * HEADS_TOGETHER, rest = id % span;
     const uint members = min(HEADS_TOGETHER, groups / blocks - first_head);
     i = rest / members; bh = first_head + rest % members;
   } else { bh = id / blocks; i = id % blocks; }
-  if (CAUSAL) i = blocks - 1 - i;
-  const uint heads_ = PACK ? heads / group : heads, h = bh % heads_;
-  const uint kv_head = PACK ? h : h / group;
-  b = bh / heads_; q_head = PACK ? h * group : h;
-  k_base = k_off + b * k_sb + kv_head * k_sh;
-  v_base = v_off + b * v_sb + kv_head * v_sh;
-  q_base = q_off + b * q_sb + q_head * q_sh; o_base = o_off + b * o_sb + q_head * o_sh;
+  i = longest_first(i, blocks);
+  const uint heads_ = PACK ? key_heads() : heads(), h = bh % heads_;
+  const uint kv_head = PACK ? h : h / group();
+  b = bh / heads_; q_head = PACK ? h * group() : h;
+  k_base = k_off() + b * k_sb + kv_head * k_sh;
+  v_base = v_off() + b * v_sb + kv_head * v_sh;
+  q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
   row0 = i * BR + gl_SubgroupID * RM * FM;
 
-  // keys [0, BC full) are allowed for every row of the workgroup, those from BC end on for none
-  int allowed = int(nk), shared_by_all = int(nk);
-  if (CAUSAL) {
-    allowed = clamp(int(query_of(min((i + 1) * BR, rows) - 1)) + causal_shift + 1, 0, int(nk));
-    shared_by_all = clamp(int(query_of(i * BR)) + causal_shift + 1, 0, int(nk));
-  }
-  // the first tiles % PARTS parts have a tile more
-  const uint tiles = (uint(allowed) + BC - 1) / BC;
-  first = part * (tiles / PARTS) + min(part, tiles % PARTS);
-  end = first + tiles / PARTS + (part < tiles % PARTS ? 1 : 0);
-  full = MASKS ? min(uint(shared_by_all) / BC, end) : end;
+  const Walk keys = part_of(key_tiles(query_of(i * BR), query_of(min((i + 1) * BR, rows) - 1), BC), part, PARTS);
+  first = keys.begin; end = keys.end;
+  whole = max(first, min(keys.whole_begin, end));
+  full = MASKS ? min(keys.whole_end, end) : end;
 #ifdef KEY_PARTS
-  part_rows = part * (groups / blocks * (PACK ? group : 1) * nq);
+  part_rows = part * (groups / blocks * (PACK ? group() : 1) * nq);
 #endif
   own_places();
   last_tile = end - 1;
@@ -184,6 +177,7 @@ void main() {
     barrier();
   }
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
+  if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true);
   [[dont_unroll]] for (; j < full; advance()) tile(false);
   if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
 

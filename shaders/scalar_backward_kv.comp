@@ -12,7 +12,7 @@
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV. Push constants: include/args_backward.glsl (x is dK,
-// y is dV). Workgroups: ceil(nk/BR) B Hk; with CAUSAL the key blocks that most queries see first.
+// y is dV). Workgroups: ceil(nk/BR) B Hk; with a causal mask the key blocks that most queries see first.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -74,7 +74,7 @@ void query_tile(uint query0, uint bh, bool edge) {
       const uint key = row0 + ty + TY * i;
       // One rounding, of the difference: where scores are large, one of either term would weigh as much as all other errors together.
       float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l);
-      if (CAUSAL && edge && int(key) > int(query) + causal_shift) s = NEG_INFINITY;
+      if (edge && out_of_band(query, key)) s = NEG_INFINITY;
       const float p = exp2(s * LOG2E);
       float x = X[i * MC4 + j / 4][j % 4], z = p;
       if (DROPOUT) {
@@ -99,31 +99,26 @@ void main() {
   ty = lid / TX;
 
   const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;  // B Hk
-  const uint matrix = CAUSAL ? id % matrices : id / blocks;
-  row0 = (CAUSAL ? id / matrices : id % blocks) * BR;
+  const Place place = place_of_keys(id, blocks, matrices);
+  const uint matrix = place.matrix;
+  row0 = place.block * BR;
   rows = nk;
   cols = nq;
-  const uint key_heads = heads / group, b = matrix / key_heads, h = matrix % key_heads;
+  const uint b = matrix / key_heads(), h = matrix % key_heads();
   row_a_origin = k_off() + b * k_sb + h * k_sh;
   row_b_origin = v_off() + b * v_sb + h * v_sh;
   row_a_sn = k_sn; row_b_sn = v_sn; col_a_sn = q_sn; col_b_sn = g_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dk[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR * MV4; ++i) dv[i] = vec4(0);
 
-  // Tiles before `first` hold only queries that see no key of the block; those from `whole` up to `ragged` see all of them.
-  const uint end = (nq + BC - 1) / BC, ragged = nq / BC;
-  uint first = 0, whole = 0;
-  if (CAUSAL) {
-    first = min(uint(max(int(row0) - causal_shift, 0)) / BC, end - 1);
-    whole = (uint(max(int(row0 + BR - 1) - causal_shift, 0)) + BC - 1) / BC;
-  }
-  for (uint member = 0; member < group; ++member) {
-    const uint head = h * group + member;
+  const Walk queries = query_tiles(row0, row0 + BR - 1, BC, 0, nq);
+  for (uint member = 0; member < group(); ++member) {
+    const uint head = h * group() + member;
     col_a_origin = q_off() + b * q_sb + head * q_sh;
     col_b_origin = g_off() + b * g_sb + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.
-    uint t = first;
-    do query_tile(t * BC, b * heads + head, t < whole || t >= ragged); while (++t < end);
+    uint t = min(queries.begin, queries.end - 1);
+    do query_tile(t * BC, b * heads() + head, !is_whole(queries, t)); while (++t < queries.end);
   }
 
   const uint x_origin = x_off() + b * x_sb + h * x_sh, y_origin = y_off() + b * y_sb + h * y_sh;

@@ -10,7 +10,7 @@
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ. Push constants: include/args_backward.glsl (x is dQ).
-// Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
+// Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -47,12 +47,12 @@ void key_tile(uint key0, uint bh, bool edge) {
   const float keep = DROPOUT ? drop_scale() : 1.0;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint query = row0 + ty + TY * i;
-    const int last = CAUSAL ? min(int(nk) - 1, int(query) + causal_shift) : int(nk) - 1;
+    const Span keys = keys_of(query);
     uvec4 drawn[2];
     [[unroll]] for (uint j = 0; j < MC; ++j) {
       const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
       float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l[i]);  // one rounding: see scalar_backward_kv.comp
-      if (edge && int(key) > last) s = NEG_INFINITY;
+      if (edge && !has(keys, key)) s = NEG_INFINITY;
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
@@ -72,15 +72,16 @@ void main() {
   ty = lid / TX;
 
   const uint blocks = (nq + BR - 1) / BR, matrices = total / blocks;  // B Hq
-  const uint bh = CAUSAL ? id % matrices : id / blocks;
-  row0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
+  const Place place = place_of_queries(id, blocks, matrices);
+  const uint bh = place.matrix;
+  row0 = place.block * BR;
   rows = nq;
   cols = nk;
-  const uint b = bh / heads, h = bh % heads;
+  const uint b = bh / heads(), h = bh % heads();
   row_a_origin = q_off() + b * q_sb + h * q_sh;
   row_b_origin = g_off() + b * g_sb + h * g_sh;
-  col_a_origin = k_off() + b * k_sb + (h / group) * k_sh;
-  col_b_origin = v_off() + b * v_sb + (h / group) * v_sh;
+  col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;
+  col_b_origin = v_off() + b * v_sb + (h / group()) * v_sh;
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dq[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) {
@@ -91,16 +92,9 @@ void main() {
     dl[i] = LOADED_IF(delta, 4, real, delta[delta_off() + at]);
   }
 
-  // Tiles up to `whole` hold only keys that every query of the block may see; those from `end` on, none.
-  uint whole = nk / BC, end = (nk + BC - 1) / BC;
-  if (CAUSAL) {
-    const int first_sees = max(int(row0) + causal_shift + 1, 0);
-    const int last_sees = max(int(min(row0 + BR, nq)) + causal_shift, 0);
-    whole = min(whole, uint(first_sees) / BC);
-    end = min(end, (uint(last_sees) + BC - 1) / BC);
-  }
-  uint t = 0;
-  do key_tile(t * BC, bh, t >= whole); while (++t < end);
+  const Walk keys = key_tiles(row0, min(row0 + BR, nq) - 1, BC);
+  uint t = keys.begin;
+  do key_tile(t * BC, bh, !is_whole(keys, t)); while (++t < keys.end);
 
   const uint x_origin = x_off() + b * x_sb + h * x_sh;
   WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, scale)

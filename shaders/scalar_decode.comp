@@ -38,7 +38,7 @@
 //   1 ROWS        rows of a workgroup
 //   2 SG          subgroup size
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..256
-//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written (with PARTS > 1 always)
@@ -63,7 +63,6 @@ layout(constant_id = 1) const uint ROWS = 4;
 layout(constant_id = 2) const uint SG = 32;
 layout(constant_id = 3) const uint D = 128;
 layout(constant_id = 4) const uint DV = 128;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = false;
 layout(constant_id = 7) const bool WRITE_LSE = true;
 layout(constant_id = 8) const uint LPR = 8;
@@ -86,6 +85,7 @@ INPUT(v, 2)
 OUTPUT(o, 3)
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
+#include "walk.glsl"
 
 shared vec4 met[W * MEET * MEET_PITCH];
 shared vec2 met_ml[W * ROWS];  // m and l of a subgroup's rows
@@ -144,11 +144,8 @@ void load_values(uint batch) {
 }
 
 // Of a row of the key head, the last row's beyond it.
-uint query_of(uint row) { return min(row, all_rows - 1) / group; }
-uint member_of(uint row) { return min(row, all_rows - 1) % group; }
-
-// Keys that a query sees.
-uint sees(uint query) { return CAUSAL ? uint(clamp(int(query) + causal_shift + 1, 0, int(nk))) : nk; }
+uint query_of(uint row) { return min(row, all_rows - 1) / group(); }
+uint member_of(uint row) { return min(row, all_rows - 1) % group(); }
 
 void scores() {
   [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] = 0;
@@ -169,9 +166,9 @@ void sum_scores() {
 // Padding keys read the last key's row in their place. Its values are taken away, for a weight of 0 would make a NaN of an infinity.
 void mask(uint batch) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint end = sees(query_of(row0 + r));
+    const Span keys = keys_of(query_of(row0 + r));
     [[unroll]] for (uint u = 0; u < U; ++u)
-      if (batch * BATCH + g + GROUPS * u >= end) S[r * U + u] = NEG_INFINITY;
+      if (!has(keys, batch * BATCH + g + GROUPS * u)) S[r * U + u] = NEG_INFINITY;
   }
   [[unroll]] for (uint u = 0; u < U; ++u)
     if (batch * BATCH + g + GROUPS * u >= seen)
@@ -230,17 +227,17 @@ void join_groups() {
 
 // Four columns of a row, of the sum l and the reference m.
 void store(uint b, uint kh, uint part, uint row, uint four, vec4 x, float m, float l) {
-  const uint head = kh * group + member_of(row), bh = b * heads + head, query = query_of(row);
+  const uint head = kh * group() + member_of(row), bh = b * heads() + head, query = query_of(row);
   if (PARTS > 1) {
     const uint at = part * (total / (PARTS * ((all_rows + ROWS - 1) / ROWS))) * all_rows + bh * nq + query;
     STORED(sums, 16, sums[at * FOURS + four] = x);
     if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
     return;
   }
-  const uint at = o_off + b * o_sb + head * o_sh + query * o_sn + 4 * four;
+  const uint at = o_off() + b * o_sb + head * o_sh + query * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off + bh * nq + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + bh * nq + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
 }
 
 void main() {
@@ -251,30 +248,28 @@ void main() {
   s = lane % LPR;
   g = lane / LPR;
 
-  all_rows = nq * group;
-  const uint blocks = (all_rows + ROWS - 1) / ROWS, key_heads = heads / group;
-  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads, kh = bh % key_heads;
+  all_rows = nq * group();
+  const uint blocks = (all_rows + ROWS - 1) / ROWS;
+  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads(), kh = bh % key_heads();
   row0 = id % blocks * ROWS;
-  seen = sees(query_of(row0 + ROWS - 1));
-  k_origin = k_off + b * k_sb + kh * k_sh;
-  v_origin = v_off + b * v_sb + kh * v_sh;
+  seen = end_of(keys_of(query_of(row0 + ROWS - 1)));
+  k_origin = k_off() + b * k_sb + kh * k_sh;
+  v_origin = v_off() + b * v_sb + kh * v_sh;
 
-  // The part's batches; parts differ by one at most. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
+  // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
-  const uint batches = (seen + BATCH - 1) / BATCH, least = batches / PARTS, more = batches % PARTS;
-  const uint first = part * least + min(part, more), end = first + least + (part < more ? 1 : 0);
-  const uint whole = sees(query_of(row0)) / BATCH;  // batches that every row sees all of
-  uint batch = first + subgroup;
-  if (batch >= end) batch = batches;
+  const Walk all = key_tiles(query_of(row0), query_of(row0 + ROWS - 1), BATCH), keys = part_of(all, part, PARTS);
+  uint batch = keys.begin + subgroup;
+  if (batch >= keys.end) batch = all.end;
   load_keys(batch);
   load_values(batch);
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint head = kh * group + member_of(row0 + r), at = q_off + b * q_sb + head * q_sh + query_of(row0 + r) * q_sn;
+    const uint head = kh * group() + member_of(row0 + r), at = q_off() + b * q_sb + head * q_sh + query_of(row0 + r) * q_sn;
     [[unroll]] for (uint i = 0; i < KP; ++i) {
       vec4 x[UNIT4];
       decode16(q_piece(at, i, row0 + r < all_rows), x);
-      [[unroll]] for (uint c = 0; c < UNIT4; ++c) Q[r * KQ + i * UNIT4 + c] = s + LPR * i < K_PIECES ? x[c] * scale_log2 : vec4(0);
+      [[unroll]] for (uint c = 0; c < UNIT4; ++c) Q[r * KQ + i * UNIT4 + c] = s + LPR * i < K_PIECES ? x[c] * score_scale : vec4(0);
     }
     m[r] = LOWEST;
     l[r] = 0;
@@ -284,14 +279,14 @@ void main() {
   do {
     const uint next = batch + W;
     scores();
-    if (next < end) load_keys(next);
+    if (next < keys.end) load_keys(next);
     sum_scores();
-    if (batch >= whole) mask(batch);
+    if (!is_whole(keys, batch)) mask(batch);
     weigh();
     add_values();
-    if (next < end) load_values(next);
+    if (next < keys.end) load_values(next);
     batch = next;
-  } while (batch < end);
+  } while (batch < keys.end);
 
   join_groups();
   [[unroll]] for (uint r = 0; r < ROWS; ++r) if (lane == 0) met_ml[subgroup * ROWS + r] = vec2(m[r], l[r]);

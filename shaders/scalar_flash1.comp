@@ -21,7 +21,7 @@
 // What is like in scalar_forward.comp, with which it shares its parts: who owns which piece of S and O, pitches, slots, units of log 2,
 // masks. An invocation owns the same piece of every O_i for all j, so it reads back what it wrote itself, and only m and l, which all TX
 // invocations of a row read and one writes, need a memory barrier. The first block of keys knows that O = 0, l = 0 and m is the lowest
-// number, and reads nothing; the last that a query may see writes O in its own type, and lse. With CAUSAL the inner loop starts at the
+// number, and reads nothing; the last that a query may see writes O in its own type, and lse. With a causal mask the inner loop starts at the
 // first block of queries that sees a key of the block. The first block of keys visits all queries: one with nothing to attend to ends
 // with l = 0 and gives O = 0, lse = -inf.
 //
@@ -37,7 +37,7 @@
 //   1 BR          queries of a block, a multiple of MR
 //   2 BC          keys of a block, a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..256
-//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written
@@ -72,7 +72,6 @@ layout(constant_id = 1) const uint BR = 32;
 layout(constant_id = 2) const uint BC = 32;
 layout(constant_id = 3) const uint D = 64;
 layout(constant_id = 4) const uint DV = 64;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = false;
 layout(constant_id = 7) const bool WRITE_LSE = true;
 layout(constant_id = 8) const uint MR = 4;
@@ -131,7 +130,7 @@ uint lid, tx, ty;
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT SAME
-#define STAGE_SCALE scale_log2
+#define STAGE_SCALE score_scale
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -165,6 +164,7 @@ vec4 acc[MR * MD4];                           // O_i
 #define PRODUCT_M4 MD4
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
+#include "walk.glsl"
 #include "micro_softmax.glsl"
 
 // Rows of P are read by the invocations that wrote them. With SUBGROUP those are of one subgroup.
@@ -273,7 +273,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
     [[unroll]] for (uint j = 0; j < MD4; ++j) store_sum(row, j, acc[i * MD4 + j] * inv, last);
     if (tx == 0 && row < nq) {
       if (!last) STORED(statistics, 8, statistics[bh * nq + row] = vec2(top[i], l[i]));
-      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2);
+      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2);
     }
   }
 }
@@ -293,16 +293,15 @@ void main() {
   const uint matrices = total / ((key_blocks + KEY_BLOCKS - 1) / KEY_BLOCKS);  // B Hq
   const uint part = id / matrices;
   bh = id % matrices;
-  const uint b = bh / heads, h = bh % heads;
-  q_origin = q_off + b * q_sb + h * q_sh;
-  k_origin = k_off + b * k_sb + (h / group) * k_sh;
-  v_origin = v_off + b * v_sb + (h / group) * v_sh;
-  o_origin = o_off + b * o_sb + h * o_sh;
+  const uint b = bh / heads(), h = bh % heads();
+  q_origin = q_off() + b * q_sb + h * q_sh;
+  k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
+  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  o_origin = o_off() + b * o_sb + h * o_sh;
 
   // Blocks of keys that any query sees, and the first one, which all visit; a part beyond them has nothing to do. From here on every
   // loop runs at least once.
-  const uint seen_blocks = CAUSAL ? max(min(key_blocks, (uint(max(int(nq) + causal_shift, 0)) + BC - 1) / BC), 1) : key_blocks;
-  const uint end_j = min((part + 1) * KEY_BLOCKS, seen_blocks);
+  const uint end_j = min((part + 1) * KEY_BLOCKS, max(key_tiles(nq - 1, nq - 1, BC).end, 1));
   uint j = part * KEY_BLOCKS;
   if (j >= end_j) return;
 
@@ -311,18 +310,13 @@ void main() {
     barrier();
     stage_k(K_AT, k_origin, k_sn, key0, nk, 0, true);
     if (V_STAYS) stage_v(V_AT, v_origin, v_sn, key0, nk, 0, true);
-    uint i = CAUSAL && j > 0 ? uint(max(int(key0) - causal_shift, 0)) / BR : 0;  // first block of queries that sees a key of the block
+    const Walk queries = query_tiles(key0, key0 + BC - 1, BR, 0, nq);
+    uint i = j > 0 ? queries.begin : 0;
     do {
       q0 = i * BR;
-      uint end = key_blocks;  // of the blocks of keys that these queries see
-      bool edge = key0 + BC > nk;
-      if (CAUSAL) {
-        const uint seen = uint(max(int(min(q0 + BR, nq)) + causal_shift, 0));  // keys
-        end = max(min(end, (seen + BC - 1) / BC), 1);
-        edge = edge || int(q0) + causal_shift + 1 < int(key0 + BC);
-      }
-      query_block(key0, edge, j == 0, j + 1 == end);
-    } while (++i < query_blocks);
+      const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);
+      query_block(key0, !is_whole(keys, j), j == 0, j + 1 == max(keys.end, 1));
+    } while (++i < (j > 0 ? queries.end : query_blocks));
     memoryBarrierBuffer();  // m and l, for the other invocations of a row
     barrier();
   } while (++j < end_j);

@@ -26,8 +26,8 @@
 // masked P is 0 whatever else the row holds, and a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
-// Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with CAUSAL the longest query blocks first.
-// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/block_mask.glsl); KEY_PARTS: keys in parts, with
+// Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first.
+// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/mask.glsl); KEY_PARTS: keys in parts, with
 // PARTS times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV
 // rounded up to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup
 // basic and shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through
@@ -39,7 +39,7 @@
 //   1 BR          queries of a workgroup, a multiple of MR
 //   2 BC          keys of a tile, a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..256
-//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written
@@ -78,7 +78,6 @@ layout(constant_id = 1) const uint BR = 64;
 layout(constant_id = 2) const uint BC = 32;
 layout(constant_id = 3) const uint D = 64;
 layout(constant_id = 4) const uint DV = 64;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = false;
 layout(constant_id = 7) const bool WRITE_LSE = true;
 layout(constant_id = 8) const uint MR = 8;
@@ -140,7 +139,7 @@ uint lid, tx, ty;
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT SAME
-#define STAGE_SCALE scale_log2
+#define STAGE_SCALE score_scale
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -176,11 +175,8 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
+#include "walk.glsl"
 #include "micro_softmax.glsl"
-
-#ifdef BLOCK_MASK
-#include "block_mask.glsl"
-#endif
 
 // P is read by the invocations that wrote it and its row's others. With SUBGROUP those are of one subgroup, and when V is there
 // already no other invocation needs to be waited for.
@@ -258,41 +254,35 @@ void main() {
 
   const uint blocks = (nq + BR - 1) / BR;
   const uint matrices = GROUPS / blocks;  // B Hq
-  bh = CAUSAL ? id % matrices : id / blocks;
-  q0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
-  const uint b = bh / heads, h = bh % heads;
-  q_origin = q_off + b * q_sb + h * q_sh;
-  k_origin = k_off + b * k_sb + (h / group) * k_sh;
-  v_origin = v_off + b * v_sb + (h / group) * v_sh;
+  const Place place = place_of_queries(id, blocks, matrices);
+  bh = place.matrix;
+  q0 = place.block * BR;
+  const uint b = bh / heads(), h = bh % heads();
+  q_origin = q_off() + b * q_sb + h * q_sh;
+  k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
+  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = LOWEST; l[i] = 0; }
   if (Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, nq, 0, true);
 
-  // Tiles up to `whole` hold only keys that every query of the block may see; those from `end` on, none.
-  uint whole = nk / BC, end = (nk + BC - 1) / BC;
-  if (CAUSAL) {
-    const int first_sees = max(int(q0) + causal_shift + 1, 0);                              // keys
-    const int last_sees = max(int(min(q0 + BR, nq)) + causal_shift, 0);
-    whole = min(whole, uint(first_sees) / BC);
-    end = min(end, (uint(last_sees) + BC - 1) / BC);
-  }
-#ifdef BLOCK_MASK
-  take_blocks(h, q0);
-  // One tile at least here too: for queries without any it lies beyond the last key, where all is zero and masked.
-  uint t = next_tile(0, end);
-  if (t >= end) t = (nk + BC - 1) / BC;
-  do { key_tile(t * BC, t >= whole); t = next_tile(t + 1, end); } while (t < end);
-#elif defined(KEY_PARTS)
-  // The first end % PARTS parts have a tile more. One without any takes one beyond the last key, where all is zero and masked.
-  uint t = part * (end / PARTS) + min(part, end % PARTS);
-  const uint stop = t + end / PARTS + (part < end % PARTS ? 1 : 0);
-  if (t >= stop) t = (nk + BC - 1) / BC;
-  do key_tile(t * BC, t >= whole); while (++t < stop);
-#else
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
-  uint t = 0;
-  do key_tile(t * BC, t >= whole); while (++t < end);
+  const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);
+#ifdef BLOCK_MASK
+  // For queries without any it lies beyond the last key, where all is zero and masked.
+  take_blocks(h, q0);
+  uint t = next_tile(keys.begin, keys.end);
+  if (t >= keys.end) t = (nk + BC - 1) / BC;
+  do { key_tile(t * BC, !is_whole(keys, t)); t = next_tile(t + 1, keys.end); } while (t < keys.end);
+#elif defined(KEY_PARTS)
+  // For a part without any likewise.
+  const Walk mine = part_of(keys, part, PARTS);
+  uint t = mine.begin;
+  if (t >= mine.end) t = (nk + BC - 1) / BC;
+  do key_tile(t * BC, !is_whole(mine, t)); while (++t < mine.end);
+#else
+  uint t = keys.begin;
+  do key_tile(t * BC, !is_whole(keys, t)); while (++t < keys.end);
 #endif
 
   sum_over_row(l);
@@ -309,7 +299,7 @@ void main() {
     if (tx == 0) STORED(statistics, 4, statistics[at] = l[i] == 0 ? NEG_INFINITY : m[i] + log2(l[i]));
   }
 #else
-  const uint o_origin = o_off + b * o_sb + h * o_sh;
+  const uint o_origin = o_off() + b * o_sb + h * o_sh;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     if (row >= nq) continue;
@@ -325,7 +315,7 @@ void main() {
           if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));
       }
     }
-    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
+    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
   }
 #endif
 }

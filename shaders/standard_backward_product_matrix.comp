@@ -8,6 +8,7 @@
 // replaced by 0 on the way into shared memory.
 //
 // Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK).
+// Push constants: include/args.glsl with SLABS; v is G, and o is Y.
 // Workgroups: those of standard_backward_product.comp. BR = WR FR M, and WC FC N is at least D.
 //
 // Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
@@ -22,14 +23,11 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint g_off, y_off, g_sb, g_sh, g_sn, y_sb, y_sh, y_sn;
-  uint bh0, count, row0, rows, pitch;
-  uint base, total;
-  int causal_shift;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
+
+#include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer WUnits { uvec4 w8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer GUnits { uvec4 g8[]; };
@@ -47,14 +45,14 @@ const uint G_TURNS = (BK * GU + WG - 1) / WG;
 uvec4 load_w(uint matrix, uint r, uint key) {
   const uvec4 x = LOADED_IF(scores, 16, r < rows && key < pitch,
     w8[((matrix * rows + min(r, rows - 1)) * pitch + min(key, pitch - UNIT)) / UNIT]);
-  const int end = r < rows ? min(CAUSAL ? int(row0 + r) + causal_shift + 1 : int(nk), int(nk)) : 0;
-  const ivec4 n = ivec4(end - int(key));  // elements that are there
-  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), greaterThan(n, ivec4(0, 2, 4, 6))) |
-    mix(uvec4(0), uvec4(0xffff0000u), greaterThan(n, ivec4(1, 3, 5, 7))));
+  Span keys = keys_of(row0 + r);
+  if (r >= rows) keys.last = -1;
+  return kept8(x) & (mix(uvec4(0), uvec4(0xffffu), has(keys, key + uvec4(0, 2, 4, 6))) |
+    mix(uvec4(0), uvec4(0xffff0000u), has(keys, key + uvec4(1, 3, 5, 7))));
 }
 // A unit of a row of G; zeros beyond the slab and from column D on.
 uvec4 load_g(uint origin, uint r, uint c) {
-  const uint at = origin + min(r, rows - 1) * g_sn;
+  const uint at = origin + min(r, rows - 1) * v_sn;
   uvec4 x;
   if (ALIGNED) x = LOADED_IF(g, 16, r < rows && c < D, g8[(at + (D == BC ? c : min(c, D - UNIT))) / UNIT]);
   else x = GATHER(g, at, c, D, r < rows);
@@ -63,10 +61,9 @@ uvec4 load_g(uint origin, uint r, uint c) {
 
 // Inside, every query of the slice sees all keys of the block. Columns from D on are not written: it does not matter what is there.
 #define FETCH(head, r0) { \
-  const uint g_origin = g_off + (head) / heads * g_sb + (head) % heads * g_sh + row0 * g_sn; \
-  const int seen = CAUSAL ? int(row0 + (r0)) + causal_shift + 1 : int(nk); \
-  if (ALIGNED && (r0) + BK <= rows && int(key0 + BR) <= min(seen, int(nk))) { \
-    const uint w_step = (((head) - bh0) * rows + (r0)) * (pitch / UNIT), g_step = (g_origin + (r0) * g_sn) / UNIT; \
+  const uint g_origin = v_off() + (head) / heads() * v_sb + (head) % heads() * v_sh + row0 * v_sn; \
+  if (ALIGNED && is_whole(queries, (r0) / BK) && key0 + BR <= nk) { \
+    const uint w_step = (((head) - bh0) * rows + (r0)) * (pitch / UNIT), g_step = (g_origin + (r0) * v_sn) / UNIT; \
     EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step])); \
     EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, D == BC || x % GU * UNIT < D, g8[g_at[u] + g_step]); \
   } else { \
@@ -79,33 +76,34 @@ bool add;
 
 void put(uint key, uint col, uvec4 x) {
   if (key >= keys_left) return;
-  const uint at = y_origin + key * y_sn + col;
+  const uint at = y_origin + key * o_sn + col;
   if (ALIGNED) {
     if (col >= D) return;
     if (add) x = add8(x, LOADED(y, 16, y8[at / UNIT]));
     STORED(y, 16, y8[at / UNIT] = x);
   } else {
-    if (add) x = add8(x, GATHER(y, y_origin + key * y_sn, col, D, true));
+    if (add) x = add8(x, GATHER(y, y_origin + key * o_sn, col, D, true));
     [[unroll]] for (uint e = 0; e < UNIT; ++e)
       if (col + e < D) STORED(y, 2, y1[at + e] = uint16_t(x[e / 2] >> 16 * (e % 2)));
   }
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;
-  const uint key_head = bh0 / group + (CAUSAL ? id % matrices : id / blocks);  // batch included
-  const uint key0 = (CAUSAL ? id / matrices : id % blocks) * BR;
-  const uint first = max(key_head * group, bh0), end = min((key_head + 1) * group, bh0 + count);  // its heads in the slab
+  const Place place = place_of_keys(id, blocks, matrices);
+  const uint key_head = bh0 / group() + place.matrix, key0 = place.block * BR;  // batch included
+  const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
   const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;          // in the tile
-  const uint start = CAUSAL ? min(uint(max(int(key0) - causal_shift - int(row0), 0)), rows - 1) / BK * BK : 0;
+  const Walk queries = query_tiles(key0, key0 + BR - 1, BK, row0, rows);
+  const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
 
   uvec4 w_next[W_TURNS], g_next[G_TURNS];
   uint w_at[W_TURNS], g_at[G_TURNS];
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
-  EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * g_sn + min(x % GU * UNIT, D - UNIT)) / UNIT;
+  EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * v_sn + min(x % GU * UNIT, D - UNIT)) / UNIT;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
   uint head = first, r0 = start;
@@ -116,7 +114,7 @@ void main() {
     EACH(G_TURNS, BK * GU, u, x) tile[G_AT + x / GU * G_PITCH + x % GU] = g_next[u];
     barrier();
     r0 += BK;
-    if (r0 >= rows) {
+    if (r0 >= queries.end * BK) {
       r0 = start;
       ++head;
     }
@@ -132,11 +130,10 @@ void main() {
     }
   } while (head < end);
 
-  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= keep_scale;
-  const uint key_heads = heads / group;
-  y_origin = y_off + key_head / key_heads * y_sb + key_head % key_heads * y_sh + key0 * y_sn;
+  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
+  y_origin = o_off() + key_head / key_heads() * o_sb + key_head % key_heads() * o_sh + key0 * o_sn;
   keys_left = nk - key0;
-  add = ACCUMULATE || row0 > 0 || first > key_head * group;
+  add = ACCUMULATE || row0 > 0 || first > key_head * group();
   barrier();  // the strips lie where the slices lay
   const uint strip = gl_SubgroupID * STRIP;
   OUT_BY_STRIPS

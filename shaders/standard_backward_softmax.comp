@@ -15,17 +15,18 @@
 // TPR neighbouring invocations share a row and take four elements each at a time. A row of at most 4 TPR KEEP elements stays in registers:
 // two reads of a matrix and one write. A longer one (KEEP = 0) is read twice. What lies beyond the row's last key is not looked at and
 // becomes 0 as far as the product dS K reads.
-// With dropout the weights that were dropped have their sign bits set (standard_softmax.comp): z is 0 for them and keep_scale for others.
+// With dropout the weights that were dropped have their sign bits set (standard_softmax.comp): z is 0 for them and drop_scale() for others.
 //
 // Bindings: 0 P, 1 dP, overwritten by dS: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 2 dlse [B,Hq,Nq] fp32, with DLSE.
+// Push constants: include/args.glsl with SLABS; lse is dlse.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
 // Specialization constants:
 //
 //   0 WG   workgroup size, a multiple of TPR     1 TPR  invocations of a row, a power of two
 //   2 KEEP  4-element pieces of a row that an invocation keeps: at least ceil(nk / (4 TPR)), or 0
-//   3 CAUSAL     4 DLSE
-//   5 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
+//   4 DLSE     5 CAUSAL  include/mask.glsl
+//   3 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
@@ -44,23 +45,18 @@ layout(local_size_x = 128, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint TPR = 128;
 layout(constant_id = 2) const uint KEEP = 0;
-layout(constant_id = 3) const bool CAUSAL = false;
 layout(constant_id = 4) const bool DLSE = false;
-layout(constant_id = 5) const uint ZERO = 256;
+layout(constant_id = 3) const uint ZERO = 256;
 #ifdef SUBGROUP
 layout(constant_id = 6) const uint SG = 32;
 #endif
 layout(constant_id = 7) const bool DROPOUT = false;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, rows, pitch;
-  uint bh0, row0;
-  int causal_shift;
-  uint dlse_off;
-  uint base, total;
-  float scale;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
+
+#include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer Weights { QUAD p4[]; };
 layout(set = 0, binding = 1, std430) buffer Scores { QUAD s4[]; };
@@ -71,27 +67,27 @@ layout(set = 0, binding = 2, std430) readonly buffer DLse { float dlse[]; };
 COUNTING(bool is_real;)  // the row exists
 
 // Four weights and z dP of a row; zeros from the key on that is not its own.
-void load(uint at, uint piece, uint keys, out vec4 p, out vec4 g) {
-  const bvec4 seen = lessThan(4 * piece + uvec4(0, 1, 2, 3), uvec4(keys));
+void load(uint at, uint piece, Span keys, out vec4 p, out vec4 g) {
+  const bvec4 seen = has(keys, 4 * piece + uvec4(0, 1, 2, 3));
   p = mix(vec4(0), decode4(LOADED_IF(scores, 4 * BYTES, is_real, p4[at + piece])), seen);
   g = mix(vec4(0), decode4(LOADED_IF(gradients, 4 * BYTES, is_real, s4[at + piece])), seen);
   if (DROPOUT) {
-    g = mix(g * keep_scale, vec4(0), lessThan(p, vec4(0)));
+    g = mix(g * drop_scale(), vec4(0), lessThan(p, vec4(0)));
     p = abs(p);
   }
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id * (WG / TPR) >= total) return;
   const uint own = begin_rows();
   const bool real = id * (WG / TPR) + own < total;  // the last workgroup may have rows to spare
   COUNTING(is_real = real;)
   const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
-  const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;  // that the row may see
+  const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
-  const uint pieces = (keys + 3) / 4;
+  const uint pieces = (end_of(keys) + 3) / 4;
 
   float delta = 0;
   vec4 p[KEEP > 0 ? KEEP : 1], g[KEEP > 0 ? KEEP : 1];
@@ -108,19 +104,19 @@ void main() {
     }
   }
   delta = sum_over_row(delta);
-  if (DLSE) delta -= LOADED_IF(lse, 4, real, dlse[dlse_off + (bh0 + r / rows) * nq + row]);
+  if (DLSE) delta -= LOADED_IF(lse, 4, real, dlse[lse_off() + (bh0 + r / rows) * nq + row]);
 
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
-        if (lane + t * TPR < pieces) STORED(gradients, 4 * BYTES, s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * scale));
+        if (lane + t * TPR < pieces) STORED(gradients, 4 * BYTES, s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));
     } else {
       for (uint c = lane; c < pieces; c += TPR) {
         load(at, c, keys, p[0], g[0]);
-        STORED(gradients, 4 * BYTES, s4[at + c] = encode4(p[0] * (g[0] - delta) * scale));
+        STORED(gradients, 4 * BYTES, s4[at + c] = encode4(p[0] * (g[0] - delta) * score_scale));
       }
     }
-    const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
+    const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(gradients, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
   }
 }

@@ -2,22 +2,22 @@
 // Standard attention, third of three kernels: O = P V for a slab of rows, P read from memory.
 //
 // A register-tiled product: BR rows and all D columns a workgroup, MR rows and D/TX columns an invocation, BC keys of P and V
-// staged in shared memory at a time, as in scalar_forward.comp. With CAUSAL, keys that no query of the block may see are skipped.
+// staged in shared memory at a time, as in scalar_forward.comp. With a causal mask, keys that no query of the block may see are skipped.
 // standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its constant ZERO).
 //
-// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,D], 2 O [B,Hq,Nq,D] (strided, last stride 1).
-// Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first.
+// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,D], 2 O [B,Hq,Nq,D] (strided, last stride 1). Push constants: include/args.glsl with SLABS.
+// Workgroups: ceil(rows/BR) matrices, rows fastest; with a causal mask the longest blocks first.
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):
 //
 //   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits
 //   1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
-//   3 D  1..256     4 CAUSAL
-//   5 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, D is a multiple of 16 bytes
+//   3 D  1..256     5 CAUSAL  include/mask.glsl
+//   4 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, D is a multiple of 16 bytes
 //   6 MR  rows of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)
 //   8 ACCUMULATE  1: O is added to what is there (the backward pass's dQ = dS K)
-//   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and O is multiplied by keep_scale
+//   9 DROPOUT  weights with their sign bits set are dropped (standard_softmax.comp), and O is multiplied by drop_scale()
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -30,21 +30,17 @@ const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint BR = 128;
 layout(constant_id = 2) const uint BC = 32;
 layout(constant_id = 3) const uint D = 64;
-layout(constant_id = 4) const bool CAUSAL = false;
-layout(constant_id = 5) const bool ALIGNED = false;
+layout(constant_id = 4) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
 layout(constant_id = 7) const uint SHARED_V4 = 1664;
 layout(constant_id = 8) const bool ACCUMULATE = false;
 layout(constant_id = 9) const bool DROPOUT = false;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint v_off, o_off, v_sb, v_sh, v_sn, o_sb, o_sh, o_sn;
-  uint bh0, row0, rows, pitch;
-  uint base, total;
-  int causal_shift;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
+
+#include "walk.glsl"
 
 const uint TY = BR / MR;
 const uint TX = WG / TY;
@@ -106,22 +102,21 @@ void stage_p(uint matrix, uint r0, uint key0) {
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
   ty = lid / TX;
   const uint blocks = (rows + BR - 1) / BR;
   const uint matrices = total / blocks;
-  const uint matrix = CAUSAL ? id % matrices : id / blocks;
-  const uint r0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
-  const uint bh = bh0 + matrix, b = bh / heads, h = bh % heads;
-  const uint v_origin = v_off + b * v_sb + (h / group) * v_sh;
+  const Place place = place_of_queries(id, blocks, matrices);
+  const uint matrix = place.matrix, r0 = place.block * BR;
+  const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
+  const uint v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
-  uint keys = nk;
-  if (CAUSAL) keys = uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)));
-  uint key0 = 0;
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
+  uint key0 = keys.begin * BC;  // one tile at least
   do {
     barrier();
     stage_p(matrix, r0, key0);
@@ -129,14 +124,14 @@ void main() {
     barrier();
     add_product(ty * P_PITCH, V_AT + tx, BC4);
     key0 += BC;
-  } while (key0 < keys);
+  } while (key0 < keys.end * BC);
 
-  const uint o_origin = o_off + b * o_sb + h * o_sh;
+  const uint o_origin = o_off() + b * o_sb + h * o_sh;
   const uint at = o_origin + (row0 + r0 + ty) * o_sn + 4 * tx;
   // Flat loops of few instructions, which every compiler unrolls: an acc indexed by a variable would live in memory.
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) {
     const uint row = TY * (i / MD4), col = 4 * TX * (i % MD4);
-    if (DROPOUT) acc[i] *= keep_scale;
+    if (DROPOUT) acc[i] *= drop_scale();
     if (ALIGNED) {
       if (r0 + ty + row < rows && 4 * tx + col < D) {
         if (ACCUMULATE) acc[i] += decode4(LOADED(o, 4 * BYTES, o4[(at + row * o_sn + col) / 4]));

@@ -3,11 +3,11 @@
 //
 // What standard_product.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how the product
 // is tiled. A workgroup makes BR rows and all D columns, so that P is read once, which is what the kernel costs; the next slice of P
-// is on its way while this one is used. With CAUSAL, keys that no query of the block may see are skipped; standard_softmax.comp has
+// is on its way while this one is used. With a causal mask, keys that no query of the block may see are skipped; standard_softmax.comp has
 // made P zero behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
-// Workgroups: ceil(rows/BR) matrices, rows fastest; with CAUSAL the longest blocks first. BR = WR FR M, and WC FC N is at least D.
+// Workgroups: ceil(rows/BR) matrices, rows fastest; with a causal mask the longest blocks first. BR = WR FR M, and WC FC N is at least D.
 //
 // The backward pass computes dQ = dS K by it.
 //
@@ -23,14 +23,11 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint BK = 64;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint v_off, o_off, v_sb, v_sh, v_sn, o_sb, o_sh, o_sn;
-  uint bh0, row0, rows, pitch;
-  uint base, total;
-  int causal_shift;
-  float keep_scale;
-};
+#define SLABS
+#include "args.glsl"
+#include "dropout.glsl"
+
+#include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer PUnits { uvec4 p8[]; };
 layout(set = 0, binding = 1, std430) readonly buffer VUnits { uvec4 v8[]; };
@@ -86,19 +83,18 @@ void put(uint row, uint col, uvec4 x) {
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (rows + BR - 1) / BR;
   const uint matrices = total / blocks;
-  const uint matrix = CAUSAL ? id % matrices : id / blocks;
-  const uint r0 = (CAUSAL ? blocks - 1 - id / matrices : id % blocks) * BR;
-  const uint bh = bh0 + matrix, b = bh / heads, h = bh % heads;
-  const uint v_origin = v_off + b * v_sb + (h / group) * v_sh;
+  const Place place = place_of_queries(id, blocks, matrices);
+  const uint matrix = place.matrix, r0 = place.block * BR;
+  const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
+  const uint v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
   const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;  // in the tile
 
-  uint keys = nk;
-  if (CAUSAL) keys = uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)));
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BK);
 
   uvec4 p_next[P_TURNS], v_next[V_TURNS];
   uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
@@ -106,15 +102,15 @@ void main() {
   EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(x % VU * UNIT, D - UNIT)) / UNIT;
   ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
-  FETCH(0)
-  uint key0 = 0;
+  uint key0 = keys.begin * BK;  // one slice at least
+  FETCH(key0)
   [[dont_unroll]] do {
     barrier();
     EACH(P_TURNS, BR * PU, u, x) tile[x / PU * P_PITCH + x % PU] = p_next[u];
     EACH(V_TURNS, BK * VU, u, x) tile[V_AT + x / VU * V_PITCH + x % VU] = v_next[u];
     barrier();
     key0 += BK;
-    if (key0 < keys) FETCH(key0)
+    if (key0 < keys.end * BK) FETCH(key0)
     [[unroll]] for (uint k = 0; k < BK / K; ++k) {
       LEFT p[FR];
       [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(p[r], tile, (my_row + r * M) * P_PITCH + k * (K / UNIT), P_PITCH, ROW_MAJOR);
@@ -124,10 +120,10 @@ void main() {
         [[unroll]] for (uint r = 0; r < FR; ++r) acc[r * FC + c] = coopMatMulAdd(p[r], v, acc[r * FC + c]);
       }
     }
-  } while (key0 < keys);
+  } while (key0 < keys.end * BK);
 
-  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= keep_scale;
-  o_origin = o_off + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
+  if (DROPOUT) [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= drop_scale();
+  o_origin = o_off() + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
   rows_left = rows - r0;
   barrier();  // the strips lie where the slices lay
   const uint strip = gl_SubgroupID * STRIP;

@@ -4,18 +4,19 @@
 // What attention is without FlashAttention: the matrix S is stored, read and overwritten by the softmax (standard_softmax.comp),
 // and read again by the product with V (standard_product.comp). The baseline that `vkattn bench` compares with, so it is not
 // slower than it must be: a register-tiled product, MR x MC scores an invocation, operands read 16 bytes at a time along d from
-// shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with CAUSAL, tiles of S that no query
+// shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with a causal mask, tiles of S that no query
 // may see are not computed (their memory keeps what it held).
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
+// Push constants: include/args.glsl with SLABS.
 // The slab holds the rows row0 .. row0 + rows - 1 of the matrices (batch and head flattened) bh0, bh0 + 1, ...  Columns
 // nk .. pitch - 1 of S may be overwritten with anything.
 // Workgroups: ceil(nk/BC) ceil(rows/BR) matrices, columns fastest.
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4):
 //
-//   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 CAUSAL
-//   5 ALIGNED  every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes
+//   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 ALIGNED
+//                every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes     5 CAUSAL  include/mask.glsl
 //   6 MR, 7 MC  scores of an invocation, MC a multiple of 4
 //   8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)
@@ -31,21 +32,16 @@ const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint BR = 128;
 layout(constant_id = 2) const uint BC = 64;
 layout(constant_id = 3) const uint D = 64;
-layout(constant_id = 4) const bool CAUSAL = false;
-layout(constant_id = 5) const bool ALIGNED = false;
+layout(constant_id = 4) const bool ALIGNED = false;
 layout(constant_id = 6) const uint MR = 8;
 layout(constant_id = 7) const uint MC = 8;
 layout(constant_id = 8) const uint DK = 32;
 layout(constant_id = 9) const uint SHARED_V4 = 1728;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint q_off, k_off, q_sb, q_sh, q_sn, k_sb, k_sh, k_sn;
-  uint bh0, row0, rows, pitch;
-  float scale;
-  int causal_shift;
-  uint base, total;
-};
+#define SLABS
+#include "args.glsl"
+
+#include "walk.glsl"
 
 const uint TX = BC / MC;
 const uint TY = BR / MR;
@@ -73,7 +69,7 @@ uint lid, tx, ty;
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT SAME
-#define STAGE_SCALE scale
+#define STAGE_SCALE score_scale
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -90,7 +86,7 @@ vec4 S[MR * MC4];
 #include "micro_scores.glsl"
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
@@ -99,11 +95,12 @@ void main() {
   const uint col0 = id % across * BC;
   const uint r0 = id / across % down * BR;  // in the slab
   const uint slab = id / (across * down);   // matrix of the slab
-  if (CAUSAL && int(col0) > int(row0 + min(r0 + BR, rows) - 1) + causal_shift) return;
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
+  if (id % across < keys.begin || id % across >= keys.end) return;
 
-  const uint bh = bh0 + slab, b = bh / heads, h = bh % heads;
-  const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;
-  const uint k_origin = k_off + b * k_sb + (h / group) * k_sh;
+  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
+  const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
+  const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
   uint d0 = 0;
   do {

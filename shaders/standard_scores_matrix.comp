@@ -4,7 +4,7 @@
 // What standard_scores.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how matrices are
 // staged and written. What bounds the kernel is writing S, and next the reading of fragments from shared memory. So a subgroup keeps its
 // rows of Q in registers, whole, and a workgroup walks over a run of RUN tiles of BC keys, whose K passes through shared memory: a
-// tile's S is on its way to memory and the next tile's K on its way here while other workgroups multiply. With CAUSAL, tiles of S that
+// tile's S is on its way to memory and the next tile's K on its way here while other workgroups multiply. With a causal mask, tiles of S that
 // no query may see are not computed. Rows beyond the slab repeat its last row, and keys beyond nk the last key: what comes of them is
 // not written, or is written behind column nk, where nobody looks.
 //
@@ -23,14 +23,10 @@
 layout(constant_id = 8) const uint D = 64;
 layout(constant_id = 9) const uint RUN = 8;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, heads, group;
-  uint q_off, k_off, q_sb, q_sh, q_sn, k_sb, k_sh, k_sn;
-  uint bh0, row0, rows, pitch;
-  float scale;
-  int causal_shift;
-  uint base, total;
-};
+#define SLABS
+#include "args.glsl"
+
+#include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer QUnits { uvec4 q8[]; };
 layout(set = 0, binding = 0, std430) readonly buffer QElements { uint16_t q1[]; };
@@ -79,23 +75,19 @@ void put(uint row, uint col, uvec4 x) {
 }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id >= total) return;
   const uint lane = gl_SubgroupInvocationID, tid = gl_SubgroupID * SG + lane;
   const uint across = (nk + RUN * BC - 1) / (RUN * BC), down = (rows + BR - 1) / BR;
-  const uint first = id % across * (RUN * BC);
   const uint r0 = id / across % down * BR;  // in the slab
   const uint slab = id / (across * down);   // matrix of the slab
-  uint end = min(nk, first + RUN * BC);
-  if (CAUSAL) {
-    const int seen = int(row0 + min(r0 + BR, rows)) + causal_shift;
-    if (int(first) >= seen) return;
-    end = min(end, uint(seen));
-  }
+  const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC);
+  const uint first = max(id % across * RUN, keys.begin) * BC, end = min(id % across * RUN + RUN, keys.end) * BC;
+  if (first >= end) return;
 
-  const uint bh = bh0 + slab, b = bh / heads, h = bh % heads;
-  const uint q_origin = q_off + b * q_sb + h * q_sh + row0 * q_sn;
-  const uint k_origin = k_off + b * k_sb + (h / group) * k_sh;
+  const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
+  const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
+  const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   const uint my_row = gl_SubgroupID * FR * M, my_col = 0;  // in the tile
   const uint strip = BC * K_PITCH + gl_SubgroupID * PASSAGE;
 
@@ -139,7 +131,7 @@ void main() {
         coopMatLoad(k, tile, c * N * K_PITCH + d * (K / UNIT), K_PITCH, COLUMN_MAJOR);
         [[unroll]] for (uint r = 0; r < FR; ++r) acc[r * FC + c] = coopMatMulAdd(q[r * DK + d], k, acc[r * FC + c]);
       }
-    [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= scale;
+    [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= score_scale;
     OUT_BY_STRIPS
   } while (col < end);
 }

@@ -13,15 +13,15 @@
 // With DROPOUT a weight that is dropped is stored with its sign bit set: P is never negative, so the one matrix holds the weights and the
 // mask, and the kernels that read it need no draws. They take what is negative for 0 and multiply their sums by 256/(256 - k).
 //
-// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32.
+// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32. Push constants: include/args.glsl with SLABS.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
 // Specialization constants:
 //
 //   0 WG   workgroup size, a multiple of TPR     1 TPR  invocations of a row, a power of two
 //   2 KEEP  4-element pieces of a row that an invocation keeps: at least ceil(nk / (4 TPR)), or 0
-//   3 CAUSAL     4 WRITE_LSE
-//   5 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
+//   4 WRITE_LSE     5 CAUSAL  include/mask.glsl
+//   3 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
@@ -40,24 +40,18 @@ layout(local_size_x = 256, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
 layout(constant_id = 1) const uint TPR = 256;
 layout(constant_id = 2) const uint KEEP = 0;
-layout(constant_id = 3) const bool CAUSAL = false;
 layout(constant_id = 4) const bool WRITE_LSE = true;
-layout(constant_id = 5) const uint ZERO = 256;
+layout(constant_id = 3) const uint ZERO = 256;
 #ifdef SUBGROUP
 layout(constant_id = 6) const uint SG = 32;
 #endif
 layout(constant_id = 7) const bool DROPOUT = false;
 
-layout(push_constant) uniform Args {
-  uint nq, nk, rows, pitch;
-  uint bh0, row0;
-  int causal_shift;
-  uint lse_off;
-  uint base, total;
-  uint seed_lo, seed_hi;
-  uint drop_offset, drop_k;
-};
+#define SLABS
+#include "args.glsl"
 #include "dropout.glsl"
+
+#include "walk.glsl"
 
 layout(set = 0, binding = 0, std430) buffer Scores { QUAD s4[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
@@ -67,9 +61,9 @@ layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 COUNTING(bool is_real;)  // the row exists
 
 // Four scores in units of log 2; -inf where the row may not look.
-vec4 scores(uint at, uint piece, uint keys) {
+vec4 scores(uint at, uint piece, Span keys) {
   const vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece])) * LOG2E;
-  return mix(vec4(NEG_INFINITY), s, lessThan(4 * piece + uvec4(0, 1, 2, 3), uvec4(keys)));
+  return mix(vec4(NEG_INFINITY), s, has(keys, 4 * piece + uvec4(0, 1, 2, 3)));
 }
 // Four weights of a row as they are stored: with their signs set where dropout drops them.
 vec4 marked(vec4 p, uint piece, uint row, uint bh) {
@@ -84,16 +78,16 @@ float top(vec4 s) { return max(max(s.x, s.y), max(s.z, s.w)); }
 float sum(vec4 s) { return (s.x + s.y) + (s.z + s.w); }
 
 void main() {
-  const uint id = base + gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint id = workgroup_index();
   if (id * (WG / TPR) >= total) return;
   const uint own = begin_rows();
   const bool real = id * (WG / TPR) + own < total;  // the last workgroup may have rows to spare
   COUNTING(is_real = real;)
   const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
-  const uint keys = CAUSAL ? uint(clamp(int(row) + causal_shift + 1, 0, int(nk))) : nk;
+  const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
-  const uint pieces = (keys + 3) / 4;
+  const uint pieces = (end_of(keys) + 3) / 4;
 
   float m = LOWEST, l = 0;
   vec4 own4[KEEP > 0 ? KEEP : 1];
@@ -132,8 +126,8 @@ void main() {
       for (uint c = lane; c < pieces; c += TPR)
         STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, keys) - m) * inv, c, row, bh)));
     }
-    const uint zero_end = (min(pitch, keys + min(ZERO, pitch)) + 3) / 4;
+    const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
-    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
   }
 }

@@ -6,7 +6,7 @@
 // (j mod 2) + 2 (floor(j/8) mod 2) + 4 (floor(j/16) mod 4) is column j's. A weight is kept iff its byte >= drop_k = round(256 p), and
 // kept weights are scaled by 256 / (256 - drop_k): drop_scale().
 //
-// Needs seed_lo, seed_hi, drop_offset and drop_k among the push constants. (DROPOUT 0 leaves all of this out at specialization.)
+// Needs seed_lo, seed_hi, drop_offset and drop_k() of the push constants. (DROPOUT 0 leaves all of this out at specialization.)
 
 // What one draw serves: columns with the same draw_group.
 uint draw_group(uint j) { return 4 * (j / 64) + (j / 2) % 4; }
@@ -28,11 +28,11 @@ uvec4 draw(uint group_of_columns, uint i, uint bh) {
 bool kept(uvec4 drawn, uint j) {
   const uint low = (j & 16u) != 0u ? drawn.y : drawn.x, high = (j & 16u) != 0u ? drawn.w : drawn.z;
   const uint word = (j & 32u) != 0u ? high : low;
-  return (word >> (8 * (j & 1u) + 2 * (j & 8u)) & 255u) >= drop_k;
+  return (word >> (8 * (j & 1u) + 2 * (j & 8u)) & 255u) >= drop_k();
 }
 
-float drop_scale() { return 256.0 / float(256 - drop_k); }
+float drop_scale() { return 256.0 / float(256 - drop_k()); }
 
 // The same, given the word of the draw that has column j, drawn[j / 16 % 4], and the place of j's byte in it.
-bool kept(uint word, uint byte) { return word << 24 - 8 * byte >= drop_k << 24; }
+bool kept(uint word, uint byte) { return word << 24 - 8 * byte >= drop_k() << 24; }
 uint byte_of(uint j) { return j % 2 + 2 * (j / 8 % 2); }

@@ -22,7 +22,6 @@ layout(constant_id = 1) const uint BR = 16;
 layout(constant_id = 2) const uint BC = 16;
 layout(constant_id = 3) const uint D = 16;
 layout(constant_id = 4) const uint DV = 16;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = true;
 layout(constant_id = 7) const bool WRITE_LSE = true;
 layout(constant_id = 8) const uint FM = 16;
@@ -103,9 +102,7 @@ shared uvec4 H[H_LEN];
 shared uint drawn[DROP_LEN];
 
 #include "matrix_layout.glsl"
-#ifdef BLOCK_MASK
-#include "block_mask.glsl"
-#endif
+#include "walk.glsl"
 
 // Who this is: invocation of the workgroup and of the subgroup, its part of rows and columns of a fragment, and the subgroup's places in
 // shared memory.
@@ -134,24 +131,14 @@ void take_place() {
   drop_at = gl_SubgroupID * DRAWS;
   spread_at = x_at + FM * CK; stats_at = spread_at + FM * FN;
   drawn_for = uvec2(~0u);
-  scale = abs(scale_log2); flip = scale_log2 < 0.0 ? 0x80008000u : 0u;
+  scale = abs(score_scale); flip = score_scale < 0.0 ? 0x80008000u : 0u;
 }
 
 // Query and head (within the packed group) of a row.
-uint query_of(uint row) { return PACK ? row / group : row; }
-uint member_of(uint row) { return PACK ? row % group : 0u; }
+uint query_of(uint row) { return PACK ? row / group() : row; }
+uint member_of(uint row) { return PACK ? row % group() : 0u; }
 // Row of the subgroup's slot x.
 uint row_of_slot(uint x) { return row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
-int last_key(uint row) {
-  int last = int(nk) - 1;
-  return CAUSAL ? min(last, int(query_of(row)) + causal_shift) : last;
-}
-// Whether a row attends to a key, given the row's last key.
-#ifdef BLOCK_MASK
-bool seen(uint row, uint key, int last) { return all(bvec2(int(key) <= last, BLOCKS_OF_TILES || block_allows(query_of(row), key))); }
-#else
-bool seen(uint row, uint key, int last) { return int(key) <= last; }
-#endif
 // lse of a row with these statistics.
 float lse_of(float reference, float row_sum) { return row_sum == 0.0 ? -infinity() : (reference + log2(row_sum)) * 0.69314718055994531; }
 

@@ -14,7 +14,7 @@
 // lse and delta belong to queries. In kv these are columns: both sit in shared memory beside the tile. In q they are rows: in registers
 // (form 1) or in shared memory. S - lse is at most 0 up to rounding, so no maximum is needed; a query of nothing (lse = -inf) or
 // beyond the last counts as lse = +inf, which makes its P 0. Rows beyond the last are zero when read and never written; columns
-// beyond the last are read as the last, and have P = 0. With CAUSAL, tiles that cross the diagonal have a loop of their own with masks.
+// beyond the last are read as the last, and have P = 0. With a causal mask, tiles that cross the diagonal have a loop of their own with masks.
 //
 // With DROPOUT, which weights of a tile are kept is drawn once for the workgroup while the tile is staged (each draw serves 16 keys),
 // and waits in shared memory, as the words of the draw or as the 16 bits that are asked of it (BY_LANE 2).
@@ -24,7 +24,8 @@
 //   defines after it the functions that are only declared here, above all chunk(): algorithm 2 for a chunk of a staged tile
 //
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
-//   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV   5 CAUSAL
+//   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
+//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     every row of q, k, v, dO and of the gradients begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 ACCUMULATE  gradients are added to what is there
 //   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN (FN and FK multiples of 8)     11 SG subgroup size    12 FORM
@@ -67,7 +68,6 @@ layout(constant_id = 1) const uint BR = 16;
 layout(constant_id = 2) const uint BC = 16;
 layout(constant_id = 3) const uint D = 16;
 layout(constant_id = 4) const uint DV = 16;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = true;
 layout(constant_id = 7) const bool ACCUMULATE = false;
 layout(constant_id = 8) const uint FM = 16;
@@ -132,6 +132,7 @@ layout(binding = 5) readonly buffer Delta_ { float delta[]; };
 layout(binding = 6) buffer X4_ { uvec4 x4[]; };
 layout(binding = 6) buffer X16_ { uint16_t x16[]; };
 #include "args_backward.glsl"
+#include "walk.glsl"
 #include "dropout.glsl"
 #include "dropout_bits.glsl"
 #include "matrix_layout.glsl"
@@ -282,7 +283,7 @@ void weight_gradients(uint c) {
 float weight(float s, float l, uint query, uint key, bool masked) {
   float p = exp2(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
-    if (CAUSAL && int(key) > int(query) + causal_shift) p = 0;
+    if (out_of_band(query, key)) p = 0;
     if (!KEYS_ARE_ROWS && key >= nk) p = 0;
   }
   return p;
@@ -351,7 +352,7 @@ void weights_through_shared(uint c, bool masked) {
 // The tiles from `first` on, n of each query head of the group (q: of the one key head). masked is a constant where this is called: tiles
 // of which every score counts have no mask code.
 void walk(uint first, uint n, bool masked) {
-  const uint tiles = KEYS_ARE_ROWS ? n * group : n;
+  const uint tiles = KEYS_ARE_ROWS ? n * group() : n;
   if (PREFETCH == 1 && tiles > 0) fetch(0, first * BC);
   if (PREFETCH == 2 && tiles > 0) {
     [[dont_unroll]] for (uint at = 0; at < BC; at += PART) { fetch(0, first * BC + at); store(0, at, first * BC + at); }

@@ -13,7 +13,7 @@ void draw_tile() {
       drawn_for = uvec2(row0, keys);
       [[unroll]] for (uint g = 0; g < LANE_GROUPS; ++g) [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) {
         const uint row = row_of_slot(x);
-        const uvec4 y = draw(4 * (keys + g) + col_lane / 2 % 4, query_of(row), b * heads + q_head + member_of(row));
+        const uvec4 y = draw(4 * (keys + g) + col_lane / 2 % 4, query_of(row), b * heads() + q_head + member_of(row));
         [[unroll]] for (uint t = 0; t < 4; ++t) drawn[((g * RM * SLOTS + x) * 4 + t) * WG + gl_LocalInvocationID.x] = y[t];
       }
     }
@@ -21,7 +21,7 @@ void draw_tile() {
     MEET
     [[unroll]] for (uint u = 0; u < DRAW_EACH; ++u) {
       const uint x = min(u * SG + lane, DRAWS - 1), row = row0 + x / (4 * KEY_GROUPS);
-      const uvec4 y = draw(4 * (keys + x / 4 % KEY_GROUPS) + x % 4, query_of(row), b * heads + q_head + member_of(row));
+      const uvec4 y = draw(4 * (keys + x / 4 % KEY_GROUPS) + x % 4, query_of(row), b * heads() + q_head + member_of(row));
       [[unroll]] for (uint t = 0; t < 4; ++t) drawn[4 * (drop_at + x) + t] = y[t];
     }
     MEET

@@ -38,14 +38,15 @@ void weights_in_shared(uint c, bool masked) {
     [[unroll]] for (uint u = 0; u < (FM + SG - 1) / SG; ++u) {
       const uint i = min(u * SG + lane, FM - 1), s = stats_at + 3 * (r * FM + i), x0 = x_at + i * CK, row = row0 + r * FM + i;
       const bool mine = u * SG + lane < FM;
-      const int last = masked ? last_key(row) : int(nk) - 1;
+      Span keys = Span(0, int(nk) - 1);
+      if (masked) keys = keys_of(query_of(row));
       float most = -infinity(), all_weights = 0.0;
-      for (uint k = 0; k < CK; ++k) if (seen(row, j * BC + c * CK + k, last)) most = max(most, X[x0 + k]);
+      for (uint k = 0; k < CK; ++k) if (allowed(keys, query_of(row), j * BC + c * CK + k)) most = max(most, X[x0 + k]);
       const float before = X[s], now = max(before, most * scale - BIAS);
       subgroupBarrier();
       if (mine) {
         for (uint k = 0; k < CK; ++k) {
-          const float w = seen(row, j * BC + c * CK + k, last) ? exp2(fma(X[x0 + k], scale, -now)) : 0.0;
+          const float w = allowed(keys, query_of(row), j * BC + c * CK + k) ? exp2(fma(X[x0 + k], scale, -now)) : 0.0;
           X[x0 + k] = w; all_weights += w;
           if (DROPOUT) { if (!is_kept(r * FM + i, c * CK + k)) X[x0 + k] = 0.0; }
         }

@@ -27,10 +27,10 @@ void weighted_sum(uint c) {
 // A score of a key that the row does not attend to becomes -inf.
 void mask(uint c) {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
-    const uint row = row0 + r * FM + row_lane + ROW_OF(e);
-    const int last = last_key(row);
+    const uint query = query_of(row0 + r * FM + row_lane + ROW_OF(e));
+    const Span keys = keys_of(query);
     [[unroll]] for (uint n = 0; n < NS; ++n)
-      S[r * NS + n][e] = seen(row, j * BC + c * CK + n * FN + col_lane + COL_OF(e), last) ? S[r * NS + n][e] : -infinity();
+      S[r * NS + n][e] = allowed(keys, query, j * BC + c * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : -infinity();
   }
 }
 

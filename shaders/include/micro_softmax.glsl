@@ -1,5 +1,5 @@
 // Softmax of a tile of scores of which each invocation owns S[MR * MC4]: masks, the row's maximum and sum over the TX invocations
-// that share it, dropout. Needs BR, BC, MR, MC, MC4, TX, TY, CAUSAL, tx, ty, q0 and bh (first query and flattened head of the
+// that share it, dropout. Needs BR, BC, MR, MC, MC4, TX, TY, mask.glsl, tx, ty, q0 and bh (first query and flattened head of the
 // workgroup); with SUBGROUP rows are reduced by shuffles, else through the shared array reduce[BR * TX].
 
 // Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
@@ -37,9 +37,9 @@ void sum_over_row(inout float x[MR]) {
 // Scores that may not be used become -inf.
 void mask_scores(uint key0) {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const int last = CAUSAL ? min(int(nk) - 1, int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;
+    const Span keys = keys_of(q0 + ty + TY * i);
     [[unroll]] for (uint j = 0; j < MC; ++j)
-      if (int(key0 + 4 * (tx + TX * (j / 4)) + j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
+      if (!has(keys, key0 + 4 * (tx + TX * (j / 4)) + j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
   }
 }
 

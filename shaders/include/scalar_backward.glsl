@@ -24,7 +24,7 @@
 //   1 BR          rows of a workgroup (kv: keys; q: queries), a multiple of MR
 //   2 BC          columns of a tile (kv: queries; q: keys), a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and dO: 1..256
-//   5 CAUSAL      1: key j is allowed for query i iff j <= i + causal_shift
+//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v, dO begins 16-byte aligned, every row of the gradients is aligned to four elements, and D and DV
 //                 are multiples of 16 bytes
 //   7 ACCUMULATE  1: gradients are added to what is there
@@ -48,7 +48,6 @@ layout(constant_id = 1) const uint BR = 32;
 layout(constant_id = 2) const uint BC = 32;
 layout(constant_id = 3) const uint D = 64;
 layout(constant_id = 4) const uint DV = 64;
-layout(constant_id = 5) const bool CAUSAL = false;
 layout(constant_id = 6) const bool ALIGNED = false;
 layout(constant_id = 7) const bool ACCUMULATE = false;
 layout(constant_id = 8) const uint MR = 4;
@@ -80,6 +79,8 @@ INPUT(v, 2)
 INPUT(g, 3)
 layout(set = 0, binding = 4, std430) readonly buffer Lse { float lse[]; };
 layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
+
+#include "walk.glsl"
 
 shared vec4 tile[SHARED_V4];
 

@@ -14,8 +14,8 @@
 // Needs DTYPE (1 fp16, 2 bf16), and WIDE defined or not. Specialization constants:
 //
 //   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; multiples of 8
-//   4 WR, 5 WC  subgroups down and across          6 FR, 7 FC  fragments of a subgroup down and across
-//   10 CAUSAL     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
+//   4 WR, 10 WC  subgroups down and across         6 FR, 7 FC  fragments of a subgroup down and across
+//   5 CAUSAL  include/mask.glsl     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
 //   12 SHARED  length of shared memory in units
 //   13 ACCUMULATE  the result is added to what is there
 //   14 DROPOUT  the matrix is P, of which weights with their sign bits set are dropped (standard_softmax.comp)
@@ -53,10 +53,9 @@ layout(constant_id = 1) const uint M = 16;
 layout(constant_id = 2) const uint N = 16;
 layout(constant_id = 3) const uint K = 16;
 layout(constant_id = 4) const uint WR = 1;
-layout(constant_id = 5) const uint WC = 1;
+layout(constant_id = 10) const uint WC = 1;
 layout(constant_id = 6) const uint FR = 1;
 layout(constant_id = 7) const uint FC = 1;
-layout(constant_id = 10) const bool CAUSAL = false;
 layout(constant_id = 11) const bool ALIGNED = false;
 layout(constant_id = 12) const uint SHARED = 1024;
 layout(constant_id = 13) const bool ACCUMULATE = false;

@@ -30,7 +30,7 @@ var dropoutMutants = []Mutant{
 	},
 	{
 		ID: "dropout-seed", File: "flash/args.go",
-		Old: "p.u32(uint32(d.seed >> 32))", New: "p.u32(0)",
+		Old: "p.put(argSeedHigh, uint32(d.seed>>32))", New: "p.put(argSeedHigh, 0)",
 		Breaks: "the upper half of the seed makes no difference",
 		Kill:   []Killer{dropoutCase},
 	},
@@ -42,7 +42,7 @@ var dropoutMutants = []Mutant{
 	},
 	{
 		ID: "dropout-threshold", File: dropoutShader, Modules: forwardF16,
-		Old: "& 255u) >= drop_k;", New: "& 255u) > drop_k;",
+		Old: "& 255u) >= drop_k();", New: "& 255u) > drop_k();",
 		Breaks: "one byte of 256 too many drops its weight",
 		Kill:   []Killer{dropoutCase},
 	},
@@ -54,7 +54,7 @@ var dropoutMutants = []Mutant{
 	},
 	{
 		ID: "dropout-scale", File: dropoutShader, Modules: forwardF32 + " " + forwardF16,
-		Old: "float drop_scale() { return 256.0 / float(256 - drop_k); }", New: "float drop_scale() { return 1.0; }",
+		Old: "float drop_scale() { return 256.0 / float(256 - drop_k()); }", New: "float drop_scale() { return 1.0; }",
 		Breaks: "weights that are kept are not scaled up",
 		Kill:   []Killer{dropoutCase},
 	},
@@ -72,7 +72,7 @@ var dropoutMutants = []Mutant{
 	},
 	{
 		ID: "dropout-bits", File: "shaders/include/dropout_bits.glsl", Modules: "matrix_backward",
-		Old: "drop_k < 128u ? ~0u : 0u", New: "drop_k < 128u ? 0u : ~0u",
+		Old: "drop_k() < 128u ? ~0u : 0u", New: "drop_k() < 128u ? 0u : ~0u",
 		Breaks: "the 16 bits of a draw compare bytes with the threshold wrongly where their first bits differ",
 		Kill:   []Killer{in("./flash", "TestDraw.*"), matrixGradientDropout},
 		OnlyOn: "devices whose lanes hold two queries side by side (NVIDIA's), where TestMatrixBackward and TestDropoutMask are to find it",

@@ -5,6 +5,8 @@ package main
 const (
 	scalarForward = "shaders/scalar_forward.comp"
 	softmaxTile   = "shaders/include/micro_softmax.glsl"
+	mask          = "shaders/include/mask.glsl"
+	walk          = "shaders/include/walk.glsl"
 	scalar        = "flash2/scalar"
 
 	forwardF32 = "scalar_forward.f32 scalar_forward_subgroup.f32"
@@ -13,8 +15,8 @@ const (
 
 var forwardMutants = []Mutant{
 	{
-		ID: "mask-diagonal", File: softmaxTile, Modules: forwardF32,
-		Old: "int(q0 + ty + TY * i) + causal_shift) : int(nk) - 1;", New: "int(q0 + ty + TY * i) + causal_shift + 1) : int(nk) - 1;",
+		ID: "mask-diagonal", File: mask, Modules: forwardF32,
+		Old: "min(last, int(query) + causal_shift)", New: "min(last, int(query) + causal_shift + 1)",
 		Breaks: "with a causal mask each query sees one key too many",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
 	},
@@ -32,19 +34,19 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "mask-finite", File: softmaxTile, Modules: forwardF32 + " " + forwardF16,
-		Old: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4) > last) S[i * MC4 + j / 4][j % 4] = -1e30;",
+		Old: "+ j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;", New: "+ j % 4)) S[i * MC4 + j / 4][j % 4] = -1e30;",
 		Breaks: "a masked score is a large negative number, so that a row with nothing to attend to averages what it may not see",
 		Kill:   []Killer{conformance("core/empty-rows/f32", scalar)},
 	},
 	{
-		ID: "ragged-keys", File: softmaxTile, Modules: forwardF32,
-		Old: "+ causal_shift) : int(nk) - 1;", New: "+ causal_shift) : int(nk) + 255;",
+		ID: "ragged-keys", File: mask, Modules: forwardF32,
+		Old: "const int last = int(nk) - 1;", New: "const int last = int(nk) + 255;",
 		Breaks: "keys beyond the last, staged as zeros, are attended to",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "ragged-whole-tiles", File: scalarForward, Modules: forwardF32,
-		Old: "uint whole = nk / BC, end = (nk + BC - 1) / BC;", New: "uint whole = (nk + BC - 1) / BC, end = (nk + BC - 1) / BC;",
+		ID: "ragged-whole-tiles", File: walk, Modules: forwardF32,
+		Old: "Walk(0, 0, end_of(a) / size,", New: "Walk(0, 0, (end_of(a) + size - 1) / size,",
 		Breaks: "the last tile of keys, which may be ragged, takes the way of whole ones",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
@@ -72,13 +74,13 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "scale-twice", File: "flash/args.go",
-		Old: "p.f32(pr.Scale * math.Log2E)", New: "p.f32(pr.Scale * pr.Scale * math.Log2E)",
+		Old: "pr.Scale*math.Log2E)", New: "pr.Scale*pr.Scale*math.Log2E)",
 		Breaks: "the forward kernels multiply scores by the scale twice",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
 		ID: "scale-log2e", File: "flash/args.go",
-		Old: "p.f32(pr.Scale * math.Log2E)", New: "p.f32(pr.Scale)",
+		Old: "pr.Scale*math.Log2E)", New: "pr.Scale)",
 		Breaks: "scores are not in units of log 2 though exponentials are exp2",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
@@ -90,7 +92,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "scale-sign", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "flip = scale_log2 < 0.0 ? 0x80008000u : 0u;", New: "flip = 0u;",
+		Old: "flip = score_scale < 0.0 ? 0x80008000u : 0u;", New: "flip = 0u;",
 		Breaks: "the matrix kernel takes a negative scale for its absolute value",
 		Kill:   []Killer{conformance("core/negative-scale/f16", "flash2/matrix/form=2")},
 	},
@@ -144,25 +146,25 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "stride-batch-head", File: scalarForward, Modules: forwardF32,
-		Old: "q_origin = q_off + b * q_sb + h * q_sh;", New: "q_origin = q_off + b * q_sh + h * q_sb;",
+		Old: "q_origin = q_off() + b * q_sb + h * q_sh;", New: "q_origin = q_off() + b * q_sh + h * q_sb;",
 		Breaks: "the strides of Q's batch and head are exchanged",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
 		ID: "stride-rows", File: "flash/args.go",
-		Old: "\tp.u32(o.strides[1])\n\tp.u32(o.strides[2])\n", New: "\tp.u32(o.strides[2])\n\tp.u32(o.strides[1])\n",
+		Old: "p.set(at+4*i, s)", New: "p.set(at+4*((3-i)%3), s)",
 		Breaks: "every kernel is given the strides of head and row in each other's place",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
 		ID: "offset-ignored", File: scalarForward, Modules: forwardF32,
-		Old: "v_origin = v_off + b * v_sb + (h / group) * v_sh;", New: "v_origin = b * v_sb + (h / group) * v_sh;",
+		Old: "v_origin = v_off() + b * v_sb + (h / group()) * v_sh;", New: "v_origin = b * v_sb + (h / group()) * v_sh;",
 		Breaks: "V is read from the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},
 	{
 		ID: "gqa-modulo", File: scalarForward, Modules: forwardF32,
-		Old: "k_origin = k_off + b * k_sb + (h / group) * k_sh;", New: "k_origin = k_off + b * k_sb + (h % (heads / group)) * k_sh;",
+		Old: "k_origin = k_off() + b * k_sb + (h / group()) * k_sh;", New: "k_origin = k_off() + b * k_sb + (h % key_heads()) * k_sh;",
 		Breaks: "query heads take turns with key heads: head h reads key head h mod Hk, not h/(Hq/Hk)",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
@@ -180,7 +182,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "lse-offset", File: scalarForward, Modules: forwardF32,
-		Old: "lse[lse_off + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
+		Old: "lse[lse_off() + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
 		Breaks: "lse is written to the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},

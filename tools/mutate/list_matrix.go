@@ -24,7 +24,7 @@ var (
 var matrixMutants = []Mutant{
 	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
-		Old: "n * FN + col_lane + COL_OF(e), last) ?", New: "n * FN + col_lane + COL_OF(e), last - 1) ?",
+		Old: "n * FN + col_lane + COL_OF(e)) ? S", New: "n * FN + col_lane + COL_OF(e) + 1) ? S",
 		Breaks: "forms 1 and 2 hide each row's last key",
 		Kill:   []Killer{matrixForms},
 	},
@@ -79,13 +79,13 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-gqa", File: matrixForward, Modules: "matrix_forward.f16",
-		Old: "const uint kv_head = PACK ? h : h / group;", New: "const uint kv_head = PACK ? h : h % (heads / group);",
+		Old: "const uint kv_head = PACK ? h : h / group();", New: "const uint kv_head = PACK ? h : h % key_heads();",
 		Breaks: "query heads take turns with key heads",
 		Kill:   []Killer{in("./flash", "TestMatrixTiles")},
 	},
 	{
 		ID: "matrix-packed", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "uint member_of(uint row) { return PACK ? row % group : 0u; }", New: "uint member_of(uint row) { return PACK ? row / nq : 0u; }",
+		Old: "uint member_of(uint row) { return PACK ? row % group() : 0u; }", New: "uint member_of(uint row) { return PACK ? row / nq : 0u; }",
 		Breaks: "packed rows are taken for the wrong head of their group",
 		Kill:   []Killer{matrixTiles},
 	},
@@ -122,7 +122,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-parts-rows", File: "shaders/include/matrix_parts.glsl", Modules: "matrix_forward_parts.f16",
-		Old: "part_rows + (b * heads + q_head + member_of(row)) * nq + query_of(row);", New: "part_rows + (b * heads + q_head) * nq + query_of(row);",
+		Old: "part_rows + (b * heads() + q_head + member_of(row)) * nq + query_of(row);", New: "part_rows + (b * heads() + q_head) * nq + query_of(row);",
 		Breaks: "parts of all heads of a packed group are written to the first one's rows",
 		Kill:   []Killer{in("./flash", "TestPartsOnMatrices")},
 	},

@@ -5,7 +5,7 @@ package main
 var otherKernelMutants = []Mutant{
 	{
 		ID: "standard-scale", File: "shaders/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
-		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
+		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
 		Breaks: "dS of standard attention lacks the scale",
 		Kill:   []Killer{conformance("core/gqa/f16", "standard/scalar")},
 	},
@@ -28,20 +28,20 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
 	},
 	{
-		ID: "standard-mask", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
-		Old: "clamp(int(row) + causal_shift + 1, 0, int(nk))", New: "clamp(int(row) + causal_shift, 0, int(nk))",
+		ID: "standard-mask", File: mask, Modules: "standard_softmax",
+		Old: "min(last, int(query) + causal_shift)", New: "min(last, int(query) + causal_shift - 1)",
 		Breaks: "standard attention hides the diagonal",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
 	},
 	{
 		ID: "standard-slab-keys", File: "shaders/standard_product.comp", Modules: "standard_product",
-		Old: "uint(clamp(int(row0 + min(r0 + BR, rows)) + causal_shift, 1, int(nk)))", New: "uint(clamp(int(min(r0 + BR, rows)) + causal_shift, 1, int(nk)))",
+		Old: "key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC)", New: "key_tiles(r0, min(r0 + BR, rows) - 1, BC)",
 		Breaks: "a slab of rows that is not the first sees too few keys",
 		Kill:   []Killer{in("./flash", "TestSlabs")},
 	},
 	{
 		ID: "standard-slab-gradients", File: "shaders/standard_backward_product.comp", Modules: "standard_backward_product",
-		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group;", New: "const bool add = ACCUMULATE || first > key_head * group;",
+		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group();", New: "const bool add = ACCUMULATE || first > key_head * group();",
 		Breaks: "dK and dV of a slab of rows overwrite those of the one before",
 		Kill:   []Killer{in("./flash", "TestStandardGradientsOfSlabs")},
 	},
@@ -71,7 +71,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "flash1-first-block", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
-		Old: "uint i = CAUSAL && j > 0 ? uint(max(int(key0) - causal_shift, 0)) / BR : 0;", New: "uint i = CAUSAL && j > 0 ? uint(max(int(key0) - causal_shift, 0)) / BR + 1 : 0;",
+		Old: "uint i = j > 0 ? queries.begin : 0;", New: "uint i = j > 0 ? queries.begin + 1 : 0;",
 		Breaks: "flash1 leaves out the first block of queries that sees a block of keys",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "flash1/scalar")},
 	},
@@ -82,25 +82,25 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestPackMask")},
 	},
 	{
-		ID: "blocks-score-bit", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		ID: "blocks-score-bit", File: mask, Modules: "scalar_forward_blocks",
 		Old: "+ c / 32] >> (c % 32) & 1u)", New: "+ c / 32] >> (31 - c % 32) & 1u)",
 		Breaks: "a score of a ragged tile looks up another block's bit",
 		Kill:   []Killer{conformance("blocks/5x7 per head-share0.5-40x50/f32", "blocksparse/scalar")},
 	},
 	{
-		ID: "blocks-words", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		ID: "blocks-words", File: walk, Modules: "scalar_forward_blocks",
 		Old: "(word * 32 + findLSB(bits))", New: "findLSB(bits)",
 		Breaks: "of masks wider than 32 blocks the first 32 are visited again and again",
 		Kill:   []Killer{conformance("blocks/16x16-share0.05-50x1100/f16", "blocksparse/scalar")},
 	},
 	{
-		ID: "blocks-per-head", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		ID: "blocks-per-head", File: mask, Modules: "scalar_forward_blocks",
 		Old: "block_head = BLOCK_PER_HEAD ? head *", New: "block_head = BLOCK_PER_HEAD ? 0 *",
 		Breaks: "all heads use the first one's mask",
 		Kill:   []Killer{conformance("blocks/32x16 per head-share0.3-77x93/f32", "blocksparse/scalar")},
 	},
 	{
-		ID: "blocks-skipping", File: "shaders/include/block_mask.glsl", Modules: "scalar_forward_blocks",
+		ID: "blocks-skipping", File: walk, Modules: "scalar_forward_blocks",
 		Old: "r < block_rows; ++r)", New: "r < 1; ++r)",
 		Breaks: "tiles that only the later rows of blocks attend to are skipped",
 		Kill:   []Killer{in("./flash", "TestBlockSparseRowsOfOneTile")},

@@ -1,0 +1,78 @@
+// Which tiles a workgroup visits: of keys for a block of queries, of queries for a block of keys; on the host internal/attn.Walk. Tiles
+// from begin up to end hold something that some row of the block may attend to. In those from whole_begin up to whole_end every row may
+// attend to all, so that they need no mask. Kernels have a loop without mask code for these, another for the edges.
+//
+// Needs what mask.glsl needs.
+
+#include "mask.glsl"
+
+struct Walk { uint begin, whole_begin, whole_end, end; };
+
+bool is_whole(Walk walk, uint tile) { return tile >= walk.whole_begin && tile < walk.whole_end; }
+
+// Tiles of `size` keys for queries first to last.
+Walk key_tiles(uint first, uint last, uint size) {
+  const Span a = keys_of(first), b = keys_of(last);
+  Walk w = Walk(0, 0, end_of(a) / size, (end_of(b) + size - 1) / size);
+  if (LOWER_BOUND) {
+    w.begin = min(uint(a.first) / size, w.end);
+    w.whole_begin = min((uint(b.first) + size - 1) / size, w.end);
+    w.whole_end = max(w.whole_end, w.whole_begin);
+  }
+  return w;
+}
+
+// Tiles of `size` queries for keys first to last; there are `queries` of them from query `origin` on. A kernel that takes queries beyond
+// the last for what they are in every tile gives a multiple of size.
+Walk query_tiles(uint first, uint last, uint size, uint origin, uint queries) {
+  const Span a = queries_of(first), b = queries_of(last);
+  const uint end = (queries + size - 1) / size;
+  const uint a_begin = uint(clamp(a.first - int(origin), 0, int(queries))), b_begin = uint(clamp(b.first - int(origin), 0, int(queries)));
+  Walk w = Walk(a_begin == queries ? end : a_begin / size, min((b_begin + size - 1) / size, end), queries / size, end);
+  if (LOWER_BOUND) {
+    w.whole_end = min(w.whole_end, uint(max(a.last + 1 - int(origin), 0)) / size);
+    w.end = max(w.begin, min(end, (uint(max(b.last + 1 - int(origin), 0)) + size - 1) / size));
+    w.whole_begin = min(w.whole_begin, w.end);
+  }
+  w.whole_end = max(w.whole_end, w.whole_begin);
+  return w;
+}
+
+// The tiles of part `part` of `parts`. Parts differ by one tile at most, and the first ones have more.
+Walk part_of(Walk walk, uint part, uint parts) {
+  const uint tiles = walk.end - walk.begin, least = tiles / parts, more = tiles % parts;
+  walk.begin += part * least + min(part, more);
+  walk.end = walk.begin + least + (part < more ? 1 : 0);
+  return walk;
+}
+
+// Which block of which matrix (head, batch included) a workgroup takes. Where they differ (UNEVEN), the
+// blocks with most to do go first, those of all matrices together: a long block that begins late is waited for by the whole device.
+struct Place { uint matrix, block; };
+Place place_of_queries(uint id, uint blocks, uint matrices) {
+  return Place(UNEVEN ? id % matrices : id / blocks, UNEVEN ? blocks - 1 - id / matrices : id % blocks);
+}
+Place place_of_keys(uint id, uint blocks, uint matrices) {
+  return Place(UNEVEN ? id % matrices : id / blocks, UNEVEN ? id / matrices : id % blocks);
+}
+// The same for kernels that have an order of matrices of their own: the block of queries that is the i-th to go. (The i-th block of keys
+// is block i.)
+uint longest_first(uint i, uint blocks) { return UNEVEN ? blocks - 1 - i : i; }
+
+#ifdef BLOCK_MASK
+// The first tile from t on, below end, that holds a key of a block that one of the queries attends to; end if there is none, whatever t
+// is. What lies between two such tiles is neither read nor computed. The loop is entered at least once: see docs/notes.md on loops that
+// no invocation enters.
+uint next_tile(uint t, uint end) {
+  uint found = end, word = min(t * BC / BLOCK_KEYS / 32, block_words - 1);
+  uint from = ~0u << (t * BC / BLOCK_KEYS % 32);
+  do {
+    uint bits = 0;
+    for (uint r = 0; r < block_rows; ++r) bits |= block_bits[block_head + (block_row0 + r) * block_words + word];
+    bits &= from;
+    from = ~0u;
+    if (bits != 0) { found = min(end, max(t, (word * 32 + findLSB(bits)) * BLOCK_KEYS / BC)); break; }
+  } while (++word < block_words);
+  return found;
+}
+#endif
