@@ -204,7 +204,7 @@ func TestPushConstantsAreWritten(t *testing.T) {
 		"scale": math.Float32bits(float32(p.Scale)),
 	}, map[string]*operand{"q": &g.q, "k": &g.k, "v": &g.v, "g": &g.do, "x": &g.dk, "y": &g.dv})
 	s := &standardProgram{problem: p, pitch: 16}
-	at = w.rows(s, &slab{head0: 2, heads: 3, row0: 4, rows: 1}, &f.lse, &d)
+	at = s.rowsArgs(&w, &slab{head0: 2, heads: 3, row0: 4, rows: 1}, &f.lse, &d)
 	var none operand
 	check(&all.standard, at, &w, map[string]uint32{
 		"offsets": 0, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale)),

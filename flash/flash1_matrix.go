@@ -115,7 +115,7 @@ func (m *matrixFlash1Program) try(k *pipeline.Kernel, v variant) (wrong string, 
 // chooseMatrixFlash1Tile takes the first row that fits, with fewer rows where there are few queries; overrides from t
 // replace single numbers.
 func chooseMatrixFlash1Tile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
-	return firstMatrixTile(c.suiting(p.asked(s), "matrix_flash1"), c, p, t, func(tile matrixTile) matrixTile {
+	return firstMatrixTile(c.suiting(asked(p, s), "matrix_flash1"), c, p, t, func(tile matrixTile) matrixTile {
 		tile.KeysOutside, tile.HeadsTogether = true, 1
 		tile.cut(p, s, form)
 		for tile.W > 1 && p.QueryLen <= tile.rows()/2 {

@@ -142,7 +142,7 @@ func (t *flash1Tile) check(d, dv, elem int, l *vk.Limits) string {
 // chooseFlash1Tile takes the first shape that fits with V staged once for a block of keys, else the first that fits with V staged
 // in pieces; overrides from t replace single numbers.
 func chooseFlash1Tile(c *capabilities, p *Problem, t *tuning) (flash1Tile, error) {
-	why, rows := "no shape is for the problem", c.suiting(p.asked(c.lanes()), "scalar_flash1")
+	why, rows := "no shape is for the problem", c.suiting(asked(p, c.lanes()), "scalar_flash1")
 	for _, whole := range []bool{true, false} {
 		for _, r := range rows {
 			tile := flash1Tile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc")}

@@ -174,7 +174,7 @@ func (t *matrixBackwardTile) shrink(k *prediction, p *Problem) {
 // chooseMatrixBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin with prefix, replace numbers.
 func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f matrixShape, form int, prefix string, t *tuning) (matrixBackwardTile, error) {
 	k, why := c.prediction(), "no tile fits"
-	for _, row := range c.suiting(p.asked(f), "matrix_backward_"+strings.TrimSuffix(prefix, "_")) {
+	for _, row := range c.suiting(asked(p, f), "matrix_backward_"+strings.TrimSuffix(prefix, "_")) {
 		tile := matrixBackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
 			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
 		tile.fragment, tile.Form, tile.keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
@@ -186,7 +186,7 @@ func chooseMatrixBackwardTile(c *capabilities, p *Problem, l *matrixLayout, f ma
 		}
 		tile.HeadsTogether = 1
 		if p.Causal != CausalNone {
-			tile.HeadsTogether = k.headsTogether(p)
+			tile.HeadsTogether = headsTogether(&k, p)
 		}
 		for _, x := range []struct {
 			name  string

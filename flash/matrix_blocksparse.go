@@ -27,7 +27,7 @@ var matrixBlockSparse = &kernel{
 // chooseBlockTile is chooseMatrixTile for a problem with a block mask.
 func chooseBlockTile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
 	k := c.prediction()
-	tile, err := firstMatrixTile(c.suiting(p.asked(s), "matrix_forward_blocks", "matrix_forward"), c, p, t, func(tile matrixTile) matrixTile {
+	tile, err := firstMatrixTile(c.suiting(asked(p, s), "matrix_forward_blocks", "matrix_forward"), c, p, t, func(tile matrixTile) matrixTile {
 		tile = tile.complete(&k, p, s, form)
 		tile.Pack = false // rows of one tile would be of several heads, and of queries that lie close together
 		return tile.within(p)

@@ -159,15 +159,15 @@ func tileOf(r *tiles.Row) matrixTile {
 // causalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
 // keep the tail short, over the more heads the better; at small head dimensions it weighs more from some thousand keys on that keys and
 // values of those heads stay in a cache.
-func (k *prediction) causalHeadsTogether(p *Problem) int {
+func causalHeadsTogether(k *prediction, p *Problem) int {
 	if p.KeyLen <= 2048 || max(p.HeadDim, p.ValueDim) > 64 {
 		return 64
 	}
-	return k.headsTogether(p)
+	return headsTogether(k, p)
 }
 
 // headsTogether is the number of heads whose keys and values stay in a cache; the backward kernels' number.
-func (k *prediction) headsTogether(p *Problem) int {
+func headsTogether(k *prediction, p *Problem) int {
 	perHead := p.KeyLen * (p.HeadDim + p.ValueDim) * p.DType.Size()
 	return min(max(k.CacheMiB<<20/perHead, 4), 64)
 }
@@ -176,7 +176,7 @@ func (k *prediction) headsTogether(p *Problem) int {
 // smaller (see shrink).
 func chooseMatrixTile(c *capabilities, p *Problem, s matrixShape, form int, t *tuning) (matrixTile, error) {
 	k := c.prediction()
-	return firstMatrixTile(c.suiting(p.asked(s), "matrix_forward"), c, p, t, func(tile matrixTile) matrixTile { return tile.complete(&k, p, s, form) })
+	return firstMatrixTile(c.suiting(asked(p, s), "matrix_forward"), c, p, t, func(tile matrixTile) matrixTile { return tile.complete(&k, p, s, form) })
 }
 
 // firstMatrixTile takes the first row that fits once it is completed and overridden.
@@ -210,7 +210,7 @@ func (t matrixTile) complete(k *prediction, p *Problem, s matrixShape, form int)
 	}
 	switch {
 	case p.Causal != CausalNone:
-		t.HeadsTogether = k.causalHeadsTogether(p)
+		t.HeadsTogether = causalHeadsTogether(k, p)
 	case t.HeadsTogether == 0:
 		t.HeadsTogether = 1
 	}

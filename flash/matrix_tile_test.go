@@ -186,15 +186,15 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		if p.Causal == CausalNone {
 			require.Equal(t, max(1, row.HeadsTogether), tile.HeadsTogether, what)
 		} else {
-			require.Equal(t, k.causalHeadsTogether(&p), tile.HeadsTogether, what)
+			require.Equal(t, causalHeadsTogether(&k, &p), tile.HeadsTogether, what)
 		}
 	}
 	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
 	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head, of the backward pass
 		p, err := Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}.Normalize()
 		require.NoError(t, err)
-		require.Equal(t, heads, k.headsTogether(&p))
-		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], k.causalHeadsTogether(&p))
+		require.Equal(t, heads, headsTogether(&k, &p))
+		require.Equal(t, map[int]int{512: 64, 4096: 16, 65536: 4}[keys], causalHeadsTogether(&k, &p))
 	}
 
 	decode := choose(Problem{Batch: 1, Heads: 32, KeyHeads: 8, QueryLen: 1, KeyLen: 65536, HeadDim: 128, DType: F16})
@@ -219,7 +219,7 @@ func problemForRow(t *testing.T, c *capabilities, i int) (Problem, bool) {
 						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
 							Dropout: dropout, Blocks: blocks}.Normalize()
 						require.NoError(t, err)
-						if slices.IndexFunc(rows, func(r *tiles.Row) bool { return r.Suits(p.asked(matrixShape{16, 16, 16, 32})) }) == i {
+						if slices.IndexFunc(rows, func(r *tiles.Row) bool { return r.Suits(asked(&p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32})) }) == i {
 							return p, true
 						}
 					}

@@ -151,7 +151,7 @@ func TestFullDevicesKeepTheirTile(t *testing.T) {
 				tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, newTuning(nil))
 				require.NoError(t, err)
 				require.Equal(t, 1, tile.Parts, "%v", p)
-				require.True(t, slices.ContainsFunc(largeGPU().suiting(p.asked(tile.fragment), "matrix_forward"), func(row *tiles.Row) bool {
+				require.True(t, slices.ContainsFunc(largeGPU().suiting(asked(&p, tile.fragment), "matrix_forward"), func(row *tiles.Row) bool {
 					r := tileOf(row)
 					return r.W == tile.W && r.RM == tile.RM && r.BC == tile.BC && r.CK == tile.CK && r.Prefetch == tile.Prefetch
 				}), "%v: %+v", p, tile)

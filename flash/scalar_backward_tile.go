@@ -59,7 +59,7 @@ func chooseBackwardTile(c *capabilities, p *Problem, prefix string, t *tuning) (
 		return false
 	}()
 	why := "no shape fits"
-	for _, r := range c.suiting(p.asked(c.lanes()), "scalar_backward_"+strings.TrimSuffix(prefix, "_")) {
+	for _, r := range c.suiting(asked(p, c.lanes()), "scalar_backward_"+strings.TrimSuffix(prefix, "_")) {
 		tile := backwardTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc")}
 		tile.BR, tile.BC = t.get(prefix+"br", tile.BR), t.get(prefix+"bc", tile.BC)
 		tile.MR, tile.MC = t.get(prefix+"mr", tile.MR), t.get(prefix+"mc", tile.MC)

@@ -144,7 +144,7 @@ func firstScalarTile(c *capabilities, p *Problem, t *tuning, suits func(*scalarT
 	if !p.Blocks.none() {
 		names = []string{"scalar_forward_blocks", "scalar_forward"}
 	}
-	for _, r := range c.suiting(p.asked(c.lanes()), names...) {
+	for _, r := range c.suiting(asked(p, c.lanes()), names...) {
 		tile := scalarTile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc"), DK: r.Get("dk"), VC: r.Get("vc"), PC: r.Get("pc"),
 			QResident: r.On("q_resident"), VEarly: r.On("v_early")}
 		tile.BR, tile.BC = t.get("br", tile.BR), t.get("bc", tile.BC)

@@ -221,7 +221,7 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 		matrix = f.weights
 	}
 
-	at := w.scores(s, b, &f.q, &f.k, p.Scale)
+	at := s.scoresArgs(w, b, &f.q, &f.k, p.Scale)
 	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Write}
@@ -229,14 +229,14 @@ func (s *standardProgram) recordSlab(r *recorder, f *operands, i int, k *standar
 		return err
 	}
 
-	at = w.rows(s, b, &f.lse, &f.drop)
+	at = s.rowsArgs(w, b, &f.lse, &f.drop)
 	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.access[1] = f.lseAccess()
 	if err := r.dispatch(k.softmax, r.access[:2], at, g.softmax, uint32(b.heads*b.rows), softmaxLabel); err != nil {
 		return err
 	}
 
-	at = w.product(s, b, &f.v, &f.o)
+	at = s.productArgs(w, b, &f.v, &f.o)
 	r.access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}

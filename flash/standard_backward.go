@@ -165,12 +165,12 @@ func (s *standardBackwardProgram) recordPart(r *recorder, g *gradients, i int, p
 	var at int
 	switch part {
 	case gradWeights:
-		at = w.scores(s.forward, b, &g.do, &g.v, 1)
+		at = s.forward.scoresArgs(w, b, &g.do, &g.v, 1)
 		read(0, g.do.binding)
 		read(1, g.v.binding)
 		r.access[2] = pipeline.Access{Binding: grads, Mode: pipeline.Write}
 	case gradScores:
-		at = w.rows(s.forward, b, &g.dlse, &g.drop)
+		at = s.forward.rowsArgs(w, b, &g.dlse, &g.drop)
 		read(0, weights)
 		r.access[1] = pipeline.Access{Binding: grads, Mode: pipeline.ReadWrite}
 		r.access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
@@ -179,17 +179,17 @@ func (s *standardBackwardProgram) recordPart(r *recorder, g *gradients, i int, p
 		}
 		total = uint32(b.heads * b.rows)
 	case gradValues:
-		at = w.product(s.forward, b, &g.do, &g.dv)
+		at = s.forward.productArgs(w, b, &g.do, &g.dv)
 		read(0, weights)
 		read(1, g.do.binding)
 		r.access[2] = s.sum(g, &g.dv, i)
 	case gradQueries:
-		at = w.product(s.forward, b, &g.k, &g.dq)
+		at = s.forward.productArgs(w, b, &g.k, &g.dq)
 		read(0, grads)
 		read(1, g.k.binding)
 		r.access[2] = g.output(&g.dq)
 	case gradKeys:
-		at = w.product(s.forward, b, &g.q, &g.dk)
+		at = s.forward.productArgs(w, b, &g.q, &g.dk)
 		read(0, grads)
 		read(1, g.q.binding)
 		r.access[2] = s.sum(g, &g.dk, i)

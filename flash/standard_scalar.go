@@ -105,7 +105,7 @@ func chooseStandardTile(c *capabilities, p *Problem, t *tuning) (standardTile, e
 	wide := ceilDiv(p.ValueDim, 4*tx)
 	lanes := softmaxLanes(c, p, "standard_softmax")
 	threads, why := int(min(c.facts.Limits.MaxWorkgroupInvocations, c.facts.Limits.MaxWorkgroupSize[0])), ""
-	for _, r := range c.suiting(p.asked(c.lanes()), "standard_scalar") {
+	for _, r := range c.suiting(asked(p, c.lanes()), "standard_scalar") {
 		br, pm := r.Get("br"), max(1, r.Get("mr")/wide)
 		tile := standardTile{
 			scoresBR: t.get("br", br), scoresBC: t.get("bc", r.Get("bc")), scoresMR: t.get("mr", r.Get("mr")), scoresMC: t.get("mc", r.Get("mc")),

@@ -24,7 +24,7 @@ func (c *capabilities) tilesDevice() tiles.Device {
 }
 
 // asked is a problem as rows of tiles look at it, with the fragment that a kernel on matrices takes.
-func (p *Problem) asked(s matrixShape) *tiles.Problem {
+func asked(p *Problem, s matrixShape) *tiles.Problem {
 	return &tiles.Problem{HeadDim: p.HeadDim, ValueDim: p.ValueDim, Queries: p.QueryLen, Keys: p.KeyLen, DType: p.DType.suffix(),
 		Causal: p.Causal != CausalNone, Dropout: p.dropThreshold() > 0, Blocks: !p.Blocks.none(), Lanes: s.Lanes, Fragment: [3]int{s.M, s.N, s.K}}
 }
@@ -45,7 +45,7 @@ func (c *capabilities) suiting(p *tiles.Problem, kernels ...string) []*tiles.Row
 
 // first is the first row of a kernel that suits a problem. Every family has one for every problem: the tests of its files see to that.
 func (c *capabilities) first(p *Problem, s matrixShape, kernel string) *tiles.Row {
-	return c.suiting(p.asked(s), kernel)[0]
+	return c.suiting(asked(p, s), kernel)[0]
 }
 
 // lanes stands for a fragment in kernels that have none.

@@ -40,8 +40,8 @@ func goldenDevices() map[string]goldenDevice {
 	gpu.facts.Subgroup.MaxWorkgroupSubgroups = 32
 	gpu.facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}
 	return map[string]goldenDevice{
-		"h200": {shuffles(gpu), matrixShape{16, 16, 16, 32}, "NVIDIA 16x16x16"},
-		"cpu":  {shuffles(&capabilities{facts: cpu}), matrixShape{8, 8, 8, 8}, "lavapipe"},
+		"h200": {shuffles(gpu), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, "NVIDIA 16x16x16"},
+		"cpu":  {shuffles(&capabilities{facts: cpu}), matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, "lavapipe"},
 	}
 }
 
