@@ -37,6 +37,11 @@
 // [WithTuning] of "parts" sets another number, 1 for none. Up to eight rows for each key head, decoding, have a kernel of their own
 // on devices with subgroup shuffles; "decode" 0 does without.
 //
+// # Work
+//
+// [Plan.ForwardWork] and [Plan.BackwardWork] count the operations of each step of a pass and the bytes that its kernels load and store;
+// [Plan.ForwardModel] and [Plan.BackwardModel] give the same as a function of the problem, to be kept as JSON.
+//
 // # Errors
 //
 // Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the

@@ -25,13 +25,11 @@ func (w Work) Bytes() float64 { return w.Read + w.Written }
 
 // Total adds steps up.
 func Total(steps []Work) Work {
-	t := Work{Name: "total"}
-	for _, s := range steps {
-		t.FLOPs += s.FLOPs
-		t.Read += s.Read
-		t.Written += s.Written
+	of := make([]traffic.Step, len(steps))
+	for i, s := range steps {
+		of[i] = traffic.Step(s)
 	}
-	return t
+	return Work(traffic.Total(of))
 }
 
 // Call is what one call of Forward or Backward adds to what its plan knows, as far as work is counted.

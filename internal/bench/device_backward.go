@@ -70,12 +70,11 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	steps, err := plan.BackwardWork(row.Case.Call())
+	model, err := plan.BackwardModel()
 	if err != nil {
 		return err
 	}
-	row.Bwd.Bytes = flash.Total(steps).Bytes()
-	if row.Bwd.Model, err = plan.BackwardModel(); err != nil {
+	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {
 		return err
 	}
 	last, samples, err := s.time(ctx, row, &row.Bwd, s.problem.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0])) })

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // TestFiguresFollowFromTheTime: operations a second are the papers' count of operations over the median, in both passes.
@@ -36,4 +38,20 @@ func TestFaultsAreNoSkips(t *testing.T) {
 	}
 	require.False(t, Row{}.Failed())
 	require.False(t, Row{}.Skipped())
+}
+
+// TestWorkThatIsNotCounted: a model that gives no bytes, for walks too long to count, costs a row nothing but the bytes, and is said.
+func TestWorkThatIsNotCounted(t *testing.T) {
+	var row Row
+	var m flash.Model
+	require.NoError(t, m.UnmarshalJSON([]byte(`{"kind":"queries outside","rows":1,"keys":1}`)))
+	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 29, HeadDim: 1}.Normalize()
+	require.NoError(t, err)
+	require.NoError(t, row.count(&row.Fwd, m, p))
+	require.Zero(t, row.Fwd.Bytes)
+	require.Equal(t, m, row.Fwd.Model)
+	require.Contains(t, row.Note, "bytes are not counted: flash: QueriesOutside is ")
+	p.QueryLen, p.KeyLen = 8, 8
+	require.NoError(t, row.count(&row.Fwd, m, p))
+	require.Positive(t, row.Fwd.Bytes)
 }

@@ -57,7 +57,7 @@ type kernels struct{ forward, backward string }
 // kernelsOf names a plan's kernels with what tells their forms apart.
 func kernelsOf(p *flash.Plan, f *family) (kernels, error) {
 	k := kernels{forward: kernelName(p.Kernel(), p.Tuning())}
-	if parts := f.tuning["parts"]; parts > 1 || strings.Contains(p.Kernel(), "keys in") {
+	if p.Tuning()["parts"] > 1 {
 		k.forward += ", parts"
 	}
 	if !f.gradients {

@@ -34,12 +34,14 @@ func (b *blocks) masks() float64 {
 	return float64(b.shape[0])
 }
 
-// cost is what share takes, in blocks of a mask that are looked at.
-func (b *blocks) cost() float64 {
-	if b.bits == nil {
-		return 0
+// countable refuses walks of so many blocks of queries over so many tiles of keys, and masks of so many blocks, that they take too long.
+func (b *blocks) countable(name string, queries, tiles float64) error {
+	each := queries * tiles
+	if b.bits != nil { // for share, and for each block of queries
+		columns := float64(b.shape[2])
+		each += float64(b.shape[1])*columns + queries*columns
 	}
-	return float64(b.shape[1]) * float64(b.shape[2])
+	return atMost(mostTiles, name, b.problem, b.masks()*each)
 }
 
 // share is that of pairs of a query and a key that it may see which lie in nonzero blocks.
@@ -66,6 +68,9 @@ type blockRows struct {
 	rows   int   // of blocks
 	before []int // nonzero columns before each, where one in any of the rows is enough; nil: likely
 	zero   float64
+
+	columns int     // the last number of columns that any was asked about without bits
+	some    float64 // and what it said: most tiles touch as many
 }
 
 // of gives the rows of blocks of n queries from first on.
@@ -98,5 +103,8 @@ func (r *blockRows) any(begin, end int) float64 {
 	if r.before != nil {
 		return one(r.before[to] > r.before[from])
 	}
-	return 1 - math.Pow(r.zero, float64(r.rows*(to-from)))
+	if n := to - from; n != r.columns {
+		r.columns, r.some = n, 1-math.Pow(r.zero, float64(r.rows*n))
+	}
+	return r.some
 }

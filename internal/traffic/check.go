@@ -11,6 +11,7 @@ import (
 const (
 	mostSide  = 1 << 16 // of a block, or numbers like the blocks of a run
 	mostWalks = 1 << 25 // blocks that are counted one by one: tenths of a second
+	mostTiles = 1 << 28 // tiles of walks by a block mask: a second or two
 )
 
 // Error names what cannot be counted with, what it was, and what it must be.
@@ -47,8 +48,12 @@ func countable(name string, p attn.Problem, blocks ...float64) error {
 	for _, n := range blocks {
 		sum += n
 	}
-	if sum > mostWalks {
-		return bad(name, fmt.Sprintf("%.3g blocks of %v", sum, p), "must be at most %d, as they are counted one by one", mostWalks)
+	return atMost(mostWalks, name, p, sum)
+}
+
+func atMost(most float64, name string, p attn.Problem, blocks float64) error {
+	if blocks > most {
+		return bad(name, fmt.Sprintf("%.3g blocks of %v", blocks, p), "must be at most %.0f, as they are counted one by one", most)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func (ForwardOperations) Steps(p attn.Problem, c Call) ([]Step, error) {
 	}
 	b, err := newBlocks(p, c)
 	if err == nil {
-		err = countable("the block mask", p, b.masks()*b.cost())
+		err = b.countable("the block mask", 0, 0)
 	}
 	if err != nil {
 		return nil, err

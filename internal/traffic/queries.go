@@ -51,7 +51,7 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 		}
 		blocks, err := newBlocks(p, c)
 		if err == nil {
-			err = countable(name, p, blocks.masks()*(blocks.cost()+blocksOf(p.QueryLen, m.Rows)*(blocksOf(p.KeyLen, m.Keys)+blocksOf(p.KeyLen, p.Blocks.Keys))))
+			err = blocks.countable(name, blocksOf(p.QueryLen, m.Rows), blocksOf(p.KeyLen, m.Keys))
 		}
 		if err != nil {
 			return nil, err
