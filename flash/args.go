@@ -249,4 +249,3 @@ func (p *pushes) delta(pr *Problem, g *gradients, delta *operand) (baseAt int) {
 	p.strides(argX, &g.o)
 	return baseAt
 }
-

@@ -52,6 +52,7 @@ type deviceOptions struct {
 	cacheDir  string
 	noCache   bool
 	faults    *vk.Faults
+	tiles     string // a file
 }
 
 // WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200", "4090"). One or
@@ -138,15 +139,15 @@ func newInstance(opts []DeviceOption) (inst *vk.Instance, o deviceOptions, err e
 }
 
 // Devices lists the machine's devices in the order in which Open prefers them, what each offers attention, and why it stands
-// where it stands. Options that choose a device are ignored.
+// where it stands. Options that choose a device are ignored; a file of WithTiles counts on the devices that it is for.
 func Devices(opts ...DeviceOption) (_ []DeviceInfo, err error) {
 	defer during("Devices", &err)
-	inst, _, err := newInstance(opts)
+	inst, o, err := newInstance(opts)
 	if err != nil {
 		return nil, err
 	}
 	defer inst.Close()
-	_, infos, err := enumerate(inst)
+	_, infos, err := enumerate(inst, &o)
 	return infos, err
 }
 
@@ -167,7 +168,7 @@ func Open(opts ...DeviceOption) (_ *Device, err error) {
 }
 
 func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
-	phys, infos, err := enumerate(inst)
+	phys, infos, err := enumerate(inst, o)
 	if err != nil {
 		return nil, err
 	}
@@ -238,13 +239,22 @@ func Attach(external External, opts ...DeviceOption) (_ *Device, err error) {
 }
 
 func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
+	given, err := o.readTiles()
+	if err != nil {
+		return nil, err
+	}
+	caps := capabilities{facts: dev.Facts(), enabled: dev.Enabled()}
+	if caps.tiles = caps.family(); given != nil {
+		if caps.tiles, err = given.Over(caps.tilesDevice()); err != nil {
+			return nil, fmt.Errorf("flash: tiles: %w", err)
+		}
+	}
 	ctx, err := pipeline.New(dev, pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache})
 	if err != nil {
 		return nil, fmt.Errorf("flash: %w", err)
 	}
 	d := &Device{dev: dev, live: map[owned]struct{}{}}
-	d.env = &environment{ctx: ctx, dev: dev, caps: capabilities{facts: dev.Facts(), enabled: dev.Enabled()}}
-	d.env.caps.tiles = d.env.caps.family()
+	d.env = &environment{ctx: ctx, dev: dev, caps: caps}
 	d.info = describe(&d.env.caps)
 	return d, nil
 }

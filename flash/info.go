@@ -21,6 +21,7 @@ type DeviceInfo struct {
 	Chosen   bool       // Open without WithDevice takes this one
 	Reason   string     // why it is, or is not, chosen
 	Tiers    []TierInfo // what each kernel offers, in the order in which Plan prefers them
+	Tiles    []string   // families of tiles whose rows are tried, the device's own first
 }
 
 // TierInfo says what one kernel offers on a device.
@@ -61,7 +62,7 @@ func (i DeviceInfo) DeviceMemory() uint64 {
 // describe fills in what the device offers attention.
 func describe(c *capabilities) DeviceInfo {
 	f := c.facts
-	info := DeviceInfo{Name: f.Name, Facts: f, Driver: strings.TrimSpace(f.DriverName + " " + f.DriverInfo)}
+	info := DeviceInfo{Name: f.Name, Facts: f, Tiles: c.family().Names(), Driver: strings.TrimSpace(f.DriverName + " " + f.DriverInfo)}
 	if info.Driver == "" {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
@@ -125,7 +126,7 @@ func (i *DeviceInfo) matrixTypes() int {
 }
 
 // enumerate lists physical devices with their descriptions, best first: usable ones, by kind, then matrix tier, then memory.
-func enumerate(inst *vk.Instance) ([]*vk.PhysicalDevice, []DeviceInfo, error) {
+func enumerate(inst *vk.Instance, o *deviceOptions) ([]*vk.PhysicalDevice, []DeviceInfo, error) {
 	phys, err := inst.PhysicalDevices()
 	if err != nil {
 		return nil, nil, fmt.Errorf("flash: listing devices: %w", err)
@@ -136,11 +137,21 @@ func enumerate(inst *vk.Instance) ([]*vk.PhysicalDevice, []DeviceInfo, error) {
 	if len(phys) == 0 {
 		return nil, nil, fmt.Errorf("%w: the Vulkan loader knows no device (is a driver installed?)", ErrNoDevice)
 	}
+	given, err := o.readTiles()
+	if err != nil {
+		return nil, nil, err
+	}
 	infos := make([]DeviceInfo, len(phys))
 	order := make([]int, len(phys))
 	for i, p := range phys {
 		f := p.Facts()
-		infos[i] = describe(&capabilities{facts: f, enabled: f.Features})
+		c := &capabilities{facts: f, enabled: f.Features}
+		if given != nil && given.Suits(c.tilesDevice()) {
+			if c.tiles, err = given.Over(c.tilesDevice()); err != nil {
+				return nil, nil, fmt.Errorf("flash: tiles: %w", err)
+			}
+		}
+		infos[i] = describe(c)
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return compareDevices(&infos[a], &infos[b]) })

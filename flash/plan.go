@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -124,8 +125,10 @@ func (p *Plan) Tuning() map[string]int {
 	return maps.Clone(p.tuning)
 }
 
-// Tuned says whether the tile is one that `vkattn tune` stored for this device, in place of the built-in choice.
-func (p *Plan) Tuned() bool { return p != nil && p.tuned != nil }
+// Tuned says whether the tile is one that `vkattn tune` measured: stored for this device, or in the file of WithTiles.
+func (p *Plan) Tuned() bool {
+	return p != nil && (p.tuned != nil || slices.ContainsFunc(p.rows, func(r *tiles.Row) bool { return r.Source == tiles.Tuned }))
+}
 
 // WorkspaceBytes is the device memory that each recording of the plan takes beyond inputs and outputs. Nothing is allocated
 // before the first recording; a forward pass that is given Weights takes none.

@@ -66,3 +66,14 @@ func (c *capabilities) prediction() prediction {
 	k.few = k.Groups(k.multiprocessors)
 	return k
 }
+
+// tunedRow is the row with which a file of tiles answers for a kernel and a problem what tune measured; nil for none.
+func (c *capabilities) tunedRow(kernel string, p *Problem) *tiles.Row {
+	asked := asked(p, c.lanes())
+	for _, r := range c.family().Tuned(kernel) {
+		if r.Suits(asked) {
+			return r
+		}
+	}
+	return nil
+}

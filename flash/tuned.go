@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/diskfile"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // A tile that was measured to be the fastest on the user's own device takes the place of the built-in choice. Such tiles are
@@ -68,23 +69,34 @@ type TuningEntry struct {
 	Problem string         `json:"problem"` // that was measured, as Problem.String
 }
 
+// Bounds of the classes of query lengths.
+const (
+	mostFewQueries  = 16
+	mostSomeQueries = 511
+)
+
 // queryClass puts query lengths together that want the same tile: decoding, a prompt's few, training's many.
 func queryClass(n int) string {
 	switch {
-	case n <= 16:
+	case n <= mostFewQueries:
 		return "few"
-	case n < 512:
+	case n <= mostSomeQueries:
 		return "some"
 	}
 	return "many"
 }
+
+const (
+	keyClassText  = "up to %d"
+	leastKeyClass = 1024
+)
 
 // keyClass puts key lengths together that want the same number of parts.
 func keyClass(queries, keys int) string {
 	if queryClass(queries) != "few" {
 		return ""
 	}
-	return fmt.Sprintf("up to %d", max(1024, 1<<bits.Len(uint(keys-1))))
+	return fmt.Sprintf(keyClassText, max(leastKeyClass, 1<<bits.Len(uint(keys-1))))
 }
 
 // TuningKey is the key of a problem with a kernel on this device.
@@ -130,7 +142,11 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 	}
 	// Two ways to say the same tile are one candidate.
 	seen := []map[string]int{plan.Tuning()}
-	for _, c := range plan.kernel.candidates(&d.env.caps, &plan.problem) {
+	candidates := plan.kernel.candidates(&d.env.caps, &plan.problem)
+	if row := d.env.caps.tunedRow(plan.kernel.name, &plan.problem); row != nil {
+		candidates = append(candidates, row.Values)
+	}
+	for _, c := range candidates {
 		other, err := d.Plan(p, append(slices.Clone(opts), WithTier(plan.Tier()), WithTuning(c))...)
 		if errors.Is(err, ErrArgument) || errors.Is(err, ErrUnsupported) {
 			continue // does not fit this device
@@ -155,27 +171,36 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 // withoutStored makes a plan ignore the tuning file.
 func withoutStored(o *planOptions) error { o.noStored = true; return nil }
 
-// WithoutStoredTuning makes a plan keep to the built-in tiles, whatever the user's tuning file says.
+// WithoutStoredTuning makes a plan keep to rows of tiles, whatever tune measured.
 func WithoutStoredTuning() PlanOption { return withoutStored }
 
-// fit fits a kernel to a problem, with the caller's tuning if there is any, else with the stored one if there is one that
-// fits, else with the built-in choice. note says why a stored tuning was left aside.
+// fit fits a kernel to a problem, with the caller's tuning if there is any, else with what tune measured if that fits, by the caller's file
+// of tiles or else by the user's tuning file, else with a row of tiles. note says why what tune measured was left aside.
 func (d *Device) fit(k *kernel, p *Problem, o *planOptions) (prog program, t *tuning, entry *TuningEntry, note string, err error) {
 	if len(o.tuning) == 0 && !o.noStored && k.candidates != nil {
-		entry, note = d.storedTuning(k.name, p)
-		if entry != nil {
-			t = newTuning(entry.Tuning)
+		var values map[string]int
+		what, row := "", d.env.caps.tunedRow(k.name, p)
+		if row != nil {
+			values, what = row.Values, "tuning of "+row.Place()
+		} else if entry, note = d.storedTuning(k.name, p); entry != nil {
+			values, what = entry.Tuning, "stored tuning "+entry.Tile
+		}
+		if values != nil {
+			t = newTuning(values)
 			if err = t.fits(&k.offer); err == nil {
 				prog, err = k.plan(d.env, p, t)
 			}
 			var no *declined
 			switch {
+			case err == nil && row != nil:
+				t.rows = []*tiles.Row{row}
+				return prog, t, nil, "", nil
 			case err == nil:
 				return prog, t, entry, "", nil
 			case !errors.Is(err, ErrArgument) && !errors.As(err, &no):
 				return nil, nil, nil, "", err
 			}
-			note = fmt.Sprintf("stored tuning %s is left aside: %v", entry.Tile, err)
+			note = fmt.Sprintf("%s is left aside: %v", what, err)
 		}
 	}
 	t = newTuning(o.tuning)

@@ -74,7 +74,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	f.axes.add(cmd, map[string]string{"impl": "all", "causal": "", "pass": "both"}, "impl", "dtype", "batch", "heads", "kv-heads", "seq", "head-dim", "causal", "pass")
-	deviceFlag(cmd, &f.device)
+	deviceFlags(cmd, &f.device)
 	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
 	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
 	fl.Float64Var(&nonzero, "nonzero", 0.25, "`share` of nonzero blocks of the block-sparse model")
@@ -99,7 +99,7 @@ var (
 )
 
 func analyzeDevice(cmd *cobra.Command, f *benchFlags, g bench.Grid, nonzero float64, plans bool) (*analysis.Result, error) {
-	dev, err := openDevice(f.device)
+	dev, err := f.device.open()
 	if err != nil {
 		return nil, err
 	}

@@ -17,13 +17,14 @@ import (
 
 // benchFlags are the flags of bench as given.
 type benchFlags struct {
-	axes                             axisFlags
-	suite, device, tier, format, out string
-	appendTo, force, quiet, list     bool
-	peer, compare, trace             string
-	peerImpls                        []string
-	rounds                           int
-	limit, peerTimeout               time.Duration
+	axes                         axisFlags
+	device                       deviceChoice
+	suite, tier, format, out     string
+	appendTo, force, quiet, list bool
+	peer, compare, trace         string
+	peerImpls                    []string
+	rounds                       int
+	limit, peerTimeout           time.Duration
 }
 
 func newBench() *cobra.Command {
@@ -61,7 +62,7 @@ Suites:
 	fl.SortFlags = false
 	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above)")
 	f.axes.add(cmd, nil)
-	deviceFlag(cmd, &f.device)
+	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.StringVar(&f.format, "format", "table", "`form` to print: "+strings.Join(report.Formats, ", "))
 	fl.StringVar(&f.out, "out", "", "result `file` to write (JSON lines), besides what is printed")
@@ -200,7 +201,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		}
 		peers = other.Rows
 	}
-	dev, err := openDevice(f.device)
+	dev, err := f.device.open()
 	if err != nil {
 		return err
 	}

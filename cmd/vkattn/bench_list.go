@@ -10,12 +10,12 @@ import (
 // listCases prints the cases that bench would measure, a JSON object a line. Only the kind of the device matters, since some suites are
 // smaller on a CPU: without --device that of a GPU is taken, and none is opened.
 func (f *benchFlags) listCases(cmd *cobra.Command, g bench.Grid) error {
-	if f.out != "" || f.peer != "" || f.compare != "" || f.trace != "" {
-		return usage(cmd, errors.New("--list measures nothing: leave --out, --peer, --compare and --trace out"))
+	if f.out != "" || f.peer != "" || f.compare != "" || f.trace != "" || f.device.tiles != "" {
+		return usage(cmd, errors.New("--list measures nothing: leave --out, --peer, --compare, --trace and --tiles out"))
 	}
 	cpu := false
-	if f.device != "" {
-		dev, err := openDevice(f.device)
+	if f.device.name != "" {
+		dev, err := f.device.open()
 		if err != nil {
 			return err
 		}

@@ -70,6 +70,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --pass sideways", `--pass "sideways": it must be fwd, bwd or both`},
 		{"tune --rounds 0", "--rounds is 0"},
 		{"tune --list --reset", "--list and --reset are both given"},
+		{"tune --export x --list", "--export goes without --list"},
 		{"tune --head-dim 300", "head-dim is 300"},
 		{"verify --tier x", `--tier "x": it must be scalar or matrix`},
 		{"verify --impl x", `--impl "x": it must be standard, flash1, flash (flash2) or blocksparse`},

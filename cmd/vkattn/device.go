@@ -14,17 +14,30 @@ import (
 	"golang.org/x/term"
 )
 
-// deviceFlag adds --device.
-func deviceFlag(cmd *cobra.Command, device *string) {
-	cmd.Flags().StringVar(device, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: the best)")
+// deviceChoice is which device a command runs on, and with which tiles.
+type deviceChoice struct{ name, tiles string }
+
+// deviceFlags adds --device and --tiles.
+func deviceFlags(cmd *cobra.Command, c *deviceChoice) {
+	cmd.Flags().StringVar(&c.name, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: the best)")
+	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in ones")
 }
 
-// openDevice opens the device that --device names.
-func openDevice(name string) (*flash.Device, error) {
-	if name == "" {
-		return flash.Open()
+// options are those for a device, without its name.
+func (c *deviceChoice) options() []flash.DeviceOption {
+	if c.tiles == "" {
+		return nil
 	}
-	dev, err := flash.Open(flash.WithDevice(name))
+	return []flash.DeviceOption{flash.WithTiles(c.tiles)}
+}
+
+// open opens the device.
+func (c *deviceChoice) open() (*flash.Device, error) {
+	opts := c.options()
+	if c.name != "" {
+		opts = append(opts, flash.WithDevice(c.name))
+	}
+	dev, err := flash.Open(opts...)
 	var none *flash.ArgumentError
 	if errors.As(err, &none) && none.Argument == "WithDevice" {
 		return nil, fmt.Errorf("--device %s: it %s", none.Value, none.Rule)

@@ -16,12 +16,13 @@ import (
 
 func newInfo() *cobra.Command {
 	var asJSON, measure bool
-	var device string
+	var device deviceChoice
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "List the devices, what each offers attention, and which would be chosen",
 		Long: `List the Vulkan devices of this machine: memory, shared memory, subgroups, timestamps, matrix shapes, and
-for each implementation and kernel tier the storage types it runs, or what the device lacks for it.
+for each implementation and kernel tier the storage types it runs, or what the device lacks for it; and the
+family of tiles that the device takes.
 
 With --measure, each device's ceilings are measured too: fp32 and matrix multiply-adds in registers, and
 the bandwidth of a large copy; and each kernel's self-check is run.`,
@@ -49,7 +50,7 @@ the bandwidth of a large copy; and each kernel's self-check is run.`,
 			return nil
 		},
 	}
-	deviceFlag(cmd, &device)
+	deviceFlags(cmd, &device)
 	cmd.Flags().BoolVar(&measure, "measure", false, "measure the ceilings of each device")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -65,6 +66,7 @@ type deviceJSON struct {
 	Timestamps bool       `json:"timestamps"`
 	Memory     uint64     `json:"memory_bytes"`
 	Kernels    []tierJSON `json:"kernels"`
+	Tiles      []string   `json:"tiles"` // families whose rows are tried, the device's own first
 	// What small problems gave; with --measure.
 	SelfChecks []checkJSON `json:"self_checks,omitempty"`
 
@@ -116,14 +118,14 @@ type checkJSON struct {
 }
 
 // deviceInfos lists the devices, or the one that is asked for.
-func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure bool) ([]deviceJSON, error) {
-	infos, err := flash.Devices()
+func deviceInfos(ctx context.Context, stderr io.Writer, device deviceChoice, measure bool) ([]deviceJSON, error) {
+	infos, err := flash.Devices(device.options()...)
 	if err != nil {
 		return nil, err
 	}
 	var out []deviceJSON
-	if device != "" {
-		dev, err := openDevice(device)
+	if device.name != "" {
+		dev, err := device.open()
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +135,7 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure b
 	}
 	for _, info := range infos {
 		d := deviceJSON{Header: bench.DescribeDevice(info), Index: info.Index, Kind: info.Facts.Type.String(), Chosen: info.Chosen,
-			Reason: info.Reason, Timestamps: info.Timestamps(), Memory: info.DeviceMemory(), facts: info}
+			Reason: info.Reason, Timestamps: info.Timestamps(), Memory: info.DeviceMemory(), Tiles: info.Tiles, facts: info}
 		d.VKAttn = version()
 		for _, t := range info.Tiers {
 			k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing,
@@ -144,7 +146,7 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure b
 			d.Kernels = append(d.Kernels, k)
 		}
 		if measure {
-			if err := d.measure(ctx, stderr); err != nil {
+			if err := d.measure(ctx, stderr, device.tiles); err != nil {
 				return nil, err
 			}
 		}
@@ -153,8 +155,9 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device string, measure b
 	return out, nil
 }
 
-func (d *deviceJSON) measure(ctx context.Context, stderr io.Writer) error {
-	dev, err := openDevice(fmt.Sprint(d.Index))
+func (d *deviceJSON) measure(ctx context.Context, stderr io.Writer, tiles string) error {
+	choice := deviceChoice{fmt.Sprint(d.Index), tiles}
+	dev, err := choice.open()
 	if err != nil {
 		return err
 	}
@@ -199,6 +202,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 	}
 	line("workgroup", "%s shared memory · %d invocations · subgroups of %s%s",
 		bytesText(uint64(f.Limits.MaxSharedMemory)), f.Limits.MaxWorkgroupInvocations, subgroups(f.Subgroup.Min, f.Subgroup.Size, f.Subgroup.Max), side)
+	line("tiles", "%s", strings.Join(d.Tiles, ", then "))
 	line("timestamps", "%s", timestampText(d.facts))
 	var types []string
 	for _, t := range []struct {

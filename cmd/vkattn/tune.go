@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ var (
 func newTune() *cobra.Command {
 	var f benchFlags
 	var list, reset, dry bool
+	var export string
 	cmd := &cobra.Command{
 		Use:   "tune",
 		Short: "Measure the kernel tiles on this machine's device and keep the fastest",
@@ -33,17 +35,25 @@ Plans for the same device, driver, kernel, type, head dimension, mask and class 
 up to 511, more) then take the stored tile, and say so; with up to 16 queries, for the same class of key
 length too. VKATTN_TUNING names another file, or is "off".
 
+--export FILE writes what is stored for this device and driver as a file of tiles ("-": to standard output), which
+--tiles FILE of this and other commands reads on devices like it: it can be sent to somebody.
+
 The file: ` + tuningFileText(),
 		Example: `  vkattn tune
   vkattn tune --head-dim 32,64,96,128 --dtype fp16,bf16
   vkattn tune --batch 1 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --causal=false
-  vkattn tune --list`,
+  vkattn tune --list
+  vkattn tune --export my.tiles`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case list && reset:
 				return usage(cmd, fmt.Errorf("--list and --reset are both given: ask for one of them"))
+			case export != "" && (list || reset || dry):
+				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and measures nothing"))
 			case list:
 				return listTunings(cmd.OutOrStdout())
+			case export != "":
+				return exportTiles(cmd, &f.device, export)
 			}
 			if f.rounds < 1 || f.rounds > 1000 {
 				return usage(cmd, fmt.Errorf("--rounds is %d: it must be from 1 to 1000", f.rounds))
@@ -61,11 +71,12 @@ The file: ` + tuningFileText(),
 	fl.SortFlags = false
 	f.axes.add(cmd, map[string]string{"head-dim": "64,128; 64 on a CPU", "seq": "4096; 512 on a CPU"},
 		"dtype", "batch", "heads", "kv-heads", "q-len", "seq", "head-dim", "value-dim", "causal")
-	deviceFlag(cmd, &f.device)
+	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.IntVar(&f.rounds, "rounds", 3, "measure so many `times`, interleaved; medians count")
 	fl.BoolVar(&dry, "dry-run", false, "store nothing")
 	fl.BoolVar(&list, "list", false, "print what is stored, for all devices")
+	fl.StringVar(&export, "export", "", "write what is stored for this device as a `file` of tiles, and measure nothing")
 	fl.BoolVar(&reset, "reset", false, "forget what is stored for this device")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
@@ -99,6 +110,28 @@ func listTunings(w io.Writer) error {
 	return nil
 }
 
+// exportTiles writes what is stored for a device as a file of tiles.
+func exportTiles(cmd *cobra.Command, device *deviceChoice, path string) error {
+	dev, err := device.open()
+	if err != nil {
+		return err
+	}
+	defer closeDevice(cmd.ErrOrStderr(), dev)
+	text, err := dev.ExportTiles()
+	if err != nil {
+		return err
+	}
+	if path == "-" {
+		fmt.Fprint(cmd.OutOrStdout(), text)
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is written\n", path)
+	return nil
+}
+
 func yesNo(v bool) string {
 	if v {
 		return "yes"
@@ -114,7 +147,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 	if _, err := flash.StoredTunings(); err != nil && !dry { // nothing could be stored in the end
 		return err
 	}
-	dev, err := openDevice(f.device)
+	dev, err := f.device.open()
 	if err != nil {
 		return err
 	}

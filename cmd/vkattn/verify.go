@@ -19,7 +19,8 @@ import (
 
 func newVerify() *cobra.Command {
 	var (
-		device, pattern          string
+		pattern                  string
+		device                   deviceChoice
 		impls, tiers, tunings    []string
 		quick, failed, bare, ran bool
 		seed                     uint64
@@ -82,7 +83,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 					return usage(cmd, fmt.Errorf("--run %q: it must be a regular expression: %w", pattern, err))
 				}
 			}
-			dev, err := openDevice(device)
+			dev, err := device.open()
 			if err != nil {
 				return err
 			}
@@ -122,7 +123,7 @@ inputs' own type. The exit status is not zero when any case fails.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	deviceFlag(cmd, &device)
+	deviceFlags(cmd, &device)
 	fl.StringSliceVar(&impls, "impl", nil, "`list` of implementations: standard, flash1, flash, blocksparse (default: all)")
 	fl.StringSliceVar(&tiers, "tier", nil, "`list` of kernel tiers: scalar, matrix (default: all the device has)")
 	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile; several run one after the other")

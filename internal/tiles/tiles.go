@@ -23,6 +23,16 @@ type Family struct {
 	given map[string]float64 // constants of the file's own
 	rows  []*Row             // of the file's own
 	all   []*Row             // with those inherited behind
+	from  *Family            // inherited from; nil: none
+}
+
+// Names are the family's name and those of the families whose rows follow, in that order.
+func (f *Family) Names() []string {
+	var out []string
+	for ; f != nil; f = f.from {
+		out = append(out, f.Name)
+	}
+	return out
 }
 
 // Rows are the rows of a kernel in the order in which they are tried.
@@ -71,7 +81,7 @@ func (f *Family) Suits(d Device) bool { return f.suits(&d) >= 0 }
 
 // inherit puts the rows and constants of another family behind the family's own.
 func (f *Family) inherit(from *Family) {
-	f.all = slices.Clone(f.rows)
+	f.all, f.from = slices.Clone(f.rows), from
 	if from != nil {
 		f.all = append(f.all, from.all...)
 		f.Constants = from.Constants

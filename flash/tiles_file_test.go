@@ -1,0 +1,165 @@
+package flash
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/tiles"
+)
+
+// TestExportedTiles: what tune stored, written as tiles and read again, is for the same problems and says the same.
+func TestExportedTiles(t *testing.T) {
+	d := &Device{env: &environment{caps: *largeGPU()}, info: DeviceInfo{Driver: "NVIDIA 580"}}
+	d.env.caps.facts.Name, d.env.caps.facts.DeviceID = "NVIDIA H200", 0x2335
+	entry := func(kernel string, p Problem, tuning map[string]int) TuningEntry {
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		return TuningEntry{TuningKey: d.tuningKey(kernel, &p), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
+	}
+	entries := []TuningEntry{
+		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16, Causal: CausalTopLeft}, map[string]int{"w": 8, "rm": 2, "parts": 3}),
+		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16}, map[string]int{"w": 4, "rm": 2}),
+		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 64, HeadDim: 64, ValueDim: 128, DType: BF16}, map[string]int{"w": 2}),
+		entry("scalar_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4, KeyLen: 5000, HeadDim: 128}, map[string]int{"br": 8, "bc": 64}),
+		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 1 << 16, HeadDim: 128, DType: F16}, map[string]int{"w": 4, "lpr": 8, "u": 4, "parts": 64}),
+		entry("scalar_decode", Problem{Batch: 1, Heads: 8, QueryLen: 1, KeyLen: 100, HeadDim: 128, DType: F16}, map[string]int{"w": 2}),
+	}
+	other := entries[0]
+	other.Device = "another"
+	text, err := d.exportTiles(append([]TuningEntry{other}, entries...))
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(text, "# NVIDIA H200, driver NVIDIA 580: measured by vkattn tune.\nfamily nvidia-h200-tuned\n"+
+		"device vendor=nvidia id=0x2335 type=discrete multiprocessors=132 shared=48 lanes=32\n"), text)
+	file, err := parseTiles("mine.tiles", text)
+	require.NoError(t, err)
+	require.Len(t, file.Own(), len(entries))
+	c := d.env.caps
+	c.tiles, err = file.Over(c.tilesDevice())
+	require.NoError(t, err)
+	require.Equal(t, []string{"nvidia-h200-tuned", "hopper", "generic"}, c.tiles.Names())
+	require.Equal(t, tiles.For(c.tilesDevice()).Rows("matrix_forward"), c.tiles.Rows("matrix_forward"), "tuned rows are no rows of tiles")
+
+	found := 0
+	for _, kernel := range []string{"matrix_forward", "scalar_forward", "scalar_decode"} {
+		for _, queries := range []int{1, 4, 16, 17, 64, 511, 512, 4096} {
+			for _, keys := range []int{1, 100, 1024, 1025, 4096, 4097, 5000, 8192, 8193, 1 << 15, 1<<15 + 1, 1 << 16, 1<<16 + 1} {
+				for i := range 2 * 2 * 3 * 3 {
+					p, err := Problem{Batch: 1, Heads: 8, QueryLen: queries, KeyLen: keys, HeadDim: 64 << (i % 2), ValueDim: 64 << (i / 2 % 2),
+						DType: DType(i / 4 % 3), Causal: Causal(i / 12)}.Normalize()
+					require.NoError(t, err)
+					var want map[string]int
+					for _, e := range entries {
+						if e.TuningKey == d.tuningKey(kernel, &p) {
+							want = e.Tuning
+							found++
+						}
+					}
+					row := c.tunedRow(kernel, &p)
+					require.Equal(t, want == nil, row == nil, "%s: %v", kernel, p)
+					if row != nil {
+						require.Equal(t, want, row.Values)
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, found, 50)
+
+	_, err = d.exportTiles([]TuningEntry{other})
+	require.ErrorContains(t, err, "no tiles are stored that were measured on NVIDIA H200")
+	bad := entries[0]
+	bad.Tuning = map[string]int{"w": 1 << 30}
+	_, err = d.exportTiles([]TuningEntry{bad})
+	require.ErrorContains(t, err, "an entry of the tuning file is no row of tiles: the text:6: w=1073741824 must be")
+	bad = entries[0]
+	bad.Queries = "odd"
+	_, err = d.exportTiles([]TuningEntry{bad})
+	require.ErrorContains(t, err, `no class of queries "odd"`)
+}
+
+// TestParametersInTiles: what tune measured must be parameters of the kernel, within their ranges; the error names the line.
+func TestParametersInTiles(t *testing.T) {
+	const head = "family mine\ndevice any\n"
+	for text, want := range map[string]string{
+		"kernel matrix_forward tuned\nany : w=1000":  "f.tiles:4: matrix_forward: WithTuning[w] is 1000",
+		"kernel matrix_forward tuned\nany : zeal=1":  "f.tiles:4: matrix_forward: WithTuning[zeal] is 1",
+		"kernel standard_scalar tuned\nany : br=8":   "f.tiles:4: standard_scalar: there are no tuned tiles of this kernel",
+		"kernel scalar_decode measured\nany : br=8":  `f.tiles:4: scalar_decode has no number "br"`,
+		"kernel matrix_backward_q tuned\nany : w=8 ": "f.tiles:4: matrix_backward_q: there are no tuned tiles of this kernel",
+	} {
+		_, err := parseTiles("f.tiles", head+text)
+		require.Error(t, err, text)
+		require.Contains(t, strings.ReplaceAll(err.Error(), "flash: ", ""), want)
+	}
+	for _, k := range kernels { // what tune measures can be exported
+		if k.candidates != nil {
+			_, err := parseTiles("f.tiles", head+"kernel "+k.name+" tuned\n")
+			require.NoError(t, err)
+		}
+	}
+}
+
+// TestWithTiles: rows of a file go before the built-in ones, and what tune measured before the tuning file.
+func TestWithTiles(t *testing.T) {
+	testDevice(t) // skips without one
+	dir := t.TempDir()
+	t.Setenv(TuningEnv, filepath.Join(dir, "tuning.json"))
+	path := filepath.Join(dir, "mine.tiles")
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	p := tuningProblem()
+	write("family mine\ndevice any\nkernel scalar_forward derived\nany : br=8 bc=64 mr=1 mc=4\n")
+	d, err := Open(WithoutDiskCache(), WithTiles(path))
+	require.NoError(t, err)
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	require.Equal(t, "scalar_forward 8x64", plan.Kernel())
+	require.False(t, plan.Tuned())
+	require.Contains(t, plan.String(), "scalar_forward: "+path+":4, derived")
+	require.Equal(t, "mine", d.Info().Tiles[0])
+	require.NoError(t, d.Close())
+	infos, err := Devices(WithTiles(path))
+	require.NoError(t, err)
+	require.Equal(t, "mine", infos[0].Tiles[0])
+
+	write("family mine\ndevice any\nkernel scalar_forward tuned\nhead_dim=4 : br=8\nqueries<=64 : br=16 bc=64 mr=2 mc=4\n")
+	d, err = Open(WithoutDiskCache(), WithTiles(path))
+	require.NoError(t, err)
+	plan = mustPlan(t, d, p, WithTier(TierScalar))
+	require.Equal(t, "scalar_forward 16x64", plan.Kernel())
+	require.True(t, plan.Tuned())
+	require.Contains(t, plan.String(), "scalar_forward: "+path+":5, tuned")
+	builtIn := mustPlan(t, d, p, WithTier(TierScalar), WithoutStoredTuning())
+	require.NotEqual(t, "scalar_forward 16x64", builtIn.Kernel())
+	require.Contains(t, builtIn.String(), "internal/tiles/")
+	key, err := d.TuningKey("scalar_forward", p)
+	require.NoError(t, err)
+	require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: map[string]int{"br": 8, "bc": 64, "mr": 1, "mc": 4}, Tile: "8x64", Gain: 1.25}))
+	require.Equal(t, "scalar_forward 16x64", mustPlan(t, d, p, WithTier(TierScalar)).Kernel())
+	text, err := d.ExportTiles()
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+
+	write(text)
+	d, err = Open(WithoutDiskCache(), WithTiles(path))
+	require.NoError(t, err)
+	require.Equal(t, "scalar_forward 8x64", mustPlan(t, d, p, WithTier(TierScalar)).Kernel())
+	require.NoError(t, d.Close())
+
+	for text, want := range map[string]string{
+		"family mine\nnonsense":               path + ":2: ",
+		"family mine\ndevice id=1 vendor=0x1": path + ": these tiles are for other devices: for id=1 vendor=0x1, and this one is ",
+	} {
+		write(text)
+		_, err = Open(WithoutDiskCache(), WithTiles(path))
+		require.ErrorContains(t, err, want)
+	}
+	_, err = Open(WithTiles(filepath.Join(dir, "missing")))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Open(WithTiles(""))
+	require.ErrorIs(t, err, ErrArgument)
+}
