@@ -53,7 +53,7 @@ func parseTiles(path, text string) (*tiles.Family, error) {
 		if r.Source != tiles.Tuned {
 			continue
 		}
-		why := error(&declined{"there are no tuned tiles of this kernel"})
+		why := error(&declined{why: "there are no tuned tiles of this kernel"})
 		for _, k := range kernels {
 			if k.name == r.Kernel && k.candidates != nil {
 				why = newTuning(r.Values).fits(&k.offer)
