@@ -239,6 +239,6 @@ const decodeMostBytes = 8 << 20
 // workgroups run as can at the same time.
 func decodeParts(c *capabilities, p *Problem, row *tiles.Row, groups uint64) int {
 	k := c.prediction()
-	beside := uint64(row.Get("beside") * k.multiprocessors)
+	beside := uint64(row.Get("beside") * k.count)
 	return int(max(1, min(beside/groups, uint64(p.mostKeys()/row.Get("part_keys")), decodeMostBytes/partBytes(p), mostParts)))
 }

@@ -250,7 +250,7 @@ func TestDecodeTileFitsAnyDevice(t *testing.T) {
 			k, row := c.prediction(), c.first(&p, c.lanes(), decodeKernel)
 			size := partsScratch(&p, tile.Parts)
 			require.LessOrEqual(t, size[0]+size[1], uint64(decodeMostBytes))
-			require.LessOrEqual(t, tile.groups(&p)*uint64(tile.Parts), uint64(row.Get("beside")*k.multiprocessors))
+			require.LessOrEqual(t, tile.groups(&p)*uint64(tile.Parts), uint64(row.Get("beside")*k.count))
 			require.GreaterOrEqual(t, p.mostKeys()/tile.Parts, row.Get("part_keys"))
 		}
 	})

@@ -160,7 +160,7 @@ func matrixForwardCandidates(c *capabilities, _ *Problem) []map[string]int {
 }
 
 // matrixCandidates are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed either way.
-func matrixCandidates(c *capabilities, kernel string) []map[string]int {
+func matrixCandidates(c *capabilities, name string) []map[string]int {
 	var out []map[string]int
 	add := func(t matrixTile) {
 		if c.facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
@@ -182,12 +182,12 @@ func matrixCandidates(c *capabilities, kernel string) []map[string]int {
 		}
 	}
 	f, lanes := c.family(), int(c.facts.Subgroup.Size)
-	for _, row := range f.Rows(kernel) {
+	for _, row := range f.Rows(name) {
 		if row.SuitsLanes(lanes) {
 			add(tileOf(row))
 		}
 	}
-	for _, row := range f.Candidates(kernel) {
+	for _, row := range f.Candidates(name) {
 		if row.SuitsLanes(lanes) {
 			t := tileOf(row)
 			add(t)

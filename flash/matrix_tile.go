@@ -290,7 +290,7 @@ func (t *matrixTile) recut(c *capabilities, p *Problem, o *tuning) {
 // pair. A multiprocessor's workgroups share it. They take as long as the one with most keys, or as all of them together. docs/notes.md has
 // the measurements that the constants are from.
 func (t *matrixTile) predict(k *prediction, p *Problem, pace float64) float64 {
-	count := float64(k.multiprocessors)
+	count := float64(k.count)
 	beside := float64(max(1, k.ResidentSubgroups/t.W)) // workgroups on a multiprocessor
 	parts, groups := float64(t.Parts), float64(t.groups(p))
 	rounds := math.Ceil(groups * parts / (count * beside))

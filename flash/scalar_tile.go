@@ -134,7 +134,7 @@ func (t *scalarTile) partsToFill(c *capabilities, p *Problem) int {
 	if !k.Fill {
 		return 1
 	}
-	enough := float64(k.ScalarBeside*k.multiprocessors) * float64(p.mostKeys()) / max(1, p.mask().MeanKeys())
+	enough := float64(k.ScalarBeside*k.count) * float64(p.mostKeys()) / max(1, p.mask().MeanKeys())
 	return max(1, min(mostPartsOf(p), int(enough/float64(t.groups(p)))))
 }
 

@@ -54,16 +54,16 @@ func (c *capabilities) lanes() matrixShape { return matrixShape{Lanes: int(c.fac
 // prediction is what times are predicted with on a device.
 type prediction struct {
 	tiles.Constants
-	multiprocessors int
-	few             int // workgroups below which the device is not full
+	count int // multiprocessors
+	few   int // workgroups below which the device is not full
 }
 
 func (c *capabilities) prediction() prediction {
 	k := prediction{Constants: c.family().Constants}
-	if k.multiprocessors = int(c.facts.Multiprocessors); k.multiprocessors == 0 {
-		k.multiprocessors = k.Multiprocessors
+	if k.count = int(c.facts.Multiprocessors); k.count == 0 {
+		k.count = k.Multiprocessors
 	}
-	k.few = k.Groups(k.multiprocessors)
+	k.few = k.Groups(k.count)
 	return k
 }
 
