@@ -145,9 +145,9 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *capabilities, p *Problem, reac
 	limits, elem := &c.facts.Limits, p.DType.Size()
 
 	tn := newTuning(nil)
-	scalar, err := chooseScalarTile(c, p, tn)
+	inFP32, err := chooseScalarTile(c, p, tn)
 	own(tn, err, "scalar_forward")
-	fits(scalar.check(p.HeadDim, p.ValueDim, elem, limits))
+	fits(inFP32.check(p.HeadDim, p.ValueDim, elem, limits))
 	if !masked {
 		for _, prefix := range []string{"kv_", "q_"} {
 			tn = newBackwardTuning(nil)
@@ -160,9 +160,9 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *capabilities, p *Problem, reac
 		own(tn, err, "scalar_flash1")
 		fits(flash1.check(p.HeadDim, p.ValueDim, elem, limits))
 		tn = newTuning(nil)
-		standard, err := chooseStandardTile(c, p, tn)
+		inThree, err := chooseStandardTile(c, p, tn)
 		own(tn, err, "standard_scalar")
-		fits(standard.check(p, limits))
+		fits(inThree.check(p, limits))
 		if p.QueryLen*p.group() <= decodeRows && p.features() == 0 {
 			tn = newTuning(nil)
 			tile, err := chooseDecodeTile(c, p, tn)
@@ -200,9 +200,9 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *capabilities, p *Problem, reac
 		fits(tile.check(prefix, p, c))
 	}
 	tn = newTuning(nil)
-	standard, err := chooseStandardMatrixTile(c, p, f, tn)
+	inThree, err := chooseStandardMatrixTile(c, p, f, tn)
 	own(tn, err, "standard_scores_matrix", "standard_product_matrix")
-	fits(standard.check(p, c))
+	fits(inThree.check(p, c))
 	_, err = chooseStandardMatrixGradients(c, p, f, newBackwardTuning(nil))
 	require.NoError(t, err)
 }

@@ -86,8 +86,8 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 	c, layout := g.caps, layoutOf(t, g.layout)
 	masked := !p.Blocks.none()
 	tn := newTuning(nil)
-	scalar, err := chooseScalarTile(c, p, tn)
-	note("scalar_forward", &scalar, tn, err)
+	inFP32, err := chooseScalarTile(c, p, tn)
+	note("scalar_forward", &inFP32, tn, err)
 	if p.DType != F32 {
 		for _, form := range []int{formRegisters, formShared} {
 			tn, choose, name := newTuning(nil), chooseMatrixTile, "matrix_forward"
@@ -110,8 +110,8 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 	flash1, err := chooseFlash1Tile(c, p, tn)
 	note("scalar_flash1", &flash1, tn, err)
 	tn = newTuning(nil)
-	standard, err := chooseStandardTile(c, p, tn)
-	note("standard_scalar", &standard, tn, err)
+	inThree, err := chooseStandardTile(c, p, tn)
+	note("standard_scalar", &inThree, tn, err)
 	if p.QueryLen*p.group() <= decodeRows && p.features() == 0 {
 		tn := newTuning(nil)
 		tile, err := chooseDecodeTile(c, p, tn)
