@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -83,6 +84,10 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
 		var err error
 		if *x.to, err = chooseStandardMatrixTile(c, &x.p, f, newTuning(map[string]int{"half": half})); err != nil {
+			var bad *ArgumentError
+			if len(t.given) == 0 && errors.As(err, &bad) { // half is not the caller's
+				err = &declined{bad.Rule}
+			}
 			return nil, err
 		}
 		if x.to == &s.weights {

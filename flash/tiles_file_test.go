@@ -1,12 +1,15 @@
 package flash
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/tiles"
 )
@@ -101,6 +104,88 @@ func TestParametersInTiles(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// TestForeignTiles: whatever numbers the rows of somebody's file have, a kernel takes a tile within the device's limits, or none.
+func TestForeignTiles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.OneOf(rapid.IntRange(0, 17), rapid.SampledFrom([]int{24, 31, 32, 33, 48, 64, 100, 128, 256, 1000, 1024}))
+		row := func(names ...string) string {
+			text := "any :"
+			for _, name := range names {
+				text += fmt.Sprintf(" %s=%d", name, number.Draw(t, name))
+			}
+			return text + "\n"
+		}
+		text := "family mine\ndevice any\n"
+		add := func(kernel string, names ...string) { // rows that may not be are for the parser's tests
+			more := text + "kernel " + kernel + " derived\n" + row(names...)
+			if _, err := parseTiles("f.tiles", more); err == nil {
+				text = more
+			}
+		}
+		for range 6 {
+			add("matrix_forward", "w", "rm", "bc", "ck", "prefetch", "q_reg", "heads_together")
+			add("matrix_flash1", "w", "rm", "bc", "ck", "prefetch")
+			add("matrix_backward_kv", "w", "rm", "bc", "ck", "prefetch", "a_reg")
+			add("matrix_backward_q", "w", "rm", "bc", "ck", "b_reg")
+			for _, kernel := range []string{"scalar_forward", "scalar_flash1", "scalar_backward_kv", "scalar_backward_q"} {
+				add(kernel, "br", "bc", "mr", "mc")
+			}
+			add("scalar_forward", "br", "bc", "mr", "mc", "dk", "pc")
+			add("scalar_backward_q", "br", "bc", "mr", "mc", "vc")
+			add("scalar_decode", "w", "lpr", "u", "registers", "in_flight", "beside", "part_keys", "shared_kib")
+			add("standard_scores_matrix", "wr", "rows", "columns", "run")
+			add("standard_product_matrix", "wr", "wc", "rows", "keys")
+			add("standard_scalar", "br", "bc", "mr", "mc", "dk", "product_bc")
+			add("standard_softmax", "pieces")
+		}
+		file, err := parseTiles("f.tiles", text)
+		require.NoError(t, err)
+		g := &madeUpGPUs[rapid.IntRange(0, len(madeUpGPUs)-1).Draw(t, "device")]
+		c := g.caps()
+		c.tiles, err = file.Over(c.tilesDevice())
+		require.NoError(t, err)
+		p := drawProblem(t)
+		if rapid.Bool().Draw(t, "blocks") {
+			p.Blocks = Blocks{Queries: 48, Keys: 32}
+		}
+		fits := func(kernel string, err error, why func() string) {
+			var no *declined
+			if err == nil && why() != "" || err != nil && !errors.As(err, &no) {
+				t.Fatalf("%s: %v, %v\n%s", kernel, why(), err, text)
+			}
+		}
+		limits, elem := &c.facts.Limits, p.DType.Size()
+		scalar, err := chooseScalarTile(c, &p, newTuning(nil))
+		fits("scalar_forward", err, func() string { return scalar.check(p.HeadDim, p.ValueDim, elem, limits) })
+		flash1, err := chooseFlash1Tile(c, &p, newTuning(nil))
+		fits("scalar_flash1", err, func() string { return flash1.check(p.HeadDim, p.ValueDim, elem, limits) })
+		standard, err := chooseStandardTile(c, &p, newTuning(nil))
+		fits("standard_scalar", err, func() string { return standard.check(&p, limits) })
+		decode, err := chooseDecodeTile(c, &p, newTuning(nil))
+		fits("scalar_decode", err, func() string { _, why := decode.check(&p, limits); return why })
+		for _, prefix := range []string{"kv_", "q_"} {
+			tile, err := chooseBackwardTile(c, &p, prefix, newBackwardTuning(nil))
+			fits("scalar_backward", err, func() string { return tile.check(prefix, max(p.HeadDim, p.ValueDim), elem, limits) })
+		}
+		if len(g.fragments) == 0 {
+			return
+		}
+		f := c.fragments(p.DType)[0]
+		for _, choose := range []func(*capabilities, *Problem, matrixShape, int, *tuning) (matrixTile, error){chooseMatrixTile, chooseBlockTile, chooseMatrixFlash1Tile} {
+			tile, err := choose(c, &p, f, g.form, newTuning(nil))
+			fits("matrix_forward", err, func() string { return tile.check(p.HeadDim, p.ValueDim, c) })
+		}
+		for _, prefix := range []string{"kv_", "q_"} {
+			tile, err := chooseMatrixBackwardTile(c, &p, &matrixLayout{Form: g.form}, f, g.form, prefix, newBackwardTuning(nil))
+			fits("matrix_backward", err, func() string { return tile.check(prefix, &p, c) })
+		}
+		products, err := chooseStandardMatrixTile(c, &p, f, newTuning(nil))
+		fits("standard_matrix", err, func() string { return products.check(&p, c) })
+		_, err = chooseStandardMatrixGradients(c, &p, f, newBackwardTuning(nil))
+		fits("standard_backward_matrix", err, func() string { return "" })
+	})
 }
 
 // TestWithTiles: rows of a file go before the built-in ones, and what tune measured before the tuning file.

@@ -13,8 +13,8 @@
 //	dim<=64 mask=none keys>=1024 : w=8 rm=2 bc=128 ck=16 prefetch=1
 //	any                          : w=4 rm=1 bc=16 ck=16
 //
-// Rows are tried from the top: the first that suits the problem and that the device's limits allow is taken. What a row does not name is
-// 0, which leaves the choice to the kernel.
+// Rows are tried from the top: the first that suits the problem and that the device's limits allow is taken. A row names what its
+// kernel has no choice for; switches, and what the kernel chooses by itself, may be left out.
 //
 // Facts of a device: vendor (nvidia, amd, intel, apple, mesa or a number), id (PCI), type (cpu, integrated, discrete, virtual, other),
 // multiprocessors, subgroups (that a multiprocessor holds at most), shared (KiB that a workgroup may have), lanes (of a subgroup) and

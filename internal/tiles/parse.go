@@ -2,6 +2,7 @@ package tiles
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -207,7 +208,7 @@ func (p *parser) row(words []string) error {
 		}
 		l, known := kernels[p.kernel][name]
 		if p.source == Tuned { // parameters of the kernel's, of which it knows more than rows have
-			l, known = limit{0, mostTuned}, name != ""
+			l, known = limit{0, mostTuned, true}, name != ""
 		}
 		if !known {
 			return p.bad("%s has no number %q", p.kernel, name)
@@ -218,7 +219,12 @@ func (p *parser) row(words []string) error {
 		}
 		r.Values[name] = n
 	}
-	if r.When.Whole && r.Values["bc"] == 0 {
+	for _, name := range slices.Sorted(maps.Keys(kernels[p.kernel])) {
+		if _, given := r.Values[name]; !given && !kernels[p.kernel][name].open && p.source != Tuned {
+			return p.bad("a row of %s needs %s", p.kernel, name)
+		}
+	}
+	if r.When.Whole && r.Values["bc"] == 0 { // of a kernel without, or of tuning parameters without
 		return p.bad("whole is of a row's own bc, and it has none")
 	}
 	p.family.rows = append(p.family.rows, r)

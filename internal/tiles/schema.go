@@ -1,24 +1,27 @@
 package tiles
 
 // limit is the range of a number.
-type limit struct{ least, most int }
+type limit struct {
+	least, most int
+	open        bool // a row may leave it to the kernel; so it may every switch, whose least is 0
+}
 
 // values are the numbers that rows of a kernel may name; the shaders say what each means.
 type values map[string]limit
 
 var (
-	onOff    = limit{0, 1}
-	side     = limit{1, 1024} // of a tile
-	few      = limit{1, 64}   // subgroups of a workgroup, or fragments of a subgroup
-	slices1  = limit{1, 256}  // slices of an operand in registers
-	together = limit{1, 1 << 16}
+	onOff    = limit{0, 1, true}
+	side     = limit{1, 1024, false} // of a tile
+	few      = limit{1, 64, false}   // subgroups of a workgroup, or fragments of a subgroup
+	slicesOf = limit{1, 256, true}   // slices of an operand in registers
+	together = limit{1, 1 << 16, true}
 
-	forwardMatrix = values{"w": few, "rm": {1, 8}, "bc": side, "ck": side, "prefetch": {0, 5}, "pipe": onOff, "max_first": onOff, "q_reg": slices1,
-		"keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
-	backwardMatrix = values{"w": few, "rm": {1, 8}, "bc": side, "ck": side, "prefetch": {0, 2}, "a_reg": slices1, "b_reg": slices1}
-	pieces         = values{"br": side, "bc": side, "mr": {1, 16}, "mc": {4, 16}}
-	forwardScalar  = pieces.and(values{"dk": {4, 256}, "pc": side, "vc": {4, 1024}, "q_resident": onOff, "v_early": onOff})
-	backwardScalar = pieces.and(values{"dk": {4, 256}, "vc": {4, 1024}})
+	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff, "max_first": onOff,
+		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
+	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
+	pieces         = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
+	forwardScalar  = pieces.and(values{"dk": {4, 256, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
+	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
 )
 
 // kernels are the kernels, and the steps of such, that have rows.
@@ -35,13 +38,14 @@ var kernels = map[string]values{
 	"scalar_backward_q":     backwardScalar,
 	// registers: words of Q and O in a lane; in_flight: words of K and V on their way; beside: workgroups of a multiprocessor; part_keys:
 	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
-	"scalar_decode": {"w": {1, 32}, "lpr": {1, 128}, "u": {1, 16}, "registers": side, "in_flight": side, "beside": side, "part_keys": {1, 1 << 20}, "shared_kib": side},
+	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side, "beside": side,
+		"part_keys": {1, 1 << 20, false}, "shared_kib": side},
 	// Rows, columns and keys are of a subgroup's piece, or of a run, in elements: fragments differ.
-	"standard_scores_matrix":    {"wr": few, "rows": side, "columns": side, "run": {1, 1 << 16}},
+	"standard_scores_matrix":    {"wr": few, "rows": side, "columns": side, "run": {1, 1 << 16, false}},
 	"standard_product_matrix":   {"wr": few, "wc": few, "rows": side, "keys": side},
-	"standard_scalar":           {"br": side, "bc": side, "mr": {1, 16}, "mc": {4, 16}, "dk": {8, 256}, "product_bc": {8, 1024}},
-	"standard_softmax":          {"pieces": {1, 16}}, // of four, that an invocation keeps of a row
-	"standard_softmax_subgroup": {"pieces": {1, 16}}, // the same
+	"standard_scalar":           {"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}, "dk": {8, 256, false}, "product_bc": {8, 1024, false}},
+	"standard_softmax":          {"pieces": {1, 16, false}}, // of four, that an invocation keeps of a row
+	"standard_softmax_subgroup": {"pieces": {1, 16, false}}, // the same
 }
 
 // mostTuned is the largest value of a tuning parameter; the kernels' own ranges are narrower.

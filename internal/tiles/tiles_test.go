@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 		"dropout=1 : w=1":            `unknown condition "dropout=1"`,
 		"keys>=99999999999999 : w=1": `"99999999999999" is no number`,
 		"fragment=8 : w=1":           `"8" is no fragment`,
-		"whole : w=1":                "whole is of a row's own bc",
+		"any : w=1 rm=1 bc=8":        "a row of matrix_forward needs ck",
 	} {
 		_, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+row)
 		require.Error(t, err, row)
@@ -138,7 +138,7 @@ func TestErrors(t *testing.T) {
 	}
 	_, err := Parse("f.tiles", head+strings.Repeat("#\n", MostBytes))
 	require.ErrorContains(t, err, "bytes are more than")
-	_, err = Parse("f.tiles", head+"kernel matrix_forward measured\n"+strings.Repeat("any : w=1\n", mostRows+1))
+	_, err = Parse("f.tiles", head+"kernel matrix_forward measured\n"+strings.Repeat("any : w=1 rm=1 bc=8 ck=8\n", mostRows+1))
 	require.ErrorContains(t, err, "more than 4096 rows")
 	_, err = Parse("f.tiles", head+strings.Repeat("device any\n", mostDevices))
 	require.ErrorContains(t, err, "more than 256 lines of devices")
@@ -163,7 +163,7 @@ func TestSuits(t *testing.T) {
 		"fragment=16x16x16": func(p *Problem) { p.Fragment[1] = 8 },
 		"dim<=64 plain":     func(p *Problem) { p.Dropout = true },
 	} {
-		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : bc=8")
+		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		require.Equal(t, conditions, f.Own()[0].When.String())
 		p := base
@@ -172,7 +172,7 @@ func TestSuits(t *testing.T) {
 		require.False(t, f.Own()[0].Suits(&p), conditions)
 	}
 	for conditions, change := range map[string]func(p *Problem){"mask=causal": func(p *Problem) { p.Causal = true }, "dropout": func(p *Problem) { p.Dropout = true }} {
-		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : bc=8")
+		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		p := base
 		require.False(t, f.Own()[0].Suits(&p), conditions)

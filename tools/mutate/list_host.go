@@ -99,6 +99,30 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{tuningTest},
 	},
 	{
+		ID: "tiles-family", File: "internal/tiles/tiles.go",
+		Old: "n > most {", New: "most < 0 && n >= 0 {",
+		Breaks: "the first family of tiles that suits a device has it, and not the one that asks the most of it",
+		Kill:   []Killer{in("./flash", "TestFamilies")},
+	},
+	{
+		ID: "tiles-order", File: "internal/tiles/tiles.go",
+		Old: "f.all = append(f.all, from.all...)", New: "f.all = append(slices.Clone(from.all), f.all...)",
+		Breaks: "inherited rows of tiles go before a family's own",
+		Kill:   []Killer{in("./flash", "TestFamilies", "TestTilesStay"), in("./internal/tiles", "TestOver")},
+	},
+	{
+		ID: "tiles-keys", File: "internal/tiles/row.go",
+		Old: "c.MostKeys != 0 && p.Keys > c.MostKeys", New: "c.MostKeys != 0 && p.Keys > 2*c.MostKeys",
+		Breaks: "a row of tiles for few keys is taken for more",
+		Kill:   []Killer{in("./internal/tiles", "TestSuits"), in("./flash", "TestExportedTiles")},
+	},
+	{
+		ID: "tiles-export", File: "flash/tiles_file.go",
+		Old: "w.LeastKeys = w.MostKeys/2 + 1", New: "w.LeastKeys = w.MostKeys / 2",
+		Breaks: "what tune measured for one class of key lengths is exported for a length of the class before it too",
+		Kill:   []Killer{in("./flash", "TestExportedTiles")},
+	},
+	{
 		ID: "tuning-build", File: "flash/tuned.go",
 		Old: "Build: hex.EncodeToString(f.PipelineCacheUUID[:]),", New: "Build: hex.EncodeToString(nil),",
 		Breaks: "a tuning measured with one build of a driver holds for all",
