@@ -21,7 +21,8 @@ func packMask(shape [3]int, bits []bool) []byte {
 
 // blockConstants are the specialization constants of shaders/include/mask.glsl.
 func blockConstants(b Blocks) constants {
-	return constants{"BLOCK_ROWS": b.Queries, "BLOCK_KEYS": b.Keys, "BLOCK_PER_HEAD": boolInt(b.PerHead)}
+	return constants{"BLOCK_MASK": boolInt(!b.none()), "BLOCK_ROWS": max(b.Queries, 1), "BLOCK_KEYS": max(b.Keys, 1),
+		"BLOCK_PER_HEAD": boolInt(b.PerHead)}
 }
 
 // trialBlock is the mask of a self-check: two blocks of three, the first not among them.

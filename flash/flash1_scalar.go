@@ -10,7 +10,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// scalarFlash1 is the first FlashAttention in fp32 arithmetic: shaders/scalar_flash1.comp.
+// scalarFlash1 is the first FlashAttention in fp32 arithmetic: shaders/scalar/scalar_flash1.comp.
 var scalarFlash1 = &kernel{
 	offer: offer{
 		name:           "scalar_flash1",
@@ -102,7 +102,7 @@ func (s *flash1Program) record(r *recorder, f *operands) error {
 // scalarFlash1Label is the label of its dispatches.
 const scalarFlash1Label = "scalar_flash1"
 
-// flash1Tile is the shape of scalar_flash1's work; shaders/scalar_flash1.comp says what each number means.
+// flash1Tile is the shape of scalar_flash1's work; shaders/scalar/scalar_flash1.comp says what each number means.
 type flash1Tile struct {
 	BR, BC   int  // queries and keys of a block
 	MR, MC   int  // piece of the scores that one invocation owns

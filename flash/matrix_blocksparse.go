@@ -2,11 +2,11 @@ package flash
 
 import "github.com/vkattn/vkattn/internal/attn"
 
-// Block-sparse attention is Flash with a block mask: the same shaders, built with BLOCK_MASK, whose loop over tiles of keys walks from
-// one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
+// Block-sparse attention is Flash with a block mask: the same shaders, specialized with BLOCK_MASK, whose loop over tiles of keys walks
+// from one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
 // IO-Awareness", 2022, section 3.3.)
 
-// matrixBlockSparse is shaders/matrix_forward.comp with a block mask.
+// matrixBlockSparse is shaders/matrix/matrix_forward.comp with a block mask.
 var matrixBlockSparse = &kernel{
 	offer: offer{
 		name:           "matrix_forward_blocks",

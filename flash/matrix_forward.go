@@ -9,7 +9,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// matrixForward is FlashAttention-2 on cooperative matrices: shaders/matrix_forward.comp.
+// matrixForward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.
 var matrixForward = &kernel{
 	offer: offer{
 		name:           "matrix_forward",
@@ -28,7 +28,7 @@ func planMatrixForward(e *environment, p *Problem, t *tuning) (program, error) {
 	return fitMatrixForward("matrix_forward", e, p, t, chooseMatrixTile)
 }
 
-// fitMatrixForward plans with the shader as it is built for a kernel of this name, and a tile that choose takes.
+// fitMatrixForward plans the kernel of this name, with a block mask or without, and a tile that choose takes.
 func fitMatrixForward(name string, e *environment, p *Problem, t *tuning,
 	choose func(*capabilities, *Problem, matrixShape, int, *tuning) (matrixTile, error)) (program, error) {
 	fragment, layout, form, err := e.chooseForm(p.DType, t)
@@ -44,7 +44,7 @@ func fitMatrixForward(name string, e *environment, p *Problem, t *tuning,
 		return nil, err
 	}
 	prog := &matrixProgram{problem: *p, name: name, shape: tile, layout: layout, grid: g}
-	module := name
+	module := "matrix_forward"
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.combine, err = newCombiner(e, p, tile.Parts, t); err != nil {
@@ -87,10 +87,7 @@ func (m *matrixProgram) model() traffic.Model {
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	c := m.shape.constants(&m.problem, &m.layout, v)
-	if m.combine != nil {
-		c = c.and(constants{"PARTS": m.shape.Parts})
-	}
-	return maskConstants(&m.problem, c), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
+	return c.and(partsOrBlocks(&m.problem, m.combine, m.shape.Parts)), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.

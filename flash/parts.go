@@ -50,7 +50,7 @@ func partsSuffix(parts int) string {
 	return fmt.Sprintf(", keys in %d parts", parts)
 }
 
-// combiner is the second step, for any tier: shaders/combine_parts.comp.
+// combiner is the second step, for any tier: shaders/common/combine_parts.comp.
 type combiner struct {
 	env     *environment
 	problem Problem

@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar_forward.comp.
+// scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar/scalar_forward.comp.
 var scalarForward = &kernel{
 	offer: offer{
 		name:           "scalar_forward",
@@ -26,7 +26,7 @@ func planScalarForward(e *environment, p *Problem, t *tuning) (program, error) {
 	return fitScalarForward("scalar_forward", e, p, t)
 }
 
-// fitScalarForward plans with the shader as it is built for a kernel of this name.
+// fitScalarForward plans the kernel of this name: with a block mask or without.
 func fitScalarForward(name string, e *environment, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseScalarTile(&e.caps, p, t)
 	if err != nil {
@@ -37,7 +37,7 @@ func fitScalarForward(name string, e *environment, p *Problem, t *tuning) (progr
 		return nil, err
 	}
 	prog := &scalarProgram{env: e, problem: *p, name: name, shape: tile, grid: g}
-	module := name
+	module := "scalar_forward"
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.combine, err = newCombiner(e, p, tile.Parts, t); err != nil {
@@ -85,10 +85,7 @@ func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	c := constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
 		"PC": t.PC, "Q_RESIDENT": boolInt(t.QResident), "V_EARLY": boolInt(t.VEarly), "K_AT": sh.kAt, "V_AT": sh.vAt,
 		"P_AT": sh.pAt, "SHARED_V4": sh.length, "REDUCE_LEN": sh.reduce, "DROPOUT": boolInt(p.dropThreshold() > 0)}.and(forwardConstants(p, v))
-	if s.combine != nil {
-		c = c.and(constants{"PARTS": t.Parts})
-	}
-	return maskConstants(p, c), s.env.subgroups(t.Subgroup)
+	return c.and(partsOrBlocks(p, s.combine, t.Parts)), s.env.subgroups(t.Subgroup)
 }
 
 func (s *scalarProgram) record(r *recorder, f *operands) error {
