@@ -20,8 +20,6 @@ func hostConstants(t *testing.T) map[string]constants {
 	env := &environment{caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
-	masked := p
-	masked.Blocks = Blocks{Queries: 64, Keys: 64}
 	fragment, v := matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, variant{lse: true}
 	parts := &combiner{env: env, problem: p}
 
