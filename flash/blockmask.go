@@ -155,7 +155,8 @@ func (m *BlockMask) fits(d *Device, p *Problem) error {
 
 // constants are the specialization constants of the block mask in shaders/include/mask.glsl.
 func (b Blocks) constants() constants {
-	return constants{{"BLOCK_ROWS", b.Queries}, {"BLOCK_KEYS", b.Keys}, {"BLOCK_PER_HEAD", boolInt(b.PerHead)}}
+	return constants{{"BLOCK_MASK", boolInt(!b.none())}, {"BLOCK_ROWS", max(b.Queries, 1)}, {"BLOCK_KEYS", max(b.Keys, 1)},
+		{"BLOCK_PER_HEAD", boolInt(b.PerHead)}}
 }
 
 // trialBlock is the mask of a self-check: two blocks of three, the first not among them.

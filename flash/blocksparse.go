@@ -2,8 +2,8 @@ package flash
 
 import "fmt"
 
-// Block-sparse attention is Flash with a block mask: the same shaders, built with BLOCK_MASK, whose loop over tiles of keys walks from
-// one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
+// Block-sparse attention is Flash with a block mask: the same shaders, specialized with BLOCK_MASK, whose loop over tiles of keys walks
+// from one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
 // IO-Awareness", 2022, section 3.3.)
 
 // scalarBlockSparse is shaders/scalar_forward.comp with a block mask.

@@ -20,8 +20,6 @@ func hostConstants(t *testing.T) map[string]constants {
 	dev := &Device{caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
-	masked := p
-	masked.Blocks = Blocks{Queries: 64, Keys: 64}
 	fragment, v := matrixShape{16, 16, 16, 32}, variant{lse: true}
 	parts := &combiner{dev: dev, problem: p}
 
@@ -60,11 +58,10 @@ func hostConstants(t *testing.T) map[string]constants {
 	}
 	return map[string]constants{
 		"scalar_forward": scalarOf(p, nil), "scalar_forward_subgroup": scalarOf(p, nil),
-		"scalar_forward_blocks": scalarOf(masked, nil), "scalar_forward_blocks_subgroup": scalarOf(masked, nil),
 		"scalar_forward_parts": scalarOf(p, parts), "scalar_forward_parts_subgroup": scalarOf(p, parts),
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decode, "combine_parts": parts.constants(v),
-		"matrix_forward": matrixOf(p, nil), "matrix_forward_blocks": matrixOf(masked, nil), "matrix_forward_parts": matrixOf(p, parts),
+		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
 		"backward_delta":     (&deltaProgram{}).constants(true, true),
 		"scalar_backward_kv": back.constants(&back.kv, true, false), "scalar_backward_q": back.constants(&back.q, true, false),

@@ -47,7 +47,7 @@ func planMatrixForward(d *Device, p *Problem, t *tuning) (program, error) {
 	return fitMatrixForward("matrix_forward", d, p, t, chooseMatrixTile)
 }
 
-// fitMatrixForward plans with the shader as it is built for a kernel of this name, and a tile that choose takes.
+// fitMatrixForward plans the kernel of this name, with a block mask or without, and a tile that choose takes.
 func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
 	choose func(*capabilities, *Problem, matrixShape, int, *tuning) (matrixTile, error)) (program, error) {
 	fragment, layout, form, err := d.chooseForm(p.DType, t)
@@ -63,7 +63,7 @@ func fitMatrixForward(name string, d *Device, p *Problem, t *tuning,
 		return nil, err
 	}
 	prog := &matrixProgram{problem: *p, name: name, shape: tile, layout: layout, grid: g}
-	module := name
+	module := "matrix_forward"
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
@@ -116,10 +116,7 @@ func (m *matrixProgram) dispatches() int   { return m.grid.dispatches() + m.comb
 // describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *matrixProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 	c := m.shape.constants(&m.problem, &m.layout, v)
-	if m.combine != nil {
-		c = append(c, constant{"PARTS", m.shape.Parts})
-	}
-	return m.problem.withBlocks(c), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
+	return append(c, m.problem.partsOrBlocks(m.combine, m.shape.Parts)...), pipeline.KernelInfo{SubgroupSize: uint32(m.shape.fragment.Lanes), FullSubgroups: true}
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.

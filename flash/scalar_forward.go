@@ -40,7 +40,7 @@ func planScalarForward(d *Device, p *Problem, t *tuning) (program, error) {
 	return fitScalarForward("scalar_forward", d, p, t)
 }
 
-// fitScalarForward plans with the shader as it is built for a kernel of this name.
+// fitScalarForward plans the kernel of this name: with a block mask or without.
 func fitScalarForward(name string, d *Device, p *Problem, t *tuning) (program, error) {
 	tile, err := chooseScalarTile(&d.caps, p, t)
 	if err != nil {
@@ -51,7 +51,7 @@ func fitScalarForward(name string, d *Device, p *Problem, t *tuning) (program, e
 		return nil, err
 	}
 	prog := &scalarProgram{dev: d, problem: *p, name: name, shape: tile, grid: g}
-	module := name
+	module := "scalar_forward"
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.combine, err = newCombiner(d, p, tile.Parts, t); err != nil {
@@ -96,10 +96,7 @@ func (s *scalarProgram) describe(v variant) (constants, pipeline.KernelInfo) {
 		{"PC", t.PC}, {"Q_RESIDENT", boolInt(t.QResident)}, {"V_EARLY", boolInt(t.VEarly)}, {"K_AT", sh.kAt}, {"V_AT", sh.vAt},
 		{"P_AT", sh.pAt}, {"SHARED_V4", sh.length}, {"REDUCE_LEN", sh.reduce}, {"DROPOUT", boolInt(p.dropThreshold() > 0)}},
 		p.forwardConstants(v)...)
-	if s.combine != nil {
-		c = append(c, constant{"PARTS", t.Parts})
-	}
-	return p.withBlocks(c), s.dev.subgroups(t.Subgroup)
+	return append(c, p.partsOrBlocks(s.combine, t.Parts)...), s.dev.subgroups(t.Subgroup)
 }
 
 // subgroups is how a kernel is built that needs whole subgroups of the device's own size, or does not.
@@ -128,7 +125,7 @@ func (f *operands) variant(c *combiner) variant {
 
 // forward records a fused forward kernel and, where keys are in parts, their combination.
 func (r *recorder) forward(k *pipeline.Kernel, p *Problem, f *operands, g grid, label string, c *combiner) error {
-	access, at := r.forwardAccess(p, f), r.push.forward(p, f)
+	access, at := r.forwardAccess(k, p, f), r.push.forward(p, f)
 	if c == nil {
 		return r.dispatch(k, access, at, g, g.total, label)
 	}
@@ -139,18 +136,23 @@ func (r *recorder) forward(k *pipeline.Kernel, p *Problem, f *operands, g grid, 
 	return c.record(r, f)
 }
 
-// forwardBindings is the number of tensors of a fused forward kernel: q, k, v, o, lse and, if the problem has one, the block mask.
-func (p *Problem) forwardBindings() int { return 5 + boolInt(!p.Blocks.none()) }
-
-// forwardAccess binds them.
-func (r *recorder) forwardAccess(p *Problem, f *operands) []pipeline.Access {
+// forwardAccess binds the tensors of a fused forward kernel: q, k, v, o, lse and, where it can do with one, the block mask, or q in its
+// place, untouched, where the problem has none.
+func (r *recorder) forwardAccess(k *pipeline.Kernel, p *Problem, f *operands) []pipeline.Access {
 	r.access[0] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Read}
 	r.access[1] = pipeline.Access{Binding: f.k.binding, Mode: pipeline.Read}
 	r.access[2] = pipeline.Access{Binding: f.v.binding, Mode: pipeline.Read}
 	r.access[3] = pipeline.Access{Binding: f.o.binding, Mode: pipeline.Write}
 	r.access[4] = f.lseAccess()
-	r.access[5] = pipeline.Access{Binding: f.blocks, Mode: pipeline.Read}
-	return r.access[:p.forwardBindings()]
+	r.access[5] = pipeline.Access{Binding: f.q.binding, Mode: pipeline.Unused}
+	if !p.Blocks.none() {
+		r.access[5] = pipeline.Access{Binding: f.blocks, Mode: pipeline.Read}
+	}
+	n := k.Bindings()
+	if r.count != nil {
+		n-- // bound by dispatch
+	}
+	return r.access[:n]
 }
 
 // forwardConstants are what every fused forward kernel is told of the problem and of its tensors.
@@ -159,12 +161,12 @@ func (p *Problem) forwardConstants(v variant) constants {
 		{"WRITE_LSE", boolInt(v.lse)}}
 }
 
-// withBlocks appends the constants of the block mask, if the problem has one.
-func (p *Problem) withBlocks(c constants) constants {
-	if p.Blocks.none() {
-		return c
+// partsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with.
+func (p *Problem) partsOrBlocks(c *combiner, parts int) constants {
+	if c != nil {
+		return constants{{"PARTS", parts}}
 	}
-	return append(c, p.Blocks.constants()...)
+	return p.Blocks.constants()
 }
 
 // lseAccess binds lse, or o in its place, untouched, when there is none.

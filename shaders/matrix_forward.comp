@@ -31,7 +31,7 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK.
-// Variants: fp16; DTYPE_BF16; BLOCK_MASK: a block mask is binding 5 (include/mask.glsl), and PACK is 0; KEY_PARTS: keys in parts,
+// Variants: fp16; DTYPE_BF16; KEY_PARTS: keys in parts,
 // PARTS times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
 //
 // The steps are in include/: matrix_staging.glsl (K and V), matrix_rows.glsl (Q and O), matrix_softmax.glsl (a staged tile),
@@ -62,28 +62,35 @@
 //                 (include/matrix_staging.glsl), and MAX_FIRST's growth by an fma: fewer instructions, but some shapes run at half the pace
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
+//  59..62         the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0. (Not with KEY_PARTS.)
 
 #extension GL_GOOGLE_include_directive : require
 
+#ifndef KEY_PARTS
+#define BLOCKS
+#endif
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 
 uint first, whole, full, end;   // tiles of keys that the workgroup takes: from, up to; those from whole to full need no look at single scores
 // The walk over tiles: next(1) is the tile after this one, next(2) the one after that.
-#ifdef BLOCK_MASK
-uint j1, j2;
+uint j1, j2;   // what they are with BLOCK_MASK
 void begin_walk() {
-  first = next_tile(first, end);
-  j = first; j1 = next_tile(j + 1, end); j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end;
-  if (!BLOCKS_OF_TILES) full = whole = first;
+  if (BLOCK_MASK) first = next_tile(first, end);
+  j = first;
+  if (BLOCK_MASK) {
+    j1 = next_tile(j + 1, end);
+    if (PREFETCH == 3) j2 = next_tile(j1 + 1, end);
+    if (!BLOCKS_OF_TILES) full = whole = first;
+  }
 }
-uint next(uint n) { return n == 1 ? j1 : j2; }
-void advance() { j = j1; j1 = PREFETCH == 3 ? j2 : next_tile(j + 1, end); j2 = PREFETCH == 3 ? next_tile(j1 + 1, end) : end; }
-#else
-void begin_walk() { j = first; }
-uint next(uint n) { return j + n; }
-void advance() { ++j; }
-#endif
+uint next(uint n) { return BLOCK_MASK ? n == 1 ? j1 : j2 : j + n; }
+void advance() {
+  if (BLOCK_MASK) {
+    j = j1;
+    if (PREFETCH == 3) { j1 = j2; j2 = next_tile(j1 + 1, end); } else j1 = next_tile(j + 1, end);
+  } else ++j;
+}
 
 #ifdef KEY_PARTS
 #include "matrix_parts.glsl"
@@ -155,9 +162,7 @@ void main() {
 #endif
   own_places();
   last_tile = end - 1;
-#ifdef BLOCK_MASK
-  take_blocks(q_head, i * BR);
-#endif
+  if (BLOCK_MASK) take_blocks(q_head, i * BR);
   begin_walk();
   at = 0;
   if (end > first) {

@@ -27,7 +27,7 @@
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first.
-// Variants: DTYPE (include/dtype.glsl); BLOCK_MASK: a block mask is binding 5 (include/mask.glsl); KEY_PARTS: keys in parts, with
+// Variants: DTYPE (include/dtype.glsl); KEY_PARTS: keys in parts, with
 // PARTS times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV
 // rounded up to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup
 // basic and shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through
@@ -39,7 +39,6 @@
 //   1 BR          queries of a workgroup, a multiple of MR
 //   2 BC          keys of a tile, a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..256
-//   5 CAUSAL      include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written
@@ -52,6 +51,7 @@
 //  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
+//  5 and 59..62   include/mask.glsl: binding 5 is the block mask
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 //
@@ -175,6 +175,9 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
+#ifndef KEY_PARTS
+#define BLOCKS
+#endif
 #include "walk.glsl"
 #include "micro_softmax.glsl"
 
@@ -201,13 +204,11 @@ void key_tile(uint key0, bool edge) {
   }
 
   if (edge) mask_scores(key0);
-#ifdef BLOCK_MASK
-  if (!BLOCKS_OF_TILES) {
+  if (BLOCK_MASK && !BLOCKS_OF_TILES) {
     [[unroll]] for (uint i = 0; i < MR; ++i)
       [[unroll]] for (uint j = 0; j < MC; ++j)
         if (!block_allows(q0 + ty + TY * i, key0 + 4 * (tx + TX * (j / 4)) + j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
   }
-#endif
 
   float top[MR];
   row_maximum(m, top);
@@ -268,21 +269,25 @@ void main() {
 
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
   const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);
-#ifdef BLOCK_MASK
-  // For queries without any it lies beyond the last key, where all is zero and masked.
-  take_blocks(h, q0);
-  uint t = next_tile(keys.begin, keys.end);
-  if (t >= keys.end) t = (nk + BC - 1) / BC;
-  do { key_tile(t * BC, !is_whole(keys, t)); t = next_tile(t + 1, keys.end); } while (t < keys.end);
-#elif defined(KEY_PARTS)
-  // For a part without any likewise.
+#ifdef KEY_PARTS
+  // For a part without any it lies beyond the last key, where all is zero and masked.
   const Walk mine = part_of(keys, part, PARTS);
   uint t = mine.begin;
   if (t >= mine.end) t = (nk + BC - 1) / BC;
   do key_tile(t * BC, !is_whole(mine, t)); while (++t < mine.end);
 #else
   uint t = keys.begin;
-  do key_tile(t * BC, !is_whole(keys, t)); while (++t < keys.end);
+  if (BLOCK_MASK) {
+    // For queries without any it lies beyond the last key, where all is zero and masked.
+    take_blocks(h, q0);
+    t = next_tile(t, keys.end);
+    if (t >= keys.end) t = (nk + BC - 1) / BC;
+  }
+  do {
+    key_tile(t * BC, !is_whole(keys, t));
+    ++t;
+    if (BLOCK_MASK) t = next_tile(t, keys.end);
+  } while (t < keys.end);
 #endif
 
   sum_over_row(l);

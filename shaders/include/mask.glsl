@@ -4,12 +4,13 @@
 // row. Today one bound makes them: with CAUSAL, key j is allowed for query i iff j <= i + causal_shift. A lower bound, a sliding window,
 // is a change of this file alone: LOWER_BOUND, in_band, the first of keys_of and the last of queries_of.
 //
-// With BLOCK_MASK, which blocks of BLOCK_ROWS queries by BLOCK_KEYS keys take part is given as well, a bit each. Bit c % 32 of word
+// A kernel that defines BLOCKS can do with a block mask besides, where BLOCK_MASK is true: which blocks of BLOCK_ROWS queries by BLOCK_KEYS
+// keys take part is given then, a bit each, in binding 5, which is there with BLOCK_MASK false too. Bit c % 32 of word
 // (head * block rows + r) * words + c / 32 is block (r, c), with words = ceil(block columns / 32), and head 0 for all unless
 // BLOCK_PER_HEAD (flash/blockmask.go writes it). Bits beyond the last column are 0. Where blocks are whole tiles (BLOCKS_OF_TILES) tiles
 // without a bit are left out, and that is all there is to do; else each score of a tile looks its bit up.
 //
-// Needs nq, nk and causal_shift among the push constants; with BLOCK_MASK also BR and BC, queries and keys of a tile.
+// Needs nq, nk and causal_shift among the push constants; with BLOCKS also BR and BC, queries and keys of a tile.
 
 layout(constant_id = 5) const bool CAUSAL = false;
 
@@ -42,7 +43,8 @@ uint end_of(Span span) { return uint(max(span.last + 1, 0)); }
 // Whether the bounds leave a key out for a query, whether or not there is such a key.
 bool out_of_band(uint query, uint key) { return CAUSAL && int(key) > int(query) + causal_shift; }
 
-#ifdef BLOCK_MASK
+#ifdef BLOCKS
+layout(constant_id = 59) const bool BLOCK_MASK = false;
 layout(constant_id = 60) const uint BLOCK_ROWS = 64;
 layout(constant_id = 61) const uint BLOCK_KEYS = 64;
 layout(constant_id = 62) const bool BLOCK_PER_HEAD = false;
@@ -67,11 +69,14 @@ bool block_allows(uint query, uint key) {
   const uint c = min(key, nk - 1) / BLOCK_KEYS;
   return (block_bits[block_head + min(query, nq - 1) / BLOCK_ROWS * block_words + c / 32] >> (c % 32) & 1u) != 0;
 }
+#else
+const bool BLOCK_MASK = false, BLOCKS_OF_TILES = true;
+void take_blocks(uint head, uint query0) {}
+bool block_allows(uint query, uint key) { return true; }
 #endif
 
 // Whether a query attends to a key, in a tile that it visits; keys is what keys_of says of the query.
-#ifdef BLOCK_MASK
-bool allowed(Span keys, uint query, uint key) { return all(bvec2(has(keys, key), BLOCKS_OF_TILES || block_allows(query, key))); }
-#else
-bool allowed(Span keys, uint query, uint key) { return has(keys, key); }
-#endif
+bool allowed(Span keys, uint query, uint key) {
+  if (BLOCK_MASK) return all(bvec2(has(keys, key), BLOCKS_OF_TILES || block_allows(query, key)));
+  return has(keys, key);
+}
