@@ -8,7 +8,8 @@
 // LANES neighbouring invocations share a row, read 16 bytes each and meet in shared memory. Bound by reading dO and O.
 //
 // Bindings: 0 dO, 1 O [B,Hq,Nq,DV] (strided, last stride 1), 2 dlse [B,Hq,Nq] fp32 (anything without HAS_DLSE), 3 delta [B,Hq,Nq] fp32.
-// Push constants: include/args_backward.glsl (g is dO, x is O, and lse dlse). `total` counts rows, B Hq nq; workgroups: ceil(total / (WG/LANES)); `base` counts workgroups.
+// Push constants: include/args_backward.glsl (g is dO, x is O, and lse dlse). `total` counts rows, B Hq nq; workgroups:
+// ceil(total / (WG/LANES)); `base` counts workgroups.
 //
 // Specialization constants:
 //

@@ -72,7 +72,8 @@
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 
-uint first, whole, full, end;   // tiles of keys that the workgroup takes: from, up to; those from whole to full need no look at single scores
+// Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
+uint first, whole, full, end;
 // The walk over tiles: next(1) is the tile after this one, next(2) the one after that.
 uint j1, j2;   // what they are with BLOCK_MASK
 void begin_walk() {

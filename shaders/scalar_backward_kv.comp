@@ -56,6 +56,28 @@ vec4 dk[MR * MD4], dv[MR * MV4];  // dk without scale, both without dropout's sc
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
+#define WRITE write_dk
+#define WRITE_T x
+#define WRITE_SUM dk
+#define WRITE_M4 MD4
+#define WRITE_COLS D
+#include "gradient.glsl"
+
+#define WRITE write_dv
+#define WRITE_T y
+#define WRITE_SUM dv
+#define WRITE_M4 MV4
+#define WRITE_COLS DV
+#include "gradient.glsl"
+
+void stage_sum(bool second, uint col, bool edge) {
+  if (second) stage_sum_b(V_AT, col_b_origin, col_b_sn, col, cols, 0, edge);
+  else stage_sum_a(V_AT, col_a_origin, col_a_sn, col, cols, 0, edge);
+}
+void add_sum(bool second, uint p_at, uint v_at, uint count) {
+  if (second) add_dv(p_at, v_at, count); else add_dk(p_at, v_at, count);
+}
+
 // A draw serves all of an invocation's keys of one group of 64, unless they are no multiple of 8 apart or straddle groups.
 const uint DRAW_STEP = TY % 8 + 64 % TY + (BR % 64) * (64 % BR) == 0 ? 64 : 1;
 
@@ -87,8 +109,8 @@ void query_tile(uint query0, uint bh, bool edge) {
       X[i * MC4 + j / 4][j % 4] = p * (x - dl);
     }
   }
-  SUM_TILE(S, stage_sum_b, col_b_origin, col_b_sn, add_dv, V_WIDTH, query0, edge)
-  SUM_TILE(X, stage_sum_a, col_a_origin, col_a_sn, add_dk, D_WIDTH, query0, edge)
+  sum_tile(true, query0, edge);   // dV
+  sum_tile(false, query0, edge);  // dK
 }
 
 void main() {
@@ -121,7 +143,6 @@ void main() {
     do query_tile(t * BC, b * heads() + head, !is_whole(queries, t)); while (++t < queries.end);
   }
 
-  const uint x_origin = x_off() + b * x_sb + h * x_sh, y_origin = y_off() + b * y_sb + h * y_sh;
-  WRITE_GRADIENT(x, x_origin, x_sn, dk, MD4, D, scale)
-  WRITE_GRADIENT(y, y_origin, y_sn, dv, MV4, DV, DROPOUT ? drop_scale() : 1.0)
+  write_dk(x_off() + b * x_sb + h * x_sh, x_sn, scale);
+  write_dv(y_off() + b * y_sb + h * y_sh, y_sn, DROPOUT ? drop_scale() : 1.0);
 }

@@ -36,6 +36,16 @@ vec4 dq[MR * MD4];  // without scale
 #define PRODUCT_PITCH D_WIDTH
 #include "micro_product.glsl"
 
+#define WRITE write_dq
+#define WRITE_T x
+#define WRITE_SUM dq
+#define WRITE_M4 MD4
+#define WRITE_COLS D
+#include "gradient.glsl"
+
+void stage_sum(bool second, uint col, bool edge) { stage_sum_a(V_AT, col_a_origin, col_a_sn, col, cols, 0, edge); }
+void add_sum(bool second, uint p_at, uint v_at, uint count) { add_dq(p_at, v_at, count); }
+
 // Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
 const uint DRAW_STEP = TX % 2 + 64 % (4 * TX) + (BC % 64) * (64 % BC) == 0 ? 64 : 1;
 
@@ -61,7 +71,7 @@ void key_tile(uint key0, uint bh, bool edge) {
       X[i * MC4 + j / 4][j % 4] = exp2(s * LOG2E) * (x - dl[i]);
     }
   }
-  SUM_TILE(X, stage_sum_a, col_a_origin, col_a_sn, add_dq, D_WIDTH, key0, edge)
+  sum_tile(false, key0, edge);
 }
 
 void main() {
@@ -96,6 +106,5 @@ void main() {
   uint t = keys.begin;
   do key_tile(t * BC, bh, !is_whole(keys, t)); while (++t < keys.end);
 
-  const uint x_origin = x_off() + b * x_sb + h * x_sh;
-  WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, scale)
+  write_dq(x_off() + b * x_sb + h * x_sh, x_sn, scale);
 }

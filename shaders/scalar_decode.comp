@@ -99,35 +99,26 @@ uint lane, subgroup, s, g;
 uint row0, all_rows, seen;       // first row of the workgroup; rows of the key head; keys that any of the workgroup's rows sees
 uint k_origin, v_origin;          // element at which row 0 of this head lies
 
-// An element's bits.
-#if DTYPE == F32
-#define ELEMENT_BITS(T, at) floatBitsToUint(T##1[at])
-#elif DTYPE == F16
+#if DTYPE == F16
 layout(set = 0, binding = 0, std430) readonly buffer qBits_ { uint16_t qBits[]; };
 layout(set = 0, binding = 1, std430) readonly buffer kBits_ { uint16_t kBits[]; };
 layout(set = 0, binding = 2, std430) readonly buffer vBits_ { uint16_t vBits[]; };
-#define ELEMENT_BITS(T, at) uint(T##Bits[at])
-#else
-#define ELEMENT_BITS(T, at) uint(T##1[at])
 #endif
 
-// 16 bytes of the row of T that begins at element `at`: this lane's i-th, 0 beyond COLS where rows are ragged. Unless real the row is
-// another in its place.
-#define PIECE_OF(NAME, T, COLS)                                                                                                    \
-  uvec4 NAME(uint at, uint i, bool real) {                                                                                         \
-    const uint pieces = (COLS + UNIT - 1) / UNIT, piece = s + LPR * i, inside = pieces % LPR == 0 ? piece : min(piece, pieces - 1);\
-    if (ALIGNED) return LOADED_IF(T, 16, real && piece < pieces, T##16[at / UNIT + inside]);                                       \
-    uvec4 bits = uvec4(0);                                                                                                         \
-    [[unroll]] for (uint e = 0; e < UNIT; ++e) {                                                                                   \
-      const uint col = UNIT * piece + e;                                                                                           \
-      const uint x = LOADED_IF(T, BYTES, real && col < COLS, ELEMENT_BITS(T, at + min(col, COLS - 1)));                            \
-      if (col < COLS) bits[e * BYTES / 4] |= x << 8 * (e * BYTES % 4);                                                             \
-    }                                                                                                                              \
-    return bits;                                                                                                                   \
-  }
-PIECE_OF(q_piece, q, D)
-PIECE_OF(k_piece, k, D)
-PIECE_OF(v_piece, v, DV)
+#define PIECE q_piece
+#define PIECE_T q
+#define PIECE_COLS D
+#include "piece.glsl"
+
+#define PIECE k_piece
+#define PIECE_T k
+#define PIECE_COLS D
+#include "piece.glsl"
+
+#define PIECE v_piece
+#define PIECE_T v
+#define PIECE_COLS DV
+#include "piece.glsl"
 
 void load_keys(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {

@@ -21,9 +21,9 @@
 // What is like in scalar_forward.comp, with which it shares its parts: who owns which piece of S and O, pitches, slots, units of log 2,
 // masks. An invocation owns the same piece of every O_i for all j, so it reads back what it wrote itself, and only m and l, which all TX
 // invocations of a row read and one writes, need a memory barrier. The first block of keys knows that O = 0, l = 0 and m is the lowest
-// number, and reads nothing; the last that a query may see writes O in its own type, and lse. With a causal mask the inner loop starts at the
-// first block of queries that sees a key of the block. The first block of keys visits all queries: one with nothing to attend to ends
-// with l = 0 and gives O = 0, lse = -inf.
+// number, and reads nothing; the last that a query may see writes O in its own type, and lse. With a causal mask the inner loop starts
+// at the first block of queries that sees a key of the block. The first block of keys visits all queries: one with nothing to attend to
+// ends with l = 0 and gives O = 0, lse = -inf.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32,
 // 5 m and l [B,Hq,Nq,2] fp32, 6 O between blocks of keys [B,Hq,Nq,4 ceil(DV/4)] fp32; fp32 keeps it in O itself and has no binding 6.

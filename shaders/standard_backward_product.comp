@@ -4,8 +4,8 @@
 //   Y_j = sum_i W_ij G_i    W is P or dS, G is dO or Q, Y is dV or dK; summed over the query heads of a key head
 //
 // A register-tiled product like standard_product.comp: BR keys and all W columns a workgroup, MR keys and D/TX columns an invocation, BC
-// queries of W and G staged at a time, W turned over on its way into shared memory. With a causal mask, queries that see no key of the block are
-// skipped, and what lies beyond a row's last key counts as 0, whatever the memory holds.
+// queries of W and G staged at a time, W turned over on its way into shared memory. With a causal mask, queries that see no key of the
+// block are skipped, and what lies beyond a row's last key counts as 0, whatever the memory holds.
 //
 // Slabs. A slab holds the rows row0 .. row0 + rows - 1 of the matrices bh0 .. bh0 + count - 1 (batch and head flattened). A key head whose
 // queries lie in several slabs is summed slab by slab, in the order of their dispatches: Y is added to when an earlier slab wrote it.

@@ -5,7 +5,8 @@
 // staged in shared memory at a time, as in scalar_forward.comp. With a causal mask, keys that no query of the block may see are skipped.
 // standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its constant ZERO).
 //
-// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,D], 2 O [B,Hq,Nq,D] (strided, last stride 1). Push constants: include/args.glsl with SLABS.
+// Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,D], 2 O [B,Hq,Nq,D] (strided, last stride 1).
+// Push constants: include/args.glsl with SLABS.
 // Workgroups: ceil(rows/BR) matrices, rows fastest; with a causal mask the longest blocks first.
 //
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):

@@ -4,8 +4,8 @@
 // What standard_scores.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how matrices are
 // staged and written. What bounds the kernel is writing S, and next the reading of fragments from shared memory. So a subgroup keeps its
 // rows of Q in registers, whole, and a workgroup walks over a run of RUN tiles of BC keys, whose K passes through shared memory: a
-// tile's S is on its way to memory and the next tile's K on its way here while other workgroups multiply. With a causal mask, tiles of S that
-// no query may see are not computed. Rows beyond the slab repeat its last row, and keys beyond nk the last key: what comes of them is
+// tile's S is on its way to memory and the next tile's K on its way here while other workgroups multiply. With a causal mask, tiles of S
+// that no query may see are not computed. Rows beyond the slab repeat its last row, and keys beyond nk the last key: what comes of them is
 // not written, or is written behind column nk, where nobody looks.
 //
 // Bindings: 0 Q, 1 K, 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.

@@ -13,7 +13,8 @@
 // With DROPOUT a weight that is dropped is stored with its sign bit set: P is never negative, so the one matrix holds the weights and the
 // mask, and the kernels that read it need no draws. They take what is negative for 0 and multiply their sums by 256/(256 - k).
 //
-// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32. Push constants: include/args.glsl with SLABS.
+// Bindings: 0 S, overwritten by P: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 lse [B,Hq,Nq] fp32.
+// Push constants: include/args.glsl with SLABS.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
 // Specialization constants:

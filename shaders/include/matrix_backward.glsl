@@ -14,7 +14,8 @@
 // lse and delta belong to queries. In kv these are columns: both sit in shared memory beside the tile. In q they are rows: in registers
 // (form 1) or in shared memory. S - lse is at most 0 up to rounding, so no maximum is needed; a query of nothing (lse = -inf) or
 // beyond the last counts as lse = +inf, which makes its P 0. Rows beyond the last are zero when read and never written; columns
-// beyond the last are read as the last, and have P = 0. With a causal mask, tiles that cross the diagonal have a loop of their own with masks.
+// beyond the last are read as the last, and have P = 0. With a causal mask, tiles that cross the diagonal have a loop of their own with
+// masks.
 //
 // With DROPOUT, which weights of a tile are kept is drawn once for the workgroup while the tile is staged (each draw serves 16 keys),
 // and waits in shared memory, as the words of the draw or as the 16 bits that are asked of it (BY_LANE 2).

@@ -169,35 +169,28 @@ void scores(uint col0, bool edge) {
 }
 
 const uint PJ = PC / (4 * TX);  // vec4s of P that an invocation writes for a row and chunk
-// Writes chunk pc of W, this invocation's piece of P or dS
-#define SPILL(W, pc)                                                                                                               \
-  [[unroll]] for (uint i = 0; i < MR; ++i)                                                                                         \
-    [[unroll]] for (uint j = 0; j < PJ; ++j) tile[P_AT + (ty + TY * i) * P_PITCH + tx + TX * j] = W[i * MC4 + (pc) * PJ + j];
-// The tile's part of a sum: W times the rows that STAGE_ROWS_ stages
-#define SUM_TILE(W, STAGE_ROWS_, ORIGIN, STRIDE, ADD, WIDTH, col0, edge)                                                           \
-  [[unroll]] for (uint pc = 0; pc < BC / PC; ++pc) {                                                                               \
-    barrier();                                                                                                                     \
-    SPILL(W, pc)                                                                                                                   \
-    for (uint vc = 0; vc < PC / VC; ++vc) {                                                                                        \
-      if (vc > 0) barrier();                                                                                                       \
-      STAGE_ROWS_(V_AT, ORIGIN, STRIDE, (col0) + pc * PC + vc * VC, cols, 0, edge);                                                \
-      barrier();                                                                                                                   \
-      ADD(P_AT + ty * P_PITCH + vc * (VC / 4), V_AT + tx, VC / 4);                                                                 \
-    }                                                                                                                              \
-  }
+// Chunk pc of this invocation's piece of dS, which is in X, or of P, in S, into shared memory. (Here and below, second is a constant where
+// a function is called.)
+void spill(bool second, uint pc) {
+  [[unroll]] for (uint i = 0; i < MR; ++i)
+    [[unroll]] for (uint j = 0; j < PJ; ++j)
+      tile[P_AT + (ty + TY * i) * P_PITCH + tx + TX * j] = second ? S[i * MC4 + pc * PJ + j] : X[i * MC4 + pc * PJ + j];
+}
 
-// Writes this invocation's piece of a gradient, or adds to it. One flat loop of few instructions, which every compiler unrolls: a sum
-// indexed by a variable would live in memory.
-#define WRITE_GRADIENT(T, ORIGIN, STRIDE, SUM, M4, WIDTH, FACTOR)                                                                  \
-  [[unroll]] for (uint x = 0; x < MR * M4; ++x) {                                                                                  \
-    const uint row = row0 + ty + TY * (x / M4), col = 4 * (tx + TX * (x % M4)), at = ORIGIN + row * STRIDE + col;                  \
-    const vec4 y = SUM[x] * (FACTOR);                                                                                              \
-    if (ALIGNED) {                                                                                                                 \
-      if (row < rows && col < WIDTH)                                                                                               \
-        STORED(T, 4 * BYTES, T##4[at / 4] = encode4(ACCUMULATE ? y + decode4(LOADED(T, 4 * BYTES, T##4[at / 4])) : y));            \
-    } else {                                                                                                                       \
-      [[unroll]] for (uint e = 0; e < 4; ++e)                                                                                      \
-        if (row < rows && col + e < WIDTH)                                                                                         \
-          STORED(T, BYTES, T##1[at + e] = encode(ACCUMULATE ? y[e] + decode(LOADED(T, BYTES, T##1[at + e])) : y[e]));              \
-    }                                                                                                                              \
+// What a kernel defines, for its sum over dS C and, if `second`, for that over P C'.
+void stage_sum(bool second, uint col, bool edge);               // VC columns from col on into shared memory, at V_AT
+void add_sum(bool second, uint p_at, uint v_at, uint count);    // the product with what was spilt, as in micro_product.glsl
+
+// The tile's part of a sum.
+void sum_tile(bool second, uint col0, bool edge) {
+  [[unroll]] for (uint pc = 0; pc < BC / PC; ++pc) {
+    barrier();
+    spill(second, pc);
+    for (uint vc = 0; vc < PC / VC; ++vc) {
+      if (vc > 0) barrier();
+      stage_sum(second, col0 + pc * PC + vc * VC, edge);
+      barrier();
+      add_sum(second, P_AT + ty * P_PITCH + vc * (VC / 4), V_AT + tx, VC / 4);
+    }
   }
+}

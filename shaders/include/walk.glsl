@@ -60,8 +60,8 @@ Place place_of_keys(uint id, uint blocks, uint matrices) {
 uint longest_first(uint i, uint blocks) { return UNEVEN ? blocks - 1 - i : i; }
 
 // With BLOCK_MASK, after take_blocks: the first tile from t on, below end, that holds a key of a block that one of the queries attends to;
-// end if there is none, whatever t is. What lies between two such tiles is neither read nor computed. The loop is entered at least once: see docs/notes.md on loops that
-// no invocation enters.
+// end if there is none, whatever t is. What lies between two such tiles is neither read nor computed. The loop is entered at least once:
+// see docs/notes.md on loops that no invocation enters.
 uint next_tile(uint t, uint end) {
 #ifdef BLOCKS
   uint found = end, word = min(t * BC / BLOCK_KEYS / 32, block_words - 1);

@@ -40,13 +40,13 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dk-scale", File: backwardKV, Modules: "scalar_backward_kv",
-		Old: "WRITE_GRADIENT(x, x_origin, x_sn, dk, MD4, D, scale)", New: "WRITE_GRADIENT(x, x_origin, x_sn, dk, MD4, D, 1.0)",
+		Old: "write_dk(x_off() + b * x_sb + h * x_sh, x_sn, scale);", New: "write_dk(x_off() + b * x_sb + h * x_sh, x_sn, 1.0);",
 		Breaks: "dK lacks the scale",
 		Kill:   []Killer{gradientsCase},
 	},
 	{
 		ID: "dq-sign", File: backwardQ, Modules: "scalar_backward_q",
-		Old: "WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, scale)", New: "WRITE_GRADIENT(x, x_origin, x_sn, dq, MD4, D, -scale)",
+		Old: "write_dq(x_off() + b * x_sb + h * x_sh, x_sn, scale);", New: "write_dq(x_off() + b * x_sb + h * x_sh, x_sn, -scale);",
 		Breaks: "dQ has the wrong sign",
 		Kill:   []Killer{gradientsCase},
 	},
@@ -87,13 +87,13 @@ var backwardMutants = []Mutant{
 		Kill:   []Killer{gradientsCase},
 	},
 	{
-		ID: "accumulate-ignored", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
+		ID: "accumulate-ignored", File: "shaders/include/gradient.glsl", Modules: "scalar_backward",
 		Old: "encode4(ACCUMULATE ? y + decode4(", New: "encode4(false ? y + decode4(",
 		Breaks: "gradients in aligned rows overwrite what they should be added to",
 		Kill:   []Killer{in("./flash", "TestGradientsAddUp")},
 	},
 	{
-		ID: "accumulate-always", File: "shaders/include/scalar_backward.glsl", Modules: "scalar_backward",
+		ID: "accumulate-always", File: "shaders/include/gradient.glsl", Modules: "scalar_backward",
 		Old: "encode4(ACCUMULATE ? y + decode4(", New: "encode4(true ? y + decode4(",
 		Breaks: "gradients in aligned rows are added to what is there unasked",
 		Kill:   []Killer{gradientsCase},
@@ -106,7 +106,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dropout-dv-scale", File: backwardKV, Modules: "scalar_backward_kv",
-		Old: "dv, MV4, DV, DROPOUT ? drop_scale() : 1.0)", New: "dv, MV4, DV, 1.0)",
+		Old: "y_sn, DROPOUT ? drop_scale() : 1.0);", New: "y_sn, 1.0);",
 		Breaks: "dV lacks the scale of weights that are kept",
 		Kill:   []Killer{dropoutCase},
 	},
