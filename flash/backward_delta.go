@@ -7,7 +7,7 @@ import (
 )
 
 // deltaProgram computes the row term of the backward pass, δ_i = Σ_d do_id·o_id − dlse_i, for any tier:
-// shaders/backward_delta.comp. It is fp32 in the recording's workspace, 4 bytes a query and head.
+// shaders/common/backward_delta.comp. It is fp32 in the recording's workspace, 4 bytes a query and head.
 type deltaProgram struct {
 	dev     *Device
 	problem Problem

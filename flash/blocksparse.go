@@ -6,7 +6,7 @@ import "fmt"
 // from one tile that holds some of the mask to the next. (Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with
 // IO-Awareness", 2022, section 3.3.)
 
-// scalarBlockSparse is shaders/scalar_forward.comp with a block mask.
+// scalarBlockSparse is shaders/scalar/scalar_forward.comp with a block mask.
 var scalarBlockSparse = &kernel{
 	offer: offer{
 		name:           "scalar_forward_blocks",
@@ -23,7 +23,7 @@ var scalarBlockSparse = &kernel{
 	candidates: scalarForwardCandidates,
 }
 
-// matrixBlockSparse is shaders/matrix_forward.comp with a block mask.
+// matrixBlockSparse is shaders/matrix/matrix_forward.comp with a block mask.
 var matrixBlockSparse = &kernel{
 	offer: offer{
 		name:           "matrix_forward_blocks",

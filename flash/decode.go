@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// scalarDecode is FlashAttention-2 in fp32 arithmetic for few queries, keys in parts: shaders/scalar_decode.comp. Memory is what bounds
+// scalarDecode is FlashAttention-2 in fp32 arithmetic for few queries, keys in parts: shaders/scalar/scalar_decode.comp. Memory is what bounds
 // it, so that matrices would gain nothing.
 var scalarDecode = &kernel{
 	offer: offer{

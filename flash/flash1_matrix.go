@@ -4,7 +4,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// matrixFlash1 is the first FlashAttention on cooperative matrices: shaders/matrix_flash1.comp.
+// matrixFlash1 is the first FlashAttention on cooperative matrices: shaders/matrix/matrix_flash1.comp.
 var matrixFlash1 = &kernel{
 	offer: offer{
 		name:           "matrix_flash1",

@@ -9,7 +9,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// scalarFlash1 is the first FlashAttention in fp32 arithmetic: shaders/scalar_flash1.comp.
+// scalarFlash1 is the first FlashAttention in fp32 arithmetic: shaders/scalar/scalar_flash1.comp.
 var scalarFlash1 = &kernel{
 	offer: offer{
 		name:           "scalar_flash1",
@@ -167,7 +167,7 @@ func flash1Access(r *recorder, f *operands, t DType) int {
 	return n
 }
 
-// flash1Tile is the shape of scalar_flash1's work; shaders/scalar_flash1.comp says what each number means.
+// flash1Tile is the shape of scalar_flash1's work; shaders/scalar/scalar_flash1.comp says what each number means.
 type flash1Tile struct {
 	BR, BC   int  // queries and keys of a block
 	MR, MC   int  // piece of the scores that one invocation owns

@@ -8,7 +8,7 @@ import (
 )
 
 // matrixBackward is the backward pass of FlashAttention-2 on cooperative matrices, without atomic additions:
-// shaders/backward_delta.comp, matrix_backward_kv.comp and matrix_backward_q.comp.
+// shaders/common/backward_delta.comp, matrix_backward_kv.comp and matrix_backward_q.comp.
 var matrixBackward = &backwardKernel{
 	offer: offer{
 		name:           "matrix_backward",

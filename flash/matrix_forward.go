@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// matrixForward is FlashAttention-2 on cooperative matrices: shaders/matrix_forward.comp.
+// matrixForward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.
 var matrixForward = &kernel{
 	offer: offer{
 		name:           "matrix_forward",

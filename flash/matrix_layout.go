@@ -8,7 +8,7 @@ import (
 
 // A cooperative matrix is spread over the invocations ("lanes") of a subgroup; each holds some of its elements as numbered
 // components. Where an element lies is the driver's affair. This file reads what matrix_probe.comp found and asks whether the
-// places follow a rule that shaders/matrix_forward.comp can be specialized with:
+// places follow a rule that shaders/matrix/matrix_forward.comp can be specialized with:
 //
 //	row(lane, e)    = Σ over set bits b of lane: rowLane[b]  +  rowOfComp[e]
 //	column(lane, e) = Σ over set bits b of lane: colLane[b]  +  colOfComp[e]

@@ -155,7 +155,7 @@ func parseHeld(text string, s matrixShape) (acc, a heldElements, err error) {
 	return both[0], both[1], nil
 }
 
-// probeSlots is SLOTS of shaders/matrix_probe.comp.
+// probeSlots is SLOTS of shaders/tools/matrix_probe.comp.
 const probeSlots = 64
 
 func probeConstants(s matrixShape) constants {

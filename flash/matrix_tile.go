@@ -7,7 +7,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// matrixTile is the shape of the work of matrix_forward or, with KeysOutside, matrix_flash1; shaders/matrix_forward.comp says what
+// matrixTile is the shape of the work of matrix_forward or, with KeysOutside, matrix_flash1; shaders/matrix/matrix_forward.comp says what
 // each number means. A workgroup of W subgroups takes BR = W·RM·M queries; the head dimensions are rounded up to whole fragments
 // in the tile only.
 type matrixTile struct {

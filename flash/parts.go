@@ -73,7 +73,7 @@ func cutPartsSuffix(kernel string) (rest string, parts int) {
 	return kernel, 1
 }
 
-// combiner is the second step, for any tier: shaders/combine_parts.comp.
+// combiner is the second step, for any tier: shaders/common/combine_parts.comp.
 type combiner struct {
 	dev     *Device
 	problem Problem

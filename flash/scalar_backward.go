@@ -7,7 +7,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// scalarBackward is the backward pass of FlashAttention-2 in fp32 arithmetic, without atomic additions: shaders/backward_delta.comp,
+// scalarBackward is the backward pass of FlashAttention-2 in fp32 arithmetic, without atomic additions: shaders/common/backward_delta.comp,
 // then scalar_backward_kv.comp, whose workgroups own keys, and scalar_backward_q.comp, whose workgroups own queries.
 var scalarBackward = &backwardKernel{
 	offer: offer{

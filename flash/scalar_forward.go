@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar_forward.comp.
+// scalarForward is FlashAttention-2 in fp32 arithmetic: shaders/scalar/scalar_forward.comp.
 var scalarForward = &kernel{
 	offer: offer{
 		name:           "scalar_forward",

@@ -7,7 +7,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// scalarTile is the shape of scalar_forward's work; shaders/scalar_forward.comp says what each number means. BR, BC, MR and
+// scalarTile is the shape of scalar_forward's work; shaders/scalar/scalar_forward.comp says what each number means. BR, BC, MR and
 // MC are chosen; the rest follows from what fits into shared memory.
 type scalarTile struct {
 	BR, BC int // queries of a workgroup, keys of a tile

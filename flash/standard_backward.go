@@ -9,7 +9,7 @@ import (
 // standardGradient is a kernel of the backward pass of standard attention.
 type standardGradient int
 
-// The kernels in the order in which they run on a slab; shaders/standard_backward_softmax.comp tells the story.
+// The kernels in the order in which they run on a slab; shaders/standard/standard_backward_softmax.comp tells the story.
 const (
 	gradWeights standardGradient = iota // dP = dO Vᵀ
 	gradScores                          // δ, and dS = Scale P∘(dP − δ), in place of dP

@@ -5,7 +5,7 @@ import (
 )
 
 // matrixStandardBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
-// forward for dP and dQ, and shaders/standard_backward_product_matrix.comp for dV and dK.
+// forward for dP and dQ, and shaders/standard/standard_backward_product_matrix.comp for dV and dK.
 var matrixStandardBackward = &backwardKernel{
 	offer: offer{
 		name:           "standard_backward_matrix",

@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// matrixStandard is standard attention with its two products on cooperative matrices: shaders/standard_scores_matrix.comp and
+// matrixStandard is standard attention with its two products on cooperative matrices: shaders/standard/standard_scores_matrix.comp and
 // standard_product_matrix.comp, with the softmax of the scalar tier between them.
 var matrixStandard = &kernel{
 	offer: offer{
@@ -23,7 +23,7 @@ var matrixStandard = &kernel{
 	plan: planMatrixStandard,
 }
 
-// scoresBlock is what a workgroup makes of the scores: a run of tiles, shaders/standard_scores_matrix.comp.
+// scoresBlock is what a workgroup makes of the scores: a run of tiles, shaders/standard/standard_scores_matrix.comp.
 type scoresBlock struct {
 	WR     int // subgroups, one below the other
 	FR, FC int // fragments of a subgroup down and across

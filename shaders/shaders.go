@@ -1,7 +1,7 @@
 // Package shaders holds the compute shaders of vkattn as SPIR-V, embedded in the program.
 //
-// The GLSL stands beside this file (*.comp, shared parts in include/), modules.txt lists what is compiled from it, and
-// tools/glslc.sh compiles. Each shader's header comment tells what it computes, from which bindings, push constants and
+// The GLSL stands in folders by family: scalar, matrix and standard; common has what families share, tools what looks at a device, and
+// include the shared parts. modules.txt lists what is compiled from it, and tools/glslc.sh compiles. Each shader's header comment tells what it computes, from which bindings, push constants and
 // specialization constants. manifest.json records for each module the hash of its source with all it includes, its defines,
 // target and compiler, so that a test can tell SPIR-V that was left behind by its source, and the module's interface: programs set
 // specialization constants by name.

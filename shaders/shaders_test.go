@@ -110,6 +110,20 @@ func current(t *testing.T, set *shaders.Set, m listed) {
 	assert.Greater(t, len(words), 5)
 }
 
+// TestEverySourceIsListed: no shader lies in a family's folder that nobody compiles.
+func TestEverySourceIsListed(t *testing.T) {
+	listed := map[string]bool{}
+	for _, m := range buildList(t, ".") {
+		listed[m.source] = true
+	}
+	sources, err := filepath.Glob("*/*.comp")
+	require.NoError(t, err)
+	require.Len(t, sources, len(listed))
+	for _, s := range sources {
+		assert.True(t, listed[filepath.ToSlash(s)], s)
+	}
+}
+
 func TestNothingUnlistedIsEmbedded(t *testing.T) {
 	for folder, set := range sets(t) {
 		var want []string

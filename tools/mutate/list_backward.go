@@ -3,9 +3,9 @@ package main
 // The scalar backward kernels, the row term, and what the host hands to them.
 
 const (
-	backwardKV    = "shaders/scalar_backward_kv.comp"
-	backwardQ     = "shaders/scalar_backward_q.comp"
-	backwardDelta = "shaders/backward_delta.comp"
+	backwardKV    = "shaders/scalar/scalar_backward_kv.comp"
+	backwardQ     = "shaders/scalar/scalar_backward_q.comp"
+	backwardDelta = "shaders/common/backward_delta.comp"
 )
 
 var (

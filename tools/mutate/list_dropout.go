@@ -65,7 +65,7 @@ var dropoutMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestDropoutOfWideTiles")},
 	},
 	{
-		ID: "dropout-standard-sign", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		ID: "dropout-standard-sign", File: "shaders/standard/standard_softmax.comp", Modules: "standard_softmax",
 		Old: "mix(bits | 0x80000000u, bits, keep)", New: "mix(bits, bits, keep)",
 		Breaks: "standard attention drops nothing",
 		Kill:   []Killer{conformance("dropout/p0.100-70x90-d8/f32", "standard/scalar")},

@@ -3,7 +3,7 @@ package main
 // The scalar forward kernel, what it shares with others, and what the host hands to it.
 
 const (
-	scalarForward = "shaders/scalar_forward.comp"
+	scalarForward = "shaders/scalar/scalar_forward.comp"
 	softmaxTile   = "shaders/include/micro_softmax.glsl"
 	mask          = "shaders/include/mask.glsl"
 	walk          = "shaders/include/walk.glsl"

@@ -4,7 +4,7 @@ package main
 // declines: the tests that find them are those that insist on the kernel.
 
 const (
-	matrixForward       = "shaders/matrix_forward.comp"
+	matrixForward       = "shaders/matrix/matrix_forward.comp"
 	matrixAttention     = "shaders/include/matrix_attention.glsl"
 	matrixSoftmax       = "shaders/include/matrix_softmax.glsl"
 	matrixSharedSoftmax = "shaders/include/matrix_shared_softmax.glsl"
@@ -127,13 +127,13 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestPartsOnMatrices")},
 	},
 	{
-		ID: "matrix-flash1-sums", File: "shaders/matrix_flash1.comp", Modules: "matrix_flash1.f16",
+		ID: "matrix-flash1-sums", File: "shaders/matrix/matrix_flash1.comp", Modules: "matrix_flash1.f16",
 		Old: "before[s] = y.y / P_UNIT;", New: "before[s] = 1.0 / P_UNIT;",
 		Breaks: "O of earlier blocks of keys is taken up without its sum",
 		Kill:   []Killer{in("./flash", "TestMatrixFlash1Tiles")},
 	},
 	{
-		ID: "matrix-dk-scale", File: "shaders/matrix_backward_kv.comp", Modules: "matrix_backward_kv",
+		ID: "matrix-dk-scale", File: "shaders/matrix/matrix_backward_kv.comp", Modules: "matrix_backward_kv",
 		Old: "store_x(r, d, scale * keep_scale * P_UNIT)", New: "store_x(r, d, keep_scale * P_UNIT)",
 		Breaks: "dK on matrices lacks the scale",
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},

@@ -4,25 +4,25 @@ package main
 
 var otherKernelMutants = []Mutant{
 	{
-		ID: "standard-scale", File: "shaders/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
+		ID: "standard-scale", File: "shaders/standard/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
 		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
 		Breaks: "dS of standard attention lacks the scale",
 		Kill:   []Killer{conformance("core/gqa/f16", "standard/scalar")},
 	},
 	{
-		ID: "standard-dlse-sign", File: "shaders/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
+		ID: "standard-dlse-sign", File: "shaders/standard/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
 		Old: "if (DLSE) delta -= LOADED_IF(", New: "if (DLSE) delta += LOADED_IF(",
 		Breaks: "the gradient of lse joins standard attention's row term with the wrong sign",
 		Kill:   []Killer{differences},
 	},
 	{
-		ID: "standard-long-rows", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		ID: "standard-long-rows", File: "shaders/standard/standard_softmax.comp", Modules: "standard_softmax",
 		Old: "l = l * exp2(m - higher) + sum(exp2(s - higher));", New: "l = l + sum(exp2(s - higher));",
 		Breaks: "the sum of a row too long for registers is not rescaled",
 		Kill:   []Killer{in("./flash", "TestStandardMatrix")},
 	},
 	{
-		ID: "standard-zeros", File: "shaders/standard_softmax.comp", Modules: "standard_softmax",
+		ID: "standard-zeros", File: "shaders/standard/standard_softmax.comp", Modules: "standard_softmax",
 		Old: "for (uint c = pieces + lane; c < zero_end; c += TPR)", New: "for (uint c = pieces + lane; c < pieces; c += TPR)",
 		Breaks: "what lies behind a row's last key is multiplied by values",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
@@ -34,13 +34,13 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
 	},
 	{
-		ID: "standard-slab-keys", File: "shaders/standard_product.comp", Modules: "standard_product",
+		ID: "standard-slab-keys", File: "shaders/standard/standard_product.comp", Modules: "standard_product",
 		Old: "key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BC)", New: "key_tiles(r0, min(r0 + BR, rows) - 1, BC)",
 		Breaks: "a slab of rows that is not the first sees too few keys",
 		Kill:   []Killer{in("./flash", "TestSlabs")},
 	},
 	{
-		ID: "standard-slab-gradients", File: "shaders/standard_backward_product.comp", Modules: "standard_backward_product",
+		ID: "standard-slab-gradients", File: "shaders/standard/standard_backward_product.comp", Modules: "standard_backward_product",
 		Old: "const bool add = ACCUMULATE || row0 > 0 || first > key_head * group();", New: "const bool add = ACCUMULATE || first > key_head * group();",
 		Breaks: "dK and dV of a slab of rows overwrite those of the one before",
 		Kill:   []Killer{in("./flash", "TestStandardGradientsOfSlabs")},
@@ -52,25 +52,25 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{conformance("dropout/p0.100-70x90-d8/f16", "standard/matrix"), dropoutMask},
 	},
 	{
-		ID: "standard-barrier", File: "shaders/standard_scores.comp", Modules: "standard_scores",
+		ID: "standard-barrier", File: "shaders/standard/standard_scores.comp", Modules: "standard_scores",
 		Old: "    barrier();\n    add_scores(", New: "    add_scores(",
 		Breaks: "operands of QKᵀ are read before they are staged",
 		Kill:   []Killer{conformance("core/d16/none/f32", "standard/scalar")},
 	},
 	{
-		ID: "flash1-old-sum", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
+		ID: "flash1-old-sum", File: "shaders/scalar/scalar_flash1.comp", Modules: "scalar_flash1",
 		Old: "acc[i * MD4 + j] *= l[i];", New: "acc[i * MD4 + j] *= 1;",
 		Breaks: "flash1 takes up O of earlier blocks of keys without its sum",
 		Kill:   []Killer{conformance("core/d16/none/f32", "flash1/scalar")},
 	},
 	{
-		ID: "flash1-rescale", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
+		ID: "flash1-rescale", File: "shaders/scalar/scalar_flash1.comp", Modules: "scalar_flash1",
 		Old: "l[i] *= exp2(m[i] - top[i]);", New: "l[i] *= 1;",
 		Breaks: "flash1 does not rescale what earlier blocks of keys left",
 		Kill:   []Killer{conformance("core/d16/none/f32", "flash1/scalar")},
 	},
 	{
-		ID: "flash1-first-block", File: "shaders/scalar_flash1.comp", Modules: "scalar_flash1",
+		ID: "flash1-first-block", File: "shaders/scalar/scalar_flash1.comp", Modules: "scalar_flash1",
 		Old: "uint i = j > 0 ? queries.begin : 0;", New: "uint i = j > 0 ? queries.begin + 1 : 0;",
 		Breaks: "flash1 leaves out the first block of queries that sees a block of keys",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "flash1/scalar")},

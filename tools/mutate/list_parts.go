@@ -3,8 +3,8 @@ package main
 // Keys in parts and their combination, and the kernel for few queries.
 
 const (
-	combineParts = "shaders/combine_parts.comp"
-	scalarDecode = "shaders/scalar_decode.comp"
+	combineParts = "shaders/common/combine_parts.comp"
+	scalarDecode = "shaders/scalar/scalar_decode.comp"
 )
 
 var (
