@@ -86,7 +86,7 @@ func chooseStandardMatrixGradients(c *capabilities, p *Problem, f matrixShape, t
 		if *x.to, err = chooseStandardMatrixTile(c, &x.p, f, newTuning(map[string]int{"half": half})); err != nil {
 			var bad *ArgumentError
 			if len(t.given) == 0 && errors.As(err, &bad) { // half is not the caller's
-				err = &declined{bad.Rule}
+				err = &declined{why: bad.Rule}
 			}
 			return nil, err
 		}

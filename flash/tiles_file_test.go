@@ -150,19 +150,19 @@ func TestForeignTiles(t *testing.T) {
 		if rapid.Bool().Draw(t, "blocks") {
 			p.Blocks = Blocks{Queries: 48, Keys: 32}
 		}
-		fits := func(kernel string, err error, why func() string) {
+		fits := func(name string, err error, why func() string) {
 			var no *declined
 			if err == nil && why() != "" || err != nil && !errors.As(err, &no) {
-				t.Fatalf("%s: %v, %v\n%s", kernel, why(), err, text)
+				t.Fatalf("%s: %v, %v\n%s", name, why(), err, text)
 			}
 		}
 		limits, elem := &c.facts.Limits, p.DType.Size()
-		scalar, err := chooseScalarTile(c, &p, newTuning(nil))
-		fits("scalar_forward", err, func() string { return scalar.check(p.HeadDim, p.ValueDim, elem, limits) })
+		inFP32, err := chooseScalarTile(c, &p, newTuning(nil))
+		fits("scalar_forward", err, func() string { return inFP32.check(p.HeadDim, p.ValueDim, elem, limits) })
 		flash1, err := chooseFlash1Tile(c, &p, newTuning(nil))
 		fits("scalar_flash1", err, func() string { return flash1.check(p.HeadDim, p.ValueDim, elem, limits) })
-		standard, err := chooseStandardTile(c, &p, newTuning(nil))
-		fits("standard_scalar", err, func() string { return standard.check(&p, limits) })
+		inThree, err := chooseStandardTile(c, &p, newTuning(nil))
+		fits("standard_scalar", err, func() string { return inThree.check(&p, limits) })
 		decode, err := chooseDecodeTile(c, &p, newTuning(nil))
 		fits("scalar_decode", err, func() string { _, why := decode.check(&p, limits); return why })
 		for _, prefix := range []string{"kv_", "q_"} {
