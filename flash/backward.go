@@ -1,5 +1,7 @@
 package flash
 
+import "github.com/vkattn/vkattn/internal/kernel"
+
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
 type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
 
@@ -52,7 +54,7 @@ func (b *Backward) tensors() [10]heldTensor {
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
-func (b *Backward) check(d *Device, p *Problem, g *gradients) error {
+func (b *Backward) check(d *Device, p *Problem, g *kernel.Gradients) error {
 	for _, t := range [...]struct {
 		name   string
 		tensor *Tensor
@@ -84,13 +86,13 @@ func (b *Backward) check(d *Device, p *Problem, g *gradients) error {
 	if err := b.DV.writable("Backward.DV", "DV", places[:]); err != nil {
 		return err
 	}
-	g.q, g.k, g.v, g.o, g.lse, g.do = b.Q.bound, b.K.bound, b.V.bound, b.O.bound, b.LSE.bound, b.DO.bound
-	g.dq, g.dk, g.dv = b.DQ.bound, b.DK.bound, b.DV.bound
-	g.dlse, g.hasDLSE = operand{}, b.DLSE != nil
+	g.Q, g.K, g.V, g.O, g.Lse, g.Do = b.Q.bound, b.K.bound, b.V.bound, b.O.bound, b.LSE.bound, b.DO.bound
+	g.Dq, g.Dk, g.Dv = b.DQ.bound, b.DK.bound, b.DV.bound
+	g.Dlse, g.HasDLSE = kernel.Operand{}, b.DLSE != nil
 	if b.DLSE != nil {
-		g.dlse = b.DLSE.bound
+		g.Dlse = b.DLSE.bound
 	}
-	g.accumulate, g.drop = b.Accumulate, draw{seed: b.Seed, offset: b.Offset}
+	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
 	return nil
 }
 
@@ -99,7 +101,7 @@ func (t *Tensor) statistics(name string, d *Device, p *Problem) error {
 	if err := t.fits(name, d, F32, p.LSEShape()); err != nil {
 		return err
 	}
-	if !t.layout.dense() {
+	if !t.layout.Dense() {
 		return badArgument(name, t, "must be in row-major order")
 	}
 	return nil

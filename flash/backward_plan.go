@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // backwardChoice is the kernel that a plan takes for backward passes.
@@ -15,8 +17,8 @@ type backwardChoice struct {
 
 	mu      sync.Mutex
 	made    bool // for good: what was chosen, or that nothing can be
-	kernel  *backwardKernel
-	program backwardProgram
+	kernel  *kernel.BackwardKernel
+	program kernel.BackwardProgram
 	tuning  map[string]int
 	reasons []string
 	err     error
@@ -36,12 +38,12 @@ func (p *Plan) backward() (*backwardChoice, error) {
 }
 
 func (c *backwardChoice) choose(p *Plan) (err error) {
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.problem, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k *backwardKernel) (t *tuning, note string, err error) {
-		t = newBackwardTuning(c.given)
-		if err := t.fits(&k.offer); err != nil {
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
+		t = kernel.NewBackwardTuning(c.given)
+		if err := t.Fits(&k.Offer); err != nil {
 			return nil, "", err
 		}
-		c.program, err = k.plan(p.dev.env, &p.problem, p.program, t)
+		c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t)
 		return t, "", err
 	})
 	return err
@@ -67,9 +69,9 @@ func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
 	if err != nil {
 		return BackwardInfo{}, err
 	}
-	info := BackwardInfo{Tier: c.kernel.tier, Kernel: c.kernel.name + " " + c.program.tile(), Tuning: maps.Clone(c.tuning),
+	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), Tuning: maps.Clone(c.tuning),
 		WhyNotFaster: append([]string(nil), c.reasons...)}
-	for _, n := range c.program.scratch() {
+	for _, n := range c.program.Scratch() {
 		info.WorkspaceBytes += n
 	}
 	return info, nil

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Blocks says that attention has a block mask, and of what blocks: block (r, c) is the scores of queries r·Queries to
@@ -76,13 +79,13 @@ func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *B
 		return nil, badArgument("len(bits)", len(bits), "must be %d, for %d masks of %d × %d blocks", n, shape[0], shape[1], shape[2])
 	}
 	m := &BlockMask{blocks: p.Blocks, shape: shape}
-	if m.words, err = d.allocate("block mask", F32, [4]int{1, shape[0], shape[1], maskWords(shape)}, contiguous); err != nil {
+	if m.words, err = d.allocate("block mask", F32, [4]int{1, shape[0], shape[1], kernel.MaskWords(shape)}, attn.Contiguous); err != nil {
 		return nil, err
 	}
 	for _, bit := range bits {
-		m.nonzero += boolInt(bit)
+		m.nonzero += kernel.BoolInt(bit)
 	}
-	if err := m.words.UploadBytes(ctx, packMask(shape, bits)); err != nil {
+	if err := m.words.UploadBytes(ctx, kernel.PackMask(shape, bits)); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil

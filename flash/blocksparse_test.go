@@ -11,6 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/vktest"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 )
 
 // TestBlockSparseSkips: what lies in blocks that no query attends to is not read: NaNs there leave no trace, and a row of blocks without
@@ -85,8 +88,8 @@ func TestBlockSparseTile(t *testing.T) {
 		{Blocks{Queries: 64, Keys: 24}, "256x128 8 2"}, // no whole fragments
 	} {
 		p := Problem{Batch: 1, Heads: 16, QueryLen: 8192, HeadDim: 64, ValueDim: 64, DType: F16, Blocks: c.blocks}
-		tile := matrixTile{fragment: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}.within(&p)
-		require.Equal(t, c.tile, fmt.Sprintf("%dx%d %d %d", tile.rows(), tile.BC, tile.W, tile.RM), "%v", c.blocks)
+		tile := matrix.Tile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 2, BC: 128, CK: 16, Prefetch: 1}.Within(attnOf(p))
+		require.Equal(t, c.tile, fmt.Sprintf("%dx%d %d %d", tile.Rows(), tile.BC, tile.W, tile.RM), "%v", c.blocks)
 	}
 }
 
@@ -99,7 +102,7 @@ func TestPackMask(t *testing.T) {
 		bits[i] = random.IntN(2) == 0
 	}
 	words := make([]uint32, 2*3*3)
-	raw := packMask(shape, bits)
+	raw := kernel.PackMask(shape, bits)
 	require.Len(t, raw, 4*len(words))
 	for i := range words {
 		words[i] = binary.NativeEndian.Uint32(raw[4*i:])
@@ -217,7 +220,7 @@ func TestBlockSparseTunings(t *testing.T) {
 			require.NoError(t, err)
 			shape := p.MaskShape()
 			for mask, bit := range map[string]func(h, r, c int) bool{
-				"thirds":  trialBlock,
+				"thirds":  kernel.TrialBlock,
 				"nothing": func(_, _, _ int) bool { return false },
 			} {
 				var bits []bool
@@ -234,8 +237,8 @@ func TestBlockSparseTunings(t *testing.T) {
 				require.NoError(t, pending.Wait(bg))
 				o, lse := download(t, f.O), download(t, f.LSE)
 				if mask == "thirds" {
-					s.in.Blocks = trialInputs(&p).Blocks
-					wrong, err := compareForward(&p, &s.in, o, lse)
+					s.in.Blocks = kernel.TrialInputs(attnOf(p)).Blocks
+					wrong, err := kernel.CompareForward(attnOf(p), &s.in, o, lse)
 					require.NoError(t, err)
 					require.Empty(t, wrong)
 				} else {

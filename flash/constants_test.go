@@ -11,71 +11,76 @@ import (
 
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/shaders/counting"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 // hostConstants are the constants that Go sets for each module, by the module's name without its type. No device is needed: names do
 // not depend on values.
-func hostConstants(t *testing.T) map[string]constants {
+func hostConstants(t *testing.T) map[string]kernel.Constants {
 	c := largeGPU()
-	env := &environment{caps: *c}
+	env := &kernel.Env{Caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
-	fragment, v := matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, variant{lse: true}
-	parts := &combiner{env: env, problem: p}
+	fragment, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.Variant{Lse: true}
+	parts := &kernel.Combiner{Env: env, Problem: p.attn()}
 
-	inFP32, err := chooseScalarTile(c, &p, newTuning(nil))
+	inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
-	flash1, err := chooseFlash1Tile(c, &p, newTuning(nil))
+	flash1, err := scalar.ChooseFlash1Tile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
-	onMatrices, err := chooseMatrixTile(c, &p, fragment, formRegisters, newTuning(nil))
+	onMatrices, err := matrix.ChooseTile(c, attnOf(p), fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 	require.NoError(t, err)
-	scalarOf := func(p Problem, parts *combiner) constants {
-		out, _ := (&scalarProgram{env: env, problem: p, shape: inFP32, combine: parts}).describe(v)
+	scalarOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
+		out, _ := (&scalar.ForwardProgram{Env: env, Problem: p.attn(), Shape: inFP32, Combine: parts}).Describe(v)
 		return out
 	}
-	matrixOf := func(p Problem, parts *combiner) constants {
-		out, _ := (&matrixProgram{problem: p, shape: onMatrices, combine: parts}).describe(v)
+	matrixOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
+		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: onMatrices, Combine: parts}).Describe(v)
 		return out
 	}
-	scalarFlash1, _ := (&flash1Program{env: env, problem: p, shape: flash1}).describe(v)
-	matrixFlash1, _ := (&matrixFlash1Program{problem: p, shape: onMatrices}).describe(v)
-	decode, _ := (&decodeProgram{problem: p, shape: decodeTile{Lanes: 32, LPR: 8}}).describe(v)
-	back := &scalarBackwardProgram{problem: p}
-	for _, part := range []*backwardPart{&back.kv, &back.q} {
-		part.tile = backwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
+	scalarFlash1, _ := (&scalar.Flash1Program{Env: env, Problem: p.attn(), Shape: flash1}).Describe(v)
+	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
+	decode, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
+	back := &scalar.BackwardProgram{Problem: p.attn()}
+	for _, part := range []*scalar.BackwardPart{&back.Kv, &back.Q} {
+		part.Tile = scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
 	}
-	backMatrix := &matrixBackwardProgram{problem: p, kv: matrixBackwardPart{keys: true}}
-	for part, prefix := range map[*matrixBackwardPart]string{&backMatrix.kv: "kv_", &backMatrix.q: "q_"} {
-		part.tile, err = chooseMatrixBackwardTile(c, &p, &backMatrix.layout, fragment, formRegisters, prefix, newBackwardTuning(nil))
+	backMatrix := &matrix.BackwardProgram{Problem: p.attn(), Kv: matrix.BackwardPart{Keys: true}}
+	for part, prefix := range map[*matrix.BackwardPart]string{&backMatrix.Kv: "kv_", &backMatrix.Q: "q_"} {
+		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
 		require.NoError(t, err)
 	}
-	inThree, err := chooseStandardTile(c, &p, newTuning(nil))
+	inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
-	standardMatrix, err := chooseStandardMatrixTile(c, &p, fragment, newTuning(nil))
+	standardMatrix, err := standard.ChooseMatrixTile(c, attnOf(p), fragment, kernel.NewTuning(nil))
 	require.NoError(t, err)
-	product := func(name string) constants {
-		return standardMatrix.kernel(name, &standardMatrix.productTile, 64, 1, &p, true, false, false).spec
+	product := func(name string) kernel.Constants {
+		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, attnOf(p), true, false, false).Spec
 	}
-	return map[string]constants{
+	return map[string]kernel.Constants{
 		"scalar_forward": scalarOf(p, nil), "scalar_forward_subgroup": scalarOf(p, nil),
 		"scalar_forward_parts": scalarOf(p, parts), "scalar_forward_parts_subgroup": scalarOf(p, parts),
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
-		"scalar_decode": decode, "combine_parts": parts.constants(v),
+		"scalar_decode": decode, "combine_parts": parts.Constants(v),
 		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
-		"backward_delta":     (&deltaProgram{}).constants(true, true),
-		"scalar_backward_kv": back.constants(&back.kv, true, false), "scalar_backward_q": back.constants(&back.q, true, false),
-		"matrix_backward_kv": backMatrix.constants(&backMatrix.kv, 3, true, false),
-		"matrix_backward_q":  backMatrix.constants(&backMatrix.q, 3, true, false),
-		"standard_scores":    inThree.scores(&p, true).spec, "standard_softmax": inThree.softmax(&p, true).spec,
-		"standard_product": inThree.product(&p, true).spec, "standard_backward_product": inThree.sums("", &p, 64, true, false, true).spec,
-		"standard_scores_matrix":             standardMatrix.scores(&p, true).spec,
-		"standard_softmax_subgroup":          standardMatrix.softmax(&p, true).spec,
+		"backward_delta":     (&kernel.DeltaProgram{}).Constants(true, true),
+		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),
+		"matrix_backward_kv": backMatrix.Constants(&backMatrix.Kv, 3, true, false),
+		"matrix_backward_q":  backMatrix.Constants(&backMatrix.Q, 3, true, false),
+		"standard_scores":    inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
+		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false, true).Spec,
+		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Spec,
+		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Spec,
 		"standard_product_matrix":            product("standard_product_matrix"),
 		"standard_backward_product_matrix":   product("standard_backward_product_matrix"),
-		"standard_backward_softmax":          backwardSoftmaxSpec(&p, gradientVariant{}, 32, 1, 64, 0),
-		"standard_backward_softmax_subgroup": backwardSoftmaxSpec(&p, gradientVariant{}, 32, 1, 64, 32),
-		"matrix_probe":                       probeConstants(fragment),
+		"standard_backward_softmax":          standard.BackwardSoftmaxSpec(attnOf(p), kernel.GradientVariant{}, 32, 1, 64, 0),
+		"standard_backward_softmax_subgroup": standard.BackwardSoftmaxSpec(attnOf(p), kernel.GradientVariant{}, 32, 1, 64, 32),
+		"matrix_probe":                       kernel.ProbeConstants(fragment),
 		"measure_fma":                        {"WG": 1},
 		"measure_copy":                       {"WG": 1},
 		"measure_matrix":                     {"WG": 1, "M": 1, "N": 1, "K": 1},
@@ -91,7 +96,7 @@ func TestConstantsAreThoseOfModules(t *testing.T) {
 			require.Contains(t, host, family, "no constants stand in this test for %s", name)
 			info, err := set.Describe(name)
 			require.NoError(t, err)
-			numbered, err := host[family].number(name, &info.Interface)
+			numbered, err := host[family].Number(name, &info.Interface)
 			require.NoError(t, err)
 			for _, c := range numbered {
 				require.Contains(t, info.Interface.Constants, nameOf(&info.Interface, c.ID))
@@ -112,29 +117,29 @@ func nameOf(in *shaders.Interface, id uint32) string {
 // TestConstantsThatDoNotFit: a name too many, too few or twice is an error that says which.
 func TestConstantsThatDoNotFit(t *testing.T) {
 	in := &shaders.Interface{Constants: map[string]uint32{"BR": 1, "BC": 2}}
-	got, err := constants{"BC": 32, "BR": 64}.number("m", in)
+	got, err := kernel.Constants{"BC": 32, "BR": 64}.Number("m", in)
 	require.NoError(t, err)
 	require.Equal(t, uint32(1), got[0].ID)
 	require.Equal(t, uint32(64), got[0].Value)
 	require.Equal(t, uint32(32), got[1].Value)
-	for want, c := range map[string]constants{
+	for want, c := range map[string]kernel.Constants{
 		"m declares no constant MR; it declares BC, BR": {"BR": 1, "BC": 1, "MR": 1},
 		"constants of m are not set: BC":                {"BR": 1},
-		"m declares no constant BR, set twice,":         constants{"BR": 1, "BC": 1}.and(constants{"BR": 1}),
+		"m declares no constant BR, set twice,":         kernel.Constants{"BR": 1, "BC": 1}.And(kernel.Constants{"BR": 1}),
 	} {
-		_, err := c.number("m", in)
+		_, err := c.Number("m", in)
 		require.ErrorContains(t, err, want)
 	}
 }
 
 // TestPushConstantsOfAPass: every module of a pass declares the same push constants.
 func TestPushConstantsOfAPass(t *testing.T) {
-	all, err := layouts()
+	all, err := kernel.Layouts()
 	require.NoError(t, err)
-	require.Equal(t, forwardPushBytes, all.standard.size())
-	require.LessOrEqual(t, all.forward.size(), forwardPushBytes)
-	require.Equal(t, backwardPushBytes, all.backward.size())
-	require.Equal(t, all.forward.names, all.standard.names[:len(all.forward.names)], "standard attention's begin as the others'")
+	require.Equal(t, kernel.ForwardPushBytes, all.Standard.Size())
+	require.LessOrEqual(t, all.Forward.Size(), kernel.ForwardPushBytes)
+	require.Equal(t, kernel.BackwardPushBytes, all.Backward.Size())
+	require.Equal(t, all.Forward.Names, all.Standard.Names[:len(all.Forward.Names)], "standard attention's begin as the others'")
 	for _, name := range shaders.Names() {
 		info, err := shaders.Describe(name)
 		require.NoError(t, err)
@@ -143,18 +148,18 @@ func TestPushConstantsOfAPass(t *testing.T) {
 		case strings.HasPrefix(name, "measure_"), strings.HasPrefix(name, "matrix_probe"):
 			require.NotContains(t, push, "base", name)
 		case strings.HasPrefix(name, "standard_"):
-			require.Equal(t, all.standard.names, push, name)
+			require.Equal(t, all.Standard.Names, push, name)
 		case strings.Contains(name, "backward_"):
-			require.Equal(t, all.backward.names, push, name)
+			require.Equal(t, all.Backward.Names, push, name)
 		default:
-			require.Equal(t, all.forward.names, push, name)
+			require.Equal(t, all.Forward.Names, push, name)
 		}
-		require.NoError(t, checkLayout(name, push))
+		require.NoError(t, kernel.CheckLayout(name, push))
 	}
-	require.ErrorContains(t, checkLayout("scalar_forward.f32", []string{"nq", "nk"}), "those of no pass")
-	_, err = newArgsLayout([]string{"nq", "pace"})
+	require.ErrorContains(t, kernel.CheckLayout("scalar_forward.f32", []string{"nq", "nk"}), "those of no pass")
+	_, err = kernel.NewArgsLayout([]string{"nq", "pace"})
 	require.ErrorContains(t, err, "nobody writes")
-	_, err = newArgsLayout([]string{"q_sb", "q_sn", "q_sh"})
+	_, err = kernel.NewArgsLayout([]string{"q_sb", "q_sn", "q_sh"})
 	require.ErrorContains(t, err, "nobody writes")
 }
 
@@ -163,56 +168,56 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight, Dropout: 0.25}.Normalize()
 	require.NoError(t, err)
 	next := uint32(1)
-	tensor := func() operand {
+	tensor := func() kernel.Operand {
 		next += 10
-		return operand{offset: next, strides: [3]uint32{next + 1, next + 2, next + 3}}
+		return kernel.Operand{Offset: next, Strides: [3]uint32{next + 1, next + 2, next + 3}}
 	}
-	d := draw{seed: 7<<32 | 8, offset: 9}
-	f := operands{q: tensor(), k: tensor(), v: tensor(), o: tensor(), lse: tensor(), drop: d}
-	g := gradients{q: tensor(), k: tensor(), v: tensor(), lse: tensor(), do: tensor(), dk: tensor(), dv: tensor(), drop: d}
+	d := kernel.Draw{Seed: 7<<32 | 8, Offset: 9}
+	f := kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), O: tensor(), Lse: tensor(), Drop: d}
+	g := kernel.Gradients{Q: tensor(), K: tensor(), V: tensor(), Lse: tensor(), Do: tensor(), Dk: tensor(), Dv: tensor(), Drop: d}
 	delta := tensor()
 	shared := map[string]uint32{"nq": 5, "nk": 9, "causal_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9, "base": 100, "total": 200, "heads_large": 3}
-	check := func(l *argsLayout, at int, w *pushes, want map[string]uint32, tensors map[string]*operand) {
+	check := func(l *kernel.ArgsLayout, at int, w *kernel.Pushes, want map[string]uint32, tensors map[string]*kernel.Operand) {
 		t.Helper()
-		w.set(at, 100)
-		w.set(at+4, 200)
+		w.Set(at, 100)
+		w.Set(at+4, 200)
 		maps.Copy(want, shared)
 		for name, o := range tensors {
 			for i, s := range []string{"_sb", "_sh", "_sn"} {
-				want[name+s] = o.strides[i]
+				want[name+s] = o.Strides[i]
 			}
 		}
 		got := map[string]uint32{}
-		for i, name := range l.names {
-			got[name] = binary.NativeEndian.Uint32(w.bytes()[4*i:])
+		for i, name := range l.Names {
+			got[name] = binary.NativeEndian.Uint32(w.Bytes()[4*i:])
 		}
 		require.Equal(t, want, got)
 	}
-	all, err := layouts()
+	all, err := kernel.Layouts()
 	require.NoError(t, err)
-	var w pushes
-	at := w.forward(&p, &f)
-	check(&all.forward, at, &w, map[string]uint32{
+	var w kernel.Pushes
+	at := w.Forward(attnOf(p), &f)
+	check(&all.Forward, at, &w, map[string]uint32{
 		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale * math.Log2E)),
-	}, map[string]*operand{"q": &f.q, "k": &f.k, "v": &f.v, "o": &f.o})
-	at = w.backward(&p, &g, &delta, &g.dk, &g.dv)
-	check(&all.backward, at, &w, map[string]uint32{
+	}, map[string]*kernel.Operand{"q": &f.Q, "k": &f.K, "v": &f.V, "o": &f.O})
+	at = w.Backward(attnOf(p), &g, &delta, &g.Dk, &g.Dv)
+	check(&all.Backward, at, &w, map[string]uint32{
 		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
 		"scale": math.Float32bits(float32(p.Scale)),
-	}, map[string]*operand{"q": &g.q, "k": &g.k, "v": &g.v, "g": &g.do, "x": &g.dk, "y": &g.dv})
-	s := &standardProgram{problem: p, pitch: 16}
-	at = s.rowsArgs(&w, &slab{head0: 2, heads: 3, row0: 4, rows: 1}, &f.lse, &d)
-	var none operand
-	check(&all.standard, at, &w, map[string]uint32{
+	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.Do, "x": &g.Dk, "y": &g.Dv})
+	s := &standard.Program{Problem: p.attn(), Pitch: 16}
+	at = s.RowsArgs(&w, &standard.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, &f.Lse, &d)
+	var none kernel.Operand
+	check(&all.Standard, at, &w, map[string]uint32{
 		"offsets": 0, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale)),
 		"bh0": 2, "slab_heads": 3, "row0": 4, "rows": 1, "pitch": 16,
-	}, map[string]*operand{"q": &none, "k": &none, "v": &none, "o": &none})
+	}, map[string]*kernel.Operand{"q": &none, "k": &none, "v": &none, "o": &none})
 }
 
 // TestPackHeads: heads of any number within the limits come out as they went in.
 func TestPackHeads(t *testing.T) {
 	for _, x := range [][2]int{{1, 1}, {8, 4}, {4, 8}, {1, math.MaxInt32 / 2}, {math.MaxInt32 / 2, 1}, {32767, 32768}, {32768, 32767}} {
-		large, small := packHeads(x[0], x[1])
+		large, small := kernel.PackHeads(x[0], x[1])
 		keyHeads, group := large, small>>16
 		if large>>31 != 0 {
 			keyHeads, group = small>>16, large&math.MaxInt32

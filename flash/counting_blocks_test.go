@@ -92,7 +92,7 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 			c.forward(t, plan, f, Call{LSE: true, Blocks: bits})
 			s.check(t, plan, f)
 			if v.tune["q_resident"] == 0 && v.tune["br"] != 0 && v.tune["dk"] != 0 {
-				require.True(t, plan.program.model().(traffic.QueriesOutside).QAgain)
+				require.True(t, plan.program.Model().(traffic.QueriesOutside).QAgain)
 			}
 		})
 	}

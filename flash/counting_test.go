@@ -16,6 +16,8 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders/counting"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // countedTensors are the tensors of shaders/include/count.glsl in its order.
@@ -39,10 +41,10 @@ func countingDevice(t testing.TB) (*Device, *counts) {
 	d := testDevice(t)
 	c := &counts{t: t, dev: d}
 	var err error
-	c.buffer, err = d.env.ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
+	c.buffer, err = d.env.Ctx.Alloc("counts", countRegion*countLabels, vk.DeviceLocal)
 	require.NoError(t, err)
 	t.Cleanup(c.buffer.Close)
-	d.env.counting = &countingBuilds{counts: c.place, modules: counting.Modules}
+	d.env.Counting = &kernel.CountingBuilds{Counts: c.place, Modules: counting.Modules}
 	return d, c
 }
 
@@ -61,10 +63,10 @@ type moved struct{ read, written, idle float64 }
 
 // during gives what each label's dispatches move of each tensor while f runs.
 func (c *counts) during(f func()) map[string]map[string]moved {
-	require.NoError(c.t, c.dev.env.ctx.Upload(bg, c.buffer.All(), make([]byte, countRegion*countLabels)))
+	require.NoError(c.t, c.dev.env.Ctx.Upload(bg, c.buffer.All(), make([]byte, countRegion*countLabels)))
 	f()
 	raw := make([]byte, countRegion*countLabels)
-	require.NoError(c.t, c.dev.env.ctx.Download(bg, c.buffer.All(), raw))
+	require.NoError(c.t, c.dev.env.Ctx.Download(bg, c.buffer.All(), raw))
 	all := map[string]map[string]moved{}
 	for i, label := range c.labels {
 		tensors := map[string]moved{}
@@ -284,7 +286,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		require.NoError(t, err)
 		counted := countBackward(t, c, plan, accumulate)
 		eachDispatch(t, steps, counted)
-		model, fused := plan.gradient.program.model().(traffic.BackwardFused)
+		model, fused := plan.gradient.program.Model().(traffic.BackwardFused)
 		if !fused {
 			require.Len(t, counted, 5)
 			return
@@ -368,7 +370,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 }
 
 // slowCompiler says whether the driver runs, and takes seconds to compile, on a CPU: there one problem is enough on matrices.
-func slowCompiler(d *Device) bool { return d.env.caps.facts.Type == vk.DeviceCPU }
+func slowCompiler(d *Device) bool { return d.env.Caps.Facts.Type == vk.DeviceCPU }
 
 func closeAll(t testing.TB, tensors ...*Tensor) {
 	for _, x := range tensors {

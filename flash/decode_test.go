@@ -10,12 +10,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/vktest"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
 // decodeDevice is a test device that scalar_decode runs on.
 func decodeDevice(t *testing.T) *Device {
 	d := testDevice(t)
-	if why := d.env.caps.lacksShuffles(); why != "" {
+	if why := d.env.Caps.LacksShuffles(); why != "" {
 		t.Skip(why)
 	}
 	return d
@@ -53,7 +56,7 @@ func TestDecode(t *testing.T) {
 			}
 			s := newSample(t, test.p)
 			plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
-			require.Equal(t, "scalar_decode", plan.kernel.name)
+			require.Equal(t, "scalar_decode", plan.kernel.Name)
 			for name, v := range test.tuning {
 				require.Equal(t, v, plan.Tuning()[name])
 			}
@@ -73,7 +76,7 @@ func TestDecodeRowsMeetInTurns(t *testing.T) {
 	d := decodeDevice(t)
 	s := newSample(t, Problem{Batch: 2, Heads: 5, KeyHeads: 1, QueryLen: 1, KeyLen: 400, HeadDim: 8, ValueDim: 128, DType: F16})
 	plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(map[string]int{"w": 8, "rows": 5, "u": 1, "parts": 1}))
-	require.Less(t, plan.program.(*decodeProgram).shape.Meet, 5)
+	require.Less(t, plan.program.(*scalar.DecodeProgram).Shape.Meet, 5)
 	f := s.tensors(t, d, plainly(t, d))
 	for range 3 {
 		s.poison(t, f)
@@ -192,7 +195,7 @@ func TestDecodeChoice(t *testing.T) {
 	kernel := func(p Problem, opts ...PlanOption) string {
 		plan := mustPlan(t, d, p, opts...)
 		defer plan.Close()
-		return plan.kernel.name
+		return plan.kernel.Name
 	}
 	require.Equal(t, "scalar_decode", kernel(p))
 	require.Equal(t, "scalar_decode", kernel(p, WithTier(TierScalar)))
@@ -204,7 +207,7 @@ func TestDecodeChoice(t *testing.T) {
 	long.QueryLen, dropping.Dropout = 3, 0.1
 	for why, p := range map[string]Problem{"12 rows for each key head: it takes up to 8": long, "scalar_decode: it has no dropout": dropping} {
 		plan := mustPlan(t, d, p, WithTier(TierScalar))
-		require.Equal(t, "scalar_forward", plan.kernel.name)
+		require.Equal(t, "scalar_forward", plan.kernel.Name)
 		require.Contains(t, plan.String(), why)
 		_, err := d.Plan(p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 1}))
 		require.ErrorIs(t, err, ErrUnsupported)
@@ -228,29 +231,29 @@ func TestDecodeChoice(t *testing.T) {
 func TestDecodeTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		s := &c.facts.Subgroup
+		s := &c.Facts.Subgroup
 		s.Size, s.FullSubgroups, s.RequiredSizeCompute = max(s.Size, 4), true, true
-		c.enabled.ComputeFullSubgroups, c.enabled.SubgroupSizeControl, c.enabled.Storage16 = true, true, true
-		group := rapid.IntRange(1, decodeRows).Draw(t, "group")
-		p, err := Problem{Batch: rapid.IntRange(1, 60).Draw(t, "batch"), Heads: group, KeyHeads: 1, QueryLen: rapid.IntRange(1, decodeRows/group).Draw(t, "queries"),
+		c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl, c.Enabled.Storage16 = true, true, true
+		group := rapid.IntRange(1, scalar.DecodeRows).Draw(t, "group")
+		p, err := Problem{Batch: rapid.IntRange(1, 60).Draw(t, "batch"), Heads: group, KeyHeads: 1, QueryLen: rapid.IntRange(1, scalar.DecodeRows/group).Draw(t, "queries"),
 			KeyLen: rapid.IntRange(1, 1<<18).Draw(t, "keys"), HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
 			DType: DType(rapid.IntRange(0, 2).Draw(t, "dtype")), Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}.Normalize()
 		require.NoError(t, err)
-		require.Empty(t, scalarDecode.cannot(c, &p))
-		tile, err := chooseDecodeTile(c, &p, newTuning(nil))
+		require.Empty(t, scalar.Decode.Cannot(c, attnOf(p)))
+		tile, err := scalar.ChooseDecodeTile(c, attnOf(p), kernel.NewTuning(nil))
 		require.NoError(t, err)
-		if name, why := tile.check(&p, &c.facts.Limits); why != "" {
+		if name, why := tile.Check(attnOf(p), &c.Facts.Limits); why != "" {
 			t.Fatalf("%+v: %s %s", tile, name, why)
 		}
-		require.Equal(t, int(c.facts.Subgroup.Size), tile.Lanes)
-		require.LessOrEqual(t, tile.threads(), int(c.facts.Limits.MaxWorkgroupInvocations))
+		require.Equal(t, int(c.Facts.Subgroup.Size), tile.Lanes)
+		require.LessOrEqual(t, tile.Threads(), int(c.Facts.Limits.MaxWorkgroupInvocations))
 		require.GreaterOrEqual(t, tile.Meet, 1)
 		require.LessOrEqual(t, tile.Meet, tile.Rows)
 		if tile.Parts > 1 {
-			k, row := c.prediction(), c.first(&p, c.lanes(), decodeKernel)
-			size := partsScratch(&p, tile.Parts)
-			require.LessOrEqual(t, size[0]+size[1], uint64(decodeMostBytes))
-			require.LessOrEqual(t, tile.groups(&p)*uint64(tile.Parts), uint64(row.Get("beside")*k.count))
+			k, row := c.Prediction(), c.First(attnOf(p), c.Lanes(), scalar.DecodeKernel)
+			size := kernel.PartsScratch(attnOf(p), tile.Parts)
+			require.LessOrEqual(t, size[0]+size[1], uint64(scalar.DecodeMostBytes))
+			require.LessOrEqual(t, tile.Groups(attnOf(p))*uint64(tile.Parts), uint64(row.Get("beside")*k.Count))
 			require.GreaterOrEqual(t, p.mostKeys()/tile.Parts, row.Get("part_keys"))
 		}
 	})

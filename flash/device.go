@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // External is a Vulkan device that the caller made: handles as plain integers, and the features and extensions that it was
@@ -27,7 +28,7 @@ type MemoryError = pipeline.MemoryError
 type Device struct {
 	instance *vk.Instance // nil when attached
 	dev      *vk.Device
-	env      *environment // nil of a zero Device
+	env      *kernel.Env // nil of a zero Device
 	info     DeviceInfo
 
 	// submitting is read-locked from where a recording's tensors are found open until they count as busy, and locked where one is
@@ -233,7 +234,7 @@ func Attach(external External, opts ...DeviceOption) (_ *Device, err error) {
 		dev.Close()
 		return nil, err
 	}
-	d.env.attached = true
+	d.env.Attached = true
 	d.info.Attached, d.info.Chosen, d.info.Reason = true, true, "attached by the caller"
 	return d, nil
 }
@@ -243,9 +244,9 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	caps := capabilities{facts: dev.Facts(), enabled: dev.Enabled()}
-	if caps.tiles = caps.family(); given != nil {
-		if caps.tiles, err = given.Over(caps.tilesDevice()); err != nil {
+	caps := kernel.Capabilities{Facts: dev.Facts(), Enabled: dev.Enabled()}
+	if caps.Tiles = caps.Family(); given != nil {
+		if caps.Tiles, err = given.Over(caps.TilesDevice()); err != nil {
 			return nil, fmt.Errorf("flash: tiles: %w", err)
 		}
 	}
@@ -254,8 +255,8 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 		return nil, fmt.Errorf("flash: %w", err)
 	}
 	d := &Device{dev: dev, live: map[owned]struct{}{}}
-	d.env = &environment{ctx: ctx, dev: dev, caps: caps}
-	d.info = describe(&d.env.caps)
+	d.env = &kernel.Env{Ctx: ctx, Dev: dev, Caps: caps}
+	d.info = describe(&d.env.Caps)
 	return d, nil
 }
 
@@ -288,13 +289,13 @@ func (d *Device) Usage() Usage {
 	if d == nil || d.env == nil {
 		return Usage{}
 	}
-	return d.env.ctx.Usage()
+	return d.env.Ctx.Usage()
 }
 
 // ResetPeak sets the high-water marks to the current use.
 func (d *Device) ResetPeak() {
 	if d != nil && d.env != nil {
-		d.env.ctx.ResetPeak()
+		d.env.Ctx.ResetPeak()
 	}
 }
 
@@ -350,12 +351,10 @@ func (d *Device) isClosed() bool {
 
 // fail makes an error of the layers below one of this package's; it keeps nil.
 func (d *Device) fail(err error) error {
-	var argument *attn.ArgumentError
+	err = public(err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &argument):
-		return (*ArgumentError)(argument)
 	case !errors.Is(err, ErrClosed) && d.isClosed(): // whatever was met when things had gone
 		return fmt.Errorf("%w: %w", errDeviceClosed, err)
 	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed), errors.Is(err, ErrArgument), errors.Is(err, ErrUnsupported):
@@ -406,7 +405,7 @@ func (d *Device) Close() (err error) {
 
 	// The context first: it lets nobody begin anything, waits for those who have begun and then for the device, and frees what
 	// they used. For the others only their own books are left to close.
-	err = d.env.ctx.Close()
+	err = d.env.Ctx.Close()
 	for o := range live {
 		err = errors.Join(err, o.release())
 	}

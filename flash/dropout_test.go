@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/ref"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // TestDropoutMask: what a kernel keeps is what the definition says, for every implementation and tier, and the share of what it keeps is right
@@ -37,7 +39,7 @@ func TestDropoutMask(t *testing.T) {
 			require.Equal(t, want.Mask(n.Batch, n.Heads, n.QueryLen, n.KeyLen), mask, "%v, tier %s", impl, tier)
 			kept := 0
 			for _, k := range mask {
-				kept += boolInt(k)
+				kept += kernel.BoolInt(k)
 			}
 			keep := 1 - plan.DropoutProbability()
 			sigma := math.Sqrt(float64(len(mask)) * keep * (1 - keep))

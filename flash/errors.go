@@ -41,6 +41,14 @@ func (e *ArgumentError) Error() string {
 // Unwrap makes errors.Is(err, ErrArgument) true.
 func (e *ArgumentError) Unwrap() error { return ErrArgument }
 
+// public makes an argument error of the layers below this package's own; it keeps others, and nil.
+func public(err error) error {
+	if a := (*attn.ArgumentError)(nil); errors.As(err, &a) {
+		return (*ArgumentError)(a)
+	}
+	return err
+}
+
 func badArgument(name string, value any, rule string, a ...any) error {
 	return &ArgumentError{Argument: name, Value: fmt.Sprint(value), Rule: fmt.Sprintf(rule, a...)}
 }

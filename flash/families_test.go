@@ -6,8 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 // madeUpGPU is a device as its maker describes it; nobody here has one but the H200.
@@ -32,21 +38,21 @@ var (
 )
 
 var madeUpGPUs = []madeUpGPU{
-	{"H100 PCIe", "hopper", 0x10de, 114, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"H200", "hopper", 0x10de, 132, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"B200", "hopper", 0x10de, 148, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"A100", "ampere", 0x10de, 108, 64, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"RTX 3060", "ampere", 0x10de, 28, 48, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"RTX 4090", "ampere", 0x10de, 128, 48, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"RTX 5090", "ampere", 0x10de, 170, 48, 48, 32, 1024, nvidiaFragments, formRegisters, 1, 255, 256},
-	{"T4", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}, {16, 16, 16}}, formRegisters, 1, 255, 256},
-	{"T4, an older driver", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}}, formRegisters, 1, 255, 256},
+	{"H100 PCIe", "hopper", 0x10de, 114, 64, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"H200", "hopper", 0x10de, 132, 64, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"B200", "hopper", 0x10de, 148, 64, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"A100", "ampere", 0x10de, 108, 64, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"RTX 3060", "ampere", 0x10de, 28, 48, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"RTX 4090", "ampere", 0x10de, 128, 48, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"RTX 5090", "ampere", 0x10de, 170, 48, 48, 32, 1024, nvidiaFragments, kernel.FormRegisters, 1, 255, 256},
+	{"T4", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}, {16, 16, 16}}, kernel.FormRegisters, 1, 255, 256},
+	{"T4, an older driver", "turing", 0x10de, 40, 32, 48, 32, 1024, [][3]int{{16, 8, 8}}, kernel.FormRegisters, 1, 255, 256},
 	{"GTX 1080", "turing", 0x10de, 20, 64, 48, 32, 1024, nil, 0, 1, 0, 0},
-	{"RX 7900 XTX, Mesa", "rdna", 0x1002, 96, 0, 64, 64, 1024, cube, formRows, 4, 256, 256},
-	{"RX 7600, AMD", "rdna", 0x1002, 32, 0, 32, 32, 1024, cube, formRows, 2, 256, 256},
-	{"A770, 8 lanes", "arc", 0x8086, 0, 0, 64, 8, 1024, [][3]int{{8, 8, 16}}, formShared, 1, 128, 64},
-	{"A770, 16 lanes", "arc", 0x8086, 0, 0, 64, 16, 1024, [][3]int{{8, 16, 16}}, formShared, 1, 64, 64},
-	{"A770, 32 lanes", "arc", 0x8086, 0, 0, 64, 32, 1024, [][3]int{{8, 16, 16}}, formShared, 1, 32, 64},
+	{"RX 7900 XTX, Mesa", "rdna", 0x1002, 96, 0, 64, 64, 1024, cube, kernel.FormRows, 4, 256, 256},
+	{"RX 7600, AMD", "rdna", 0x1002, 32, 0, 32, 32, 1024, cube, kernel.FormRows, 2, 256, 256},
+	{"A770, 8 lanes", "arc", 0x8086, 0, 0, 64, 8, 1024, [][3]int{{8, 8, 16}}, kernel.FormShared, 1, 128, 64},
+	{"A770, 16 lanes", "arc", 0x8086, 0, 0, 64, 16, 1024, [][3]int{{8, 16, 16}}, kernel.FormShared, 1, 64, 64},
+	{"A770, 32 lanes", "arc", 0x8086, 0, 0, 64, 32, 1024, [][3]int{{8, 16, 16}}, kernel.FormShared, 1, 32, 64},
 	{"M2", "apple", 0x106b, 0, 0, 32, 32, 1024, nil, 0, 1, 0, 0},
 	{"RX 6800", "generic", 0x1002, 60, 0, 64, 64, 1024, nil, 0, 1, 0, 0},
 	{"Mali", "generic", 0x13b5, 10, 0, 32, 16, 512, nil, 0, 1, 0, 0},
@@ -54,7 +60,7 @@ var madeUpGPUs = []madeUpGPU{
 	{"the least that Vulkan asks", "generic", 0xffff, 0, 0, 16, 4, 128, nil, 0, 1, 0, 0},
 }
 
-func (g *madeUpGPU) caps() *capabilities {
+func (g *madeUpGPU) caps() *kernel.Capabilities {
 	f := &vk.Facts{Name: g.name, VendorID: g.vendor, EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, Multiprocessors: g.multiprocessors,
 		MultiprocessorSubgroups: g.subgroups}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = g.sharedKiB<<10, g.invocations
@@ -68,19 +74,19 @@ func (g *madeUpGPU) caps() *capabilities {
 				Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
 		}
 	}
-	c := &capabilities{facts: f}
-	c.enabled.ComputeFullSubgroups, c.enabled.SubgroupSizeControl, c.enabled.Storage16 = true, true, true
+	c := &kernel.Capabilities{Facts: f}
+	c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl, c.Enabled.Storage16 = true, true, true
 	return c
 }
 
 // words is what a lane holds of Q, O, the scores of a chunk and the next tile, in words of 32 bits.
-func (g *madeUpGPU) wordsOf(t *matrixTile, p *Problem) int {
-	f := &t.fragment
+func (g *madeUpGPU) wordsOf(t *matrix.Tile, p *Problem) int {
+	f := &t.Fragment
 	sum := ceilDiv(f.M*f.N, f.Lanes)
 	operand := ceilDiv(f.M*f.K*g.held, 2*f.Lanes)
 	n := t.RM * (min(t.QReg, ceilDiv(p.HeadDim, f.K))*operand + (ceilDiv(p.ValueDim, f.N)+ceilDiv(t.CK, f.N))*sum)
 	if t.Prefetch == 1 || t.Prefetch == 5 {
-		n += 4 * ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.threads())
+		n += 4 * ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.Threads())
 	}
 	return n
 }
@@ -103,7 +109,7 @@ func TestFamilies(t *testing.T) {
 		families[g.family] = true
 		t.Run(g.name, func(t *testing.T) {
 			c := g.caps()
-			require.Equal(t, g.family, c.family().Name)
+			require.Equal(t, g.family, c.Family().Name)
 			for j := range problems {
 				g.requireTiles(t, c, &problems[j], reached)
 			}
@@ -119,90 +125,90 @@ func TestFamilies(t *testing.T) {
 }
 
 // requireTiles checks the tiles of every kernel for a problem, and notes the rows that they are from.
-func (g *madeUpGPU) requireTiles(t *testing.T, c *capabilities, p *Problem, reached map[*tiles.Row]bool) {
+func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Problem, reached map[*tiles.Row]bool) {
 	t.Helper()
 	masked := !p.Blocks.none()
-	own := func(tn *tuning, err error, kernels ...string) {
+	own := func(tn *kernel.Tuning, err error, kernels ...string) {
 		t.Helper()
 		require.NoError(t, err, "%v: %v", kernels, p)
-		for _, r := range tn.rows {
+		for _, r := range tn.Rows {
 			reached[r] = true
 			if masked && r.Family == "generic" { // of all rows, one that lies in a block goes first
 				continue
 			}
-			if slices.ContainsFunc(c.family().Own(), func(o *tiles.Row) bool { return o.Kernel == r.Kernel && o.Source != tiles.Candidate }) {
+			if slices.ContainsFunc(c.Family().Own(), func(o *tiles.Row) bool { return o.Kernel == r.Kernel && o.Source != tiles.Candidate }) {
 				require.Equal(t, g.family, r.Family, "%s for %v is from %s", r.Kernel, p, r.Place())
 			} else {
 				require.Equal(t, "generic", r.Family, r.Place())
 			}
 		}
-		require.Len(t, tn.rows, len(kernels))
+		require.Len(t, tn.Rows, len(kernels))
 	}
 	fits := func(why string) {
 		t.Helper()
 		require.Empty(t, why, "%v", p)
 	}
-	limits, elem := &c.facts.Limits, p.DType.Size()
+	limits, elem := &c.Facts.Limits, p.DType.Size()
 
-	tn := newTuning(nil)
-	inFP32, err := chooseScalarTile(c, p, tn)
+	tn := kernel.NewTuning(nil)
+	inFP32, err := scalar.ChooseForwardTile(c, attnOf(*p), tn)
 	own(tn, err, "scalar_forward")
-	fits(inFP32.check(p.HeadDim, p.ValueDim, elem, limits))
+	fits(inFP32.Check(p.HeadDim, p.ValueDim, elem, limits))
 	if !masked {
 		for _, prefix := range []string{"kv_", "q_"} {
-			tn = newBackwardTuning(nil)
-			tile, err := chooseBackwardTile(c, p, prefix, tn)
+			tn = kernel.NewBackwardTuning(nil)
+			tile, err := scalar.ChooseBackwardTile(c, attnOf(*p), prefix, tn)
 			own(tn, err, "scalar_backward_"+prefix)
-			fits(tile.check(prefix, max(p.HeadDim, p.ValueDim), elem, limits))
+			fits(tile.Check(prefix, max(p.HeadDim, p.ValueDim), elem, limits))
 		}
-		tn = newTuning(nil)
-		flash1, err := chooseFlash1Tile(c, p, tn)
+		tn = kernel.NewTuning(nil)
+		flash1, err := scalar.ChooseFlash1Tile(c, attnOf(*p), tn)
 		own(tn, err, "scalar_flash1")
-		fits(flash1.check(p.HeadDim, p.ValueDim, elem, limits))
-		tn = newTuning(nil)
-		inThree, err := chooseStandardTile(c, p, tn)
+		fits(flash1.Check(p.HeadDim, p.ValueDim, elem, limits))
+		tn = kernel.NewTuning(nil)
+		inThree, err := standard.ChooseScalarTile(c, attnOf(*p), tn)
 		own(tn, err, "standard_scalar")
-		fits(inThree.check(p, limits))
-		if p.QueryLen*p.group() <= decodeRows && p.features() == 0 {
-			tn = newTuning(nil)
-			tile, err := chooseDecodeTile(c, p, tn)
-			own(tn, err, decodeKernel)
-			_, why := tile.check(p, limits)
+		fits(inThree.Check(attnOf(*p), limits))
+		if p.QueryLen*p.group() <= scalar.DecodeRows && p.features() == 0 {
+			tn = kernel.NewTuning(nil)
+			tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
+			own(tn, err, scalar.DecodeKernel)
+			_, why := tile.Check(attnOf(*p), limits)
 			fits(why)
 		}
 	}
 	if len(g.fragments) == 0 || p.DType == F32 {
 		return
 	}
-	f := c.fragments(p.DType)[0]
-	tn = newTuning(nil)
-	choose := chooseMatrixTile
+	f := c.Fragments(attn.DType(p.DType))[0]
+	tn = kernel.NewTuning(nil)
+	choose := matrix.ChooseTile
 	if masked {
-		choose = chooseBlockTile
+		choose = matrix.ChooseBlockTile
 	}
-	tile, err := choose(c, p, f, g.form, tn)
+	tile, err := choose(c, attnOf(*p), f, g.form, tn)
 	own(tn, err, "matrix_forward")
-	fits(tile.check(p.HeadDim, p.ValueDim, c))
+	fits(tile.Check(p.HeadDim, p.ValueDim, c))
 	if masked {
 		return
 	}
 	if n := g.wordsOf(&tile, p); max(p.HeadDim, p.ValueDim) <= g.wordsUpTo && n > g.words {
-		t.Fatalf("%v: %d words in a lane pass %d: %v, %+v", p, n, g.words, tn.rows[0].Place(), tile)
+		t.Fatalf("%v: %d words in a lane pass %d: %v, %+v", p, n, g.words, tn.Rows[0].Place(), tile)
 	}
-	tn = newTuning(nil)
-	flash1, err := chooseMatrixFlash1Tile(c, p, f, g.form, tn)
+	tn = kernel.NewTuning(nil)
+	flash1, err := matrix.ChooseFlash1Tile(c, attnOf(*p), f, g.form, tn)
 	own(tn, err, "matrix_flash1")
-	fits(flash1.check(p.HeadDim, p.ValueDim, c))
+	fits(flash1.Check(p.HeadDim, p.ValueDim, c))
 	for _, prefix := range []string{"kv_", "q_"} {
-		tn = newBackwardTuning(nil)
-		tile, err := chooseMatrixBackwardTile(c, p, &matrixLayout{Form: g.form}, f, g.form, prefix, tn)
+		tn = kernel.NewBackwardTuning(nil)
+		tile, err := matrix.ChooseBackwardTile(c, attnOf(*p), &kernel.FragmentLayout{Form: g.form}, f, g.form, prefix, tn)
 		own(tn, err, "matrix_backward_"+prefix)
-		fits(tile.check(prefix, p, c))
+		fits(tile.Check(prefix, attnOf(*p), c))
 	}
-	tn = newTuning(nil)
-	inThree, err := chooseStandardMatrixTile(c, p, f, tn)
+	tn = kernel.NewTuning(nil)
+	inThree, err := standard.ChooseMatrixTile(c, attnOf(*p), f, tn)
 	own(tn, err, "standard_scores_matrix", "standard_product_matrix")
-	fits(inThree.check(p, c))
-	_, err = chooseStandardMatrixGradients(c, p, f, newBackwardTuning(nil))
+	fits(inThree.Check(attnOf(*p), c))
+	_, err = standard.ChooseMatrixGradients(c, attnOf(*p), f, kernel.NewBackwardTuning(nil))
 	require.NoError(t, err)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // closing joins the error of closing what an operation made.
@@ -265,9 +267,9 @@ func TestFaultWalkMatrix(t *testing.T) {
 		if len(matrixTypes(d)) == 0 {
 			return nil
 		}
-		known.mu.Lock()
-		clear(known.entries) // so that the kernel is tried
-		known.mu.Unlock()
+		kernel.Known.Mu.Lock()
+		clear(kernel.Known.Entries) // so that the kernel is tried
+		kernel.Known.Mu.Unlock()
 		plan, err := d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 20, HeadDim: 16, DType: F16}, WithTier(TierMatrix), WithImplementation(Flash))
 		return closing(err, plan)
 	}})

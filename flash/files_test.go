@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Files that something outside damaged, of a size that can be damaged everywhere.
@@ -76,21 +78,21 @@ func TestDamagedTuningFile(t *testing.T) {
 // TestDamagedKnownFile does the same with verdicts, which are believed.
 func TestDamagedKnownFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.known.json")
-	add(t, path, "a", "check one", passed)
+	add(t, path, "a", "check one", kernel.Passed)
 	add(t, path, "a", "layout", `[[[0,1]]]`)
 	sound, err := os.ReadFile(path)
 	require.NoError(t, err)
-	want, err := parseKnown(sound, "a")
+	want, err := kernel.ParseKnown(sound, "a")
 	require.NoError(t, err)
 	try := func(file []byte) {
-		if got, err := parseKnown(file, "a"); err == nil {
+		if got, err := kernel.ParseKnown(file, "a"); err == nil {
 			require.Equal(t, want, got)
 		}
 	}
 	for n := range sound {
 		try(sound[:n])
 		if n < len(sound)-1 {
-			_, err := parseKnown(sound[:n], "a")
+			_, err := kernel.ParseKnown(sound[:n], "a")
 			require.Error(t, err, "cut to %d bytes", n)
 		}
 	}
@@ -117,7 +119,7 @@ func TestFilesOfManyWriters(t *testing.T) {
 			defer wg.Done()
 			for k := range each {
 				errs <- StoreTunings(testTuning(1 + i*each + k))
-				_, _, err := addKnown(known, "a", fmt.Sprint(i*each+k), "1")
+				_, _, err := kernel.AddKnown(known, "a", fmt.Sprint(i*each+k), "1")
 				errs <- err
 			}
 		}()
@@ -130,7 +132,7 @@ func TestFilesOfManyWriters(t *testing.T) {
 	tunings, err := StoredTunings()
 	require.NoError(t, err)
 	require.Len(t, tunings, writers*each)
-	entries, err := readKnown(known, "a")
+	entries, err := kernel.ReadKnown(known, "a")
 	require.NoError(t, err)
 	require.Len(t, entries, writers*each)
 }
@@ -147,9 +149,9 @@ func TestNoticesOfDamagedFiles(t *testing.T) {
 		p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}
 		require.NoError(t, mustPlan(t, d, p, WithTier(TierScalar)).Close())
 		for _, key := range []string{"one", "two"} {
-			v, err := d.env.verdict(key, func() (string, error) { return "", nil })
+			v, err := d.env.Verdict(key, func() (string, error) { return "", nil })
 			require.NoError(t, err)
-			require.Equal(t, passed, v)
+			require.Equal(t, kernel.Passed, v)
 		}
 		require.NoError(t, d.Close())
 		return d.Notices()
@@ -188,7 +190,7 @@ func TestNoticesOfAPlaceThatCannotBeWritten(t *testing.T) {
 	d, err := Open(WithCacheDir(filepath.Join(place, "below")))
 	require.NoError(t, err)
 	for _, key := range []string{"one", "two", "three"} {
-		_, err := d.env.verdict(key, func() (string, error) { return "", nil })
+		_, err := d.env.Verdict(key, func() (string, error) { return "", nil })
 		require.NoError(t, err)
 	}
 	require.NoError(t, d.Close())

@@ -6,8 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 )
 
 // TestMatrixFlash1TileFitsAnyDevice: what is chosen keeps the device's limits, and K, V and the patches lie side by side in shared
@@ -15,53 +19,53 @@ import (
 func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		c.facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
-		s := drawMatrixShape(t, int(c.facts.Subgroup.Size))
+		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
+		s := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
 		p := drawProblem(t)
-		tile, err := chooseMatrixFlash1Tile(c, &p, s, rapid.IntRange(formRegisters, formShared).Draw(t, "form"), newTuning(nil))
+		tile, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form"), kernel.NewTuning(nil))
 		if err != nil {
-			var no *declined
+			var no *kernel.Declined
 			require.ErrorAs(t, err, &no)
-			require.Contains(t, no.why, "shared memory")
-			if dim := max(p.HeadDim, p.ValueDim); c.facts.Limits.MaxSharedMemory >= 32<<10 && s.M*s.N <= 256 && s.K <= 16 && dim <= 128 {
+			require.Contains(t, no.Why, "shared memory")
+			if dim := max(p.HeadDim, p.ValueDim); c.Facts.Limits.MaxSharedMemory >= 32<<10 && s.M*s.N <= 256 && s.K <= 16 && dim <= 128 {
 				t.Fatalf("%v in subgroups of %d, %v: %v", s, s.Lanes, p, err)
 			}
 			return
 		}
 		requireMatrixTile(t, c, &p, &tile)
-		if tile.W > 1 && tile.rows() >= 4*max(p.QueryLen, s.M) {
+		if tile.W > 1 && tile.Rows() >= 4*max(p.QueryLen, s.M) {
 			t.Fatalf("%+v for %d queries", tile, p.QueryLen)
 		}
-		sizes := tile.flash1Scratch(&p)
-		heads, blocks := p.Batch*p.Heads, ceilDiv(p.QueryLen, tile.rows())
-		lastFragment := ((heads*blocks*tile.rows()-s.M)/s.M*ceilDiv(p.ValueDim, s.N) + ceilDiv(p.ValueDim, s.N) - 1) * s.M * s.N
-		require.Equal(t, []uint64{uint64(8 * heads * blocks * tile.rows()), uint64(4 * (lastFragment + s.M*s.N))}, sizes)
+		sizes := tile.Flash1Scratch(attnOf(p))
+		heads, blocks := p.Batch*p.Heads, ceilDiv(p.QueryLen, tile.Rows())
+		lastFragment := ((heads*blocks*tile.Rows()-s.M)/s.M*ceilDiv(p.ValueDim, s.N) + ceilDiv(p.ValueDim, s.N) - 1) * s.M * s.N
+		require.Equal(t, []uint64{uint64(8 * heads * blocks * tile.Rows()), uint64(4 * (lastFragment + s.M*s.N))}, sizes)
 	})
 }
 
 // TestMatrixFlash1Tables: on the GPU that the table is written for, tiles leave room for a second workgroup beside them.
 func TestMatrixFlash1Tables(t *testing.T) {
-	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}
+	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
 	for _, dim := range []int{16, 32, 64, 80, 96, 128, 192, 256} {
 		p, err := Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: dim, DType: F16}.Normalize()
 		require.NoError(t, err)
-		tile, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(nil))
+		tile, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
-		require.LessOrEqual(t, tile.shared(dim, dim).bytes(), 32<<10, "D %d", dim)
-		require.Equal(t, 128, tile.rows(), "D %d", dim)
+		require.LessOrEqual(t, tile.Shared(dim, dim).Bytes(), 32<<10, "D %d", dim)
+		require.Equal(t, 128, tile.Rows(), "D %d", dim)
 	}
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
 	fit := 0
-	for _, given := range matrixFlash1Candidates(c, &p) {
-		if tile, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(given)); err == nil {
+	for _, given := range matrix.Flash1Candidates(c, attnOf(p)) {
+		if tile, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(given)); err == nil {
 			require.Equal(t, [2]int{given["bc"], given["w"]}, [2]int{tile.BC, tile.W})
 			fit++
 		}
 	}
 	require.Greater(t, fit, 20, "tiles to choose from")
 	for _, bad := range []map[string]int{{"w": 0}, {"bc": 40}, {"bc": 4096}, {"prefetch": 2}, {"prefetch": 3}, {"q_reg": 0}, {"max_first": 2}} {
-		_, err := chooseMatrixFlash1Tile(c, &p, s, formRegisters, newTuning(bad))
+		_, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(bad))
 		require.ErrorIs(t, err, ErrArgument, "%v", bad)
 	}
 }
@@ -69,7 +73,7 @@ func TestMatrixFlash1Tables(t *testing.T) {
 // TestMatrixFlash1Tiles forces what tiles are made of, one after the other.
 func TestMatrixFlash1Tiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.caps.fragments(F16)[0]
+	f := d.env.Caps.Fragments(attn.F16)[0]
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	two := ragged
@@ -86,7 +90,7 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 		"growth by sums, Q ahead": {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "prefetch": 1, "max_first": 0}},
 		"two row fragments":       {two, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": step, "pipe": 1, "q_reg": 1}},
 		"no masks":                {whole, map[string]int{"w": 2, "rm": 1, "bc": 3 * step, "ck": step, "prefetch": 1}},
-		"one subgroup, form 2":    {whole, map[string]int{"br": f.M, "form": formRows, "max_key_blocks": 2}},
+		"one subgroup, form 2":    {whole, map[string]int{"br": f.M, "form": kernel.FormRows, "max_key_blocks": 2}},
 		"steps":                   {ragged8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1}},
 		"steps, whole":            {whole8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1, "whole": 1}},
 	} {
@@ -94,7 +98,7 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 			if name == "steps" {
 				vktest.Long(t, "steps with whole tiles")
 			}
-			if layout, err := d.env.layout(F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
+			if layout, err := d.env.Layout(attn.F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
 				t.Skip(layout.Why)
 			}
 			plan := runMatrix(t, d, test.p, test.tuning, WithImplementation(Flash1))
@@ -102,9 +106,9 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 			for k, v := range test.tuning {
 				require.Equal(t, v, plan.Tuning()[k], k)
 			}
-			tile := plan.program.(*matrixFlash1Program).shape
-			model := plan.program.model().(traffic.KeysOutside)
-			require.Equal(t, [3]int{tile.rows(), tile.BC, f.N}, [3]int{model.Rows, model.Keys, model.Fragment})
+			tile := plan.program.(*matrix.Flash1Program).Shape
+			model := plan.program.Model().(traffic.KeysOutside)
+			require.Equal(t, [3]int{tile.Rows(), tile.BC, f.N}, [3]int{model.Rows, model.Keys, model.Fragment})
 		})
 	}
 	for _, bad := range []map[string]int{{"form": 4}, {"bc": 1}, {"prefetch": 2}, {"pack": 1}, {"heads_together": 2}} {
@@ -119,18 +123,18 @@ func TestMatrixFlash1Checked(t *testing.T) {
 	forgetProcess(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	opts := []PlanOption{WithImplementation(Flash1), WithTier(TierMatrix)}
-	m := mustPlan(t, d, p, opts...).program.(*matrixFlash1Program)
-	key, err := d.env.proofKey(m.compiled(variant{aligned: true, lse: true}))
+	m := mustPlan(t, d, p, opts...).program.(*matrix.Flash1Program)
+	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: true, Lse: true}))
 	require.NoError(t, err)
-	require.Equal(t, passed, d.env.recall(key))
+	require.Equal(t, kernel.Passed, d.env.Recall(key))
 
 	longer := p // other lengths of keys share the pipeline
 	longer.KeyLen = 1000
-	other, err := d.env.proofKey(mustPlan(t, d, longer, opts...).program.(*matrixFlash1Program).compiled(variant{aligned: true, lse: true}))
+	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*matrix.Flash1Program).Compiled(kernel.Variant{Aligned: true, Lse: true}))
 	require.NoError(t, err)
 	require.Equal(t, key, other)
 
-	d.env.remember(key, "o is wrong")
+	d.env.Remember(key, "o is wrong")
 	_, err = d.Plan(p, opts...)
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "matrix_flash1.f16")

@@ -7,9 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
 // TestFlash1TileFitsAnyDevice: every head dimension has a tile on every device that Vulkan allows, and its areas of shared
@@ -18,29 +22,29 @@ func TestFlash1TileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
 		p := drawScalarProblem(t)
-		tile, err := chooseFlash1Tile(c, &p, newTuning(nil))
+		tile, err := scalar.ChooseFlash1Tile(c, attnOf(p), kernel.NewTuning(nil))
 		if err != nil {
 			t.Fatalf("%v: %v", p, err)
 		}
-		if why := tile.check(p.HeadDim, p.ValueDim, p.DType.Size(), &c.facts.Limits); why != "" {
+		if why := tile.Check(p.HeadDim, p.ValueDim, p.DType.Size(), &c.Facts.Limits); why != "" {
 			t.Fatalf("%+v: %s", tile, why)
 		}
-		s := tile.shared(p.HeadDim, p.ValueDim)
+		s := tile.Shared(p.HeadDim, p.ValueDim)
 		for _, area := range []struct {
 			name         string
 			length, room int
 		}{
-			{"q", tile.BR * (tile.DK/4 | 1), s.kAt},
-			{"k", tile.BC * (ceilDiv(p.HeadDim, tile.DK)*tile.DK/4 | 1), s.vAt - s.kAt},
-			{"v", tile.VC * tile.tx() * ceilDiv(ceilDiv(p.ValueDim, 4), tile.tx()), s.pAt - s.vAt},
-			{"p", tile.BR * (tile.BC/4 | 1), s.length - s.pAt},
+			{"q", tile.BR * (tile.DK/4 | 1), s.KAt},
+			{"k", tile.BC * (ceilDiv(p.HeadDim, tile.DK)*tile.DK/4 | 1), s.VAt - s.KAt},
+			{"v", tile.VC * tile.Tx() * ceilDiv(ceilDiv(p.ValueDim, 4), tile.Tx()), s.PAt - s.VAt},
+			{"p", tile.BR * (tile.BC/4 | 1), s.Length - s.PAt},
 		} {
 			if area.length > area.room {
 				t.Fatalf("%s takes %d of %d in %+v", area.name, area.length, area.room, tile)
 			}
 		}
-		if tile.Subgroup && (int(c.facts.Subgroup.Size)%tile.tx() != 0 || tile.threads()%int(c.facts.Subgroup.Size) != 0 || !c.facts.Subgroup.FullSubgroups) {
-			t.Fatalf("%+v does not go with subgroups of %d", tile, c.facts.Subgroup.Size)
+		if tile.Subgroup && (int(c.Facts.Subgroup.Size)%tile.Tx() != 0 || tile.Threads()%int(c.Facts.Subgroup.Size) != 0 || !c.Facts.Subgroup.FullSubgroups) {
+			t.Fatalf("%+v does not go with subgroups of %d", tile, c.Facts.Subgroup.Size)
 		}
 	})
 }
@@ -74,11 +78,11 @@ func flash1Kernels(d *Device) (out []struct {
 }) {
 	for _, k := range kernels {
 		for _, dtype := range []DType{F32, F16, BF16} {
-			if k.implementation == Flash1 && k.unsupported(&d.env.caps, &Problem{DType: dtype}) == "" {
+			if k.Implementation == kernel.Flash1 && k.Unsupported(&d.env.Caps, &attn.Problem{DType: attn.DType(dtype)}) == "" {
 				out = append(out, struct {
 					tier  Tier
 					dtype DType
-				}{k.tier, dtype})
+				}{Tier(k.Tier), dtype})
 			}
 		}
 	}
@@ -130,21 +134,21 @@ func TestFlash1Grid(t *testing.T) {
 		p := Problem{Batch: rapid.IntRange(1, 4).Draw(t, "batch"), Heads: rapid.SampledFrom([]int{1, 3, 64, 70000}).Draw(t, "heads"),
 			QueryLen: rapid.IntRange(1, 1<<17).Draw(t, "nq"), HeadDim: 64}
 		p.KeyLen, p.ValueDim = p.QueryLen, p.HeadDim
-		g, keyBlocks, err := flash1Grid(c, &p, 32, p.ForwardFLOPs(), scalarPace, newTuning(nil))
+		g, keyBlocks, err := kernel.Flash1Grid(c, attnOf(p), 32, p.ForwardFLOPs(), kernel.ScalarPace, kernel.NewTuning(nil))
 		if err != nil { // more workgroups than a grid can number
 			require.ErrorIs(t, err, ErrArgument)
 			return
 		}
 		heads, blocks := p.Batch*p.Heads, ceilDiv(p.KeyLen, 32)
-		if int(g.step) > heads {
-			t.Fatalf("%d workgroups in a dispatch of %d heads", g.step, heads)
+		if int(g.Step) > heads {
+			t.Fatalf("%d workgroups in a dispatch of %d heads", g.Step, heads)
 		}
-		if parts := ceilDiv(blocks, keyBlocks); int(g.total) != heads*parts {
-			t.Fatalf("%d workgroups for %d heads × %d parts", g.total, heads, parts)
+		if parts := ceilDiv(blocks, keyBlocks); int(g.Total) != heads*parts {
+			t.Fatalf("%d workgroups for %d heads × %d parts", g.Total, heads, parts)
 		}
-		if c.facts.Type == vk.DeviceDiscrete && heads >= 64 {
+		if c.Facts.Type == vk.DeviceDiscrete && heads >= 64 {
 			flops := p.ForwardFLOPs() * min(1, float64(keyBlocks)/float64(blocks)) // of a dispatch at most
-			if keyBlocks > 1 && flops > 1.01*secondsPerDispatch*scalarPace.discrete {
+			if keyBlocks > 1 && flops > 1.01*kernel.SecondsPerDispatch*kernel.ScalarPace.Discrete {
 				t.Fatalf("a dispatch of %.3g operations", flops)
 			}
 		}
@@ -160,13 +164,13 @@ func TestFlash1Workspace(t *testing.T) {
 				WithImplementation(Flash1), WithTier(TierScalar))
 			require.EqualValues(t, 6*n*bytes, plan.WorkspaceBytes(), "%v", dtype)
 			require.Equal(t, traffic.KeysOutside{Label: "scalar_flash1", Rows: plan.Tuning()["br"], Keys: plan.Tuning()["bc"],
-				RowReaders: plan.Tuning()["bc"] / plan.Tuning()["mc"]}, plan.program.model())
+				RowReaders: plan.Tuning()["bc"] / plan.Tuning()["mc"]}, plan.program.Model())
 			require.NoError(t, plan.Close())
 		}
 	}
-	c := &capabilities{facts: &vk.Facts{}}
-	c.facts.Limits.MaxStorageBufferRange = 1 << 27
-	_, err := flash1Scratch(c, &Problem{Batch: 16, Heads: 32, QueryLen: 16384, ValueDim: 64, DType: F16})
+	c := &kernel.Capabilities{Facts: &vk.Facts{}}
+	c.Facts.Limits.MaxStorageBufferRange = 1 << 27
+	_, err := scalar.Flash1Scratch(c, &attn.Problem{Batch: 16, Heads: 32, QueryLen: 16384, ValueDim: 64, DType: attn.F16})
 	var m *MemoryError
 	require.ErrorAs(t, err, &m)
 	require.EqualValues(t, 16*32*16384*64*4, m.Needed)

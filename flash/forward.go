@@ -1,6 +1,10 @@
 package flash
 
-import "github.com/vkattn/vkattn/pipeline"
+import (
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
 
 // Use says how the world outside a recording touches a tensor: pipeline stages (VkPipelineStageFlags) and accesses
 // (VkAccessFlags). The zero Use is the default: compute and transfer commands before, those and the host after.
@@ -36,7 +40,7 @@ type Forward struct {
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
-func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
+func (f *Forward) check(d *Device, p *Problem, ops *kernel.Operands) error {
 	places := f.places()
 	if err := f.Q.fits("Forward.Q", d, p.DType, p.QShape()); err != nil {
 		return err
@@ -64,14 +68,14 @@ func (f *Forward) check(d *Device, p *Problem, ops *operands) error {
 	if err := f.Blocks.fits(d, p); err != nil {
 		return err
 	}
-	if ops.blocks = (pipeline.Binding{}); f.Blocks != nil {
-		ops.blocks = f.Blocks.words.bound.binding
+	if ops.Blocks = (pipeline.Binding{}); f.Blocks != nil {
+		ops.Blocks = f.Blocks.words.bound.Binding
 	}
-	ops.q, ops.k, ops.v, ops.o = f.Q.bound, f.K.bound, f.V.bound, f.O.bound
-	ops.lse, ops.hasLSE = operand{}, f.LSE != nil
-	ops.drop = draw{seed: f.Seed, offset: f.Offset}
+	ops.Q, ops.K, ops.V, ops.O = f.Q.bound, f.K.bound, f.V.bound, f.O.bound
+	ops.Lse, ops.HasLSE = kernel.Operand{}, f.LSE != nil
+	ops.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}
 	if f.LSE != nil {
-		ops.lse = f.LSE.bound
+		ops.Lse = f.LSE.bound
 	}
 	return nil
 }
@@ -87,7 +91,7 @@ func (t *Tensor) fits(name string, d *Device, dtype DType, shape [4]int) error {
 	if t.dtype != dtype {
 		return badArgument(name, t, "must be of type %v", dtype)
 	}
-	if t.layout.shape != shape {
+	if t.layout.Shape != shape {
 		return badArgument(name, t, "must have shape %v", shape)
 	}
 	return nil
@@ -117,7 +121,7 @@ func (t *Tensor) writable(argument, name string, others []place) error {
 		if o.tensor == t { // one tensor in two places
 			return badArgument(argument, t, "an output must not overlap another tensor of the pass: it is %s too", o.name)
 		}
-		if o.tensor.mem.buf.Handle() == handle && t.layout.overlaps(&o.tensor.layout) {
+		if o.tensor.mem.buf.Handle() == handle && t.layout.Overlaps(&o.tensor.layout) {
 			return badArgument(argument, t, "an output must not overlap another tensor of the pass: %s is %v", o.name, o.tensor)
 		}
 	}

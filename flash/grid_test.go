@@ -7,6 +7,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // TestGridCoversEachGroupOnce plays the shader's indexing over whole dispatches.
@@ -17,20 +19,20 @@ func TestGridCoversEachGroupOnce(t *testing.T) {
 		if limit > 0 && total/limit > 1000 {
 			limit = 0
 		}
-		g, err := newGrid(total, limit)
+		g, err := kernel.NewGrid(total, limit)
 		require.NoError(t, err)
 		seen := make([]int, total)
 		n := 0
-		for base := uint32(0); base < g.total; base += g.step {
+		for base := uint32(0); base < g.Total; base += g.Step {
 			n++
-			s := g.size(base)
+			s := g.Size(base)
 			if s[0] < 1 || s[1] < 1 || s[0] > 65535 || s[1] > 65535 || s[2] != 1 {
 				t.Fatalf("size %v", s)
 			}
 			live := uint64(0)
 			for y := range s[1] {
 				for x := range s[0] {
-					if id := base + x + y*s[0]; id < g.total {
+					if id := base + x + y*s[0]; id < g.Total {
 						seen[id]++
 						live++
 					}
@@ -40,7 +42,7 @@ func TestGridCoversEachGroupOnce(t *testing.T) {
 				t.Fatalf("%d workgroups in a dispatch, limit %d", live, limit)
 			}
 		}
-		require.Equal(t, n, g.dispatches())
+		require.Equal(t, n, g.Dispatches())
 		for i, c := range seen {
 			if c != 1 {
 				t.Fatalf("workgroup %d runs %d times (total %d, limit %d)", i, c, total, limit)
@@ -50,27 +52,27 @@ func TestGridCoversEachGroupOnce(t *testing.T) {
 }
 
 func TestGridTooLarge(t *testing.T) {
-	_, err := newGrid(1<<32, 0)
+	_, err := kernel.NewGrid(1<<32, 0)
 	require.ErrorIs(t, err, ErrArgument)
-	g, err := newGrid(maxGroups, 0)
+	g, err := kernel.NewGrid(kernel.MaxGroups, 0)
 	require.NoError(t, err)
-	s := g.size(0)
+	s := g.Size(0)
 	require.Less(t, uint64(s[0])*uint64(s[1]), uint64(1)<<32, "the index must not wrap")
 }
 
 // TestDispatchesStayShort: by a slow device's pace no dispatch takes half a second, and a CPU, which has no watchdog, is left
 // alone.
 func TestDispatchesStayShort(t *testing.T) {
-	c := &capabilities{facts: &vk.Facts{Type: vk.DeviceIntegrated}}
+	c := &kernel.Capabilities{Facts: &vk.Facts{Type: vk.DeviceIntegrated}}
 	for _, flops := range []float64{1e6, 1e11, 1e13, 1e16} {
 		const groups = 4096
-		n := c.groupsPerDispatch(groups, flops, scalarPace)
+		n := c.GroupsPerDispatch(groups, flops, kernel.ScalarPace)
 		if n == 0 {
 			n = groups
 		}
-		seconds := flops * float64(n) / groups / scalarPace.other
-		require.True(t, seconds <= secondsPerDispatch || n == 1, "%v operations: %v s", flops, seconds)
+		seconds := flops * float64(n) / groups / kernel.ScalarPace.Other
+		require.True(t, seconds <= kernel.SecondsPerDispatch || n == 1, "%v operations: %v s", flops, seconds)
 	}
-	c.facts.Type = vk.DeviceCPU
-	require.Zero(t, c.groupsPerDispatch(4096, 1e16, scalarPace))
+	c.Facts.Type = vk.DeviceCPU
+	require.Zero(t, c.GroupsPerDispatch(4096, 1e16, kernel.ScalarPace))
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // TestFindingsBelongToADriver: what is known of a device, and a tuning that was measured on it, is not that of another vendor, device,
@@ -15,9 +17,9 @@ func TestFindingsBelongToADriver(t *testing.T) {
 	require.NoError(t, err)
 	facts := vk.Facts{Name: "a GPU", VendorID: 1, DeviceID: 2, DriverVersion: 3, PipelineCacheUUID: [16]byte{4}}
 	device := func(f vk.Facts) *Device {
-		return &Device{env: &environment{caps: capabilities{facts: &f}}, info: describe(&capabilities{facts: &f})}
+		return &Device{env: &kernel.Env{Caps: kernel.Capabilities{Facts: &f}}, info: describe(&kernel.Capabilities{Facts: &f})}
 	}
-	identity, key := device(facts).env.identity(), device(facts).tuningKey("scalar_forward", &p)
+	identity, key := device(facts).env.Identity(), device(facts).tuningKey("scalar_forward", attnOf(p))
 	for name, change := range map[string]struct {
 		do     func(f *vk.Facts)
 		tuning bool // the key of tunings changes too
@@ -29,9 +31,9 @@ func TestFindingsBelongToADriver(t *testing.T) {
 	} {
 		other := facts
 		change.do(&other)
-		require.NotEqual(t, identity, device(other).env.identity(), name)
+		require.NotEqual(t, identity, device(other).env.Identity(), name)
 		if change.tuning {
-			require.NotEqual(t, key, device(other).tuningKey("scalar_forward", &p), name)
+			require.NotEqual(t, key, device(other).tuningKey("scalar_forward", attnOf(p)), name)
 		}
 	}
 }
@@ -40,15 +42,15 @@ func TestFindingsBelongToADriver(t *testing.T) {
 func TestVerdictsBelongToAModule(t *testing.T) {
 	const module = "matrix_forward.f16"
 	d := testDevice(t)
-	hash, err := d.env.moduleHash(module)
+	hash, err := d.env.ModuleHash(module)
 	require.NoError(t, err)
-	set := constants{"WG": 32, "BR": 16}
-	key, err := d.env.proofKey([]compiled{{module: module, constants: set}})
+	set := kernel.Constants{"WG": 32, "BR": 16}
+	key, err := d.env.ProofKey([]kernel.Compiled{{Module: module, Constants: set}})
 	require.NoError(t, err)
 	require.Contains(t, key, module)
 	require.Contains(t, key, hash[:16])
-	set = constants{"WG": 32, "BR": 48}
-	other, err := d.env.proofKey([]compiled{{module: module, constants: set}})
+	set = kernel.Constants{"WG": 32, "BR": 48}
+	other, err := d.env.ProofKey([]kernel.Compiled{{Module: module, Constants: set}})
 	require.NoError(t, err)
 	require.NotEqual(t, key, other)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // DeviceInfo describes a device and what it offers attention.
@@ -55,27 +57,28 @@ func (i DeviceInfo) DeviceMemory() uint64 {
 	if i.Facts == nil {
 		return 0
 	}
-	c := capabilities{facts: i.Facts}
-	return c.memory()
+	c := kernel.Capabilities{Facts: i.Facts}
+	return c.Memory()
 }
 
 // describe fills in what the device offers attention.
-func describe(c *capabilities) DeviceInfo {
-	f := c.facts
-	info := DeviceInfo{Name: f.Name, Facts: f, Tiles: c.family().Names(), Driver: strings.TrimSpace(f.DriverName + " " + f.DriverInfo)}
+func describe(c *kernel.Capabilities) DeviceInfo {
+	f := c.Facts
+	info := DeviceInfo{Name: f.Name, Facts: f, Tiles: c.Family().Names(), Driver: strings.TrimSpace(f.DriverName + " " + f.DriverInfo)}
 	if info.Driver == "" {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
 	for _, k := range kernels {
-		t := TierInfo{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, Features: k.can.Names(), Needs: k.needs.Names(), MostRows: k.mostRows}
+		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(), Needs: k.Needs.Names(), MostRows: k.MostRows}
 		for _, b := range backwardKernels {
-			if b.implementation == k.implementation && b.tier == k.tier && k.needs&^b.can == 0 {
-				t.Backward = b.name
+			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 {
+				t.Backward = b.Name
 			}
 		}
 		for _, dtype := range []DType{F32, F16, BF16} {
-			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.trialQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
-			if why := k.unsupported(c, &p); why == "" {
+			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.TrialQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
+			a := p.attn()
+			if why := k.Unsupported(c, &a); why == "" {
 				t.DTypes = append(t.DTypes, dtype)
 			} else {
 				t.Missing = append(t.Missing, dtype.String()+": "+why)
@@ -145,9 +148,9 @@ func enumerate(inst *vk.Instance, o *deviceOptions) ([]*vk.PhysicalDevice, []Dev
 	order := make([]int, len(phys))
 	for i, p := range phys {
 		f := p.Facts()
-		c := &capabilities{facts: f, enabled: f.Features}
-		if given != nil && given.Suits(c.tilesDevice()) {
-			if c.tiles, err = given.Over(c.tilesDevice()); err != nil {
+		c := &kernel.Capabilities{Facts: f, Enabled: f.Features}
+		if given != nil && given.Suits(c.TilesDevice()) {
+			if c.Tiles, err = given.Over(c.TilesDevice()); err != nil {
 				return nil, nil, fmt.Errorf("flash: tiles: %w", err)
 			}
 		}

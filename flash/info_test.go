@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
 // madeUp describes a device that is not there.
@@ -18,7 +21,7 @@ func madeUp(name string, kind vk.DeviceType, memory uint64, change func(f *vk.Fa
 	if change != nil {
 		change(f)
 	}
-	return describe(&capabilities{facts: f, enabled: f.Features})
+	return describe(&kernel.Capabilities{Facts: f, Enabled: f.Features})
 }
 
 // TestDeviceOrder: usable before unusable, then kind, then memory, each with its reason.
@@ -62,7 +65,7 @@ func TestDeviceOrder(t *testing.T) {
 func TestMissingFeature(t *testing.T) {
 	lacks := madeUp("x", vk.DeviceDiscrete, 1, func(f *vk.Facts) { f.Features.Storage16 = false })
 	for _, tier := range lacks.Tiers {
-		if tier.Tier == TierScalar && tier.Kernel != decodeKernel { // which lacks more
+		if tier.Tier == TierScalar && tier.Kernel != scalar.DecodeKernel { // which lacks more
 			require.Equal(t, []DType{F32}, tier.DTypes)
 			require.Contains(t, tier.Missing[0], "float16: the device lacks the feature storageBuffer16BitAccess")
 		}

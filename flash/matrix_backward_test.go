@@ -8,7 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/vktest"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 )
 
 // TestMatrixBackward compares the matrix tier's gradients with the scalar tier's, in registers and through shared memory, with
@@ -16,7 +20,7 @@ import (
 // with dropout). A CPU compiles each for seconds.
 func TestMatrixBackward(t *testing.T) {
 	d := testDevice(t)
-	coarse := len(d.env.caps.fragments(F16)) > 0 && d.env.caps.fragments(F16)[0].K > 8
+	coarse := len(d.env.Caps.Fragments(attn.F16)) > 0 && d.env.Caps.Fragments(attn.F16)[0].K > 8
 	for _, c := range []struct {
 		p      Problem
 		tuning map[string]int
@@ -43,7 +47,7 @@ func TestMatrixBackward(t *testing.T) {
 		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "q_bc": 16}, "this form with smaller tiles"},
 	} {
 		c.p.DType = F16
-		if testing.Short() && c.tuning["form"] == formShared { // the scalar kernels that it is compared with are there
+		if testing.Short() && c.tuning["form"] == kernel.FormShared { // the scalar kernels that it is compared with are there
 			c.p = narrowed(c.p)
 			c.p.Causal = CausalBottomRight
 		}
@@ -100,13 +104,13 @@ func planGradients(t *testing.T, d *Device, p Problem, tier Tier, opts ...PlanOp
 
 // TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.
 func TestMatrixBackwardTiles(t *testing.T) {
-	c, s := h200(), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}
+	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
 	layout := layoutOf(t, "NVIDIA 16x16x16")
-	choose := func(p Problem, prefix string, given map[string]int) (matrixBackwardTile, error) {
+	choose := func(p Problem, prefix string, given map[string]int) (matrix.BackwardTile, error) {
 		p.Batch, p.Heads, p.DType = 2, 16, F16
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		return chooseMatrixBackwardTile(c, &p, layout, s, formRegisters, prefix, newTuning(given))
+		return matrix.ChooseBackwardTile(c, attnOf(p), layout, s, kernel.FormRegisters, prefix, kernel.NewTuning(given))
 	}
 	for _, dim := range []int{80, 128} {
 		p := Problem{QueryLen: 8192, HeadDim: dim}
@@ -114,11 +118,11 @@ func TestMatrixBackwardTiles(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, kv.Prefetch)
 		p.ValueDim = dim
-		two := kv.shared(&p)
+		two := kv.Shared(attnOf(p))
 		kv.Prefetch = 1
-		require.Equal(t, 2*kv.BC*2*(dim/8|1), two.tile)
-		require.Equal(t, 2*kv.BC, two.stats)
-		require.Equal(t, kv.BC, kv.shared(&p).stats)
+		require.Equal(t, 2*kv.BC*2*(dim/8|1), two.Tile)
+		require.Equal(t, 2*kv.BC, two.Stats)
+		require.Equal(t, kv.BC, kv.Shared(attnOf(p)).Stats)
 
 		p.Dropout = 0.1
 		kv, err = choose(p, "kv_", nil)
@@ -128,11 +132,11 @@ func TestMatrixBackwardTiles(t *testing.T) {
 	for _, prefix := range []string{"kv_", "q_"} {
 		tile, err := choose(Problem{QueryLen: 8192, HeadDim: 64, Dropout: 0.1}, prefix, nil)
 		require.NoError(t, err)
-		require.Equal(t, [4]int{4, 2, 64, drawBits}, [4]int{tile.W, tile.RM, tile.BC, tile.ByLane})
+		require.Equal(t, [4]int{4, 2, 64, matrix.DrawBits}, [4]int{tile.W, tile.RM, tile.BC, tile.ByLane})
 	}
 	small, err := choose(Problem{QueryLen: 128, HeadDim: 128}, "kv_", nil)
 	require.NoError(t, err)
-	require.Equal(t, matrixBackwardTile{fragment: s, Form: formRegisters, keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1}, small,
+	require.Equal(t, matrix.BackwardTile{Fragment: s, Form: kernel.FormRegisters, Keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1}, small,
 		"fewer rows, and the same columns: of the next tile a chunk at a time is held")
 	for _, given := range []map[string]int{{"kv_prefetch": 3}, {"kv_prefetch": -1}, {"kv_bc": 24}, {"kv_ck": 8}, {"kv_bc": 64, "kv_ck": 16, "kv_prefetch": 2}} {
 		_, err := choose(Problem{QueryLen: 8192, HeadDim: 128}, "kv_", given)
@@ -141,10 +145,10 @@ func TestMatrixBackwardTiles(t *testing.T) {
 }
 
 // layoutOf gives a layout that TestDecodeLayout knows.
-func layoutOf(t *testing.T, name string) *matrixLayout {
+func layoutOf(t *testing.T, name string) *kernel.FragmentLayout {
 	for _, k := range knownLayouts {
 		if k.name == name {
-			l := decodeLayout(k.shape, k.acc, k.a)
+			l := kernel.DecodeLayout(k.shape, k.acc, k.a)
 			return &l
 		}
 	}
@@ -155,44 +159,44 @@ func layoutOf(t *testing.T, name string) *matrixLayout {
 // TestDrawsByLane: weights look for what dropout draws as the layout and the tile allow, and in bits for narrow heads.
 func TestDrawsByLane(t *testing.T) {
 	nvidia := layoutOf(t, "NVIDIA 16x16x16")
-	base := func(keys bool) matrixBackwardTile {
-		return matrixBackwardTile{fragment: matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, Form: formRegisters, keys: keys, W: 4, RM: 2, BC: 64, CK: 16}
+	base := func(keys bool) matrix.BackwardTile {
+		return matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, Form: kernel.FormRegisters, Keys: keys, W: 4, RM: 2, BC: 64, CK: 16}
 	}
 	for _, keys := range []bool{true, false} {
 		p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
 		tile := base(keys)
-		require.Equal(t, drawBits, tile.byLane(&p, nvidia))
-		words := tile.shared(&p).drop
-		tile.ByLane = drawBits
-		require.Equal(t, words, 4*tile.shared(&p).drop)
+		require.Equal(t, matrix.DrawBits, tile.LaneOfDraws(attnOf(p), nvidia))
+		words := tile.Shared(attnOf(p)).Drop
+		tile.ByLane = matrix.DrawBits
+		require.Equal(t, words, 4*tile.Shared(attnOf(p)).Drop)
 
-		for want, change := range map[int]func(*matrixBackwardTile, *Problem){
-			drawWords: func(_ *matrixBackwardTile, p *Problem) { p.ValueDim = 65 },
-			drawEach:  func(_ *matrixBackwardTile, p *Problem) { p.Dropout = 0 },
+		for want, change := range map[int]func(*matrix.BackwardTile, *Problem){
+			matrix.DrawWords: func(_ *matrix.BackwardTile, p *Problem) { p.ValueDim = 65 },
+			matrix.DrawEach:  func(_ *matrix.BackwardTile, p *Problem) { p.Dropout = 0 },
 		} {
 			tile, q := base(keys), p
 			change(&tile, &q)
-			require.Equal(t, want, tile.byLane(&q, nvidia))
+			require.Equal(t, want, tile.LaneOfDraws(attnOf(q), nvidia))
 		}
 		tile = base(keys)
-		tile.Form = formShared
-		require.Equal(t, drawEach, tile.byLane(&p, nvidia))
+		tile.Form = kernel.FormShared
+		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), nvidia))
 		tile = base(keys)
 		tile.W, tile.BC = 3, 48 // 96 keys, or 48
-		require.Equal(t, drawEach, tile.byLane(&p, nvidia))
+		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), nvidia))
 		tile = base(keys)
-		tile.fragment, tile.CK = matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, 8
-		require.Equal(t, drawEach, tile.byLane(&p, layoutOf(t, "lavapipe")))
+		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, 8
+		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), layoutOf(t, "lavapipe")))
 		tile = base(keys)
-		tile.fragment, tile.CK = matrixShape{M: 8, N: 8, K: 8, Lanes: 32}, 8
-		require.Equal(t, drawEach, tile.byLane(&p, nvidia), "a lane has 16 keys of no row")
+		tile.Fragment, tile.CK = kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 32}, 8
+		require.Equal(t, matrix.DrawEach, tile.LaneOfDraws(attnOf(p), nvidia), "a lane has 16 keys of no row")
 	}
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 512, KeyLen: 512, HeadDim: 64, ValueDim: 64, DType: F16, Dropout: 0.1}
 	tile := base(true)
 	tile.W, tile.RM = 4, 3 // 48 keys of a subgroup pass from one group of 64 to another
-	require.Equal(t, drawWords, tile.byLane(&p, nvidia))
+	require.Equal(t, matrix.DrawWords, tile.LaneOfDraws(attnOf(p), nvidia))
 	tile = base(true)
 	odd := *nvidia
 	odd.ColOfComp = []int{0, 8, 1, 9, 0, 8, 1, 9}
-	require.Equal(t, drawWords, tile.byLane(&p, &odd))
+	require.Equal(t, matrix.DrawWords, tile.LaneOfDraws(attnOf(p), &odd))
 }

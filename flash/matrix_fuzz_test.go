@@ -8,7 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/vktest"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // fuzzedMatrix is a problem made of an input's bytes, with how it shall be run.
@@ -37,7 +40,7 @@ func drawFuzzed(choices []byte) fuzzedMatrix {
 		Batch: 1 + pick(2), KeyHeads: 1 + pick(2), QueryLen: 1 + pick(90), KeyLen: 1 + pick(120)}
 	f.problem.Heads = f.problem.KeyHeads * (1 + pick(4))
 	f.problem.Scale = []float64{0, 0.3, -0.7, 4, 1e-3}[pick(5)]
-	f.form = formRegisters + pick(3)
+	f.form = kernel.FormRegisters + pick(3)
 	f.pad, f.offset = []int{0, 8, 1, 3}[pick(4)], []int{0, 8, 1, 5}[pick(4)]
 	h := fnv.New64a()
 	h.Write(choices)
@@ -55,8 +58,8 @@ func drawFuzzed(choices []byte) fuzzedMatrix {
 // answers up to rounding, and the same bits from the same tier twice.
 func FuzzMatrixAgainstScalar(f *testing.F) {
 	d := matrixDevice(f)
-	fragment := d.env.caps.fragments(F16)[0]
-	layout, err := d.env.layout(F16, fragment)
+	fragment := d.env.Caps.Fragments(attn.F16)[0]
+	layout, err := d.env.Layout(attn.F16, fragment)
 	require.NoError(f, err)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, choices []byte) {

@@ -9,14 +9,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // forgetProcess empties the process's memory, so that findings come from disk or have to be made.
 func forgetProcess(t *testing.T) {
 	swap := func() {
-		known.mu.Lock()
-		defer known.mu.Unlock()
-		known.entries = map[string]string{}
+		kernel.Known.Mu.Lock()
+		defer kernel.Known.Mu.Unlock()
+		kernel.Known.Entries = map[string]string{}
 	}
 	swap()
 	t.Cleanup(swap)
@@ -24,24 +26,24 @@ func forgetProcess(t *testing.T) {
 
 // add is addKnown.
 func add(t *testing.T, path, identity, key, value string) {
-	_, _, err := addKnown(path, identity, key, value)
+	_, _, err := kernel.AddKnown(path, identity, key, value)
 	require.NoError(t, err)
 }
 
 func TestKnownFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.known.json")
-	entries, err := readKnown(path, "a")
+	entries, err := kernel.ReadKnown(path, "a")
 	require.NoError(t, err)
 	require.Empty(t, entries, "there is no file")
 	add(t, path, "a", "one", "1")
 	add(t, path, "a", "two", "2")
-	entries, err = readKnown(path, "a")
+	entries, err = kernel.ReadKnown(path, "a")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"one": "1", "two": "2"}, entries)
-	_, err = readKnown(path, "b")
+	_, err = kernel.ReadKnown(path, "b")
 	require.ErrorContains(t, err, "another version or device")
 	add(t, path, "a", "one", "")
-	entries, err = readKnown(path, "a")
+	entries, err = kernel.ReadKnown(path, "a")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"two": "2"}, entries)
 
@@ -54,12 +56,12 @@ func TestKnownFile(t *testing.T) {
 		"of":      strings.Replace(string(raw), `"version": 1`, `"version": 9`, 1),
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
-		_, err := readKnown(path, "a")
+		_, err := kernel.ReadKnown(path, "a")
 		require.ErrorContains(t, err, name)
-		_, damage, err := addKnown(path, "a", "three", "3")
+		_, damage, err := kernel.AddKnown(path, "a", "three", "3")
 		require.NoError(t, err)
 		require.ErrorContains(t, damage, name)
-		entries, err := readKnown(path, "a")
+		entries, err := kernel.ReadKnown(path, "a")
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"three": "3"}, entries)
 	}
@@ -83,35 +85,35 @@ func TestKnownAcrossDevices(t *testing.T) {
 	d := open(WithCacheDir(dir))
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
-	entries, err := readKnown(d.env.knownPath(), d.env.identity())
+	entries, err := kernel.ReadKnown(d.env.KnownPath(), d.env.Identity())
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "a layout and a verdict")
 	var key string
 	for k, v := range entries {
 		if strings.HasPrefix(k, "check ") {
 			key = k
-			require.Equal(t, passed, v)
+			require.Equal(t, kernel.Passed, v)
 		}
 	}
 	require.NoError(t, plan.Close())
 
 	// A verdict on disk is what counts: a failed one keeps the kernel out, with its reason, and forgotten it is found again.
-	add(t, d.env.knownPath(), d.env.identity(), key, "o[0, 0, 0, 0] is 1 and should be 2")
+	add(t, d.env.KnownPath(), d.env.Identity(), key, "o[0, 0, 0, 0] is 1 and should be 2")
 	forgetProcess(t)
 	d = open(WithCacheDir(dir))
 	_, err = d.Plan(p, WithTier(TierMatrix))
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "deny-list")
 	require.ErrorContains(t, err, "o[0, 0, 0, 0] is 1 and should be 2")
-	require.ErrorContains(t, err, d.env.knownPath())
-	d.env.forget(key)
+	require.ErrorContains(t, err, d.env.KnownPath())
+	d.env.Forget(key)
 	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
 
 	forgetProcess(t)
 	d = open(WithoutDiskCache())
-	require.Empty(t, d.env.knownPath())
+	require.Empty(t, d.env.KnownPath())
 	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix)).Close())
-	require.Equal(t, passed, d.env.recall(key))
+	require.Equal(t, kernel.Passed, d.env.Recall(key))
 }
 
 // TestVerdictsAreSharedAndDoNotWaitForOthers: of goroutines that use a kernel for the first time at once one tries it, others'
@@ -128,7 +130,7 @@ func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
 	verdicts := make(chan string, goroutines)
 	for range goroutines {
 		go func() {
-			v, err := d.env.verdict("one", func() (string, error) {
+			v, err := d.env.Verdict("one", func() (string, error) {
 				if tries.Add(1) == 1 {
 					close(begun)
 					<-goOn
@@ -143,9 +145,9 @@ func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
 		}()
 	}
 	<-begun
-	v, err := d.env.verdict("another", func() (string, error) { return "", nil })
+	v, err := d.env.Verdict("another", func() (string, error) { return "", nil })
 	require.NoError(t, err)
-	require.Equal(t, passed, v)
+	require.Equal(t, kernel.Passed, v)
 	close(goOn)
 	count := map[string]int{}
 	for range goroutines {
@@ -156,9 +158,9 @@ func TestVerdictsAreSharedAndDoNotWaitForOthers(t *testing.T) {
 
 	// The file has both, and another process's change of it is seen.
 	forgetProcess(t)
-	require.Equal(t, "o is wrong", d.env.recall("one"))
-	require.Equal(t, passed, d.env.recall("another"))
-	add(t, d.env.knownPath(), d.env.identity(), "third", passed)
-	require.Equal(t, passed, d.env.recall("third"))
-	require.Empty(t, d.env.recall("fourth"))
+	require.Equal(t, "o is wrong", d.env.Recall("one"))
+	require.Equal(t, kernel.Passed, d.env.Recall("another"))
+	add(t, d.env.KnownPath(), d.env.Identity(), "third", kernel.Passed)
+	require.Equal(t, kernel.Passed, d.env.Recall("third"))
+	require.Empty(t, d.env.Recall("fourth"))
 }

@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16, however
@@ -15,11 +18,11 @@ import (
 // memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
 func TestMatrixRescalesInTime(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.caps.fragments(F16)[0]
+	f := d.env.Caps.Fragments(attn.F16)[0]
 	step := max(f.N, f.K)
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}.Normalize()
 	require.NoError(t, err)
-	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 1, "rm": 1, "bc": step, "ck": step, "max_first": 1, "form": formRows}))
+	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 1, "rm": 1, "bc": step, "ck": step, "max_first": 1, "form": kernel.FormRows}))
 	for _, growth := range []float32{13, 17, 25} { // of scores, in log 2, from one tile to the next
 		t.Run(fmt.Sprint(growth), func(t *testing.T) {
 			s := newSample(t, p)

@@ -11,10 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
 // matrixDevice is testDevice on a device with the tier matrix; without one the test is skipped, or fails where
@@ -22,7 +27,7 @@ import (
 func matrixDevice(t testing.TB) *Device {
 	t.Helper()
 	d := testDevice(t)
-	if why := d.env.caps.lacksMatrix(F16); why != "" {
+	if why := d.env.Caps.LacksMatrix(attn.F16); why != "" {
 		if os.Getenv("VKATTN_REQUIRE_MATRIX") == "1" {
 			t.Fatal(why)
 		}
@@ -46,7 +51,7 @@ func runMatrix(t *testing.T, d *Device, p Problem, tuning map[string]int, opts .
 // matrixTypes are the storage types that the device's matrices take.
 func matrixTypes(d *Device) []DType {
 	types := []DType{F16}
-	if d.env.caps.lacksMatrix(BF16) == "" {
+	if d.env.Caps.LacksMatrix(attn.BF16) == "" {
 		types = append(types, BF16)
 	}
 	return types
@@ -57,10 +62,10 @@ func TestMatrixForms(t *testing.T) {
 	d := matrixDevice(t)
 	for _, dtype := range matrixTypes(d) {
 		p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 37, KeyLen: 45, HeadDim: 16, DType: dtype, Causal: CausalBottomRight})
-		for _, f := range d.env.caps.fragments(dtype) {
-			layout, err := d.env.layout(dtype, f)
+		for _, f := range d.env.Caps.Fragments(attn.DType(dtype)) {
+			layout, err := d.env.Layout(attn.DType(dtype), f)
 			require.NoError(t, err)
-			for form := formRegisters; form <= formShared; form++ {
+			for form := kernel.FormRegisters; form <= kernel.FormShared; form++ {
 				t.Run(fmt.Sprintf("%v-%v-form%d", dtype, f, form), func(t *testing.T) {
 					tuning := map[string]int{"fm": f.M, "fn": f.N, "fk": f.K, "form": form}
 					if form < layout.Form {
@@ -81,7 +86,7 @@ func TestMatrixForms(t *testing.T) {
 // TestMatrixTiles forces what tiles are made of, one after the other.
 func TestMatrixTiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.caps.fragments(F16)[0]
+	f := d.env.Caps.Fragments(attn.F16)[0]
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	for name, test := range map[string]struct {
@@ -124,8 +129,8 @@ func TestMatrixTiles(t *testing.T) {
 // and keys that are whole tiles or not, gives the same in every form.
 func TestMatrixFetching(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.caps.fragments(F16)[0]
-	layout, err := d.env.layout(F16, f)
+	f := d.env.Caps.Fragments(attn.F16)[0]
+	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
 	step := max(f.N, f.K)
 	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
@@ -144,16 +149,16 @@ func TestMatrixFetching(t *testing.T) {
 		{"registers, whole", whole, map[string]int{"prefetch": 5, "steps": 0, "whole": 1}},
 		{"registers, unaligned", unaligned, map[string]int{"prefetch": 5, "steps": 1, "max_first": 1, "whole": 1}},
 	} {
-		for form := layout.Form; form <= formShared; form++ {
+		for form := layout.Form; form <= kernel.FormShared; form++ {
 			t.Run(fmt.Sprintf("%s/form%d", test.name, form), func(t *testing.T) {
-				if form != layout.Form+i%(formShared-layout.Form+1) {
+				if form != layout.Form+i%(kernel.FormShared-layout.Form+1) {
 					vktest.Long(t, "each way of fetching in one form")
 				}
 				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "form": form}
 				maps.Copy(tuning, test.tuning)
 				plan := runMatrix(t, d, test.p, tuning)
-				tile := plan.program.(*matrixProgram).shape
-				require.Equal(t, test.p.KeyLen%tile.BC == 0, !tile.ragged(&plan.problem))
+				tile := plan.program.(*matrix.ForwardProgram).Shape
+				require.Equal(t, test.p.KeyLen%tile.BC == 0, !tile.Ragged(attnOf(plan.problem)))
 				for k, v := range tuning {
 					require.Equal(t, v, plan.Tuning()[k], k)
 				}
@@ -165,7 +170,7 @@ func TestMatrixFetching(t *testing.T) {
 // TestMatrixChoice: who gets the tier unasked, and what plans say of it.
 func TestMatrixChoice(t *testing.T) {
 	d := matrixDevice(t)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: decodeRows + 1, HeadDim: 8, DType: F16}
+	p := Problem{Batch: 1, Heads: 1, QueryLen: scalar.DecodeRows + 1, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithoutStoredTuning())
 	if d.isCPU() {
 		require.Equal(t, TierScalar, plan.Tier())
@@ -179,7 +184,7 @@ func TestMatrixChoice(t *testing.T) {
 	_, err := d.Plan(p, WithTier(TierMatrix))
 	require.ErrorIs(t, err, ErrUnsupported)
 	p.DType = BF16
-	if why := d.env.caps.lacksMatrix(BF16); why != "" {
+	if why := d.env.Caps.LacksMatrix(attn.BF16); why != "" {
 		plan := mustPlan(t, d, p)
 		require.Equal(t, TierScalar, plan.Tier())
 		require.Contains(t, plan.String(), "not chosen: matrix_forward: "+why)
@@ -188,49 +193,49 @@ func TestMatrixChoice(t *testing.T) {
 
 // TestLacksMatrix: a device without one of the features is told which.
 func TestLacksMatrix(t *testing.T) {
-	good := func() *capabilities {
+	good := func() *kernel.Capabilities {
 		c := h200()
-		c.facts.Limits.MaxPushConstants = 128
-		c.facts.Subgroup.Compute, c.facts.Subgroup.FullSubgroups, c.facts.Subgroup.RequiredSizeCompute = true, true, true
-		c.facts.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
-		c.enabled = vk.Features{CooperativeMatrix: true, VulkanMemoryModel: true, Float16: true, Int16: true, Storage16: true,
+		c.Facts.Limits.MaxPushConstants = 128
+		c.Facts.Subgroup.Compute, c.Facts.Subgroup.FullSubgroups, c.Facts.Subgroup.RequiredSizeCompute = true, true, true
+		c.Facts.Subgroup.Ops = vk.SubgroupBasic | vk.SubgroupVote | vk.SubgroupShuffle
+		c.Enabled = vk.Features{CooperativeMatrix: true, VulkanMemoryModel: true, Float16: true, Int16: true, Storage16: true,
 			SubgroupSizeControl: true, ComputeFullSubgroups: true, BFloat16Type: true, BFloat16CooperativeMatrix: true}
-		c.facts.Features = c.enabled
+		c.Facts.Features = c.Enabled
 		for _, n := range []uint32{8, 16} {
 			for _, in := range []vk.ComponentType{vk.ComponentF16, vk.ComponentBF16} {
-				c.facts.Matrices = append(c.facts.Matrices, vk.MatrixShape{M: 16, N: n, K: 16, A: in, B: in, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
+				c.Facts.Matrices = append(c.Facts.Matrices, vk.MatrixShape{M: 16, N: n, K: 16, A: in, B: in, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: vk.ScopeSubgroup})
 			}
 		}
 		return c
 	}
-	require.Empty(t, good().lacksMatrix(F16))
-	require.Empty(t, good().lacksMatrix(BF16))
-	require.Equal(t, []matrixShape{{M: 16, N: 16, K: 16, Lanes: 32}, {M: 16, N: 8, K: 16, Lanes: 32}}, good().fragments(F16))
-	require.Contains(t, good().lacksMatrix(F32), "fp16 or bf16")
-	for want, spoil := range map[string]func(c *capabilities){
-		"cooperativeMatrix":        func(c *capabilities) { c.enabled.CooperativeMatrix = false },
-		"vulkanMemoryModel":        func(c *capabilities) { c.enabled.VulkanMemoryModel = false },
-		"shaderFloat16":            func(c *capabilities) { c.enabled.Float16 = false },
-		"shaderInt16":              func(c *capabilities) { c.enabled.Int16 = false },
-		"storageBuffer16BitAccess": func(c *capabilities) { c.enabled.Storage16 = false },
-		"subgroupSizeControl":      func(c *capabilities) { c.enabled.SubgroupSizeControl = false },
-		"computeFullSubgroups":     func(c *capabilities) { c.enabled.ComputeFullSubgroups = false },
-		"shuffles":                 func(c *capabilities) { c.facts.Subgroup.Ops = vk.SubgroupBasic },
-		"1.3 is needed":            func(c *capabilities) { c.facts.EffectiveVersion = vk.Version12 },
-		"push constants":           func(c *capabilities) { c.facts.Limits.MaxPushConstants = 64 },
-		"multiplies no":            func(c *capabilities) { c.facts.Matrices = nil },
-		"into fp32": func(c *capabilities) { // only with fp16 sums, or in whole workgroups
-			c.facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, Scope: vk.ScopeSubgroup}, {M: 16, N: 16, K: 16, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: 2}}
+	require.Empty(t, good().LacksMatrix(attn.F16))
+	require.Empty(t, good().LacksMatrix(attn.BF16))
+	require.Equal(t, []kernel.Fragment{{M: 16, N: 16, K: 16, Lanes: 32}, {M: 16, N: 8, K: 16, Lanes: 32}}, good().Fragments(attn.F16))
+	require.Contains(t, good().LacksMatrix(attn.F32), "fp16 or bf16")
+	for want, spoil := range map[string]func(c *kernel.Capabilities){
+		"cooperativeMatrix":        func(c *kernel.Capabilities) { c.Enabled.CooperativeMatrix = false },
+		"vulkanMemoryModel":        func(c *kernel.Capabilities) { c.Enabled.VulkanMemoryModel = false },
+		"shaderFloat16":            func(c *kernel.Capabilities) { c.Enabled.Float16 = false },
+		"shaderInt16":              func(c *kernel.Capabilities) { c.Enabled.Int16 = false },
+		"storageBuffer16BitAccess": func(c *kernel.Capabilities) { c.Enabled.Storage16 = false },
+		"subgroupSizeControl":      func(c *kernel.Capabilities) { c.Enabled.SubgroupSizeControl = false },
+		"computeFullSubgroups":     func(c *kernel.Capabilities) { c.Enabled.ComputeFullSubgroups = false },
+		"shuffles":                 func(c *kernel.Capabilities) { c.Facts.Subgroup.Ops = vk.SubgroupBasic },
+		"1.3 is needed":            func(c *kernel.Capabilities) { c.Facts.EffectiveVersion = vk.Version12 },
+		"push constants":           func(c *kernel.Capabilities) { c.Facts.Limits.MaxPushConstants = 64 },
+		"multiplies no":            func(c *kernel.Capabilities) { c.Facts.Matrices = nil },
+		"into fp32": func(c *kernel.Capabilities) { // only with fp16 sums, or in whole workgroups
+			c.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, Scope: vk.ScopeSubgroup}, {M: 16, N: 16, K: 16, C: vk.ComponentF32, Result: vk.ComponentF32, Scope: 2}}
 		},
 	} {
 		c := good()
 		spoil(c)
-		require.Contains(t, c.lacksMatrix(F16), want)
+		require.Contains(t, c.LacksMatrix(attn.F16), want)
 	}
 	c := good()
-	c.enabled.BFloat16CooperativeMatrix = false
-	require.Empty(t, c.lacksMatrix(F16))
-	require.Contains(t, c.lacksMatrix(BF16), "the device was created without the feature shaderBFloat16CooperativeMatrix")
+	c.Enabled.BFloat16CooperativeMatrix = false
+	require.Empty(t, c.LacksMatrix(attn.F16))
+	require.Contains(t, c.LacksMatrix(attn.BF16), "the device was created without the feature shaderBFloat16CooperativeMatrix")
 }
 
 // TestMatrixModulesNeedNoMore: the SPIR-V asks for no capability that lacksMatrix does not look for.
@@ -258,32 +263,32 @@ func TestMatrixModulesNeedNoMore(t *testing.T) {
 // changed its layout and not its version.
 func TestMatrixSelfCheck(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.caps.fragments(F16)[0]
-	layout, err := d.env.layout(F16, f)
+	f := d.env.Caps.Fragments(attn.F16)[0]
+	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
-	if layout.Form == formShared {
+	if layout.Form == kernel.FormShared {
 		t.Skip("this device's layout is not used:", layout.Why)
 	}
-	key, err := d.env.probeKey(F16, f)
+	key, err := d.env.ProbeKey(attn.F16, f)
 	require.NoError(t, err)
-	truth := d.env.recall(key)
+	truth := d.env.Recall(key)
 	require.NotEmpty(t, truth)
 	t.Cleanup(func() { forgetProcess(t) })
 
 	// Rows exchanged in pairs, for accumulator and operand alike.
-	var both [2]heldElements
+	var both [2]kernel.HeldElements
 	require.NoError(t, json.Unmarshal([]byte(truth), &both))
 	for _, held := range both {
 		for _, comps := range held {
 			for e := range comps {
-				comps[e].row ^= f.M / 2
+				comps[e].Row ^= f.M / 2
 			}
 		}
 	}
 	wrong, err := json.Marshal(both)
 	require.NoError(t, err)
 	forgetProcess(t)
-	d.env.remember(key, string(wrong))
+	d.env.Remember(key, string(wrong))
 
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 8, DType: F16, Causal: CausalBottomRight}
 	_, err = d.Plan(p, WithTier(TierMatrix))
@@ -311,7 +316,7 @@ func TestMatrixSelfCheck(t *testing.T) {
 	require.Contains(t, verdicts[0].Why, "self-check failed")
 
 	// Form 3 does not care.
-	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"form": formShared})).Close())
+	require.NoError(t, mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"form": kernel.FormShared})).Close())
 
 	forgetProcess(t)
 	verdicts, err = d.SelfCheck(bg, []Implementation{Flash}, nil)
@@ -326,14 +331,14 @@ func TestMatrixVariantRefused(t *testing.T) {
 	d := matrixDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
-	m := plan.program.(*matrixProgram)
-	key, err := d.env.proofKey(m.compiled(variant{aligned: false, lse: true}))
+	m := plan.program.(*matrix.ForwardProgram)
+	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: false, Lse: true}))
 	require.NoError(t, err)
-	d.env.remember(key, "o is wrong")
+	d.env.Remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
 	s := newSample(t, p)
 	odd := func(dtype DType, shape [4]int) *Tensor {
-		whole, err := d.NewTensor(dtype, 1, 1, 1, product(shape)+1)
+		whole, err := d.NewTensor(dtype, 1, 1, 1, kernel.Product(shape)+1)
 		require.NoError(t, err)
 		x, err := whole.View(uint64(dtype.Size()), dtype, shape, [4]int{})
 		require.NoError(t, err)
@@ -344,7 +349,7 @@ func TestMatrixVariantRefused(t *testing.T) {
 	var unsupported *UnsupportedError
 	require.True(t, errors.As(err, &unsupported), "%v", err)
 	require.ErrorContains(t, err, "o is wrong")
-	d.env.forget(key)
+	d.env.Forget(key)
 	require.NoError(t, plan.Forward(bg, f))
 	s.check(t, plan, f)
 }
@@ -353,9 +358,9 @@ func TestMatrixVariantRefused(t *testing.T) {
 func TestTrialsTellRightFromWrong(t *testing.T) {
 	for _, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
 		s := newSample(t, Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 9, KeyLen: 5, HeadDim: 3, ValueDim: 2, DType: F16, Causal: causal})
-		o, lse := float32s(s.o), float32s(s.lse)
+		o, lse := kernel.Float32s(s.o), kernel.Float32s(s.lse)
 		judge := func(lse []float32) string {
-			wrong, err := compareForward(&s.p, &s.in, o, lse)
+			wrong, err := kernel.CompareForward(attnOf(s.p), &s.in, o, lse)
 			require.NoError(t, err)
 			return wrong
 		}
@@ -379,16 +384,16 @@ func TestTrialsHaveWhatTheyAreCompiledWith(t *testing.T) {
 	p, err := Problem{Batch: 3, Heads: 6, KeyHeads: 3, QueryLen: 70, HeadDim: 8, DType: F16, Causal: CausalTopLeft, Dropout: 0.9,
 		Blocks: Blocks{Queries: 32, Keys: 16}}.Normalize()
 	require.NoError(t, err)
-	small := trialOf(&p)
-	in := trialInputs(&small)
+	small := kernel.TrialOf(attnOf(p))
+	in := kernel.TrialInputs(&small)
 	require.NoError(t, in.Check())
 	require.Equal(t, ref.BottomRight, in.Causal)
-	require.Equal(t, &ref.Dropout{P: trialDropout, Seed: trialDraw.seed, Offset: trialDraw.offset}, in.Dropout)
+	require.Equal(t, &ref.Dropout{P: kernel.TrialDropout, Seed: kernel.TrialDraw.Seed, Offset: kernel.TrialDraw.Offset}, in.Dropout)
 	require.Contains(t, in.Blocks.Data, true)
 	require.Contains(t, in.Blocks.Data, false)
 	p.Dropout, p.Blocks = 0.001, Blocks{} // no byte of a draw is below 0.001 · 256
-	small = trialOf(&p)
-	in = trialInputs(&small)
+	small = kernel.TrialOf(attnOf(p))
+	in = kernel.TrialInputs(&small)
 	require.Nil(t, in.Dropout)
 	require.Nil(t, in.Blocks)
 }
@@ -406,8 +411,8 @@ func TestMatrixAttached(t *testing.T) {
 	d, err := Attach(own.External(), WithoutDiskCache())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	m := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithTier(TierMatrix)).program.(*matrixProgram)
+	m := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithTier(TierMatrix)).program.(*matrix.ForwardProgram)
 	for _, aligned := range []bool{true, false} {
-		require.NotNil(t, m.kernels[variant{aligned: aligned, lse: true}.index()].Load())
+		require.NotNil(t, m.Kernels[kernel.Variant{Aligned: aligned, Lse: true}.Index()].Load())
 	}
 }

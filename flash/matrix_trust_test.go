@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // TestMatrixBackwardIsTrusted: no self-check refuses the kernels of a backward pass on matrices. Tests that compare their gradients skip
@@ -39,26 +42,26 @@ func TestMatrixBackwardIsTrusted(t *testing.T) {
 // TestProbe: the layouts of lavapipe and NVIDIA are known; on every device a layout can be probed and is remembered.
 func TestProbe(t *testing.T) {
 	d := matrixDevice(t)
-	for _, f := range d.env.caps.fragments(F16) {
-		key, err := d.env.probeKey(F16, f)
+	for _, f := range d.env.Caps.Fragments(attn.F16) {
+		key, err := d.env.ProbeKey(attn.F16, f)
 		require.NoError(t, err)
-		d.env.forget(key)
-		l, err := d.env.layout(F16, f)
+		d.env.Forget(key)
+		l, err := d.env.Layout(attn.F16, f)
 		require.NoError(t, err)
 		t.Logf("%v in subgroups of %d: form %d %s %+v", f, f.Lanes, l.Form, l.Why, l)
-		require.NotEmpty(t, d.env.recall(key), "remembered")
-		again, err := d.env.layout(F16, f)
+		require.NotEmpty(t, d.env.Recall(key), "remembered")
+		again, err := d.env.Layout(attn.F16, f)
 		require.NoError(t, err)
 		require.Equal(t, l, again)
-		if d.env.caps.facts.Type == vk.DeviceCPU && f == (matrixShape{M: 8, N: 8, K: 8, Lanes: 8}) {
-			require.Equal(t, formRegisters, l.Form)
+		if d.env.Caps.Facts.Type == vk.DeviceCPU && f == (kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}) {
+			require.Equal(t, kernel.FormRegisters, l.Form)
 			require.Equal(t, []int{0, 0, 0}, l.RowLane)
 			require.Equal(t, []int{1, 2, 4}, l.ColLane)
 			require.Equal(t, seq(8), l.RowOfComp)
 			require.Equal(t, seq(8), l.AOfComp)
 		}
-		if d.env.caps.facts.VendorID == 0x10de && f == (matrixShape{M: 16, N: 16, K: 16, Lanes: 32}) {
-			require.Equal(t, formRegisters, l.Form)
+		if d.env.Caps.Facts.VendorID == 0x10de && f == (kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}) {
+			require.Equal(t, kernel.FormRegisters, l.Form)
 			require.Equal(t, []int{0, 8}, l.RowOfSlot)
 		}
 	}

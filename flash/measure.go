@@ -83,7 +83,7 @@ func newTimer(d *Device, n int) (t *timer, err error) {
 	if t.fence, err = d.dev.NewFence(false); err != nil {
 		return t, err
 	}
-	if d.dev.Queue().TimestampValidBits() > 0 && d.env.caps.facts.Limits.TimestampPeriod > 0 {
+	if d.dev.Queue().TimestampValidBits() > 0 && d.env.Caps.Facts.Limits.TimestampPeriod > 0 {
 		t.queries, err = d.dev.NewQueryPool(2 * n)
 	}
 	return t, err
@@ -140,13 +140,13 @@ func (t *timer) run(n int, record func(i int) error) (RunTimes, error) {
 		return RunTimes{}, err
 	}
 	began := time.Now()
-	err := t.d.env.ctx.Run(func() error { // what the commands use must not go before they have been waited for
+	err := t.d.env.Ctx.Run(func() error { // what the commands use must not go before they have been waited for
 		return t.d.dev.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{t.cmd}, Fence: t.fence})
 	})
 	if err != nil {
 		return RunTimes{}, err
 	}
-	if err := t.d.env.ctx.Await(t.fence); err != nil {
+	if err := t.d.env.Ctx.Await(t.fence); err != nil {
 		return RunTimes{}, err
 	}
 	res := RunTimes{N: n, Wall: time.Since(began), OnDevice: t.queries != nil, Runs: make([]time.Duration, n)}

@@ -78,7 +78,7 @@ func TestMeasurePeaks(t *testing.T) {
 func TestCeilingOfManyDispatches(t *testing.T) {
 	d := testDevice(t)
 	const most = 64
-	b, err := d.env.ctx.Alloc(peakLabel, 1024, vk.DeviceLocal)
+	b, err := d.env.Ctx.Alloc(peakLabel, 1024, vk.DeviceLocal)
 	require.NoError(t, err)
 	defer b.Close()
 	half := func(at uint64) pipeline.Binding { return pipeline.Binding{Buffer: b.Buffer, Offset: at, Size: 512} }

@@ -12,25 +12,25 @@ import (
 // of a shader is remembered of those words; others stay as they were compiled.
 func TestModuleFloatControls(t *testing.T) {
 	d := testDevice(t)
-	f := d.env.caps.facts.FloatControls
+	f := d.env.Caps.Facts.FloatControls
 	offers := f.RoundingRTE16 || f.DenormPreserve16 || f.SignedZeroInfNan16
 	for _, name := range []string{"scalar_forward.f16", "scalar_forward.bf16", "scalar_forward.f32"} {
 		plain, err := shaders.Module(name)
 		require.NoError(t, err)
-		code, err := d.env.module(name)
+		code, err := d.env.Module(name)
 		require.NoError(t, err)
 		changed := offers && name == "scalar_forward.f16"
 		require.Equal(t, changed, !slices.Equal(plain, code), name)
 
 		was, err := shaders.Hash(name)
 		require.NoError(t, err)
-		hash, err := d.env.moduleHash(name)
+		hash, err := d.env.ModuleHash(name)
 		require.NoError(t, err)
 		require.Equal(t, changed, was != hash, "%s: the hash is that of the words", name)
 	}
-	_, err := d.env.module("no_such_shader")
+	_, err := d.env.Module("no_such_shader")
 	require.ErrorIs(t, err, shaders.ErrUnknownModule)
-	_, err = d.env.moduleHash("no_such_shader")
+	_, err = d.env.ModuleHash("no_such_shader")
 	require.ErrorIs(t, err, shaders.ErrUnknownModule)
 
 	s := newSample(t, usual(Problem{Batch: 1, Heads: 2, QueryLen: 33, KeyLen: 70, HeadDim: 16, DType: F16, Causal: CausalBottomRight}))

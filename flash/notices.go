@@ -12,10 +12,10 @@ func (d *Device) Notices() []string {
 	if d == nil || d.env == nil {
 		return nil
 	}
-	d.env.notices.mu.Lock()
-	out := slices.Clone(d.env.notices.said)
-	d.env.notices.mu.Unlock()
-	c := d.env.ctx.DiskCache()
+	d.env.Notices.Mu.Lock()
+	out := slices.Clone(d.env.Notices.Said)
+	d.env.Notices.Mu.Unlock()
+	c := d.env.Ctx.DiskCache()
 	if c.Err != nil && c.Path != "" {
 		out = append(out, fmt.Sprintf("compiled kernels on disk cannot be used (%v): they are compiled again", c.Err))
 	} else if c.Err != nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Implementation is an algorithm.
@@ -111,10 +113,10 @@ func WithBackwardTuning(values map[string]int) PlanOption {
 }
 
 // override adds an option's values to those of options before it. Each must be within the range that some kernel of the list has for it.
-func override[K anyKernel](given *map[string]int, list []K, option string, values map[string]int) error {
+func override[K kernel.AnyKernel](given *map[string]int, list []K, option string, values map[string]int) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if err := allowed(list, option, name, values[name]); err != nil {
-			return err
+		if err := kernel.Allowed(list, option, name, values[name]); err != nil {
+			return public(err)
 		}
 	}
 	if *given == nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // FuzzHeld: what is remembered of a layout of matrices decodes to a layout that is within its fragment, or is found out again.
@@ -17,13 +19,13 @@ func FuzzHeld(f *testing.F) {
 	f.Add(`[[],[]]`, byte(0))
 	f.Add(`{"a":1}`, byte(4))
 	f.Fuzz(func(t *testing.T, text string, lanes byte) {
-		s := matrixShape{M: 8, N: 8, K: 8, Lanes: int(lanes)}
-		acc, a, err := parseHeld(text, s)
+		s := kernel.Fragment{M: 8, N: 8, K: 8, Lanes: int(lanes)}
+		acc, a, err := kernel.ParseHeld(text, s)
 		if err != nil {
 			return
 		}
-		layout := decodeLayout(s, acc, a)
-		require.True(t, layout.Form >= formRegisters && layout.Form <= formShared)
+		layout := kernel.DecodeLayout(s, acc, a)
+		require.True(t, layout.Form >= kernel.FormRegisters && layout.Form <= kernel.FormShared)
 	})
 }
 
@@ -43,8 +45,8 @@ func FuzzTuningFile(f *testing.F) {
 		}
 		for _, e := range entries {
 			for _, k := range kernels { // never a panic, whatever is stored
-				if err := newTuning(e.Tuning).fits(&k.offer); err != nil {
-					var no *declined
+				if err := kernel.NewTuning(e.Tuning).Fits(&k.Offer); err != nil {
+					var no *kernel.Declined
 					require.True(t, errors.Is(err, ErrArgument) || errors.As(err, &no), err)
 				}
 			}
@@ -59,7 +61,7 @@ func FuzzTuningFile(f *testing.F) {
 // FuzzKnownFile: of what is remembered about a device, no damaged file is believed.
 func FuzzKnownFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "known.json")
-	if _, _, err := addKnown(path, "id", "key", "passed"); err != nil {
+	if _, _, err := kernel.AddKnown(path, "id", "key", "passed"); err != nil {
 		f.Fatal(err)
 	}
 	good, err := os.ReadFile(path)
@@ -72,7 +74,7 @@ func FuzzKnownFile(f *testing.F) {
 		text := append([]byte(nil), good...)
 		copy(text[int(at)%len(text):], change)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
-		if entries, err := readKnown(path, "id"); err == nil && !maps.Equal(want, entries) {
+		if entries, err := kernel.ReadKnown(path, "id"); err == nil && !maps.Equal(want, entries) {
 			t.Fatalf("%q is believed: %v", text, entries)
 		}
 	})

@@ -8,16 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 )
 
 // TestPartsOnMatrices: keys in parts give what they give in one, whatever the parts: equal, uneven, more than there are tiles.
 func TestPartsOnMatrices(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.caps.fragments(F16)[0]
-	layout, err := d.env.layout(F16, f)
+	f := d.env.Caps.Fragments(attn.F16)[0]
+	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
 	step := max(f.N, f.K)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
@@ -33,7 +37,7 @@ func TestPartsOnMatrices(t *testing.T) {
 			map[string]int{"parts": 2, "bc": step, "prefetch": 4, "steps": 1, "whole": 1}},
 		{"several dispatches", ragged, map[string]int{"parts": 3, "bc": step, "max_groups": 2}},
 	} {
-		for form := layout.Form; form <= formShared; form++ {
+		for form := layout.Form; form <= kernel.FormShared; form++ {
 			if form > layout.Form && test.name != "causal" && slowCompiler(d) {
 				continue
 			}
@@ -51,7 +55,7 @@ func TestPartsOnMatrices(t *testing.T) {
 			})
 		}
 	}
-	for _, bad := range []map[string]int{{"parts": 0}, {"parts": mostParts + 1}} {
+	for _, bad := range []map[string]int{{"parts": 0}, {"parts": kernel.MostParts + 1}} {
 		_, err := d.Plan(ragged, WithTier(TierMatrix), WithTuning(bad))
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, "WithTuning[parts] is ")
@@ -82,10 +86,10 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 			})
 		}
 	}
-	_, err := d.Plan(Problem{Batch: 1, Heads: 8, QueryLen: 1 << 16, HeadDim: 64, DType: F16}, WithTier(TierScalar), WithTuning(map[string]int{"parts": mostParts}))
+	_, err := d.Plan(Problem{Batch: 1, Heads: 8, QueryLen: 1 << 16, HeadDim: 64, DType: F16}, WithTier(TierScalar), WithTuning(map[string]int{"parts": kernel.MostParts}))
 	var m *MemoryError
 	require.ErrorAs(t, err, &m)
-	require.Equal(t, uint64(mostParts)*8<<16*64*4, m.Needed)
+	require.Equal(t, uint64(kernel.MostParts)*8<<16*64*4, m.Needed)
 	_, err = d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 8, Blocks: Blocks{Queries: 16, Keys: 16}}, WithTuning(map[string]int{"parts": 2}))
 	require.ErrorIs(t, err, ErrArgument)
 	require.ErrorContains(t, err, "parts = 2 must be from 1 to 1")
@@ -95,7 +99,7 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 func TestPartsDrop(t *testing.T) {
 	d := matrixDevice(t)
 	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 19, KeyLen: 150, HeadDim: 16, DType: F16, Dropout: 0.3})
-	step := max(d.env.caps.fragments(F16)[0].N, d.env.caps.fragments(F16)[0].K)
+	step := max(d.env.Caps.Fragments(attn.F16)[0].N, d.env.Caps.Fragments(attn.F16)[0].K)
 	s := newSample(t, p)
 	var o, lse [2][]float32
 	for i, parts := range []int{1, 4} {
@@ -116,29 +120,29 @@ func TestPartsDrop(t *testing.T) {
 func TestPartsStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		c.facts.Multiprocessors = uint32(rapid.SampledFrom([]int{0, 1, 40, 132, 1000}).Draw(t, "multiprocessors"))
+		c.Facts.Multiprocessors = uint32(rapid.SampledFrom([]int{0, 1, 40, 132, 1000}).Draw(t, "multiprocessors"))
 		p := drawProblem(t)
 		p.KeyLen = rapid.IntRange(1, 1<<20).Draw(t, "nk")
-		tile, err := chooseMatrixTile(c, &p, drawMatrixShape(t, int(c.facts.Subgroup.Size)), formRegisters, newTuning(nil))
+		tile, err := matrix.ChooseTile(c, attnOf(p), drawMatrixShape(t, int(c.Facts.Subgroup.Size)), kernel.FormRegisters, kernel.NewTuning(nil))
 		if err != nil {
 			return
 		}
 		require.GreaterOrEqual(t, tile.Parts, 1)
 		if tile.Parts > 1 {
-			size := partsScratch(&p, tile.Parts)
-			require.LessOrEqual(t, size[0]+size[1], uint64(mostPartsBytes))
-			require.GreaterOrEqual(t, p.KeyLen/tile.Parts, leastPartKeys)
-			require.NotEqual(t, vk.DeviceCPU, c.facts.Type)
+			size := kernel.PartsScratch(attnOf(p), tile.Parts)
+			require.LessOrEqual(t, size[0]+size[1], uint64(kernel.MostPartsBytes))
+			require.GreaterOrEqual(t, p.KeyLen/tile.Parts, kernel.LeastPartKeys)
+			require.NotEqual(t, vk.DeviceCPU, c.Facts.Type)
 		}
 	})
 }
 
 // largeGPU is an H200 as the choice of a tile sees it.
-func largeGPU() *capabilities {
+func largeGPU() *kernel.Capabilities {
 	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de, Multiprocessors: 132, MultiprocessorSubgroups: 64}
 	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations, f.Limits.MaxWorkgroupSize = 48<<10, 1024, [3]uint32{1024, 1024, 64}
 	f.Subgroup.Size = 32
-	return &capabilities{facts: f}
+	return &kernel.Capabilities{Facts: f}
 }
 
 // TestFullDevicesKeepTheirTile: where there are workgroups enough, rows of the table are taken as they are and keys stay together.
@@ -148,11 +152,11 @@ func TestFullDevicesKeepTheirTile(t *testing.T) {
 			for _, mask := range []Causal{CausalNone, CausalBottomRight} {
 				p, err := Problem{Batch: 16384 / n, Heads: 2048 / d, QueryLen: n, HeadDim: d, DType: F16, Causal: mask}.Normalize()
 				require.NoError(t, err)
-				tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, newTuning(nil))
+				tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters, kernel.NewTuning(nil))
 				require.NoError(t, err)
 				require.Equal(t, 1, tile.Parts, "%v", p)
-				require.True(t, slices.ContainsFunc(largeGPU().suiting(asked(&p, tile.fragment), "matrix_forward"), func(row *tiles.Row) bool {
-					r := tileOf(row)
+				require.True(t, slices.ContainsFunc(largeGPU().Suiting(kernel.Asked(attnOf(p), tile.Fragment), "matrix_forward"), func(row *tiles.Row) bool {
+					r := matrix.TileOf(row)
 					return r.W == tile.W && r.RM == tile.RM && r.BC == tile.BC && r.CK == tile.CK && r.Prefetch == tile.Prefetch
 				}), "%v: %+v", p, tile)
 			}
@@ -191,7 +195,7 @@ func TestChosenPartsAreNearlyTheFastest(t *testing.T) {
 	} {
 		p, err := Problem{Batch: 1, Heads: m.heads, QueryLen: m.nq, KeyLen: m.nk, HeadDim: m.d, DType: F16, Causal: m.mask}.Normalize()
 		require.NoError(t, err)
-		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, newTuning(nil))
+		tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
 		require.Contains(t, m.good, choice{tile.W, tile.RM, tile.Parts}, "%v", p)
 	}
@@ -208,11 +212,11 @@ func TestPartsOfAGivenTile(t *testing.T) {
 		{nil, 33}, {map[string]int{"w": 4, "rm": 1}, 33}, // two workgroups on each of 132 multiprocessors, 8 heads
 		{map[string]int{"w": 8, "rm": 2}, 16}, {map[string]int{"br": 128}, 16}, {map[string]int{"w": 8, "parts": 3}, 3},
 	} {
-		tuning := newTuning(test.tuning)
-		tile, err := chooseMatrixTile(largeGPU(), &p, matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, formRegisters, tuning)
+		tuning := kernel.NewTuning(test.tuning)
+		tile, err := matrix.ChooseTile(largeGPU(), attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.FormRegisters, tuning)
 		require.NoError(t, err)
 		require.Equal(t, test.parts, tile.Parts, "%v: %v", test.tuning, tile.String())
-		require.Equal(t, test.parts, tuning.effect["parts"])
+		require.Equal(t, test.parts, tuning.Effect["parts"])
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Peaks are ceilings of a device, measured and not taken from a data sheet.
@@ -49,7 +52,7 @@ func (d *Device) MeasurePeaks(ctx context.Context) (_ Peaks, err error) {
 }
 
 // isCPU says whether the device is the host's processor: small problems keep it busy, and large ones for too long.
-func (d *Device) isCPU() bool { return d.env.caps.facts.Type == vk.DeviceCPU }
+func (d *Device) isCPU() bool { return d.env.Caps.Facts.Type == vk.DeviceCPU }
 
 // peakFMA is the rate of measure_fma.comp.
 func (d *Device) peakFMA(ctx context.Context) (float64, error) {
@@ -57,30 +60,30 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	if d.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	k, err := d.env.build("measure_fma.f32", constants{"WG": workgroup}, pipeline.KernelInfo{})
+	k, err := d.env.Build("measure_fma.f32", kernel.Constants{"WG": workgroup}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
-	out, err := d.env.ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
+	out, err := d.env.Ctx.Alloc(peakLabel, uint64(4*workgroup*groups), vk.DeviceLocal)
 	if err != nil {
 		return 0, err
 	}
 	defer out.Close()
 	access := []pipeline.Access{{Binding: out.All(), Mode: pipeline.Write}}
 	rate, err := d.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
-		var push pushes
-		push.int(rounds)
-		push.f32(0.999)
-		push.f32(0.25)
-		return rec.Dispatch(k, access, push.bytes(), [3]uint32{uint32(groups), 1, 1}, "fma")
+		var push kernel.Pushes
+		push.Int(rounds)
+		push.F32(0.999)
+		push.F32(0.25)
+		return rec.Dispatch(k, access, push.Bytes(), [3]uint32{uint32(groups), 1, 1}, "fma")
 	})
 	return rate * 2 * fmaChains * float64(workgroup*groups), err
 }
 
 // peakMatrix is the rate of measure_matrix.comp with the largest fragment of f16·f16+f32→f32; 0 and "" without one.
 func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
-	f := d.env.caps.facts
-	if !d.env.caps.enabled.CooperativeMatrix || !d.env.caps.enabled.Float16 || !d.env.caps.enabled.Storage16 {
+	f := d.env.Caps.Facts
+	if !d.env.Caps.Enabled.CooperativeMatrix || !d.env.Caps.Enabled.Float16 || !d.env.Caps.Enabled.Storage16 {
 		return 0, "", nil
 	}
 	var m vk.MatrixShape
@@ -97,8 +100,8 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 	if d.isCPU() {
 		subgroups, groups = 1, 64
 	}
-	k, err := d.env.build("measure_matrix.f16", constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N), "K": int(m.K)},
-		pipeline.KernelInfo{FullSubgroups: d.env.caps.enabled.ComputeFullSubgroups})
+	k, err := d.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N), "K": int(m.K)},
+		pipeline.KernelInfo{FullSubgroups: d.env.Caps.Enabled.ComputeFullSubgroups})
 	if err != nil {
 		return 0, "", err
 	}
@@ -108,25 +111,25 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 		values[i] = float32(random.NormFloat64())
 	}
 	data := make([]byte, len(values)*2)
-	encode(F16, data, values)
-	in, err := d.env.ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
+	attn.Encode(attn.F16, data, values)
+	in, err := d.env.Ctx.Alloc(peakLabel, uint64(len(data)), vk.DeviceLocal)
 	if err != nil {
 		return 0, "", err
 	}
 	defer in.Close()
-	if err := d.env.ctx.Upload(ctx, in.All(), data); err != nil {
+	if err := d.env.Ctx.Upload(ctx, in.All(), data); err != nil {
 		return 0, "", err
 	}
-	out, err := d.env.ctx.Alloc(peakLabel, uint64(4*m.M*m.N)*uint64(subgroups*groups), vk.DeviceLocal)
+	out, err := d.env.Ctx.Alloc(peakLabel, uint64(4*m.M*m.N)*uint64(subgroups*groups), vk.DeviceLocal)
 	if err != nil {
 		return 0, "", err
 	}
 	defer out.Close()
 	access := []pipeline.Access{{Binding: in.All(), Mode: pipeline.Read}, {Binding: out.All(), Mode: pipeline.Write}}
 	rate, err := d.ceiling(ctx, peakRounds, 1, func(rec *pipeline.Recording, rounds int) error {
-		var push pushes
-		push.int(rounds)
-		return rec.Dispatch(k, access, push.bytes(), [3]uint32{uint32(groups), 1, 1}, "matrix")
+		var push kernel.Pushes
+		push.Int(rounds)
+		return rec.Dispatch(k, access, push.Bytes(), [3]uint32{uint32(groups), 1, 1}, "matrix")
 	})
 	flops := 2 * float64(m.M) * float64(m.N) * float64(m.K) * matrixChain * float64(subgroups*groups)
 	return rate * flops, fmt.Sprintf("%dx%dx%d", m.M, m.N, m.K), err
@@ -141,8 +144,8 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	var from, to *pipeline.Buffer
 	for {
 		var err error
-		if from, err = d.env.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
-			if to, err = d.env.ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+		if from, err = d.env.Ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
+			if to, err = d.env.Ctx.Alloc(peakLabel, size, vk.DeviceLocal); err == nil {
 				break
 			}
 			from.Close()
@@ -167,8 +170,8 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	const pieces = 4 // of measure_copy.comp
-	workgroup := min(256, d.env.caps.facts.Limits.MaxWorkgroupInvocations)
-	k, err := d.env.build("measure_copy", constants{"WG": int(workgroup)}, pipeline.KernelInfo{})
+	workgroup := min(256, d.env.Caps.Facts.Limits.MaxWorkgroupInvocations)
+	k, err := d.env.Build("measure_copy", kernel.Constants{"WG": int(workgroup)}, pipeline.KernelInfo{})
 	if err != nil {
 		return 0, err
 	}
@@ -177,9 +180,9 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	access := []pipeline.Access{{Binding: from.All(), Mode: pipeline.Read}, {Binding: to.All(), Mode: pipeline.Write}}
 	shader, err := d.ceiling(ctx, peakCopies, peakCopies, func(rec *pipeline.Recording, rounds int) error {
 		for range rounds {
-			var push pushes
-			push.int(int(size / 16))
-			if err := rec.Dispatch(k, access, push.bytes(), [3]uint32{uint32(groups / rows), uint32(rows), 1}, "copy"); err != nil {
+			var push kernel.Pushes
+			push.Int(int(size / 16))
+			if err := rec.Dispatch(k, access, push.Bytes(), [3]uint32{uint32(groups / rows), uint32(rows), 1}, "copy"); err != nil {
 				return err
 			}
 		}
@@ -191,7 +194,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 // ceiling gives the best rate of rounds a second: it finds how many rounds, most at most, take peakTime, then times that
 // several times. dispatches is the number that the largest recording needs.
 func (d *Device) ceiling(ctx context.Context, most, dispatches int, record func(rec *pipeline.Recording, rounds int) error) (float64, error) {
-	rec, err := d.env.ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
+	rec, err := d.env.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: dispatches, MaxBindings: 2 * dispatches})
 	if err != nil {
 		return 0, err
 	}

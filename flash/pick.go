@@ -4,47 +4,53 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 // kernels holds every kernel, the most preferred first within its implementation.
-var kernels = []*kernel{
-	scalarDecode,
-	matrixForward,
-	scalarForward,
-	matrixStandard,
-	scalarStandard,
-	matrixFlash1,
-	scalarFlash1,
-	matrixBlockSparse,
-	scalarBlockSparse,
+var kernels = []*kernel.Kernel{
+	scalar.Decode,
+	matrix.Forward,
+	scalar.Forward,
+	standard.Matrix,
+	standard.Scalar,
+	matrix.Flash1,
+	scalar.Flash1,
+	matrix.BlockSparse,
+	scalar.BlockSparse,
 }
 
 // pick takes the first kernel of a list, most preferred first, that is of the implementation, of the tier insisted on (""
 // for any), can run the problem, and that fit fits to it. effect is its tuning; reasons say why kernels before it were not
 // taken, and what fit noted. pass stands before the problem in the error.
-func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implementation, insisted Tier,
-	fit func(K) (t *tuning, note string, err error)) (k K, effect map[string]int, reasons []string, err error) {
+func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string, of Implementation, insisted Tier,
+	fit func(K) (t *kernel.Tuning, note string, err error)) (k K, effect map[string]int, reasons []string, err error) {
 	failed := false // a self-check
 	for _, k := range list {
-		o := k.offered()
-		if o.implementation != of || (insisted != "" && o.tier != insisted) {
+		o := k.Offered()
+		if o.Implementation != kernel.Implementation(of) || (insisted != "" && o.Tier != kernel.Tier(insisted)) {
 			continue
 		}
-		has := p.features()
+		has := p.Features()
 		special := func(k K) bool { // the kernel that is there for what this one cannot
-			other := k.offered()
-			return other.implementation == of && other.tier == o.tier && other.needs&has&^o.can != 0
+			other := k.Offered()
+			return other.Implementation == o.Implementation && other.Tier == o.Tier && other.Needs&has&^o.Can != 0
 		}
-		if o.needs&^has != 0 || slices.ContainsFunc(list, special) {
+		if o.Needs&^has != 0 || slices.ContainsFunc(list, special) {
 			continue
 		}
-		not := func(why string) { reasons = append(reasons, o.name+": "+why) }
-		if why := o.cannot(&d.env.caps, p); why != "" {
+		not := func(why string) { reasons = append(reasons, o.Name+": "+why) }
+		if why := o.Cannot(&d.env.Caps, p); why != "" {
 			not(why)
 			continue
 		}
-		if o.reserved != nil && insisted == "" {
-			if why := o.reserved(&d.env.caps); why != "" {
+		if o.Reserved != nil && insisted == "" {
+			if why := o.Reserved(&d.env.Caps); why != "" {
 				not(why)
 				continue
 			}
@@ -53,16 +59,16 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 		if note != "" {
 			not(note)
 		}
-		var no *declined
+		var no *kernel.Declined
 		if errors.As(err, &no) {
-			not(no.why)
-			failed = failed || isDenied(err)
+			not(no.Why)
+			failed = failed || kernel.IsDenied(err)
 			continue
 		}
 		if err != nil {
 			return k, nil, reasons, d.fail(err)
 		}
-		return k, t.effect, reasons, nil
+		return k, t.Effect, reasons, nil
 	}
 	what := fmt.Sprintf("%s%v (%v", pass, p, of)
 	if insisted != "" {
@@ -75,19 +81,19 @@ func pick[K anyKernel](d *Device, p *Problem, list []K, pass string, of Implemen
 }
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
-var backwardKernels = []*backwardKernel{
-	matrixBackward,
-	scalarBackward,
-	matrixStandardBackward,
-	scalarStandardBackward,
+var backwardKernels = []*kernel.BackwardKernel{
+	matrix.Backward,
+	scalar.Backward,
+	standard.MatrixBackward,
+	standard.ScalarBackward,
 }
 
 // refused makes the error of a variant that the plan did not need, and that cannot run, while recording: there is no other kernel to turn to
 // any more. What is refused is what, tensors of such an alignment.
 func refused(err error, what string, tier Tier) error {
-	var no *declined
+	var no *kernel.Declined
 	if errors.As(err, &no) {
-		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, tier), Reasons: []string{no.why}, Denied: isDenied(err)}
+		return &UnsupportedError{What: fmt.Sprintf("%s with tensors of this alignment, tier %s", what, tier), Reasons: []string{no.Why}, Denied: kernel.IsDenied(err)}
 	}
 	return err
 }

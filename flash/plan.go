@@ -9,7 +9,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/tiles"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
@@ -17,8 +20,9 @@ import (
 type Plan struct {
 	dev     *Device
 	problem Problem
-	kernel  *kernel
-	program program
+	attn    attn.Problem // the same, as kernels take it
+	kernel  *kernel.Kernel
+	program kernel.Program
 	tuning  map[string]int
 	rows    []*tiles.Row // of tiles, that its own is from
 	tuned   *TuningEntry // the entry of the user's tuning file that it follows, if any
@@ -57,11 +61,11 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{dev: d, problem: p, all: map[*Recording]struct{}{}}
+	plan := &Plan{dev: d, problem: p, attn: p.attn(), all: map[*Recording]struct{}{}}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
-	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &p, kernels, "", o.implementation, o.tier, func(k *kernel) (t *tuning, note string, err error) {
-		if plan.program, t, plan.tuned, note, err = d.fit(k, &p, &o); err == nil {
-			plan.rows = t.rows
+	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &plan.attn, kernels, "", o.implementation, o.tier, func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
+		if plan.program, t, plan.tuned, note, err = d.fit(k, &plan.attn, &o); err == nil {
+			plan.rows = t.Rows
 		}
 		return t, note, err
 	})
@@ -98,7 +102,7 @@ func (p *Plan) Implementation() Implementation {
 	if !p.made() {
 		return 0
 	}
-	return p.kernel.implementation
+	return Implementation(p.kernel.Implementation)
 }
 
 // Tier is the class of kernel that was chosen: what of the device it makes use of.
@@ -106,7 +110,7 @@ func (p *Plan) Tier() Tier {
 	if !p.made() {
 		return ""
 	}
-	return p.kernel.tier
+	return Tier(p.kernel.Tier)
 }
 
 // Kernel names the kernel and its tile, for example "scalar_forward 64x32".
@@ -114,7 +118,7 @@ func (p *Plan) Kernel() string {
 	if !p.made() {
 		return ""
 	}
-	return p.kernel.name + " " + p.program.tile()
+	return p.kernel.Name + " " + p.program.Tile()
 }
 
 // Tuning gives the tuning parameters in effect by name.
@@ -137,7 +141,7 @@ func (p *Plan) WorkspaceBytes() uint64 {
 	if !p.made() {
 		return 0
 	}
-	for _, s := range p.program.scratch() {
+	for _, s := range p.program.Scratch() {
 		n += s
 	}
 	return n
@@ -160,7 +164,7 @@ func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v on %s\n", p.problem, p.dev.info.Name)
 	fmt.Fprintf(&b, "  %v, tier %s: %s, workspace %d bytes in %d buffers",
-		p.Implementation(), p.Tier(), p.Kernel(), p.WorkspaceBytes(), len(p.program.scratch()))
+		p.Implementation(), p.Tier(), p.Kernel(), p.WorkspaceBytes(), len(p.program.Scratch()))
 	if e := p.tuned; e != nil {
 		fmt.Fprintf(&b, "\n  tile measured on this device by vkattn tune: %.2f × the built-in choice", e.Gain)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // FuzzProblem: whatever a problem's fields say, it is refused by name, or every kernel refuses it or goes on to be built, at once.
@@ -54,17 +56,17 @@ func FuzzLayout(f *testing.F) {
 	f.Add(uint64(4), byte(0), 2, 2, 2, 2, math.MaxUint32, 1, 1, 1, uint64(1<<40))
 	f.Add(uint64(math.MaxUint64), byte(2), 1, 1, 1, 1, -1, 0, 0, 1, uint64(2))
 	f.Fuzz(func(t *testing.T, offset uint64, dtype byte, b, h, n, d, sb, sh, sn, sd int, size uint64) {
-		l, err := newLayout(offset, DType(dtype%4), [4]int{b, h, n, d}, [4]int{sb, sh, sn, sd}, size)
+		l, err := attn.NewLayout(offset, attn.DType(dtype%4), [4]int{b, h, n, d}, [4]int{sb, sh, sn, sd}, size)
 		if err != nil {
 			require.ErrorIs(t, err, ErrArgument)
 			return
 		}
 		last := uint64(0)
-		for i := range l.shape {
-			last += uint64(l.shape[i]-1) * uint64(l.strides[i])
+		for i := range l.Shape {
+			last += uint64(l.Shape[i]-1) * uint64(l.Strides[i])
 		}
-		require.Equal(t, (last+1)*l.size, l.span)
-		require.True(t, offset <= size && l.span <= size-offset)
-		_, _, _ = l.dense(), l.gapless(), l.selfOverlaps()
+		require.Equal(t, (last+1)*l.Size, l.Span)
+		require.True(t, offset <= size && l.Span <= size-offset)
+		_, _, _ = l.Dense(), l.Gapless(), l.SelfOverlaps()
 	})
 }

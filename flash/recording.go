@@ -9,6 +9,8 @@ import (
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // RecordingOption sets up a recording.
@@ -48,11 +50,11 @@ type Recording struct {
 
 	mu       sync.Mutex // pooled recordings outlive the Pending that a caller may still hold
 	rec      *pipeline.Recording
-	writer   recorder
-	ops      operands  // of a forward pass
-	grads    gradients // of a backward one
-	forward  Forward   // what rec holds
-	backward Backward  // the same of a backward pass
+	writer   kernel.Recorder
+	ops      kernel.Operands  // of a forward pass
+	grads    kernel.Gradients // of a backward one
+	forward  Forward          // what rec holds
+	backward Backward         // the same of a backward pass
 	tensors  [10]heldTensor
 	weights  *Weights // of either
 	sizes    []uint64 // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
@@ -67,8 +69,8 @@ type Recording struct {
 func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 	d := p.dev
 	var needs interface {
-		scratch() []uint64
-		dispatches() int
+		Scratch() []uint64
+		Dispatches() int
 	} = p.program
 	if opts.pass == passBackward {
 		choice, err := p.backward()
@@ -77,17 +79,17 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 		}
 		needs = choice.program
 	}
-	n := needs.dispatches()
-	rec, err := d.env.ctx.NewRecording(pipeline.RecordingInfo{
-		MaxDispatches: n, MaxBindings: n * len(recorder{}.access), Timestamps: opts.timestamps,
+	n := needs.Dispatches()
+	rec, err := d.env.Ctx.NewRecording(pipeline.RecordingInfo{
+		MaxDispatches: n, MaxBindings: n * len(kernel.Recorder{}.Access), Timestamps: opts.timestamps,
 	})
 	if err != nil {
 		return nil, d.fail(err)
 	}
 	r := &Recording{plan: p, pass: opts.pass, rec: rec}
-	r.writer.rec, r.writer.count = rec, d.env.counting
-	r.sizes = needs.scratch()
-	if _, keeps := needs.(keeper); !keeps {
+	r.writer.Rec, r.writer.Count = rec, d.env.Counting
+	r.sizes = needs.Scratch()
+	if _, keeps := needs.(kernel.Keeper); !keeps {
 		if err := r.workspace(); err != nil {
 			return nil, errors.Join(err, rec.Close())
 		}
@@ -108,13 +110,13 @@ func (r *Recording) workspace() error {
 		return err
 	}
 	for i, size := range r.sizes {
-		b, err := d.env.ctx.Alloc("workspace", size, vk.DeviceLocal)
+		b, err := d.env.Ctx.Alloc("workspace", size, vk.DeviceLocal)
 		if err != nil {
 			r.sizes = r.sizes[i:]
 			return d.fail(err)
 		}
 		r.rec.Own(b)
-		r.writer.scratch = append(r.writer.scratch, b.All())
+		r.writer.Scratch = append(r.writer.Scratch, b.All())
 	}
 	r.sizes = nil
 	return nil
@@ -142,7 +144,7 @@ func (d *Device) roomFor(label string, sizes []uint64) error {
 	if h.Budget != 0 {
 		limit = h.Budget
 	}
-	if free := limit - min(limit, max(h.Usage, d.env.ctx.Usage().Current)); total > free {
+	if free := limit - min(limit, max(h.Usage, d.env.Ctx.Usage().Current)); total > free {
 		return fmt.Errorf("flash: %w", &MemoryError{Label: label, Needed: total, Available: free, Rule: "free in the device's memory"})
 	}
 	return nil
@@ -191,12 +193,12 @@ func (r *Recording) Forward(f Forward) (err error) {
 		}
 	}
 	r.ready, r.tensors = false, [10]heldTensor{}
-	r.weights, r.ops.weights = f.Weights, f.Weights.all()
+	r.weights, r.ops.Weights = f.Weights, f.Weights.all()
 	held := f.tensors()
 	copy(r.tensors[:], held[:])
 	err = r.begin()
 	if err == nil {
-		err = r.plan.program.record(&r.writer, &r.ops)
+		err = r.plan.program.Record(&r.writer, &r.ops)
 	}
 	if err != nil {
 		return r.plan.dev.fail(refused(err, r.plan.problem.String(), r.plan.Tier()))
@@ -226,16 +228,16 @@ func (r *Recording) Backward(b Backward) (err error) {
 		return nil
 	}
 	r.ready, r.tensors = false, b.tensors()
-	r.weights, r.grads.weights = b.Weights, b.Weights.all()
+	r.weights, r.grads.Weights = b.Weights, b.Weights.all()
 	choice, err := r.plan.backward()
 	if err != nil {
 		return r.plan.dev.fail(err)
 	}
 	if err = r.begin(); err == nil {
-		err = choice.program.record(&r.writer, &r.grads)
+		err = choice.program.Record(&r.writer, &r.grads)
 	}
 	if err != nil {
-		return r.plan.dev.fail(refused(err, "backward of "+r.plan.problem.String(), choice.kernel.tier))
+		return r.plan.dev.fail(refused(err, "backward of "+r.plan.problem.String(), Tier(choice.kernel.Tier)))
 	}
 	r.backward, r.ready = b, true
 	return nil
@@ -267,10 +269,10 @@ func (r *Recording) begin() error {
 		if t.tensor == nil || t.use == (TensorUse{}) {
 			continue
 		}
-		if err := r.rec.Prior(t.tensor.bound.binding, t.use.Prior); err != nil {
+		if err := r.rec.Prior(t.tensor.bound.Binding, t.use.Prior); err != nil {
 			return err
 		}
-		if err := r.rec.Next(t.tensor.bound.binding, t.use.Next); err != nil {
+		if err := r.rec.Next(t.tensor.bound.Binding, t.use.Next); err != nil {
 			return err
 		}
 	}
@@ -338,7 +340,7 @@ func (r *Recording) Submit() (_ Pending, err error) {
 	if r.inFlight != nil {
 		return Pending{}, ErrInFlight
 	}
-	p, err := r.plan.dev.env.ctx.Submit(r.rec)
+	p, err := r.plan.dev.env.Ctx.Submit(r.rec)
 	if err != nil {
 		return Pending{}, r.plan.dev.fail(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -57,7 +58,7 @@ func TestOutputsAreRoundedToNearestEven(t *testing.T) {
 // purpose, and its sums made up for that to a few parts in a million.
 func TestMatrixOutputsAreRounded(t *testing.T) {
 	d := matrixDevice(t)
-	if why := d.env.caps.lacksMatrix(BF16); why != "" {
+	if why := d.env.Caps.LacksMatrix(attn.BF16); why != "" {
 		t.Skip(why)
 	}
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 20, KeyLen: 4, HeadDim: 8, DType: BF16}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Verdict is what a kernel's self-check found on a device.
@@ -31,28 +33,29 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 		return nil, err
 	}
 	type trial struct {
-		kernel  *kernel
-		problem Problem
+		kernel  *kernel.Kernel
+		problem attn.Problem
 		verdict Verdict
 		done    bool
 	}
 	var trials []*trial
 	for _, k := range kernels {
-		if len(impls) > 0 && !slices.Contains(impls, k.implementation) || len(tiers) > 0 && !slices.Contains(tiers, k.tier) {
+		if len(impls) > 0 && !slices.Contains(impls, Implementation(k.Implementation)) || len(tiers) > 0 && !slices.Contains(tiers, Tier(k.Tier)) {
 			continue
 		}
 		for _, dtype := range []DType{F32, F16, BF16} {
-			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.trialQueries(70, 2), KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
+			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90, HeadDim: 16, DType: dtype, Causal: CausalBottomRight}.Normalize()
 			if err != nil {
 				return nil, err
 			}
-			if k.unsupported(&d.env.caps, &p) != "" {
+			a := p.attn()
+			if k.Unsupported(&d.env.Caps, &a) != "" {
 				continue
 			}
-			if k.needs&attn.WithBlocks != 0 {
-				p.Blocks = Blocks{Queries: 32, Keys: 32, PerHead: true}
+			if k.Needs&attn.WithBlocks != 0 {
+				a.Blocks = attn.Blocks{Queries: 32, Keys: 32, PerHead: true}
 			}
-			trials = append(trials, &trial{kernel: k, problem: p, verdict: Verdict{Implementation: k.implementation, Tier: k.tier, Kernel: k.name, DType: dtype}})
+			trials = append(trials, &trial{kernel: k, problem: a, verdict: Verdict{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, DType: dtype}})
 		}
 	}
 	// Side by side: a driver takes longer to compile a kernel than a device to run it.
@@ -65,7 +68,7 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 			}
 			v := &t.verdict
 			if v.Why, err = d.check(t.kernel, &t.problem, v); err != nil {
-				return d.fail(fmt.Errorf("self-check of %s: %w", t.kernel.name, err))
+				return d.fail(fmt.Errorf("self-check of %s: %w", t.kernel.Name, err))
 			}
 			v.Pass, t.done = v.Why == "", true
 			return nil
@@ -82,15 +85,15 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 	return out, err
 }
 
-func (d *Device) check(k *kernel, p *Problem, v *Verdict) (wrong string, err error) {
-	prog, err := k.plan(d.env, p, newTuning(nil))
-	var no *declined
+func (d *Device) check(k *kernel.Kernel, p *attn.Problem, v *Verdict) (wrong string, err error) {
+	prog, err := k.Plan(d.env, p, kernel.NewTuning(nil))
+	var no *kernel.Declined
 	if errors.As(err, &no) {
-		return no.why, nil
+		return no.Why, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	v.Kernel += " " + prog.tile()
-	return d.env.tryForward(p, variant{aligned: true, lse: true}, prog.scratch(), prog.record)
+	v.Kernel += " " + prog.Tile()
+	return d.env.TryForward(p, kernel.Variant{Aligned: true, Lse: true}, prog.Scratch(), prog.Record)
 }

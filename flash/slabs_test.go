@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 func TestSlabsCoverEveryRowOnce(t *testing.T) {
@@ -13,18 +15,18 @@ func TestSlabsCoverEveryRowOnce(t *testing.T) {
 		rows := rapid.IntRange(1, 40).Draw(t, "rows")
 		rowBytes := rapid.Uint64Range(1, 50).Draw(t, "rowBytes")
 		most := rapid.Uint64Range(rowBytes, 5000).Draw(t, "most")
-		cut, err := cutSlabs(heads, rows, rowBytes, most)
+		cut, err := standard.CutSlabs(heads, rows, rowBytes, most)
 		require.NoError(t, err)
 		seen := make([]int, heads*rows)
 		total := uint64(0)
 		for _, s := range cut {
-			size := uint64(s.heads) * uint64(s.rows) * rowBytes
+			size := uint64(s.Heads) * uint64(s.Rows) * rowBytes
 			if size > most || size == 0 {
 				t.Fatalf("%+v has %d bytes of %d", s, size, most)
 			}
 			total += size
-			for h := s.head0; h < s.head0+s.heads; h++ {
-				for r := s.row0; r < s.row0+s.rows; r++ {
+			for h := s.Head0; h < s.Head0+s.Heads; h++ {
+				for r := s.Row0; r < s.Row0+s.Rows; r++ {
 					seen[h*rows+r]++
 				}
 			}
@@ -34,24 +36,24 @@ func TestSlabsCoverEveryRowOnce(t *testing.T) {
 				t.Fatalf("row %d is in %d slabs of %+v", i, n, cut)
 			}
 		}
-		want, ok := scoreBytes(heads, rows, rowBytes)
+		want, ok := standard.ScoreBytes(heads, rows, rowBytes)
 		require.True(t, ok)
 		require.Equal(t, want, total)
 	})
 }
 
 func TestSlabsTooSmall(t *testing.T) {
-	_, err := cutSlabs(2, 3, 100, 99)
+	_, err := standard.CutSlabs(2, 3, 100, 99)
 	var m *MemoryError
 	require.ErrorAs(t, err, &m)
 	require.EqualValues(t, 100, m.Needed)
-	_, ok := scoreBytes(1<<30, 1<<30, 1<<33)
+	_, ok := standard.ScoreBytes(1<<30, 1<<30, 1<<33)
 	require.False(t, ok)
 }
 
 // TestSlabsOfTheReportsLargestCase: batch 64, 32 heads, sequence 2048 in fp16 needs 17 GB of scores, in bindings below 4 GiB.
 func TestSlabsOfTheReportsLargestCase(t *testing.T) {
-	cut, err := cutSlabs(64*32, 2048, 2*2048, 1<<32-1)
+	cut, err := standard.CutSlabs(64*32, 2048, 2*2048, 1<<32-1)
 	require.NoError(t, err)
 	require.Len(t, cut, 5)
 }

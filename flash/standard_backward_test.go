@@ -29,7 +29,7 @@ func TestStandardBackwardTiles(t *testing.T) {
 			}
 			require.NoError(t, err)
 			info, err := plan.BackwardInfo()
-			if d.env.caps.facts.Type == vk.DeviceCPU || err == nil { // another device's fragments may not go with these numbers
+			if d.env.Caps.Facts.Type == vk.DeviceCPU || err == nil { // another device's fragments may not go with these numbers
 				require.NoError(t, err, tuning)
 				require.Equal(t, TierMatrix, info.Tier)
 				for name, v := range tuning {

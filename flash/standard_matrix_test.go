@@ -9,6 +9,9 @@ import (
 
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 // TestStandardMatrix runs standard attention on matrices: one dispatch writes the other's input, so every edge of a tile shows.
@@ -74,31 +77,31 @@ func TestStandardMatrixTuningErrors(t *testing.T) {
 func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCapabilities(t)
-		f := matrixShape{M: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "m"), N: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "n"),
-			K: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "k"), Lanes: max(4, int(c.facts.Subgroup.Size))}
+		f := kernel.Fragment{M: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "m"), N: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "n"),
+			K: rapid.SampledFrom([]int{8, 16, 32}).Draw(t, "k"), Lanes: max(4, int(c.Facts.Subgroup.Size))}
 		if rapid.Bool().Draw(t, "half") {
-			c.facts.Matrices = append(c.facts.Matrices, vk.MatrixShape{M: uint32(f.M), N: uint32(f.N), K: uint32(f.K),
+			c.Facts.Matrices = append(c.Facts.Matrices, vk.MatrixShape{M: uint32(f.M), N: uint32(f.N), K: uint32(f.K),
 				A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup})
 		}
 		p, err := Problem{Batch: 1, Heads: 1, QueryLen: rapid.IntRange(1, 300).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 70000).Draw(t, "nk"),
 			HeadDim: rapid.IntRange(1, 256).Draw(t, "d"), ValueDim: rapid.IntRange(1, 256).Draw(t, "dv"),
 			DType: rapid.SampledFrom([]DType{F16, BF16}).Draw(t, "dtype")}.Normalize()
 		require.NoError(t, err)
-		tile, err := chooseStandardMatrixTile(c, &p, f, newTuning(nil))
-		var no *declined
-		if errors.As(err, &no) && (c.facts.Limits.MaxSharedMemory < 32<<10 || max(f.M, f.N, f.K) > 16) {
+		tile, err := standard.ChooseMatrixTile(c, attnOf(p), f, kernel.NewTuning(nil))
+		var no *kernel.Declined
+		if errors.As(err, &no) && (c.Facts.Limits.MaxSharedMemory < 32<<10 || max(f.M, f.N, f.K) > 16) {
 			return // the scalar tier does it: no device is known that has these
 		}
 		if err != nil {
 			t.Fatalf("%v, %v: %v", p, f, err)
 		}
-		if why := tile.check(&p, c); why != "" {
+		if why := tile.Check(attnOf(p), c); why != "" {
 			t.Fatalf("%+v: %s", tile, why)
 		}
-		if k := tile.rowKeep; k != 0 && 4*tile.rowThreads*k < p.KeyLen {
+		if k := tile.RowKeep; k != 0 && 4*tile.RowThreads*k < p.KeyLen {
 			t.Fatalf("%+v does not keep a row of %d", tile, p.KeyLen)
 		}
-		if trial := tile.trial(&p); tile.rowKeep != 0 && trial.KeyLen > 4*tile.rowThreads*tile.rowKeep {
+		if trial := tile.Trial(attnOf(p)); tile.RowKeep != 0 && trial.KeyLen > 4*tile.RowThreads*tile.RowKeep {
 			t.Fatalf("%+v: the trial's rows of %d are too long", tile, trial.KeyLen)
 		}
 	})
@@ -109,18 +112,18 @@ func TestStandardMatrixTileFitsAnyDevice(t *testing.T) {
 func TestStandardMatrixVariantRefused(t *testing.T) {
 	d := matrixDevice(t)
 	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard), WithTier(TierMatrix))
-	s := plan.program.(*standardProgram)
-	tile, v := s.shape.(*standardMatrixTile), standardVariant{lse: true}
-	key, err := d.env.proofKey([]compiled{tile.scores(&s.problem, v.qk).compiled(), tile.softmax(&s.problem, v.lse).compiled(), tile.product(&s.problem, v.vo).compiled()})
+	s := plan.program.(*standard.Program)
+	tile, v := s.Shape.(*standard.MatrixTile), standard.Variant{Lse: true}
+	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.Qk).Compiled(), tile.Softmax(&s.Problem, v.Lse).Compiled(), tile.Product(&s.Problem, v.Vo).Compiled()})
 	require.NoError(t, err)
-	d.env.remember(key, "o is wrong")
+	d.env.Remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
-	_, err = s.build(v)
-	var no *declined
+	_, err = s.Build(v)
+	var no *kernel.Declined
 	require.ErrorAs(t, err, &no)
-	require.True(t, isDenied(err))
+	require.True(t, kernel.IsDenied(err))
 	var unsupported *UnsupportedError
-	require.ErrorAs(t, s.record(&recorder{}, &operands{hasLSE: true}), &unsupported)
+	require.ErrorAs(t, s.Record(&kernel.Recorder{}, &kernel.Operands{HasLSE: true}), &unsupported)
 	require.True(t, unsupported.Denied)
 	require.ErrorContains(t, unsupported, "o is wrong")
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // BufferRef names a VkBuffer that the caller owns. It needs the usage storage buffer, and transfer source and destination
@@ -23,9 +26,9 @@ type Tensor struct {
 	dev    *Device
 	mem    *memory
 	dtype  DType
-	layout layout
-	bound  operand // what kernels are given
-	folded bool    // elements share memory: never an output
+	layout attn.Layout
+	bound  kernel.Operand // what kernels are given
+	folded bool           // elements share memory: never an output
 }
 
 // memory is a buffer shared by a tensor and its views.
@@ -42,7 +45,7 @@ type memory struct {
 func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
 	defer during("NewTensor", &err)
 	shape := [4]int{batch, heads, length, dim}
-	return d.allocate("tensor", dtype, shape, contiguous)
+	return d.allocate("tensor", dtype, shape, attn.Contiguous)
 }
 
 // NewTensorBNHD allocates a tensor of shape [batch, heads, length, dim] whose memory is laid out [batch, length, heads, dim].
@@ -50,29 +53,29 @@ func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tenso
 func (d *Device) NewTensorBNHD(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
 	defer during("NewTensorBNHD", &err)
 	shape := [4]int{batch, heads, length, dim}
-	return d.allocate("tensor", dtype, shape, contiguousBNHD)
+	return d.allocate("tensor", dtype, shape, attn.ContiguousBNHD)
 }
 
 // NewLSE allocates the fp32 tensor of row statistics, of shape [batch, heads, length, 1].
 func (d *Device) NewLSE(batch, heads, length int) (_ *Tensor, err error) {
 	defer during("NewLSE", &err)
-	return d.allocate("lse", F32, [4]int{batch, heads, length, 1}, contiguous)
+	return d.allocate("lse", F32, [4]int{batch, heads, length, 1}, attn.Contiguous)
 }
 
 func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func([4]int) [4]int) (*Tensor, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	l, err := newLayout(0, dtype, shape, [4]int{}, 1<<63)
+	l, err := attn.NewLayout(0, attn.DType(dtype), shape, [4]int{}, 1<<63)
 	if err != nil {
-		return nil, err
+		return nil, public(err)
 	}
-	l.strides = strides(shape)
-	if most := d.env.caps.facts.Limits.MaxStorageBufferRange; l.span > most {
-		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device", l.span, most)
+	l.Strides = strides(shape)
+	if most := d.env.Caps.Facts.Limits.MaxStorageBufferRange; l.Span > most {
+		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device", l.Span, most)
 	}
 	// Kernels read fp16 and bf16 in words of up to 16 bytes and copies move words of 4: the buffer is whole words.
-	own, err := d.env.ctx.Alloc(label, (l.span+15)/16*16, vk.DeviceLocal)
+	own, err := d.env.Ctx.Alloc(label, (l.Span+15)/16*16, vk.DeviceLocal)
 	if err != nil {
 		return nil, d.fail(err)
 	}
@@ -102,9 +105,9 @@ func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, s
 	if buffer.Size == 0 {
 		return nil, badArgument("buffer.Size", 0, "must be the buffer's size in bytes")
 	}
-	l, err := newLayout(offset, dtype, shape, strides, buffer.Size)
+	l, err := attn.NewLayout(offset, attn.DType(dtype), shape, strides, buffer.Size)
 	if err != nil {
-		return nil, err
+		return nil, public(err)
 	}
 	buf, err := d.dev.WrapBuffer(buffer.Handle, buffer.Size)
 	if err != nil {
@@ -128,39 +131,39 @@ func (t *Tensor) View(offset uint64, dtype DType, shape, strides [4]int) (*Tenso
 	if err := t.usable("Tensor"); err != nil {
 		return nil, err
 	}
-	l, err := newLayout(offset, dtype, shape, strides, t.mem.buf.Size())
+	l, err := attn.NewLayout(offset, attn.DType(dtype), shape, strides, t.mem.buf.Size())
 	if err != nil {
-		return nil, err
+		return nil, public(err)
 	}
 	return t.mem.tensor(dtype, l)
 }
 
 // tensor makes a tensor from a checked layout.
-func (m *memory) tensor(dtype DType, l layout) (*Tensor, error) {
-	limits := &m.dev.env.caps.facts.Limits
-	if slack := limits.MinStorageBufferAlignment; l.span+l.offset%max(slack, 1) > limits.MaxStorageBufferRange {
-		return nil, badArgument("shape", l.shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on this device",
-			l.span, l.offset, limits.MaxStorageBufferRange)
+func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
+	limits := &m.dev.env.Caps.Facts.Limits
+	if slack := limits.MinStorageBufferAlignment; l.Span+l.Offset%max(slack, 1) > limits.MaxStorageBufferRange {
+		return nil, badArgument("shape", l.Shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on this device",
+			l.Span, l.Offset, limits.MaxStorageBufferRange)
 	}
-	binding, rest, err := m.dev.env.ctx.BindAligned(m.buf, l.offset, l.span, l.size)
+	binding, rest, err := m.dev.env.Ctx.BindAligned(m.buf, l.Offset, l.Span, l.Size)
 	if err != nil {
 		return nil, m.dev.fail(err)
 	}
-	t := &Tensor{dev: m.dev, mem: m, dtype: dtype, layout: l, folded: l.selfOverlaps()}
-	t.bound = operand{binding: binding, offset: rest, aligned: l.aligned16()}
-	for i := range t.bound.strides {
-		if l.shape[i] > 1 { // the stride of a dimension of 1 is never used, and must not spoil the arithmetic either
-			t.bound.strides[i] = uint32(l.strides[i])
+	t := &Tensor{dev: m.dev, mem: m, dtype: dtype, layout: l, folded: l.SelfOverlaps()}
+	t.bound = kernel.Operand{Binding: binding, Offset: rest, Aligned: l.Aligned16()}
+	for i := range t.bound.Strides {
+		if l.Shape[i] > 1 { // the stride of a dimension of 1 is never used, and must not spoil the arithmetic either
+			t.bound.Strides[i] = uint32(l.Strides[i])
 		}
 	}
 	return t, nil
 }
 
 // Shape is the number of elements in batch, heads, length and dimension.
-func (t *Tensor) Shape() [4]int { return t.place().shape }
+func (t *Tensor) Shape() [4]int { return t.place().Shape }
 
 // Strides are the distances between neighbours in batch, heads, length and dimension, in elements; the last is 1.
-func (t *Tensor) Strides() [4]int { return t.place().strides }
+func (t *Tensor) Strides() [4]int { return t.place().Strides }
 
 // DType is the storage type.
 func (t *Tensor) DType() DType {
@@ -171,21 +174,21 @@ func (t *Tensor) DType() DType {
 }
 
 // place is where the elements lie: nowhere for no tensor.
-func (t *Tensor) place() layout {
+func (t *Tensor) place() attn.Layout {
 	if t == nil {
-		return layout{}
+		return attn.Layout{}
 	}
 	return t.layout
 }
 
 // Elements is the number of elements: the product of the shape.
 func (t *Tensor) Elements() int {
-	n, _ := elements(t.place().shape)
+	n, _ := elements(t.place().Shape)
 	return int(n)
 }
 
 // Offset is where the first element stands in the buffer, in bytes.
-func (t *Tensor) Offset() uint64 { return t.place().offset }
+func (t *Tensor) Offset() uint64 { return t.place().Offset }
 
 // Buffer is the buffer the tensor lies in.
 func (t *Tensor) Buffer() BufferRef {
@@ -196,14 +199,14 @@ func (t *Tensor) Buffer() BufferRef {
 }
 
 // Bytes is the distance from the tensor's first element to the end of its last: what UploadBytes and DownloadBytes move.
-func (t *Tensor) Bytes() uint64 { return t.place().span }
+func (t *Tensor) Bytes() uint64 { return t.place().Span }
 
 // String describes the tensor.
 func (t *Tensor) String() string {
 	if t == nil || t.mem == nil {
 		return "no tensor"
 	}
-	return fmt.Sprintf("%v%v strides %v at byte %d", t.dtype, t.layout.shape, t.layout.strides, t.layout.offset)
+	return fmt.Sprintf("%v%v strides %v at byte %d", t.dtype, t.layout.Shape, t.layout.Strides, t.layout.Offset)
 }
 
 // usable says whether the tensor can be used; name is what errors call it.
@@ -262,16 +265,16 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
-	if !t.layout.dense() {
+	if !t.layout.Dense() {
 		return t.uploadStrided(ctx, values)
 	}
-	size := int(t.layout.size)
+	size := int(t.layout.Size)
 	buf := make([]byte, min(len(values), transferElements)*size)
 	for at := 0; at < len(values); at += transferElements {
 		part := values[at:min(at+transferElements, len(values))]
 		bytes := buf[:len(part)*size]
-		encode(t.dtype, bytes, part)
-		if err := t.dev.env.ctx.Upload(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+		attn.Encode(attn.DType(t.dtype), bytes, part)
+		if err := t.dev.env.Ctx.Upload(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
 			return t.dev.fail(err)
 		}
 	}
@@ -279,17 +282,17 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 }
 
 func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
-	raw := make([]byte, t.layout.span)
-	if !t.layout.gapless() {
-		if err := t.dev.env.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
+	raw := make([]byte, t.layout.Span)
+	if !t.layout.Gapless() {
+		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 			return t.dev.fail(err)
 		}
 	}
-	size, dim := int(t.layout.size), t.layout.shape[3]
-	t.layout.rows(func(row, start int) {
-		encode(t.dtype, raw[start*size:], values[row*dim:(row+1)*dim])
+	size, dim := int(t.layout.Size), t.layout.Shape[3]
+	t.layout.Rows(func(row, start int) {
+		attn.Encode(attn.DType(t.dtype), raw[start*size:], values[row*dim:(row+1)*dim])
 	})
-	return t.dev.fail(t.dev.env.ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
+	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
 }
 
 // Download copies the tensor into values, in the order b, h, n, d, as fp32, after work that was submitted earlier. There must be
@@ -299,14 +302,14 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
-	size, dim := int(t.layout.size), t.layout.shape[3]
-	if !t.layout.dense() {
-		raw := make([]byte, t.layout.span)
-		if err := t.dev.env.ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
+	size, dim := int(t.layout.Size), t.layout.Shape[3]
+	if !t.layout.Dense() {
+		raw := make([]byte, t.layout.Span)
+		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 			return t.dev.fail(err)
 		}
-		t.layout.rows(func(row, start int) {
-			decode(t.dtype, values[row*dim:(row+1)*dim], raw[start*size:])
+		t.layout.Rows(func(row, start int) {
+			attn.Decode(attn.DType(t.dtype), values[row*dim:(row+1)*dim], raw[start*size:])
 		})
 		return nil
 	}
@@ -314,10 +317,10 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	for at := 0; at < len(values); at += transferElements {
 		part := values[at:min(at+transferElements, len(values))]
 		bytes := buf[:len(part)*size]
-		if err := t.dev.env.ctx.Download(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
 			return t.dev.fail(err)
 		}
-		decode(t.dtype, part, bytes)
+		attn.Decode(attn.DType(t.dtype), part, bytes)
 	}
 	return nil
 }
@@ -328,7 +331,7 @@ func (t *Tensor) UploadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
-	return t.dev.fail(t.dev.env.ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
+	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(data)), data))
 }
 
 // DownloadBytes copies Bytes() raw bytes out of the buffer, gaps between strided elements included.
@@ -337,7 +340,7 @@ func (t *Tensor) DownloadBytes(ctx context.Context, data []byte) (err error) {
 	if err := t.checkTransfer("data", len(data), t.Bytes()); err != nil {
 		return err
 	}
-	return t.dev.fail(t.dev.env.ctx.Download(ctx, t.bytesAt(0, len(data)), data))
+	return t.dev.fail(t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(data)), data))
 }
 
 func (t *Tensor) checkTransfer(name string, got int, want uint64) error {
@@ -352,5 +355,5 @@ func (t *Tensor) checkTransfer(name string, got int, want uint64) error {
 
 // bytesAt binds n bytes of the tensor's span.
 func (t *Tensor) bytesAt(at, n int) pipeline.Binding {
-	return pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.offset + uint64(at), Size: uint64(n)}
+	return pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.Offset + uint64(at), Size: uint64(n)}
 }

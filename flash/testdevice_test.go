@@ -18,6 +18,9 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 var bg = context.Background()
@@ -104,8 +107,8 @@ func randomValues(rng *rand.Rand, t DType, shape [4]int) []float32 {
 		out[i] = float32(rng.NormFloat64())
 	}
 	raw := make([]byte, len(out)*t.Size())
-	encode(t, raw, out)
-	decode(t, out, raw)
+	attn.Encode(attn.DType(t), raw, out)
+	attn.Decode(attn.DType(t), out, raw)
 	return out
 }
 
@@ -215,8 +218,8 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 			opts := []PlanOption{WithImplementation(i), WithTier(tier)}
 			whole, err := p.Normalize()
 			require.NoError(t, err)
-			if !slices.ContainsFunc(kernels, func(k *kernel) bool { // a plan would say so, too, and compile a kernel for it
-				return k.implementation == i && k.tier == tier && k.cannot(&d.env.caps, &whole) == ""
+			if !slices.ContainsFunc(kernels, func(k *kernel.Kernel) bool { // a plan would say so, too, and compile a kernel for it
+				return k.Implementation == kernel.Implementation(i) && k.Tier == kernel.Tier(tier) && k.Cannot(&d.env.Caps, attnOf(whole)) == ""
 			}) {
 				continue
 			}
@@ -263,4 +266,10 @@ func requireSteadyState(t *testing.T, d *Device, s *sample, plan *Plan) {
 			t.Fatal(err)
 		}
 	}), plan.Kernel())
+}
+
+// attnOf is a problem as kernels take it.
+func attnOf(p Problem) *attn.Problem {
+	a := p.attn()
+	return &a
 }

@@ -6,7 +6,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/tiles"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // WithTiles reads a file of tiles, in the format of internal/tiles and of `vkattn tune --export`. Its rows go before the built-in ones, and
@@ -53,10 +56,10 @@ func parseTiles(path, text string) (*tiles.Family, error) {
 		if r.Source != tiles.Tuned {
 			continue
 		}
-		why := error(&declined{why: "there are no tuned tiles of this kernel"})
+		why := error(&kernel.Declined{Why: "there are no tuned tiles of this kernel"})
 		for _, k := range kernels {
-			if k.name == r.Kernel && k.candidates != nil {
-				why = newTuning(r.Values).fits(&k.offer)
+			if k.Name == r.Kernel && k.Candidates != nil {
+				why = kernel.NewTuning(r.Values).Fits(&k.Offer)
 			}
 		}
 		if why != nil {
@@ -81,7 +84,7 @@ func (d *Device) ExportTiles() (_ string, err error) {
 
 func (d *Device) exportTiles(entries []TuningEntry) (string, error) {
 	var rows []*tiles.Row
-	mine := d.tuningKey("", &Problem{})
+	mine := d.tuningKey("", &attn.Problem{})
 	for _, e := range entries {
 		if e.Device != mine.Device || e.Driver != mine.Driver || e.Build != mine.Build || len(e.Tuning) == 0 {
 			continue
@@ -95,7 +98,7 @@ func (d *Device) exportTiles(entries []TuningEntry) (string, error) {
 	if len(rows) == 0 {
 		return "", fmt.Errorf("flash: no tiles are stored that were measured on %s with the driver %s: vkattn tune measures some", mine.Device, mine.Driver)
 	}
-	f := tiles.New(familyName(mine.Device), tiles.Exactly(d.env.caps.tilesDevice()), rows)
+	f := tiles.New(familyName(mine.Device), tiles.Exactly(d.env.Caps.TilesDevice()), rows)
 	title := fmt.Sprintf("# %s, driver %s: measured by vkattn tune.", mine.Device, mine.Driver)
 	text := strings.Join(strings.Fields(title), " ") + "\n" + f.Text()
 	if _, err := parseTiles("the text", text); err != nil { // somebody edited it

@@ -11,17 +11,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/tiles"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 // TestExportedTiles: what tune stored, written as tiles and read again, is for the same problems and says the same.
 func TestExportedTiles(t *testing.T) {
-	d := &Device{env: &environment{caps: *largeGPU()}, info: DeviceInfo{Driver: "NVIDIA 580"}}
-	d.env.caps.facts.Name, d.env.caps.facts.DeviceID = "NVIDIA H200", 0x2335
+	d := &Device{env: &kernel.Env{Caps: *largeGPU()}, info: DeviceInfo{Driver: "NVIDIA 580"}}
+	d.env.Caps.Facts.Name, d.env.Caps.Facts.DeviceID = "NVIDIA H200", 0x2335
 	entry := func(kernel string, p Problem, tuning map[string]int) TuningEntry {
 		p, err := p.Normalize()
 		require.NoError(t, err)
-		return TuningEntry{TuningKey: d.tuningKey(kernel, &p), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
+		return TuningEntry{TuningKey: d.tuningKey(kernel, attnOf(p)), Tuning: tuning, Tile: "a tile", Gain: 1.25, Problem: "seq # 1\nB1"}
 	}
 	entries := []TuningEntry{
 		entry("matrix_forward", Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: 64, DType: F16, Causal: CausalTopLeft}, map[string]int{"w": 8, "rm": 2, "parts": 3}),
@@ -40,11 +46,11 @@ func TestExportedTiles(t *testing.T) {
 	file, err := parseTiles("mine.tiles", text)
 	require.NoError(t, err)
 	require.Len(t, file.Own(), len(entries))
-	c := d.env.caps
-	c.tiles, err = file.Over(c.tilesDevice())
+	c := d.env.Caps
+	c.Tiles, err = file.Over(c.TilesDevice())
 	require.NoError(t, err)
-	require.Equal(t, []string{"nvidia-h200-tuned", "hopper", "generic"}, c.tiles.Names())
-	require.Equal(t, tiles.For(c.tilesDevice()).Rows("matrix_forward"), c.tiles.Rows("matrix_forward"), "tuned rows are no rows of tiles")
+	require.Equal(t, []string{"nvidia-h200-tuned", "hopper", "generic"}, c.Tiles.Names())
+	require.Equal(t, tiles.For(c.TilesDevice()).Rows("matrix_forward"), c.Tiles.Rows("matrix_forward"), "tuned rows are no rows of tiles")
 
 	found := 0
 	for _, kernel := range []string{"matrix_forward", "scalar_forward", "scalar_decode"} {
@@ -56,12 +62,12 @@ func TestExportedTiles(t *testing.T) {
 					require.NoError(t, err)
 					var want map[string]int
 					for _, e := range entries {
-						if e.TuningKey == d.tuningKey(kernel, &p) {
+						if e.TuningKey == d.tuningKey(kernel, attnOf(p)) {
 							want = e.Tuning
 							found++
 						}
 					}
-					row := c.tunedRow(kernel, &p)
+					row := c.TunedRow(kernel, attnOf(p))
 					require.Equal(t, want == nil, row == nil, "%s: %v", kernel, p)
 					if row != nil {
 						require.Equal(t, want, row.Values)
@@ -99,8 +105,8 @@ func TestParametersInTiles(t *testing.T) {
 		require.Contains(t, strings.ReplaceAll(err.Error(), "flash: ", ""), want)
 	}
 	for _, k := range kernels { // what tune measures can be exported
-		if k.candidates != nil {
-			_, err := parseTiles("f.tiles", head+"kernel "+k.name+" tuned\n")
+		if k.Candidates != nil {
+			_, err := parseTiles("f.tiles", head+"kernel "+k.Name+" tuned\n")
 			require.NoError(t, err)
 		}
 	}
@@ -144,46 +150,46 @@ func TestForeignTiles(t *testing.T) {
 		require.NoError(t, err)
 		g := &madeUpGPUs[rapid.IntRange(0, len(madeUpGPUs)-1).Draw(t, "device")]
 		c := g.caps()
-		c.tiles, err = file.Over(c.tilesDevice())
+		c.Tiles, err = file.Over(c.TilesDevice())
 		require.NoError(t, err)
 		p := drawProblem(t)
 		if rapid.Bool().Draw(t, "blocks") {
 			p.Blocks = Blocks{Queries: 48, Keys: 32}
 		}
 		fits := func(name string, err error, why func() string) {
-			var no *declined
+			var no *kernel.Declined
 			if err == nil && why() != "" || err != nil && !errors.As(err, &no) {
 				t.Fatalf("%s: %v, %v\n%s", name, why(), err, text)
 			}
 		}
-		limits, elem := &c.facts.Limits, p.DType.Size()
-		inFP32, err := chooseScalarTile(c, &p, newTuning(nil))
-		fits("scalar_forward", err, func() string { return inFP32.check(p.HeadDim, p.ValueDim, elem, limits) })
-		flash1, err := chooseFlash1Tile(c, &p, newTuning(nil))
-		fits("scalar_flash1", err, func() string { return flash1.check(p.HeadDim, p.ValueDim, elem, limits) })
-		inThree, err := chooseStandardTile(c, &p, newTuning(nil))
-		fits("standard_scalar", err, func() string { return inThree.check(&p, limits) })
-		decode, err := chooseDecodeTile(c, &p, newTuning(nil))
-		fits("scalar_decode", err, func() string { _, why := decode.check(&p, limits); return why })
+		limits, elem := &c.Facts.Limits, p.DType.Size()
+		inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
+		fits("scalar_forward", err, func() string { return inFP32.Check(p.HeadDim, p.ValueDim, elem, limits) })
+		flash1, err := scalar.ChooseFlash1Tile(c, attnOf(p), kernel.NewTuning(nil))
+		fits("scalar_flash1", err, func() string { return flash1.Check(p.HeadDim, p.ValueDim, elem, limits) })
+		inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
+		fits("standard_scalar", err, func() string { return inThree.Check(attnOf(p), limits) })
+		decode, err := scalar.ChooseDecodeTile(c, attnOf(p), kernel.NewTuning(nil))
+		fits("scalar_decode", err, func() string { _, why := decode.Check(attnOf(p), limits); return why })
 		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := chooseBackwardTile(c, &p, prefix, newBackwardTuning(nil))
-			fits("scalar_backward", err, func() string { return tile.check(prefix, max(p.HeadDim, p.ValueDim), elem, limits) })
+			tile, err := scalar.ChooseBackwardTile(c, attnOf(p), prefix, kernel.NewBackwardTuning(nil))
+			fits("scalar_backward", err, func() string { return tile.Check(prefix, max(p.HeadDim, p.ValueDim), elem, limits) })
 		}
 		if len(g.fragments) == 0 {
 			return
 		}
-		f := c.fragments(p.DType)[0]
-		for _, choose := range []func(*capabilities, *Problem, matrixShape, int, *tuning) (matrixTile, error){chooseMatrixTile, chooseBlockTile, chooseMatrixFlash1Tile} {
-			tile, err := choose(c, &p, f, g.form, newTuning(nil))
-			fits("matrix_forward", err, func() string { return tile.check(p.HeadDim, p.ValueDim, c) })
+		f := c.Fragments(attn.DType(p.DType))[0]
+		for _, choose := range []func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (matrix.Tile, error){matrix.ChooseTile, matrix.ChooseBlockTile, matrix.ChooseFlash1Tile} {
+			tile, err := choose(c, attnOf(p), f, g.form, kernel.NewTuning(nil))
+			fits("matrix_forward", err, func() string { return tile.Check(p.HeadDim, p.ValueDim, c) })
 		}
 		for _, prefix := range []string{"kv_", "q_"} {
-			tile, err := chooseMatrixBackwardTile(c, &p, &matrixLayout{Form: g.form}, f, g.form, prefix, newBackwardTuning(nil))
-			fits("matrix_backward", err, func() string { return tile.check(prefix, &p, c) })
+			tile, err := matrix.ChooseBackwardTile(c, attnOf(p), &kernel.FragmentLayout{Form: g.form}, f, g.form, prefix, kernel.NewBackwardTuning(nil))
+			fits("matrix_backward", err, func() string { return tile.Check(prefix, attnOf(p), c) })
 		}
-		products, err := chooseStandardMatrixTile(c, &p, f, newTuning(nil))
-		fits("standard_matrix", err, func() string { return products.check(&p, c) })
-		_, err = chooseStandardMatrixGradients(c, &p, f, newBackwardTuning(nil))
+		products, err := standard.ChooseMatrixTile(c, attnOf(p), f, kernel.NewTuning(nil))
+		fits("standard_matrix", err, func() string { return products.Check(attnOf(p), c) })
+		_, err = standard.ChooseMatrixGradients(c, attnOf(p), f, kernel.NewBackwardTuning(nil))
 		fits("standard_backward_matrix", err, func() string { return "" })
 	})
 }

@@ -13,23 +13,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 var updateTiles = flag.Bool("update-tiles", false, "write what tiles are chosen now to testdata/tiles")
 
 // goldenDevice is a device made up for TestTilesStay: what the choice of a tile looks at.
 type goldenDevice struct {
-	caps     *capabilities
-	fragment matrixShape
+	caps     *kernel.Capabilities
+	fragment kernel.Fragment
 	layout   string // a layout that TestDecodeLayout knows
 }
 
 // goldenDevices are the devices that tiles are measured on.
 func goldenDevices() map[string]goldenDevice {
-	shuffles := func(c *capabilities) *capabilities {
-		s := &c.facts.Subgroup
+	shuffles := func(c *kernel.Capabilities) *kernel.Capabilities {
+		s := &c.Facts.Subgroup
 		s.Compute, s.FullSubgroups, s.RequiredSizeCompute, s.Ops = true, true, true, vk.SubgroupBasic|vk.SubgroupVote|vk.SubgroupShuffle
-		c.enabled.ComputeFullSubgroups, c.enabled.SubgroupSizeControl, c.enabled.Storage16 = true, true, true
+		c.Enabled.ComputeFullSubgroups, c.Enabled.SubgroupSizeControl, c.Enabled.Storage16 = true, true, true
 		return c
 	}
 	cpu := &vk.Facts{Name: "llvmpipe", VendorID: 0x10005, EffectiveVersion: vk.Version13, Type: vk.DeviceCPU}
@@ -37,11 +42,11 @@ func goldenDevices() map[string]goldenDevice {
 	cpu.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 1024}
 	cpu.Subgroup.Size, cpu.Subgroup.MaxWorkgroupSubgroups = 8, 32
 	gpu := largeGPU()
-	gpu.facts.Subgroup.MaxWorkgroupSubgroups = 32
-	gpu.facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}
+	gpu.Facts.Subgroup.MaxWorkgroupSubgroups = 32
+	gpu.Facts.Matrices = []vk.MatrixShape{{M: 16, N: 16, K: 16, A: vk.ComponentF16, B: vk.ComponentF16, C: vk.ComponentF16, Result: vk.ComponentF16, Scope: vk.ScopeSubgroup}}
 	return map[string]goldenDevice{
-		"h200": {shuffles(gpu), matrixShape{M: 16, N: 16, K: 16, Lanes: 32}, "NVIDIA 16x16x16"},
-		"cpu":  {shuffles(&capabilities{facts: cpu}), matrixShape{M: 8, N: 8, K: 8, Lanes: 8}, "lavapipe"},
+		"h200": {shuffles(gpu), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, "NVIDIA 16x16x16"},
+		"cpu":  {shuffles(&kernel.Capabilities{Facts: cpu}), kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}, "lavapipe"},
 	}
 }
 
@@ -72,29 +77,29 @@ func goldenProblems(t *testing.T) []Problem {
 // choices gives for each kernel that could run a problem the tile chosen, and its numbers by name.
 func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 	out := map[string]string{}
-	note := func(kernel string, tile fmt.Stringer, tn *tuning, err error) {
+	note := func(kernel string, tile fmt.Stringer, tn *kernel.Tuning, err error) {
 		if err != nil {
 			out[kernel] = "none: " + err.Error()
 			return
 		}
 		var numbers []string
-		for _, name := range slices.Sorted(maps.Keys(tn.effect)) {
-			numbers = append(numbers, fmt.Sprintf("%s=%d", name, tn.effect[name]))
+		for _, name := range slices.Sorted(maps.Keys(tn.Effect)) {
+			numbers = append(numbers, fmt.Sprintf("%s=%d", name, tn.Effect[name]))
 		}
 		out[kernel] = tile.String() + ": " + strings.Join(numbers, " ")
 	}
 	c, layout := g.caps, layoutOf(t, g.layout)
 	masked := !p.Blocks.none()
-	tn := newTuning(nil)
-	inFP32, err := chooseScalarTile(c, p, tn)
+	tn := kernel.NewTuning(nil)
+	inFP32, err := scalar.ChooseForwardTile(c, attnOf(*p), tn)
 	note("scalar_forward", &inFP32, tn, err)
 	if p.DType != F32 {
-		for _, form := range []int{formRegisters, formShared} {
-			tn, choose, name := newTuning(nil), chooseMatrixTile, "matrix_forward"
+		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
+			tn, choose, name := kernel.NewTuning(nil), matrix.ChooseTile, "matrix_forward"
 			if masked {
-				choose, name = chooseBlockTile, "matrix_forward_blocks"
+				choose, name = matrix.ChooseBlockTile, "matrix_forward_blocks"
 			}
-			tile, err := choose(c, p, g.fragment, form, tn)
+			tile, err := choose(c, attnOf(*p), g.fragment, form, tn)
 			note(fmt.Sprintf("%s form %d", name, form), &tile, tn, err)
 		}
 	}
@@ -102,39 +107,39 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 		return out
 	}
 	for _, prefix := range []string{"kv_", "q_"} {
-		tn := newBackwardTuning(nil)
-		tile, err := chooseBackwardTile(c, p, prefix, tn)
+		tn := kernel.NewBackwardTuning(nil)
+		tile, err := scalar.ChooseBackwardTile(c, attnOf(*p), prefix, tn)
 		note("scalar_backward "+prefix, &tile, tn, err)
 	}
-	tn = newTuning(nil)
-	flash1, err := chooseFlash1Tile(c, p, tn)
+	tn = kernel.NewTuning(nil)
+	flash1, err := scalar.ChooseFlash1Tile(c, attnOf(*p), tn)
 	note("scalar_flash1", &flash1, tn, err)
-	tn = newTuning(nil)
-	inThree, err := chooseStandardTile(c, p, tn)
+	tn = kernel.NewTuning(nil)
+	inThree, err := standard.ChooseScalarTile(c, attnOf(*p), tn)
 	note("standard_scalar", &inThree, tn, err)
-	if p.QueryLen*p.group() <= decodeRows && p.features() == 0 {
-		tn := newTuning(nil)
-		tile, err := chooseDecodeTile(c, p, tn)
+	if p.QueryLen*p.group() <= scalar.DecodeRows && p.features() == 0 {
+		tn := kernel.NewTuning(nil)
+		tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
 		note("scalar_decode", &tile, tn, err)
 	}
 	if p.DType == F32 {
 		return out
 	}
-	for _, form := range []int{formRegisters, formShared} {
-		tn := newTuning(nil)
-		tile, err := chooseMatrixFlash1Tile(c, p, g.fragment, form, tn)
+	for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
+		tn := kernel.NewTuning(nil)
+		tile, err := matrix.ChooseFlash1Tile(c, attnOf(*p), g.fragment, form, tn)
 		note(fmt.Sprintf("matrix_flash1 form %d", form), &tile, tn, err)
 		for _, prefix := range []string{"kv_", "q_"} {
-			tn := newBackwardTuning(nil)
-			tile, err := chooseMatrixBackwardTile(c, p, layout, g.fragment, form, prefix, tn)
+			tn := kernel.NewBackwardTuning(nil)
+			tile, err := matrix.ChooseBackwardTile(c, attnOf(*p), layout, g.fragment, form, prefix, tn)
 			note(fmt.Sprintf("matrix_backward %s form %d", prefix, form), &tile, tn, err)
 		}
 	}
-	tn = newTuning(nil)
-	products, err := chooseStandardMatrixTile(c, p, g.fragment, tn)
+	tn = kernel.NewTuning(nil)
+	products, err := standard.ChooseMatrixTile(c, attnOf(*p), g.fragment, tn)
 	note("standard_matrix", &products, tn, err)
-	tn = newBackwardTuning(nil)
-	gradients, err := chooseStandardMatrixGradients(c, p, g.fragment, tn)
+	tn = kernel.NewBackwardTuning(nil)
+	gradients, err := standard.ChooseMatrixGradients(c, attnOf(*p), g.fragment, tn)
 	note("standard_backward_matrix", gradients, tn, err)
 	return out
 }
@@ -163,13 +168,13 @@ func TestTilesStay(t *testing.T) {
 			}
 			for _, k := range kernels {
 				for _, queries := range []int{1, 4, 600} {
-					if k.candidates == nil || k.mostRows > 0 && queries > k.mostRows {
+					if k.Candidates == nil || k.MostRows > 0 && queries > k.MostRows {
 						continue
 					}
 					p, err := Problem{Batch: 1, Heads: 4, QueryLen: queries, HeadDim: 64, DType: F16}.Normalize()
 					require.NoError(t, err)
-					fmt.Fprintf(&b, "candidates of %s, %d queries\n", k.name, queries)
-					for _, m := range k.candidates(g.caps, &p) {
+					fmt.Fprintf(&b, "candidates of %s, %d queries\n", k.Name, queries)
+					for _, m := range k.Candidates(g.caps, attnOf(p)) {
 						fmt.Fprintf(&b, "  %v\n", m)
 					}
 				}

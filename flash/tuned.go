@@ -15,8 +15,11 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/diskfile"
 	"github.com/vkattn/vkattn/internal/tiles"
+
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // A tile that was measured to be the fastest on the user's own device takes the place of the built-in choice. Such tiles are
@@ -108,13 +111,14 @@ func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 	if err != nil {
 		return TuningKey{}, err
 	}
-	return d.tuningKey(kernel, &p), nil
+	a := p.attn()
+	return d.tuningKey(kernel, &a), nil
 }
 
-func (d *Device) tuningKey(kernel string, p *Problem) TuningKey {
-	f := d.env.caps.facts
+func (d *Device) tuningKey(kernel string, p *attn.Problem) TuningKey {
+	f := d.env.Caps.Facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
-		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != CausalNone, Queries: queryClass(p.QueryLen),
+		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != attn.CausalNone, Queries: queryClass(p.QueryLen),
 		Keys: keyClass(p.QueryLen, p.KeyLen)}
 }
 
@@ -136,14 +140,14 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 		return nil, err
 	}
 	defer plan.Close()
-	out := []Candidate{{Kernel: plan.kernel.name, Tile: plan.program.tile(), Default: true}}
-	if plan.kernel.candidates == nil {
+	out := []Candidate{{Kernel: plan.kernel.Name, Tile: plan.program.Tile(), Default: true}}
+	if plan.kernel.Candidates == nil {
 		return out, nil
 	}
 	// Two ways to say the same tile are one candidate.
 	seen := []map[string]int{plan.Tuning()}
-	candidates := plan.kernel.candidates(&d.env.caps, &plan.problem)
-	if row := d.env.caps.tunedRow(plan.kernel.name, &plan.problem); row != nil {
+	candidates := plan.kernel.Candidates(&d.env.Caps, &plan.attn)
+	if row := d.env.Caps.TunedRow(plan.kernel.Name, &plan.attn); row != nil {
 		candidates = append(candidates, row.Values)
 	}
 	for _, c := range candidates {
@@ -155,15 +159,15 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 			return nil, err
 		}
 		effect := other.Tuning()
-		tile := other.program.tile()
+		tile := other.program.Tile()
 		if err := other.Close(); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(seen, func(m map[string]int) bool { return sameTuning(m, effect) }) {
+		if slices.ContainsFunc(seen, func(m map[string]int) bool { return kernel.SameTuning(m, effect) }) {
 			continue
 		}
 		seen = append(seen, effect)
-		out = append(out, Candidate{Kernel: plan.kernel.name, Tile: tile, Tuning: c})
+		out = append(out, Candidate{Kernel: plan.kernel.Name, Tile: tile, Tuning: c})
 	}
 	return out, nil
 }
@@ -176,24 +180,24 @@ func WithoutStoredTuning() PlanOption { return withoutStored }
 
 // fit fits a kernel to a problem, with the caller's tuning if there is any, else with what tune measured if that fits, by the caller's file
 // of tiles or else by the user's tuning file, else with a row of tiles. note says why what tune measured was left aside.
-func (d *Device) fit(k *kernel, p *Problem, o *planOptions) (prog program, t *tuning, entry *TuningEntry, note string, err error) {
-	if len(o.tuning) == 0 && !o.noStored && k.candidates != nil {
+func (d *Device) fit(k *kernel.Kernel, p *attn.Problem, o *planOptions) (prog kernel.Program, t *kernel.Tuning, entry *TuningEntry, note string, err error) {
+	if len(o.tuning) == 0 && !o.noStored && k.Candidates != nil {
 		var values map[string]int
-		what, row := "", d.env.caps.tunedRow(k.name, p)
+		what, row := "", d.env.Caps.TunedRow(k.Name, p)
 		if row != nil {
 			values, what = row.Values, "tuning of "+row.Place()
-		} else if entry, note = d.storedTuning(k.name, p); entry != nil {
+		} else if entry, note = d.storedTuning(k.Name, p); entry != nil {
 			values, what = entry.Tuning, "stored tuning "+entry.Tile
 		}
 		if values != nil {
-			t = newTuning(values)
-			if err = t.fits(&k.offer); err == nil {
-				prog, err = k.plan(d.env, p, t)
+			t = kernel.NewTuning(values)
+			if err = t.Fits(&k.Offer); err == nil {
+				prog, err = k.Plan(d.env, p, t)
 			}
-			var no *declined
+			var no *kernel.Declined
 			switch {
 			case err == nil && row != nil:
-				t.rows = []*tiles.Row{row}
+				t.Rows = []*tiles.Row{row}
 				return prog, t, nil, "", nil
 			case err == nil:
 				return prog, t, entry, "", nil
@@ -203,9 +207,9 @@ func (d *Device) fit(k *kernel, p *Problem, o *planOptions) (prog program, t *tu
 			note = fmt.Sprintf("%s is left aside: %v", what, err)
 		}
 	}
-	t = newTuning(o.tuning)
-	if err = t.fits(&k.offer); err == nil {
-		prog, err = k.plan(d.env, p, t)
+	t = kernel.NewTuning(o.tuning)
+	if err = t.Fits(&k.Offer); err == nil {
+		prog, err = k.Plan(d.env, p, t)
 	}
 	return prog, t, nil, note, err
 }
@@ -222,10 +226,10 @@ type tuningStore struct {
 var storedTunings tuningStore
 
 // storedTuning looks a problem up. note says what is wrong with the file.
-func (d *Device) storedTuning(kernel string, p *Problem) (entry *TuningEntry, note string) {
+func (d *Device) storedTuning(kernel string, p *attn.Problem) (entry *TuningEntry, note string) {
 	entries, err := storedTunings.read(TuningFile())
 	if err != nil {
-		d.env.notices.say("stored tunings are not used: %v", err)
+		d.env.Notices.Say("stored tunings are not used: %v", err)
 		return nil, err.Error()
 	}
 	key := d.tuningKey(kernel, p)

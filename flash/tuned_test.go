@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 func tuningProblem() Problem {
@@ -84,7 +87,7 @@ func TestStoredTuning(t *testing.T) {
 		}
 		q, err := q.Normalize() // what a plan looks up, without the kernel that it then compiles
 		require.NoError(t, err)
-		found, _ := d.storedTuning("scalar_forward", &q)
+		found, _ := d.storedTuning("scalar_forward", attnOf(q))
 		require.Nil(t, found, name)
 	}
 	longer := p
@@ -181,8 +184,8 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 // TestTuningKeysHaveTheKeyLength: few queries have tiles that cut the keys into parts, as many as suit the number of keys.
 func TestTuningKeysHaveTheKeyLength(t *testing.T) {
 	key := func(queries, keys int) TuningKey {
-		d := &Device{env: &environment{caps: capabilities{facts: &vk.Facts{}}}}
-		return d.tuningKey("scalar_decode", &Problem{QueryLen: queries, KeyLen: keys, DType: F16})
+		d := &Device{env: &kernel.Env{Caps: kernel.Capabilities{Facts: &vk.Facts{}}}}
+		return d.tuningKey("scalar_decode", &attn.Problem{QueryLen: queries, KeyLen: keys, DType: attn.F16})
 	}
 	require.NotEqual(t, key(1, 4096), key(1, 65536))
 	require.Equal(t, key(1, 5000), key(1, 8192))

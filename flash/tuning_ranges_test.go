@@ -14,6 +14,9 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/shaders"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
 // errPlanned is where a plan ends that would be built next.
@@ -23,7 +26,7 @@ var errPlanned = errors.New("planned, not built")
 // probesOf the layout of matrices is built.
 func planningDevice(t testing.TB) *Device {
 	d := matrixDevice(t)
-	d.env.modules = func(name string) ([]uint32, error) {
+	d.env.Modules = func(name string) ([]uint32, error) {
 		if strings.HasPrefix(name, "matrix_probe") {
 			return shaders.Module(name)
 		}
@@ -34,21 +37,21 @@ func planningDevice(t testing.TB) *Device {
 
 // tunedKernel is a kernel of either pass, with a problem for it and a way to ask for it with some tuning.
 type tunedKernel struct {
-	kernel   *offer
+	kernel   *kernel.Offer
 	backward bool
 	p        Problem
 	plan     func(d *Device, values map[string]int) error
-	fit      func(d *Device, t *tuning) error // without the check of ranges
+	fit      func(d *Device, t *kernel.Tuning) error // without the check of ranges
 }
 
 // tunedKernels has all of them. Plans of the backward pass have a forward program that a test device can build at once.
 func tunedKernels(t testing.TB) (out []tunedKernel) {
-	problem := func(k *offer) Problem {
+	problem := func(k *kernel.Offer) Problem {
 		p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 40, KeyLen: 50, HeadDim: 20, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
-		if k.mostRows > 0 {
+		if k.MostRows > 0 {
 			p.QueryLen = 3
 		}
-		if k.needs&attn.WithBlocks != 0 {
+		if k.Needs&attn.WithBlocks != 0 {
 			p.Blocks = Blocks{Queries: 16, Keys: 16}
 		}
 		p, err := p.Normalize()
@@ -56,46 +59,46 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		return p
 	}
 	for _, k := range kernels {
-		p := problem(&k.offer)
-		out = append(out, tunedKernel{&k.offer, false, p, func(d *Device, values map[string]int) error {
+		p := problem(&k.Offer)
+		out = append(out, tunedKernel{&k.Offer, false, p, func(d *Device, values map[string]int) error {
 			all := maps.Clone(values)
-			if _, given := all[decodeParameter]; !given && k.implementation == Flash && k.needs == 0 {
-				few := k.mostRows > 0
-				all[decodeParameter] = boolInt(few)
+			if _, given := all[kernel.DecodeParameter]; !given && k.Implementation == kernel.Flash && k.Needs == 0 {
+				few := k.MostRows > 0
+				all[kernel.DecodeParameter] = kernel.BoolInt(few)
 			}
-			plan, err := d.Plan(p, WithImplementation(k.implementation), WithTier(k.tier), WithTuning(all))
+			plan, err := d.Plan(p, WithImplementation(Implementation(k.Implementation)), WithTier(Tier(k.Tier)), WithTuning(all))
 			return errors.Join(err, plan.Close())
-		}, func(d *Device, tn *tuning) error {
-			if err := tn.decodes(&k.offer); err != nil {
+		}, func(d *Device, tn *kernel.Tuning) error {
+			if err := tn.Decodes(&k.Offer); err != nil {
 				return err
 			}
-			_, err := k.plan(d.env, &p, tn)
+			_, err := k.Plan(d.env, attnOf(p), tn)
 			return err
 		}})
 	}
 	for _, k := range backwardKernels {
-		p := problem(&k.offer)
-		fit := func(d *Device, tn *tuning) error {
-			var forward program
-			if k.implementation == Standard {
-				tile, err := chooseStandardTile(&d.env.caps, &p, newTuning(nil))
+		p := problem(&k.Offer)
+		fit := func(d *Device, tn *kernel.Tuning) error {
+			var forward kernel.Program
+			if k.Implementation == kernel.Standard {
+				tile, err := standard.ChooseScalarTile(&d.env.Caps, attnOf(p), kernel.NewTuning(nil))
 				if err != nil {
 					return err
 				}
-				if forward, err = newStandardProgram(d.env, &p, &tile, newTuning(nil)); err != nil {
+				if forward, err = standard.New(d.env, attnOf(p), &tile, kernel.NewTuning(nil)); err != nil {
 					return err
 				}
 			}
-			_, err := k.plan(d.env, &p, forward, tn)
+			_, err := k.Plan(d.env, attnOf(p), forward, tn)
 			return err
 		}
-		out = append(out, tunedKernel{&k.offer, true, p, func(d *Device, values map[string]int) error {
+		out = append(out, tunedKernel{&k.Offer, true, p, func(d *Device, values map[string]int) error {
 			var o planOptions
 			if err := WithBackwardTuning(values)(&o); err != nil {
 				return err
 			}
-			tn := newBackwardTuning(o.backwardTuning)
-			if err := tn.fits(&k.offer); err != nil {
+			tn := kernel.NewBackwardTuning(o.backwardTuning)
+			if err := tn.Fits(&k.Offer); err != nil {
 				return err
 			}
 			return fit(d, tn)
@@ -108,17 +111,17 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 func TestKernelParameters(t *testing.T) {
 	d := planningDevice(t)
 	for _, k := range tunedKernels(t) {
-		known := k.kernel.parameters
-		require.NotEmpty(t, known, k.kernel.name)
+		known := k.kernel.Parameters
+		require.NotEmpty(t, known, k.kernel.Name)
 		given := map[string]int{}
-		if _, ok := known[decodeParameter]; ok && k.kernel.name != "scalar_decode" {
-			given[decodeParameter] = 0
+		if _, ok := known[kernel.DecodeParameter]; ok && k.kernel.Name != "scalar_decode" {
+			given[kernel.DecodeParameter] = 0
 		}
-		tn := newTuning(given)
-		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.name)
-		require.Equal(t, slices.Sorted(maps.Keys(known)), slices.Sorted(maps.Keys(tn.effect)), k.kernel.name)
-		for name, v := range tn.effect {
-			require.True(t, known[name].allows(v), "%s chooses %s = %d: %v", k.kernel.name, name, v, known[name])
+		tn := kernel.NewTuning(given)
+		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)
+		require.Equal(t, slices.Sorted(maps.Keys(known)), slices.Sorted(maps.Keys(tn.Effect)), k.kernel.Name)
+		for name, v := range tn.Effect {
+			require.True(t, known[name].Allows(v), "%s chooses %s = %d: %v", k.kernel.Name, name, v, known[name])
 		}
 	}
 }
@@ -127,17 +130,17 @@ func TestKernelParameters(t *testing.T) {
 func TestTilesAreWithinRanges(t *testing.T) {
 	c := h200()
 	for _, k := range kernels {
-		if k.candidates == nil {
+		if k.Candidates == nil {
 			continue
 		}
 		for _, queries := range []int{1, 2, 40, 5000} {
 			p, err := Problem{Batch: 1, Heads: 4, QueryLen: queries, HeadDim: 64, DType: F16}.Normalize()
 			require.NoError(t, err)
-			if k.mostRows > 0 && queries > 8 {
+			if k.MostRows > 0 && queries > 8 {
 				continue
 			}
-			for _, m := range k.candidates(c, &p) {
-				require.NoError(t, newTuning(m).fits(&k.offer), "%s %v", k.name, m)
+			for _, m := range k.Candidates(c, attnOf(p)) {
+				require.NoError(t, kernel.NewTuning(m).Fits(&k.Offer), "%s %v", k.Name, m)
 			}
 		}
 	}
@@ -150,22 +153,22 @@ var hostile = []int{0, -1, 1, 2, 3, 5, 7, 1 << 10, math.MaxInt32, math.MaxInt32 
 func TestHostileTunings(t *testing.T) {
 	d := planningDevice(t)
 	for _, k := range tunedKernels(t) {
-		for name, r := range k.kernel.parameters {
+		for name, r := range k.kernel.Parameters {
 			for _, v := range probesOf(r) {
 				start := time.Now()
 				err := k.plan(d, map[string]int{name: v})
 				took := time.Since(start)
-				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.name, name, v, err)
+				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.Name, name, v, err)
 				require.Less(t, took, 2*time.Second, at)
 				var arg *ArgumentError
 				switch {
-				case !r.allows(v):
+				case !r.Allows(v):
 					require.ErrorAs(t, err, &arg, at)
 					require.Contains(t, arg.Argument, "["+name+"]", at)
 					require.Equal(t, fmt.Sprint(v), arg.Value)
-					require.Contains(t, arg.Rule, fmt.Sprint(r.most), at)
+					require.Contains(t, arg.Rule, fmt.Sprint(r.Most), at)
 				case errors.Is(err, errPlanned), errors.Is(err, ErrUnsupported), errors.Is(err, ErrArgument):
-				case errors.As(err, new(*declined)): // of a backward kernel, which leaves the problem to the next
+				case errors.As(err, new(*kernel.Declined)): // of a backward kernel, which leaves the problem to the next
 				default:
 					t.Fatal(at)
 				}
@@ -181,7 +184,7 @@ func TestHostileTuningsThatRun(t *testing.T) {
 	}
 	d, planning := testDevice(t), planningDevice(t)
 	for _, k := range tunedKernels(t) {
-		if k.kernel.tier != TierScalar || k.kernel.needs != 0 {
+		if k.kernel.Tier != kernel.TierScalar || k.kernel.Needs != 0 {
 			continue
 		}
 		if k.backward {
@@ -189,17 +192,17 @@ func TestHostileTuningsThatRun(t *testing.T) {
 		}
 		s := newSample(t, k.p)
 		f := s.tensors(t, d, plainly(t, d))
-		for name, r := range k.kernel.parameters {
+		for name, r := range k.kernel.Parameters {
 			for _, v := range probesOf(r) {
 				given := map[string]int{name: v}
-				if name != decodeParameter && k.kernel.implementation == Flash && k.kernel.needs == 0 {
-					few := k.kernel.mostRows > 0
-					given[decodeParameter] = boolInt(few)
+				if name != kernel.DecodeParameter && k.kernel.Implementation == kernel.Flash && k.kernel.Needs == 0 {
+					few := k.kernel.MostRows > 0
+					given[kernel.DecodeParameter] = kernel.BoolInt(few)
 				}
 				if err := k.plan(planning, given); !errors.Is(err, errPlanned) {
 					continue
 				}
-				plan := mustPlan(t, d, s.p, WithImplementation(k.kernel.implementation), WithTier(TierScalar), WithTuning(given))
+				plan := mustPlan(t, d, s.p, WithImplementation(Implementation(k.kernel.Implementation)), WithTier(TierScalar), WithTuning(given))
 				t.Run(fmt.Sprintf("%s-%v", plan.Kernel(), given), func(t *testing.T) {
 					require.Equal(t, v, plan.Tuning()[name])
 					s.poison(t, f)
@@ -213,8 +216,8 @@ func TestHostileTuningsThatRun(t *testing.T) {
 }
 
 // probesOf are values to try: the ends of the range, those within, and those without.
-func probesOf(r parameter) []int {
-	return slices.Compact(slices.Sorted(slices.Values(append([]int{r.least - 1, r.least, r.most, r.most + 1, 256}, hostile...))))
+func probesOf(r kernel.Parameter) []int {
+	return slices.Compact(slices.Sorted(slices.Values(append([]int{r.Least - 1, r.Least, r.Most, r.Most + 1, 256}, hostile...))))
 }
 
 // TestHostileBackwardTuningsThatRun is the same for gradients.
@@ -229,10 +232,10 @@ func TestHostileBackwardTuningsThatRun(t *testing.T) {
 	require.NoError(t, plan.Backward(bg, b))
 	want := [3][]float32{download(t, b.DQ), download(t, b.DK), download(t, b.DV)}
 	for _, k := range tunedKernels(t) {
-		if k.kernel.name != "scalar_backward" {
+		if k.kernel.Name != "scalar_backward" {
 			continue
 		}
-		for name, r := range k.kernel.parameters {
+		for name, r := range k.kernel.Parameters {
 			for _, v := range probesOf(r) {
 				if err := k.plan(planning, map[string]int{name: v}); !errors.Is(err, errPlanned) {
 					continue
@@ -261,7 +264,7 @@ func FuzzTuning(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which byte, choices []byte) {
 		k := all[int(which)%len(all)]
-		known := k.kernel.parameters
+		known := k.kernel.Parameters
 		names := slices.Sorted(maps.Keys(known))
 		given := map[string]int{}
 		for len(choices) >= 2 {
@@ -275,18 +278,18 @@ func FuzzTuning(f *testing.F) {
 			case c < 160: // a power of two
 				given[name] = 1 << (c - 96)
 			default: // along the range
-				given[name] = r.least + (r.most-r.least)*(c-160)/95
+				given[name] = r.Least + (r.Most-r.Least)*(c-160)/95
 			}
 			choices = choices[2:]
 		}
 		start := time.Now()
 		err := k.plan(d, given)
 		if took := time.Since(start); took > time.Second {
-			t.Fatalf("%s %v took %v: %v", k.kernel.name, given, took, err)
+			t.Fatalf("%s %v took %v: %v", k.kernel.Name, given, took, err)
 		}
-		var no *declined
+		var no *kernel.Declined
 		if !errors.Is(err, errPlanned) && !errors.Is(err, ErrArgument) && !errors.Is(err, ErrUnsupported) && !errors.As(err, &no) && !errors.As(err, new(*MemoryError)) {
-			t.Fatalf("%s %v: %v", k.kernel.name, given, err)
+			t.Fatalf("%s %v: %v", k.kernel.Name, given, err)
 		}
 	})
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Weights is the matrix P of one forward pass of standard attention, of Batch·Heads·QueryLen·KeyLen elements of the problem's
@@ -24,22 +27,22 @@ func (p *Plan) NewWeights() (_ *Weights, err error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	k, ok := p.program.(keeper)
+	k, ok := p.program.(kernel.Keeper)
 	if !ok {
 		return nil, nil
 	}
-	sizes := k.kept()
+	sizes := k.Kept()
 	if err := p.dev.roomFor("weights", sizes); err != nil {
 		return nil, err
 	}
 	w := &Weights{plan: p}
 	for _, size := range sizes {
 		row := (p.problem.KeyLen + 7) / 8 * 8
-		t, err := p.dev.allocate("weights", p.problem.DType, [4]int{1, 1, int(size) / p.problem.DType.Size() / row, row}, contiguous)
+		t, err := p.dev.allocate("weights", p.problem.DType, [4]int{1, 1, int(size) / p.problem.DType.Size() / row, row}, attn.Contiguous)
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
-		w.parts, w.bindings = append(w.parts, t), append(w.bindings, t.bound.binding)
+		w.parts, w.bindings = append(w.parts, t), append(w.bindings, t.bound.Binding)
 	}
 	return w, nil
 }
@@ -68,7 +71,7 @@ func (w *Weights) Close() error {
 
 // fits checks what Forward or Backward was given in the place that name says. A backward pass needs it.
 func (w *Weights) fits(name string, p *Plan, needed bool) error {
-	_, keeps := p.program.(keeper)
+	_, keeps := p.program.(kernel.Keeper)
 	switch {
 	case w == nil && needed && keeps:
 		return badArgument(name, nil, "must be the Weights that Forward was given: %v has no other way to P", p.Implementation())

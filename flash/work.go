@@ -103,7 +103,7 @@ func (p *Plan) ForwardModel() Model {
 	if !p.made() {
 		return Model{}
 	}
-	return Model{p.program.model()}
+	return Model{p.program.Model()}
 }
 
 // BackwardModel is the model of the plan's backward pass. The error says why there are no kernels for one, as BackwardInfo's does.
@@ -116,7 +116,7 @@ func (p *Plan) BackwardModel() (_ Model, err error) {
 	if err != nil {
 		return Model{}, err
 	}
-	return Model{c.program.model()}, nil
+	return Model{c.program.Model()}, nil
 }
 
 // ForwardWork counts the steps of the plan's forward pass. Errors are as those of Model.Work.

@@ -1,4 +1,4 @@
-// Push constants of the backward kernels: 31 words of the 32 that every device has. The host writes them by these names (flash/args.go).
+// Push constants of the backward kernels: 31 words of the 32 that every device has. The host writes them by these names (internal/kernel/args.go).
 // (Standard attention's backward kernels have those of args.glsl.)
 //
 // g is dO, the gradient of the output; x and y are what the kernel writes: dK and dV, or dQ (y unused). Strides and offsets as in

@@ -1,4 +1,4 @@
-// Where the elements of a cooperative matrix sit, as the probe found it (matrix_probe.comp, flash/matrix_layout.go).
+// Where the elements of a cooperative matrix sit, as the probe found it (matrix_probe.comp, internal/kernel/fragment.go).
 //
 // GLSL promises nothing about which invocation holds which element. The probe shows that, on the devices this form runs on, the row of
 // component e of invocation `lane` is row(lane) + row(e), the column likewise, and that the lane parts are sums of bit weights:

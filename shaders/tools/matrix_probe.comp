@@ -26,7 +26,7 @@ layout(constant_id = 3) const uint K = 16;
 layout(local_size_x_id = 0) in;
 layout(binding = 0) writeonly buffer Out { uint held[]; };
 
-const uint SLOTS = 64;  // flash/matrix_probe.go sizes the buffer with the same number
+const uint SLOTS = 64;  // internal/kernel/probe.go sizes the buffer with the same number
 
 shared float acc_rows[M * N], acc_cols[M * N];
 shared ELEM a_rows[M * K], a_cols[M * K];

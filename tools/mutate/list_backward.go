@@ -111,8 +111,8 @@ var backwardMutants = []Mutant{
 		Kill:   []Killer{dropoutCase},
 	},
 	{
-		ID: "backward-offsets", File: "flash/args.go",
-		Old: "offsets(&g.lse, delta, x, y)", New: "offsets(delta, &g.lse, x, y)",
+		ID: "backward-offsets", File: "internal/kernel/args.go",
+		Old: "Offsets(&g.Lse, delta, x, y)", New: "Offsets(delta, &g.Lse, x, y)",
 		Breaks: "the backward kernels are given the offsets of lse and of the row term in each other's place",
 		Kill:   []Killer{conformance("core/layout-odd/f16", scalar)},
 	},

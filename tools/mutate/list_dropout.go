@@ -29,8 +29,8 @@ var dropoutMutants = []Mutant{
 		Kill:   []Killer{dropoutMask},
 	},
 	{
-		ID: "dropout-seed", File: "flash/args.go",
-		Old: "p.put(argSeedHigh, uint32(d.seed>>32))", New: "p.put(argSeedHigh, 0)",
+		ID: "dropout-seed", File: "internal/kernel/args.go",
+		Old: "p.Put(argSeedHigh, uint32(d.Seed>>32))", New: "p.Put(argSeedHigh, 0)",
 		Breaks: "the upper half of the seed makes no difference",
 		Kill:   []Killer{dropoutCase},
 	},

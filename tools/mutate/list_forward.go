@@ -73,13 +73,13 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d29/bottom-right/f32", scalar)},
 	},
 	{
-		ID: "scale-twice", File: "flash/args.go",
+		ID: "scale-twice", File: "internal/kernel/args.go",
 		Old: "pr.Scale*math.Log2E)", New: "pr.Scale*pr.Scale*math.Log2E)",
 		Breaks: "the forward kernels multiply scores by the scale twice",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},
 	{
-		ID: "scale-log2e", File: "flash/args.go",
+		ID: "scale-log2e", File: "internal/kernel/args.go",
 		Old: "pr.Scale*math.Log2E)", New: "pr.Scale)",
 		Breaks: "scores are not in units of log 2 though exponentials are exp2",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
@@ -151,8 +151,8 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},
 	{
-		ID: "stride-rows", File: "flash/args.go",
-		Old: "p.set(at+4*i, s)", New: "p.set(at+4*((3-i)%3), s)",
+		ID: "stride-rows", File: "internal/kernel/args.go",
+		Old: "p.Set(at+4*i, s)", New: "p.Set(at+4*((3-i)%3), s)",
 		Breaks: "every kernel is given the strides of head and row in each other's place",
 		Kill:   []Killer{conformance("core/gqa/f32", scalar)},
 	},

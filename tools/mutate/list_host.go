@@ -9,20 +9,20 @@ var (
 
 var hostMutants = []Mutant{
 	{
-		ID: "grid-rows", File: "flash/grid.go",
+		ID: "grid-rows", File: "internal/kernel/grid.go",
 		Old: "return [3]uint32{x, (n + x - 1) / x, 1}", New: "return [3]uint32{x, n / x, 1}",
 		Breaks: "the last row of a grid of workgroups is left out",
 		Kill:   []Killer{in("./flash", "TestGridCoversEachGroupOnce")},
 	},
 	{
-		ID: "layout-overlap", File: "flash/layout.go",
+		ID: "layout-overlap", File: "internal/attn/layout.go",
 		Old: "return ahead >= cover[0] && ahead+cover[1] <= period", New: "return ahead >= cover[0]",
 		Breaks: "tensors of a packed buffer that overlap count as apart",
-		Kill:   []Killer{in("./flash", "TestOverlapNeverMissed")},
+		Kill:   []Killer{in("./internal/attn", "TestOverlapNeverMissed")},
 	},
 	{
-		ID: "layout-bounds", File: "flash/layout.go",
-		Old: "if offset > bufferSize || l.span > bufferSize-offset {", New: "if offset > bufferSize {",
+		ID: "layout-bounds", File: "internal/attn/layout.go",
+		Old: "if offset > bufferSize || l.Span > bufferSize-offset {", New: "if offset > bufferSize {",
 		Breaks: "a tensor may reach beyond its buffer",
 		Kill:   []Killer{in("./flash", "TestLayoutErrors", "TestBadTensors")},
 	},
@@ -75,20 +75,20 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestForwardFLOPs", "TestBackwardOperations")},
 	},
 	{
-		ID: "known-driver", File: "flash/matrix_known.go",
+		ID: "known-driver", File: "internal/kernel/known.go",
 		Old: "f.VendorID, f.DeviceID, f.DriverVersion, f.PipelineCacheUUID)", New: "f.VendorID, f.DeviceID, 0, f.PipelineCacheUUID)",
 		Breaks: "findings about one version of a driver are believed of another",
 		Kill:   []Killer{in("./flash", "TestFindingsBelongToADriver")},
 	},
 	{
-		ID: "known-checksum", File: "flash/matrix_known.go",
+		ID: "known-checksum", File: "internal/kernel/known.go",
 		Old: "if sum != f.SHA256 {", New: "if sum == \"\" {",
 		Breaks: "a damaged file of findings is believed",
 		Kill:   []Killer{in("./flash", "TestKnownFile")},
 	},
 	{
-		ID: "verdict-module", File: "flash/proof.go",
-		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.module, hash)", New: "fmt.Fprintf(&key, \" %s %.0s\", k.module, hash)",
+		ID: "verdict-module", File: "internal/kernel/proof.go",
+		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.Module, hash)", New: "fmt.Fprintf(&key, \" %s %.0s\", k.Module, hash)",
 		Breaks: "the verdict on a kernel outlives its shader",
 		Kill:   []Killer{in("./flash", "TestVerdictsBelongToAModule")},
 	},
@@ -130,13 +130,13 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "tuning-causal", File: "flash/tuned.go",
-		Old: "Causal: p.Causal != CausalNone,", New: "Causal: true,",
+		Old: "Causal: p.Causal != attn.CausalNone,", New: "Causal: true,",
 		Breaks: "a tuning measured with a causal mask holds without one",
 		Kill:   []Killer{tuningTest},
 	},
 	{
-		ID: "slab-heads", File: "flash/slabs.go",
-		Old: "out = append(out, slab{h, min(each, heads-h), 0, rows})", New: "out = append(out, slab{h, each, 0, rows})",
+		ID: "slab-heads", File: "internal/kernel/standard/slabs.go",
+		Old: "out = append(out, Slab{h, min(each, heads-h), 0, rows})", New: "out = append(out, Slab{h, each, 0, rows})",
 		Breaks: "the last buffer of scores holds heads that there are not",
 		Kill:   []Killer{in("./flash", "TestSlabsCoverEveryRowOnce")},
 	},

@@ -151,13 +151,13 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{matrixGradientDropout},
 	},
 	{
-		ID: "self-check-ignored", File: "flash/proof.go",
-		Old: "if verdict == passed {", New: "if true {",
+		ID: "self-check-ignored", File: "internal/kernel/proof.go",
+		Old: "if verdict == Passed {", New: "if true {",
 		Breaks: "a kernel that failed its self-check is used",
 		Kill:   []Killer{in("./flash", "TestMatrixSelfCheck", "TestKnownAcrossDevices")},
 	},
 	{
-		ID: "self-check-nan", File: "flash/trial.go",
+		ID: "self-check-nan", File: "internal/kernel/trial.go",
 		Old: "math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should)) {", New: "!(math.Abs(have-should) > tolerance*math.Max(1, math.Abs(should))) {",
 		Breaks: "the self-check lets a NaN pass",
 		Kill:   []Killer{in("./flash", "TestTrialsTellRightFromWrong")},

@@ -76,7 +76,7 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "flash1/scalar")},
 	},
 	{
-		ID: "blocks-bit-order", File: "flash/blocks.go",
+		ID: "blocks-bit-order", File: "internal/kernel/blocks.go",
 		Old: "binary.NativeEndian.Uint32(at)|1<<(c%32))", New: "binary.NativeEndian.Uint32(at)|1<<(31-c%32))",
 		Breaks: "the blocks of a mask stand in their words from the highest bit on",
 		Kill:   []Killer{in("./flash", "TestPackMask")},

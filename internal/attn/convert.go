@@ -1,0 +1,53 @@
+package attn
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/x448/float16"
+)
+
+// Encode writes values as elements of type t, little-endian, to nearest even. dst holds len(src) elements.
+func Encode(t DType, dst []byte, src []float32) {
+	switch t {
+	case F32:
+		for i, v := range src {
+			binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
+		}
+	case F16:
+		for i, v := range src {
+			binary.LittleEndian.PutUint16(dst[2*i:], float16.Fromfloat32(v).Bits())
+		}
+	case BF16:
+		for i, v := range src {
+			binary.LittleEndian.PutUint16(dst[2*i:], bf16Bits(v))
+		}
+	}
+}
+
+// Decode reads elements of type t. src holds len(dst) elements.
+func Decode(t DType, dst []float32, src []byte) {
+	switch t {
+	case F32:
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		}
+	case F16:
+		for i := range dst {
+			dst[i] = float16.Frombits(binary.LittleEndian.Uint16(src[2*i:])).Float32()
+		}
+	case BF16:
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+		}
+	}
+}
+
+// bf16Bits rounds to nearest even. A NaN stays a NaN (its payload may vanish with the lower half, so a bit is set).
+func bf16Bits(v float32) uint16 {
+	b := math.Float32bits(v)
+	if v != v {
+		return uint16(b>>16) | 0x40
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}

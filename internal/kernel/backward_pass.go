@@ -1,0 +1,43 @@
+package kernel
+
+import "github.com/vkattn/vkattn/pipeline"
+
+// Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
+type Gradients struct {
+	Q, K, V, O, Lse, Do, Dlse Operand
+	Dq, Dk, Dv                Operand
+	HasDLSE, Accumulate       bool
+	Drop                      Draw
+	Weights                   []pipeline.Binding // Backward.Weights
+}
+
+// Aligned says whether rows of all tensors can be moved 16 bytes at a time.
+func (g *Gradients) Aligned() bool {
+	return g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.Do.Aligned && g.Dq.Aligned && g.Dk.Aligned && g.Dv.Aligned
+}
+
+// GradientVariant says what the pipelines of a set of tensors are built for.
+type GradientVariant struct{ Aligned, Accumulate, Dlse bool }
+
+func (g *Gradients) Variant() GradientVariant {
+	return GradientVariant{g.Aligned(), g.Accumulate, g.HasDLSE}
+}
+
+// BackwardInputs are the first six bindings of both kernels of a backward pass.
+func (r *Recorder) BackwardInputs(g *Gradients, delta *Operand) {
+	for i, o := range [...]*Operand{&g.Q, &g.K, &g.V, &g.Do, &g.Lse, delta} {
+		r.Access[i] = pipeline.Access{Binding: o.Binding, Mode: pipeline.Read}
+	}
+}
+
+// Output is how a kernel touches a gradient.
+func (g *Gradients) Output(o *Operand) pipeline.Access {
+	if g.Accumulate {
+		return pipeline.Access{Binding: o.Binding, Mode: pipeline.ReadWrite}
+	}
+	return pipeline.Access{Binding: o.Binding, Mode: pipeline.Write}
+}
+
+func (v GradientVariant) Index() int {
+	return BoolInt(v.Aligned) + 2*BoolInt(v.Accumulate) + 4*BoolInt(v.Dlse)
+}

@@ -1,0 +1,88 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Constants are the specialization constants of a pipeline by the names that its shader declares.
+type Constants map[string]int
+
+// And joins constants. One that is set twice stands under a name that no module declares, so that building the pipeline fails.
+func (c Constants) And(more ...Constants) Constants {
+	out := maps.Clone(c)
+	for _, m := range more {
+		for name, v := range m {
+			if _, twice := out[name]; twice {
+				name += ", set twice,"
+			}
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// String lists them by name: what a verdict on a pipeline is remembered under.
+func (c Constants) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		fmt.Fprintf(&b, " %s=%d", name, c[name])
+	}
+	return b.String()
+}
+
+// Number gives each constant the number that the module declares for its name. Every constant of the module must be set, and nothing
+// else: a default left in place is a wrong tile on some device, and a name that the module lost is a setting without effect.
+func (c Constants) Number(module string, in *shaders.Interface) ([]vk.SpecConstant, error) {
+	unset := maps.Clone(in.Constants)
+	var out []vk.SpecConstant
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		id, ok := unset[name]
+		if !ok {
+			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, name, strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
+		}
+		delete(unset, name)
+		out = append(out, vk.SpecConstant{ID: id, Value: uint32(c[name])})
+	}
+	if len(unset) > 0 {
+		return nil, fmt.Errorf("flash: constants of %s are not set: %s", module, strings.Join(slices.Sorted(maps.Keys(unset)), ", "))
+	}
+	// In the order of numbers: the validation layer (1.4.309) takes a matrix's dimensions from the map by position.
+	slices.SortFunc(out, func(a, b vk.SpecConstant) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Build makes the pipeline of a module. info says what else it is made with; bindings and push constants are as the module declares.
+func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo) (*pipeline.Kernel, error) {
+	code, err := e.Module(module)
+	if err != nil {
+		return nil, err
+	}
+	declared, err := e.shaders(module).Describe(module)
+	if err != nil {
+		return nil, err
+	}
+	in := &declared.Interface
+	if err := CheckLayout(module, in.Push); err != nil {
+		return nil, err
+	}
+	if info.Spec, err = c.Number(module, in); err != nil {
+		return nil, err
+	}
+	info.Name, info.Code, info.Bindings, info.PushBytes = module, code, in.BindingCount(), in.PushBytes()
+	return e.Ctx.Kernel(info)
+}
+
+func BoolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

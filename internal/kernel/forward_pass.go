@@ -1,0 +1,61 @@
+package kernel
+
+import (
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+// Forward records a fused forward kernel and, where keys are in parts, their combination.
+func (r *Recorder) Forward(k *pipeline.Kernel, p *attn.Problem, f *Operands, g Grid, label string, c *Combiner) error {
+	access, at := r.forwardAccess(k, p, f), r.Push.Forward(p, f)
+	if c == nil {
+		return r.Dispatch(k, access, at, g, g.Total, label)
+	}
+	c.bind(r)
+	if err := r.Dispatch(k, access, at, g, g.Total, label); err != nil {
+		return err
+	}
+	return c.Record(r, f)
+}
+
+// forwardAccess binds the tensors of a fused forward kernel: q, k, v, o, lse and, where it can do with one, the block mask, or q in its
+// place, untouched, where the problem has none.
+func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operands) []pipeline.Access {
+	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
+	r.Access[2] = pipeline.Access{Binding: f.V.Binding, Mode: pipeline.Read}
+	r.Access[3] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
+	r.Access[4] = f.LseAccess()
+	r.Access[5] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Unused}
+	if !p.Blocks.None() {
+		r.Access[5] = pipeline.Access{Binding: f.Blocks, Mode: pipeline.Read}
+	}
+	n := k.Bindings()
+	if r.Count != nil {
+		n-- // bound by dispatch
+	}
+	return r.Access[:n]
+}
+
+// ForwardConstants are what every fused forward kernel is told of the problem and of its tensors.
+func ForwardConstants(p *attn.Problem, v Variant) Constants {
+	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "CAUSAL": BoolInt(p.Causal != attn.CausalNone), "ALIGNED": BoolInt(v.Aligned),
+		"WRITE_LSE": BoolInt(v.Lse)}
+}
+
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with.
+func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
+	if c != nil {
+		return Constants{"PARTS": parts}
+	}
+	return blockConstants(p.Blocks)
+}
+
+// LseAccess binds lse, or o in its place, untouched, when there is none.
+func (f *Operands) LseAccess() pipeline.Access {
+	if !f.HasLSE {
+		return pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Unused}
+	}
+	return pipeline.Access{Binding: f.Lse.Binding, Mode: pipeline.Write}
+}

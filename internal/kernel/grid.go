@@ -1,0 +1,45 @@
+package kernel
+
+import "github.com/vkattn/vkattn/internal/attn"
+
+// maxGroupsX is the number of workgroups that every Vulkan device allows in one dimension of a dispatch.
+const maxGroupsX = 65535
+
+// MaxGroups bounds a flattened grid so that base + index never wraps in 32 bits.
+const MaxGroups = 1<<32 - 1<<18
+
+// Grid is a flattened grid of workgroups, split into dispatches. A workgroup's index is
+//
+//	base + x + y·(groups in x), and it returns at once when that is not below total
+//
+// so that a grid of any size needs no third dimension, and base starts the next dispatch where the last one ended.
+type Grid struct {
+	Total uint32 // workgroups in all
+	Step  uint32 // workgroups in one dispatch
+}
+
+// NewGrid splits total workgroups into dispatches of at most limit (0: no limit). Dispatches of several rows are whole
+// rectangles except for the last, so that none reaches into the next one's workgroups.
+func NewGrid(total, limit uint64) (Grid, error) {
+	if total > MaxGroups {
+		return Grid{}, attn.BadArgument("Problem", total, "needs more than %d workgroups", MaxGroups)
+	}
+	step := total
+	if limit > 0 && limit < step {
+		step = limit
+	}
+	if step < total && step > maxGroupsX {
+		step -= step % maxGroupsX
+	}
+	return Grid{uint32(total), uint32(step)}, nil
+}
+
+// Dispatches is the number of dispatches.
+func (g Grid) Dispatches() int { return int((uint64(g.Total) + uint64(g.Step) - 1) / uint64(g.Step)) }
+
+// Size gives the groups of the dispatch that starts at base.
+func (g Grid) Size(base uint32) [3]uint32 {
+	n := min(g.Step, g.Total-base)
+	x := min(n, maxGroupsX)
+	return [3]uint32{x, (n + x - 1) / x, 1}
+}

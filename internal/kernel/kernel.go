@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+)
+
+// Offer is what a kernel of either pass says of itself.
+type Offer struct {
+	Name           string
+	Implementation Implementation
+	Tier           Tier
+	Can            attn.Features // what a problem may have
+	Needs          attn.Features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
+	MostRows       int           // of a key head: queries times the query heads that share it; 0: any number
+	Parameters     Parameters
+	Yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
+
+	// Unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
+	// also describes devices that are not open.
+	Unsupported func(c *Capabilities, p *attn.Problem) string
+	// Reserved says why a device runs the kernel only when its tier is asked for, "" where it is taken like any other; nil: on every device.
+	Reserved func(c *Capabilities) string
+}
+
+func (o *Offer) Offered() *Offer { return o }
+
+// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in kernels; nothing else needs to
+// know it.
+type Kernel struct {
+	Offer
+	// Plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
+	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
+	Plan func(e *Env, p *attn.Problem, t *Tuning) (Program, error)
+	// Candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit. nil: there is no
+	// choice of tiles.
+	Candidates func(c *Capabilities, p *attn.Problem) []map[string]int
+}
+
+// Program is a kernel fitted to one problem. It is shared by all recordings of its plan: record must not change it except
+// for pipelines built once.
+type Program interface {
+	// Tile names the tile for people, for example "64x32".
+	Tile() string
+	// Scratch gives the sizes in bytes of the buffers that each recording needs beyond inputs and outputs.
+	Scratch() []uint64
+	// Dispatches is the largest number of dispatches that record makes.
+	Dispatches() int
+	// Model is what it does and moves for any problem. Steps name the labels of the dispatches.
+	Model() traffic.Model
+	// Record writes the dispatches for these operands. In steady state it allocates nothing.
+	Record(r *Recorder, f *Operands) error
+}
+
+// TrialQueries is a number of queries that the kernel takes where group query heads share a key head: n if it can.
+func (o *Offer) TrialQueries(n, group int) int {
+	if o.MostRows > 0 {
+		return min(n, o.MostRows/group)
+	}
+	return n
+}
+
+// Cannot says why the kernel cannot run a problem, "" when it can.
+func (o *Offer) Cannot(c *Capabilities, p *attn.Problem) string {
+	has := p.Features()
+	if lacks := has &^ o.Can; lacks != 0 {
+		return "it has no " + lacks.Names()[0]
+	}
+	if rows := p.QueryLen * p.Group(); o.MostRows > 0 && rows > o.MostRows {
+		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.MostRows)
+	}
+	return o.Unsupported(c, p)
+}
+
+// ScalarLacks and matrixLacks say what the device lacks for a kernel that needs nothing beside its tier.
+func ScalarLacks(c *Capabilities, p *attn.Problem) string { return c.LacksScalar(p.DType) }
+func MatrixLacks(c *Capabilities, p *attn.Problem) string { return c.LacksMatrix(p.DType) }
+
+// Declined is a kernel's reason not to be chosen that only shows when it is fitted to the device.
+type Declined struct{ Why string }
+
+func (d *Declined) Error() string { return d.Why }
+
+// denied is a kernel's reason when it would run the problem, and failed its self-check on this device and driver.
+type denied struct{ *Declined }
+
+func (d *denied) Unwrap() error { return d.Declined }
+
+// IsDenied says whether a kernel is not taken because it failed its self-check.
+func IsDenied(err error) bool {
+	var d *denied
+	return errors.As(err, &d)
+}
+
+// BackwardKernel is one way to compute a backward pass, as kernel is for forward.
+type BackwardKernel struct {
+	Offer
+	// Plan fits the kernel to the problem, for a plan whose forward program is this.
+	Plan func(e *Env, p *attn.Problem, forward Program, t *Tuning) (BackwardProgram, error)
+}
+
+// BackwardProgram is a backward kernel fitted to one problem, as program is for forward.
+type BackwardProgram interface {
+	Tile() string
+	Scratch() []uint64
+	Dispatches() int
+	Model() traffic.Model
+	Record(r *Recorder, g *Gradients) error
+}
+
+// Keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.
+type Keeper interface{ Kept() []uint64 }
+
+// AnyKernel is a kernel of either pass.
+type AnyKernel interface{ Offered() *Offer }

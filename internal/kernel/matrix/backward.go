@@ -1,0 +1,241 @@
+package matrix
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Backward is the backward pass of FlashAttention-2 on cooperative matrices, without atomic additions:
+// shaders/common/backward_delta.comp, matrix_backward_kv.comp and matrix_backward_q.comp.
+var Backward = &kernel.BackwardKernel{
+	Offer: kernel.Offer{
+		Name:           "matrix_backward",
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierMatrix,
+		Can:            attn.WithDropout,
+		Parameters:     kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"), kernel.Parameters{"kv_split": kernel.OnOff}),
+		Reserved:       kernel.ReservedOnCPU,
+		Unsupported:    backwardLacks,
+	},
+	Plan: planBackward,
+}
+
+func backwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
+	if n := c.Facts.Limits.MaxPushConstants; n < kernel.BackwardPushBytes {
+		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, kernel.BackwardPushBytes)
+	}
+	return c.LacksMatrix(p.DType)
+}
+
+func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
+	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	s := &BackwardProgram{env: e, Problem: *p, Layout: layout}
+	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
+		return nil, err
+	}
+	s.Kv.Keys, s.Kv.module, s.Q.module = true, keysLabel+"."+p.DType.Suffix(), queriesLabel+"."+p.DType.Suffix()
+	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
+		prefix := "q_"
+		if part.Keys {
+			prefix = "kv_"
+		}
+		if part.Tile, err = ChooseBackwardTile(&e.Caps, p, &layout, fragment, form, prefix, t); err != nil {
+			return nil, err
+		}
+		if part.grid, err = kernel.GridFor(e, part.Tile.groups(p), 2*kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
+			return nil, err
+		}
+	}
+	// The usual case is dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave
+	// alone, the other variants are looked at now too.
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
+	variants := [][2]bool{{aligned, false}}
+	if e.Attached {
+		variants = [][2]bool{{aligned, false}, {aligned, true}, {false, false}, {false, true}}
+	}
+	for _, v := range variants {
+		if err := s.build(v[0], v[1]); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// BackwardProgram is the kernels fitted to a problem.
+type BackwardProgram struct {
+	env     *kernel.Env
+	Problem attn.Problem
+	Layout  kernel.FragmentLayout
+	delta   *kernel.DeltaProgram
+	Kv, Q   BackwardPart
+	checked [4]atomic.Bool // by variant
+}
+
+// BackwardPart is the kernel of keys or that of queries.
+type BackwardPart struct {
+	Keys    bool
+	module  string
+	Tile    BackwardTile
+	grid    kernel.Grid
+	kernels [2][4]atomic.Pointer[pipeline.Kernel] // by piece, and by alignment and accumulation
+}
+
+func (s *BackwardProgram) Tile() string {
+	return fmt.Sprintf("kv %v, q %v %v form %d", &s.Kv.Tile, &s.Q.Tile, s.Q.Tile.Fragment, s.Q.Tile.Form)
+}
+func (s *BackwardProgram) Scratch() []uint64 { return []uint64{s.delta.Bytes()} }
+func (s *BackwardProgram) Dispatches() int {
+	return s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
+}
+
+// Labels of the dispatches, and names of the modules.
+const (
+	keysLabel    = "matrix_backward_kv"
+	queriesLabel = "matrix_backward_q"
+)
+
+func (s *BackwardProgram) Model() traffic.Model {
+	part := func(label string, t *BackwardTile) traffic.BackwardTile {
+		return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(&s.Problem), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1}
+	}
+	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: part(keysLabel, &s.Kv.Tile), Queries: part(queriesLabel, &s.Q.Tile)}
+	if t := &s.Q.Tile; t.Form == kernel.FormRegisters { // a lane keeps the rows of which it holds elements
+		m.Queries.RowReaders = t.Fragment.Lanes * max(1, len(s.Layout.RowOfSlot)) / t.Fragment.M
+	}
+	return m
+}
+
+// Constants are the specialization constants of a kernel; parts says which sums it makes.
+func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accumulate bool) kernel.Constants {
+	p, t := &s.Problem, &part.Tile
+	f, sh := &t.Fragment, t.Shared(p)
+	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
+		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
+		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
+		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
+		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(t.masks(p)), "STATS_LEN": sh.Stats,
+		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane}
+	if part.Keys {
+		c = c.And(kernel.Constants{"PARTS": parts})
+	}
+	return c.And(s.Layout.Constants())
+}
+
+func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
+	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
+	return s.env.Variant(&part.kernels[piece][i], part.module, func() (kernel.Constants, pipeline.KernelInfo) {
+		return s.Constants(part, part.Tile.pieces()[piece], aligned, accumulate),
+			pipeline.KernelInfo{SubgroupSize: uint32(part.Tile.Fragment.Lanes), FullSubgroups: true}
+	})
+}
+
+// build makes the pipelines of a variant and lets those that were never run on this device and driver prove themselves.
+func (s *BackwardProgram) build(aligned, accumulate bool) error {
+	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
+	if s.checked[i].Load() {
+		return nil
+	}
+	try := func() (string, error) { return s.try(aligned, accumulate) }
+	if err := s.env.Prove("matrix_backward "+s.Tile(), s.compiled(aligned, accumulate), try); err != nil {
+		return err
+	}
+	s.checked[i].Store(true)
+	return nil
+}
+
+func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	if err := s.build(g.Aligned(), g.Accumulate); err != nil {
+		return err
+	}
+	return s.run(r, g)
+}
+
+func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
+	delta := kernel.Operand{Binding: r.Scratch[0]}
+	if err := s.delta.Record(r, g, &delta); err != nil {
+		return err
+	}
+	aligned := g.Aligned()
+	for piece, parts := range s.Kv.Tile.pieces() {
+		k, err := s.Kernel(&s.Kv, piece, aligned, g.Accumulate)
+		if err != nil {
+			return err
+		}
+		at := r.Push.Backward(&s.Problem, g, &delta, &g.Dk, &g.Dv)
+		r.BackwardInputs(g, &delta)
+		r.Access[6], r.Access[7] = g.Output(&g.Dk), g.Output(&g.Dv)
+		if parts == onlyDV {
+			r.Access[6].Mode = pipeline.Unused
+		}
+		if parts == onlyDK {
+			r.Access[7].Mode = pipeline.Unused
+		}
+		if err := r.Dispatch(k, r.Access[:8], at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
+			return err
+		}
+	}
+	k, err := s.Kernel(&s.Q, 0, aligned, g.Accumulate)
+	if err != nil {
+		return err
+	}
+	at := r.Push.Backward(&s.Problem, g, &delta, &g.Dq, nil)
+	r.BackwardInputs(g, &delta)
+	r.Access[6] = g.Output(&g.Dq)
+	return r.Dispatch(k, r.Access[:7], at, s.Q.grid, s.Q.grid.Total, queriesLabel)
+}
+
+// compiled is what the driver compiles for a variant.
+func (s *BackwardProgram) compiled(aligned, accumulate bool) []kernel.Compiled {
+	var all []kernel.Compiled
+	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
+		for _, parts := range part.Tile.pieces() {
+			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate)})
+		}
+	}
+	return all
+}
+
+// trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
+func (s *BackwardProgram) trial() attn.Problem {
+	small := kernel.TrialOf(&s.Problem)
+	kv, q := &s.Kv.Tile, &s.Q.Tile
+	small.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
+	small.KeyLen = max(kv.rows(), q.BC) + q.Fragment.M/2 + 3
+	if small.Causal == attn.CausalNone && !q.masks(&s.Problem) {
+		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
+	}
+	return small
+}
+
+// try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
+func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
+	p := s.trial()
+	mine := &BackwardProgram{env: s.env, Problem: p, Layout: s.Layout}
+	for _, part := range [][2]*BackwardPart{{&mine.Kv, &s.Kv}, {&mine.Q, &s.Q}} {
+		part[0].Keys, part[0].module, part[0].Tile = part[1].Keys, part[1].module, part[1].Tile
+		if part[0].grid, err = kernel.NewGrid(part[1].Tile.groups(&p), 0); err != nil {
+			return "", err
+		}
+		// The very pipelines that are in question, not others of the small problem.
+		for piece := range part[1].Tile.pieces() {
+			k, err := s.Kernel(part[1], piece, aligned, accumulate)
+			if err != nil {
+				return "", err
+			}
+			part[0].kernels[piece][kernel.BoolInt(aligned)+2*kernel.BoolInt(accumulate)].Store(k)
+		}
+	}
+	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
+		return "", err
+	}
+	return s.env.TryBackward(&p, kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate}, nil, mine.Scratch(), mine.run)
+}

@@ -1,0 +1,221 @@
+package matrix
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Which sums the kernel of keys makes: PARTS in shaders/include/matrix_backward.glsl.
+const (
+	onlyDK   = 1
+	onlyDV   = 2
+	dkAndDV  = 3
+	wideHead = 128 // dimensions beyond which dk and dv are two dispatches, whose sums do not fit into registers together
+)
+
+// BackwardTile is the shape of the work of one of the two matrix backward kernels; shaders/include/matrix_backward.glsl
+// says what each number means. Rows are keys in one and queries in the other.
+type BackwardTile struct {
+	Fragment      kernel.Fragment
+	Form          int
+	Keys          bool // the kernel of keys
+	split         bool // dk and dv apart
+	W, RM         int  // subgroups of a workgroup, row fragments of each
+	BC, CK        int  // columns of a tile, and of a chunk of it
+	Prefetch      int  // 1: the next tile waits in registers; 2: it fills a second one in shared memory, chunk by chunk
+	AReg, BReg    int  // slices of the rows' operands in registers
+	HeadsTogether int
+	ByLane        int // how weights find what dropout draws for them
+}
+
+// Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.
+const (
+	DrawEach  = 0  // each its word
+	DrawWords = 1  // one word for all that a lane has of a query and 16 keys
+	DrawBits  = 2  // the same, of 16 bits a draw
+	bitsDim   = 64 // dimensions up to which bits are faster than words: beyond, registers are scarcer than shared memory
+)
+
+// LaneOfDraws is the best way that the layout and the tile allow.
+func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) int {
+	switch {
+	case p.DropThreshold() == 0 || t.rows() < 1 || t.BC < 1: // Check says what is wrong with such a tile
+		return DrawEach
+	case t.Keys && !(t.Fragment.M%16 == 0 && l.RowsOfDraws(t.Form) && kernel.SharesDraws(t.rows())):
+		return DrawEach
+	case !t.Keys && !(t.CK%16 == 0 && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)):
+		return DrawEach
+	case max(p.HeadDim, p.ValueDim) > bitsDim || t.Keys && !(t.Fragment.M == 16 && 4%t.RM == 0 && l.PairsOfQueries()):
+		return DrawWords
+	}
+	return DrawBits
+}
+
+func (t *BackwardTile) rows() int      { return t.W * t.RM * t.Fragment.M }
+func (t *BackwardTile) String() string { return fmt.Sprintf("%dx%d", t.rows(), t.BC) }
+
+// pieces lists the dispatches by what they sum.
+func (t *BackwardTile) pieces() []int {
+	if t.Keys && t.split {
+		return piecesApart
+	}
+	return piecesTogether
+}
+
+var piecesApart, piecesTogether = []int{onlyDK, onlyDV}, []int{dkAndDV}
+
+func (t *BackwardTile) groups(p *attn.Problem) uint64 {
+	if t.Keys {
+		return uint64(attn.CeilDiv(p.KeyLen, t.rows())) * uint64(p.Batch) * uint64(p.KeyHeads)
+	}
+	return uint64(attn.CeilDiv(p.QueryLen, t.rows())) * uint64(p.Batch) * uint64(p.Heads)
+}
+
+// masks says whether any tile needs the loop with masks.
+func (t *BackwardTile) masks(p *attn.Problem) bool {
+	return p.Causal != attn.CausalNone || !t.Keys && p.KeyLen%t.BC != 0
+}
+
+// matrixBackwardShared is the lengths of the shader's shared arrays: tile, rows and h in units of 16 bytes, stats in 8, the others in 4.
+type matrixBackwardShared struct {
+	aPitch, bPitch, Tile, rows, h, patch int
+	Stats, x, Drop                       int
+}
+
+func (s matrixBackwardShared) bytes() int { return 16*(s.Tile+s.rows+s.h) + 8*s.Stats + 4*(s.x+s.Drop) }
+
+func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
+	f := &t.Fragment
+	width := func(d int) int { return max(attn.CeilDiv(d, f.K)*f.K, attn.CeilDiv(d, f.N)*f.N) / 8 }
+	s := matrixBackwardShared{aPitch: width(p.HeadDim) | 1, bPitch: width(p.ValueDim) | 1, h: 1, x: 1, Stats: 1, Drop: leastDrop}
+	s.patch = max(f.K/8, f.N/4, 1)
+	for s.patch < max(s.aPitch, s.bPitch)-1 && 2*s.patch <= 8 {
+		s.patch *= 2
+	}
+	tiles := 1
+	if t.Prefetch == 2 {
+		tiles = 2
+	}
+	s.Tile = max(tiles*t.BC*(s.aPitch+s.bPitch), t.W*f.M*(s.patch|1))
+	rest := func(n int) int {
+		if n <= 0 {
+			return 0
+		}
+		return n*f.K/8 | 1
+	}
+	s.rows = max(1, t.rows()*(rest(attn.CeilDiv(p.HeadDim, f.K)-t.AReg)+rest(attn.CeilDiv(p.ValueDim, f.K)-t.BReg)))
+	if t.Form != kernel.FormRegisters {
+		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
+	}
+	switch {
+	case t.Keys:
+		s.Stats = tiles * t.BC
+	case t.Form != kernel.FormRegisters:
+		s.Stats = t.rows()
+	}
+	if p.DropThreshold() > 0 {
+		keys, queries := t.BC, t.rows()
+		if t.Keys {
+			keys, queries = queries, keys
+		}
+		words := 16
+		if t.ByLane == DrawBits {
+			words = 4
+		}
+		s.Drop = max(leastDrop, words*drawGroups(keys)*(queries+8))
+	}
+	return s
+}
+
+// Check gives the rule that a tile breaks on a device, "" when it breaks none.
+func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilities) string {
+	f := &t.Fragment
+	switch {
+	case t.W < 1 || t.RM < 1:
+		return fmt.Sprintf("%sw = %d and %srm = %d must be at least 1", prefix, t.W, prefix, t.RM)
+	case t.CK < 1 || t.CK%f.N != 0 || t.CK%f.K != 0:
+		return fmt.Sprintf("%sck = %d must be a multiple of the fragment's N = %d and K = %d", prefix, t.CK, f.N, f.K)
+	case t.BC < 1 || t.BC%t.CK != 0:
+		return fmt.Sprintf("%sbc = %d must be a multiple of %sck = %d", prefix, t.BC, prefix, t.CK)
+	case t.Prefetch < 0 || t.Prefetch > 2:
+		return fmt.Sprintf("%sprefetch = %d must be 0, 1 or 2", prefix, t.Prefetch)
+	case t.AReg < 1 || t.BReg < 1:
+		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
+	case f.N%8 != 0 || f.K%8 != 0:
+		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
+	}
+	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes(), c)
+}
+
+// shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
+func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
+	const leastSubgroups = 4 // fewer hide no latency
+	rows := p.QueryLen
+	if t.Keys {
+		rows = p.KeyLen
+	}
+	for t.groups(p) < uint64(k.Few) || rows <= t.rows()/2 {
+		switch {
+		case t.RM > 1:
+			t.RM = attn.CeilDiv(t.RM, 2)
+		case t.W > leastSubgroups:
+			t.W = max(leastSubgroups, attn.CeilDiv(t.W, 2))
+		default:
+			return
+		}
+		const mostPieces = 12 // of 16 bytes, that an invocation holds of the next tile; with Prefetch 2 of a chunk of it, whatever BC
+		for t.Prefetch == 1 && t.BC > t.CK && attn.CeilDiv(t.BC*attn.CeilDiv(p.HeadDim+p.ValueDim, 8), t.W*t.Fragment.Lanes) > mostPieces {
+			t.BC -= t.CK
+		}
+	}
+}
+
+// ChooseBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin with prefix, replace numbers.
+func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix string, t *kernel.Tuning) (BackwardTile, error) {
+	k, why := c.Prediction(), "no tile fits"
+	for _, row := range c.Suiting(kernel.Asked(p, f), "matrix_backward_"+strings.TrimSuffix(prefix, "_")) {
+		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
+			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
+		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
+		whole := max(f.N, f.K) // one divides the other
+		tile.CK = attn.CeilDiv(tile.CK, whole) * whole
+		tile.BC = attn.CeilDiv(tile.BC, tile.CK) * tile.CK
+		if k.Fill {
+			tile.shrink(&k, p)
+		}
+		tile.HeadsTogether = 1
+		if p.Causal != attn.CausalNone {
+			tile.HeadsTogether = HeadsTogether(&k, p)
+		}
+		for _, x := range []struct {
+			name  string
+			value *int
+			def   int
+		}{
+			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK}, {"prefetch", &tile.Prefetch, tile.Prefetch},
+			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
+			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
+		} {
+			*x.value = t.Get(prefix+x.name, x.def)
+		}
+		if tile.Keys {
+			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0
+		}
+		if tile.HeadsTogether < 1 {
+			return tile, t.Bad(prefix+"heads_together", "must be at least 1")
+		}
+		tile.ByLane = tile.LaneOfDraws(p, l)
+		if why = tile.Check(prefix, p, c); why == "" {
+			t.Took(row)
+			return tile, nil
+		}
+	}
+	if len(t.Given) > 0 {
+		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
+	}
+	return BackwardTile{}, &kernel.Declined{Why: why}
+}

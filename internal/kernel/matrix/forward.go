@@ -1,0 +1,198 @@
+package matrix
+
+import (
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Forward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.
+var Forward = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           "matrix_forward",
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierMatrix,
+		Can:            attn.WithDropout,
+		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Reserved:       kernel.ReservedOnCPU,
+		Unsupported:    kernel.MatrixLacks,
+	},
+	Plan:       planForward,
+	Candidates: ForwardCandidates,
+}
+
+func planForward(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	return fitForward("matrix_forward", e, p, t, ChooseTile)
+}
+
+// fitForward plans the kernel of this name, with a block mask or without, and a tile that choose takes.
+func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
+	choose func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (Tile, error)) (kernel.Program, error) {
+	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	tile, err := choose(&e.Caps, p, fragment, form, t)
+	if err != nil {
+		return nil, err
+	}
+	g, err := kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), kernel.PaddedFLOPs(p), kernel.MatrixPace, t)
+	if err != nil {
+		return nil, err
+	}
+	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, layout: layout, grid: g}
+	module := "matrix_forward"
+	if tile.Parts > 1 {
+		module += "_parts"
+		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	return prog, prog.Usual(p)
+}
+
+// ForwardProgram is matrix_forward fitted to a problem.
+type ForwardProgram struct {
+	kernel.CheckedKernels
+	Problem attn.Problem
+	name    string // of the kernel
+	Shape   Tile
+	layout  kernel.FragmentLayout
+	grid    kernel.Grid
+	Combine *kernel.Combiner // of keys in parts; nil: in one
+}
+
+func (m *ForwardProgram) Scratch() []uint64 { return m.Combine.Scratch() }
+func (m *ForwardProgram) Dispatches() int   { return m.grid.Dispatches() + m.Combine.Dispatches() }
+
+func (m *ForwardProgram) Model() traffic.Model {
+	t, p := &m.Shape, &m.Problem
+	w := traffic.QueriesOutside{Label: m.name, Rows: t.Rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts, Combine: m.Combine.Label(),
+		NoneUnseen: true, AheadAgain: !t.masks(p) || !t.Ragged(p)}
+	switch t.Prefetch {
+	case 1:
+		w.KeysAhead, w.ValuesAhead = 1, 1
+	case 2:
+		w.KeysAhead = 1
+	case 3:
+		w.KeysAhead, w.ValuesAhead = 2, 2
+	}
+	return w
+}
+
+// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
+func (m *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
+	c := m.Shape.constants(&m.Problem, &m.layout, v)
+	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts)), pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
+}
+
+// constants are those that matrix_forward and matrix_flash1 have in common.
+func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Variant) kernel.Constants {
+	f, sh := &t.Fragment, t.Shared(p.HeadDim, p.ValueDim)
+	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes,
+		"FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "PIPE": t.Pipe, "MAX_FIRST": t.MaxFirst,
+		"PACK": kernel.BoolInt(t.Pack), "HEADS_TOGETHER": t.HeadsTogether, "K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv,
+		"Q_REG": t.QReg, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H, "PATCH": sh.Patch,
+		"MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
+		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps), "RAGGED": kernel.BoolInt(t.Ragged(p))}
+	return c.And(kernel.ForwardConstants(p, v), l.Constants())
+}
+
+func (m *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := m.Kernel(f.Variant(m.Combine))
+	if err != nil {
+		return err
+	}
+	return m.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (m *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
+	return r.Forward(k, &m.Problem, f, m.grid, m.name, m.Combine)
+}
+
+// try runs a pipeline on a small problem and says what is wrong with the output.
+func (m *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
+	small := ForwardProgram{Problem: m.Shape.trial(&m.Problem), name: m.name, Shape: m.Shape}
+	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
+		return "", err
+	}
+	if m.Combine != nil {
+		if small.Combine, err = kernel.NewCombiner(m.Env, &small.Problem, m.Shape.Parts, kernel.NewTuning(nil)); err != nil {
+			return "", err
+		}
+	}
+	return m.Env.TryForward(&small.Problem, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+}
+
+// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
+// it, a ragged one, the diagonal across them when causal.
+func (t *Tile) trial(p *attn.Problem) attn.Problem {
+	small := kernel.TrialOf(p)
+	small.KeyHeads = 2
+	small.QueryLen = t.Rows() + t.Fragment.M/2 + 1
+	if t.Pack {
+		group := p.Group()
+		small.KeyHeads, small.Heads = 1, group
+		small.QueryLen = attn.CeilDiv(small.QueryLen, group)
+	}
+	small.KeyLen = t.Rows()/2 + 2*t.BC + 3
+	if !t.masks(p) {
+		small.KeyLen = 3 * t.BC
+	}
+	kernel.GrowForBlocks(&small, t.masks(p))
+	if !t.Ragged(p) {
+		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
+	}
+	return small
+}
+
+// candidates are the rows that suit the device, whatever problem they are for, and some neighbours.
+func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
+	return candidatesOf(c, "matrix_forward")
+}
+
+// candidatesOf are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed either way.
+func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
+	var out []map[string]int
+	add := func(t Tile) {
+		if c.Facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
+			return
+		}
+		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst,
+			"steps": kernel.BoolInt(t.Steps), "whole": kernel.BoolInt(t.Whole)}
+		if t.QReg != 0 {
+			m["q_reg"] = t.QReg
+		}
+		if t.KeepMasks {
+			m["keep_masks"] = 1
+		}
+		if t.HeadsTogether != 0 {
+			m["heads_together"] = t.HeadsTogether
+		}
+		if !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
+			out = append(out, m)
+		}
+	}
+	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
+	for _, row := range f.Rows(name) {
+		if row.SuitsLanes(lanes) {
+			add(TileOf(row))
+		}
+	}
+	for _, row := range f.Candidates(name) {
+		if row.SuitsLanes(lanes) {
+			t := TileOf(row)
+			add(t)
+			t.MaxFirst = 1
+			add(t)
+		}
+	}
+	return out
+}

@@ -1,0 +1,371 @@
+package matrix
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vkattn/vkattn/internal/tiles"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Tile is the shape of the work of matrix_forward or, with KeysOutside, matrix_flash1; shaders/matrix/matrix_forward.comp says what
+// each number means. A workgroup of W subgroups takes BR = W·RM·M queries; the head dimensions are rounded up to whole fragments
+// in the tile only.
+type Tile struct {
+	Fragment      kernel.Fragment
+	Form          int
+	W             int  // subgroups of a workgroup
+	RM            int  // row fragments of a subgroup
+	BC, CK        int  // keys of a tile, and of a chunk of it
+	Prefetch      int  // 0 none, 1 the next K and V in registers, 2 only K, 3 two tiles in shared memory, 4 and 5 as 3 and 1 under a branch
+	Pipe          int  // 1: the next chunk's scores before this chunk's weighted sum
+	MaxFirst      int  // 1: growth is noticed by the lane's maximum, else by its sum
+	QReg          int  // slices of Q in registers, the rest in shared memory
+	HeadsTogether int  // heads whose blocks of one place follow one another
+	Pack          bool // the query heads of a key head share a tile
+	Drop          bool // weights are dropped
+	KeysOutside   bool // matrix_flash1: keys stay while queries pass by
+	KeepMasks     bool // the loop with masks stays even where no tile needs it: the driver then happens to spill less
+	Steps         bool // places of K and V by steps that all invocations share: fewer instructions, but some tiles run at half the pace
+	Whole         bool // where keys are whole tiles, none is clamped: pays at some head dimensions, costs at others
+	Parts         int  // parts of the keys, each for workgroups of its own (parts.go); 0 and 1: all in one
+}
+
+func (t *Tile) Rows() int    { return t.W * t.RM * t.Fragment.M }
+func (t *Tile) Threads() int { return t.W * t.Fragment.Lanes }
+
+func (t *Tile) String() string {
+	s := fmt.Sprintf("%dx%d %v form %d", t.Rows(), t.BC, t.Fragment, t.Form)
+	if t.Pack {
+		s += " packed"
+	}
+	return s + kernel.PartsSuffix(t.Parts)
+}
+
+// tileShared is the lengths of the shader's shared arrays and the pitches of their rows, in units of 16 bytes except for x,
+// which counts floats. The shader sizes its arrays with these numbers.
+type tileShared struct {
+	KPitch, VPitch, Kv int // K and V tiles, and patches for rows of Q and O
+	QPitch, Q          int // slices of Q that are not in registers
+	X, H               int // exchange of forms 2 and 3
+	Patch              int // a row of the patch through which Q enters and O leaves
+	Drop               int // words: what dropout keeps
+	Rows               int // patches beside K and V, with KeysOutside
+}
+
+// leastDrop is the least length of the array of dropout's draws, in words, though without dropout nothing is there:
+// NVIDIA's compiler (580) takes an array of one element for a promise that indices into it are 0, in code that is left out too, and
+// computes the places of subgroups in other arrays from that; forms 2 and 3 were wrong.
+const leastDrop = 64
+
+func (s tileShared) Bytes() int { return 16*(s.Kv+s.Q+s.H+s.Rows) + 4*(s.X+s.Drop) }
+
+// tilesShared is the number of tiles of keys in shared memory.
+func (t *Tile) tilesShared() int {
+	if t.Prefetch == 3 || t.Prefetch == 4 {
+		return 2
+	}
+	return 1
+}
+
+// Shared lays shared memory out for head dimensions d and dv. Rows have an odd pitch, which spreads them over the banks.
+func (t *Tile) Shared(d, dv int) tileShared {
+	f := &t.Fragment
+	s := tileShared{KPitch: attn.CeilDiv(d, f.K)*f.K/8 | 1, VPitch: attn.CeilDiv(dv, f.N)*f.N/8 | 1, QPitch: 1, Q: 1, X: 1, H: 1}
+	s.Drop = leastDrop
+	if t.Drop {
+		s.Drop = max(leastDrop, 16*t.Rows()*drawGroups(t.BC))
+	}
+	tiles := t.tilesShared()
+	// Rows of the patch hold whole fragments of Q (2 bytes a number) and of O (4), up to 128 bytes where rows are that long and the
+	// patch takes no memory from keys.
+	s.Patch = max(f.K/8, f.N/4, 1)
+	for !t.KeysOutside && s.Patch < max(s.KPitch-1, 2*(s.VPitch-1)) && 2*s.Patch <= 8 {
+		s.Patch *= 2
+	}
+	s.Kv = tiles * t.BC * (s.KPitch + s.VPitch)
+	if patches := t.W * f.M * (s.Patch | 1); t.KeysOutside {
+		s.Rows = patches
+	} else {
+		s.Kv = max(s.Kv, patches)
+	}
+	if rest := attn.CeilDiv(d, f.K) - t.QReg; rest > 0 {
+		s.QPitch = f.K/8*rest | 1
+		s.Q = t.Rows() * s.QPitch
+	}
+	switch t.Form {
+	case kernel.FormRows:
+		s.X = t.W * f.M * t.CK
+		s.H = t.W * f.M * t.CK / 8
+	case kernel.FormShared:
+		s.X = t.W * (f.M*t.CK + f.M*f.N + 3*t.RM*f.M)
+		s.H = t.W * f.M * t.CK / 8
+	}
+	return s
+}
+
+// drawGroups is the number of groups of 64 keys, which share draws of dropout's generator, that a tile of n keys may touch.
+func drawGroups(n int) int {
+	switch {
+	case n < 1:
+		return 0
+	case n%64 == 0:
+		return n / 64
+	case 64%n == 0:
+		return 1
+	}
+	return n/64 + 2
+}
+
+// masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
+func (t *Tile) masks(p *attn.Problem) bool {
+	return t.KeepMasks || p.Causal != attn.CausalNone || p.KeyLen%t.BC != 0
+}
+
+// Ragged says whether keys are clamped to the last one in tiles with masks.
+func (t *Tile) Ragged(p *attn.Problem) bool { return !t.Whole || p.KeyLen%t.BC != 0 }
+
+// Check gives the rule that a tile breaks on a device, "" when it breaks none.
+func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {
+	f := &t.Fragment
+	switch {
+	case t.W < 1 || t.RM < 1:
+		return fmt.Sprintf("w = %d and rm = %d must be at least 1", t.W, t.RM)
+	case t.CK < 1 || t.CK%f.N != 0 || t.CK%f.K != 0:
+		return fmt.Sprintf("ck = %d must be a multiple of the fragment's N = %d and K = %d", t.CK, f.N, f.K)
+	case t.BC < 1 || t.BC%t.CK != 0:
+		return fmt.Sprintf("bc = %d must be a multiple of ck = %d", t.BC, t.CK)
+	case t.KeysOutside && (t.Prefetch < 0 || t.Prefetch > 1):
+		return fmt.Sprintf("prefetch = %d must be 0 or 1", t.Prefetch)
+	case t.Prefetch < 0 || t.Prefetch > 5:
+		return fmt.Sprintf("prefetch = %d must be from 0 to 5", t.Prefetch)
+	case t.Pipe < 0 || t.Pipe > 1 || t.MaxFirst < 0 || t.MaxFirst > 1:
+		return fmt.Sprintf("pipe = %d and max_first = %d must be 0 or 1", t.Pipe, t.MaxFirst)
+	case t.QReg < 1:
+		return fmt.Sprintf("q_reg = %d must be at least 1", t.QReg)
+	case t.HeadsTogether < 1 || t.HeadsTogether > 1<<16:
+		return fmt.Sprintf("heads_together = %d must be from 1 to 65536", t.HeadsTogether)
+	}
+	return kernel.CheckSubgroups(t.W, t.Fragment.Lanes, t.Shared(d, dv).Bytes(), c)
+}
+
+// TileOf is the tile that a row of matrix_forward or matrix_flash1 says. What is given for fragments of 16×16×16 goes for others: chunks and
+// tiles of keys are rounded up to whole fragments.
+func TileOf(r *tiles.Row) Tile {
+	return Tile{W: r.Get("w"), RM: r.Get("rm"), BC: r.Get("bc"), CK: r.Get("ck"), Prefetch: r.Get("prefetch"), Pipe: r.Get("pipe"),
+		MaxFirst: r.Get("max_first"), QReg: r.Get("q_reg"), HeadsTogether: r.Get("heads_together"), KeepMasks: r.On("keep_masks"),
+		Steps: r.On("steps"), Whole: r.On("whole")}
+}
+
+// CausalHeadsTogether is the number of heads whose blocks of one place follow one another in the causal forward kernel. Long blocks first
+// keep the tail short, over the more heads the better; at small head dimensions it weighs more from some thousand keys on that keys and
+// values of those heads stay in a cache.
+func CausalHeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
+	if p.KeyLen <= 2048 || max(p.HeadDim, p.ValueDim) > 64 {
+		return 64
+	}
+	return HeadsTogether(k, p)
+}
+
+// HeadsTogether is the number of heads whose keys and values stay in a cache; the backward kernels' number.
+func HeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
+	perHead := p.KeyLen * (p.HeadDim + p.ValueDim) * p.DType.Size()
+	return min(max(k.CacheMiB<<20/perHead, 4), 64)
+}
+
+// ChooseTile takes the first row that fits; overrides from t replace single numbers. A tile that few workgroups would use is made
+// smaller (see shrink).
+func ChooseTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
+	k := c.Prediction()
+	return firstTile(c.Suiting(kernel.Asked(p, s), "matrix_forward"), c, p, t, func(tile Tile) Tile { return tile.Complete(&k, p, s, form) })
+}
+
+// firstTile takes the first row that fits once it is completed and overridden.
+func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning, complete func(Tile) Tile) (Tile, error) {
+	why := "no row of tiles is for the problem"
+	for _, row := range rows {
+		tile := complete(TileOf(row))
+		tile.override(t)
+		if why = tile.Check(p.HeadDim, p.ValueDim, c); why == "" {
+			tile.recut(c, p, t)
+			why = kernel.CheckParts(tile.Parts, p)
+		}
+		if why == "" {
+			t.Took(row)
+			return tile, nil
+		}
+	}
+	if len(t.Given) > 0 {
+		return Tile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
+	}
+	return Tile{}, &kernel.Declined{Why: why}
+}
+
+// Complete fills in what a row of the table leaves open.
+func (t Tile) Complete(k *kernel.Prediction, p *attn.Problem, s kernel.Fragment, form int) Tile {
+	t.cut(p, s, form)
+	// A packed tile reads keys and values once for all query heads of a key head.
+	t.Pack = p.Group() > 1 && p.QueryLen < t.Rows()
+	if k.Fill {
+		t = t.fill(k, p)
+	}
+	switch {
+	case p.Causal != attn.CausalNone:
+		t.HeadsTogether = CausalHeadsTogether(k, p)
+	case t.HeadsTogether == 0:
+		t.HeadsTogether = 1
+	}
+	return t
+}
+
+// cut rounds a row of the table to whole fragments.
+func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
+	t.Fragment, t.Form, t.Drop, t.Parts = s, form, p.DropThreshold() > 0, 1
+	whole := max(s.N, s.K) // one divides the other
+	t.CK = attn.CeilDiv(t.CK, whole) * whole
+	t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
+	if t.QReg == 0 {
+		t.QReg = attn.CeilDiv(p.HeadDim, s.K)
+	}
+}
+
+// queries is the number of rows that blocks are cut from, and of which heads.
+func (t *Tile) queries(p *attn.Problem) (rows, heads int) {
+	if t.Pack {
+		return p.QueryLen * p.Group(), p.Batch * p.KeyHeads
+	}
+	return p.QueryLen, p.Batch * p.Heads
+}
+
+func (t *Tile) Groups(p *attn.Problem) uint64 {
+	rows, heads := t.queries(p)
+	return uint64(attn.CeilDiv(rows, t.Rows())) * uint64(heads)
+}
+
+// fill takes fewer rows a workgroup, or cuts the keys into parts, where that is predicted to be faster: where there are too few
+// workgroups to fill the device.
+func (t Tile) fill(k *kernel.Prediction, p *attn.Problem) Tile {
+	best, least := t, math.Inf(1)
+	for tile, more := t, true; more; more = tile.shrink(p) {
+		pace := 1.0
+		if tile.RM < t.RM {
+			pace *= k.HalfPace
+		}
+		if tile.W < t.W {
+			pace *= k.SmallPace
+		}
+		if cost := tile.cutKeys(k, p, pace); cost < least {
+			best, least = tile, cost
+		}
+	}
+	return best
+}
+
+// cutKeys cuts the keys into as many parts as are predicted to be fastest with this tile, and gives the cost.
+func (t *Tile) cutKeys(k *kernel.Prediction, p *attn.Problem, pace float64) float64 {
+	parts, least := 1, math.Inf(1)
+	for t.Parts = 1; t.Parts <= kernel.MostPartsOf(p); t.Parts++ {
+		if cost := t.predict(k, p, pace); cost < least {
+			parts, least = t.Parts, cost
+		}
+	}
+	t.Parts = parts
+	return least
+}
+
+// recut does the same where the caller gave another tile than fill chose the parts for, unless parts are given too.
+func (t *Tile) recut(c *kernel.Capabilities, p *attn.Problem, o *kernel.Tuning) {
+	given := func(name string) bool { _, ok := o.Given[name]; return ok }
+	if t.KeysOutside || given("parts") || !given("w") && !given("rm") && !given("br") {
+		return
+	}
+	k := c.Prediction()
+	if !k.Fill {
+		return
+	}
+	t.cutKeys(&k, p, 1)
+	o.Effect["parts"] = t.Parts
+}
+
+// predict gives the cost of a pass with this tile and its parts, in pairs of a row and a key on one multiprocessor; pace is the cost of a
+// pair. A multiprocessor's workgroups share it. They take as long as the one with most keys, or as all of them together. docs/notes.md has
+// the measurements that the constants are from.
+func (t *Tile) predict(k *kernel.Prediction, p *attn.Problem, pace float64) float64 {
+	count := float64(k.Count)
+	beside := float64(max(1, k.ResidentSubgroups/t.W)) // workgroups on a multiprocessor
+	parts, groups := float64(t.Parts), float64(t.Groups(p))
+	rounds := math.Ceil(groups * parts / (count * beside))
+	if beside > 1 && groups*parts <= count {
+		pace *= k.AlonePace
+	}
+	cost := float64(t.Rows()) * pace * beside * max(float64(p.MostKeys()), rounds*p.Mask().MeanKeys()) / parts
+	if t.Parts > 1 {
+		rows := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
+		cost += k.CombinePairs + k.PartRowPairs/count*parts*rows
+	}
+	return cost
+}
+
+// shrink takes fewer rows a workgroup, if it may be smaller. The tile of keys shrinks along, for fewer invocations share the loading
+// of it.
+func (t *Tile) shrink(p *attn.Problem) bool {
+	leastSubgroups := 4 // fewer hide no latency
+	if rows, _ := t.queries(p); max(p.HeadDim, p.ValueDim) > 128 && rows > t.Rows()/2 {
+		leastSubgroups = 8
+	}
+	switch {
+	case t.RM > 1:
+		t.RM = attn.CeilDiv(t.RM, 2)
+		if t.W <= leastSubgroups && t.tilesShared() > 1 { // there are registers for the next tile now, and half as many barriers to wait at
+			t.Prefetch = 1
+			t.BC *= 2
+		}
+	case t.W > leastSubgroups:
+		t.W = max(leastSubgroups, attn.CeilDiv(t.W, 2))
+		if t.tilesShared() > 1 { // else two workgroups do not fit beside each other
+			t.Prefetch = 1
+		}
+	default:
+		return false
+	}
+	const mostPieces = 8 // of 16 bytes, that an invocation holds of the next tile
+	for t.Prefetch > 0 && t.BC > t.CK && attn.CeilDiv(t.BC*attn.CeilDiv(p.HeadDim+p.ValueDim, 8), t.Threads()) > mostPieces {
+		t.BC -= t.CK
+	}
+	return true
+}
+
+// override replaces single numbers by the caller's. br is another way to say w.
+func (t *Tile) override(o *kernel.Tuning) {
+	t.RM = o.Get("rm", t.RM)
+	t.W = o.Get("w", t.W)
+	if per := t.RM * t.Fragment.M; per > 0 {
+		if br := o.Get("br", t.W*per); br != t.W*per {
+			t.W = 0 // not a whole number of subgroups: check says so
+			if br%per == 0 {
+				t.W = br / per
+			}
+			o.Effect["w"] = t.W
+		}
+	}
+	t.CK = o.Get("ck", t.CK)
+	if _, given := o.Given["bc"]; !given && t.CK > 0 && t.BC%t.CK != 0 {
+		t.BC = attn.CeilDiv(t.BC, t.CK) * t.CK
+	}
+	t.BC = o.Get("bc", t.BC)
+	t.Prefetch = o.Get("prefetch", t.Prefetch)
+	t.Pipe = o.Get("pipe", t.Pipe)
+	t.MaxFirst = o.Get("max_first", t.MaxFirst)
+	t.QReg = o.Get("q_reg", t.QReg)
+	t.KeepMasks = o.Get("keep_masks", kernel.BoolInt(t.KeepMasks)) != 0
+	t.Steps = o.Get("steps", kernel.BoolInt(t.Steps)) != 0
+	t.Whole = o.Get("whole", kernel.BoolInt(t.Whole)) != 0
+	if t.KeysOutside { // a workgroup is a head
+		return
+	}
+	t.HeadsTogether = o.Get("heads_together", t.HeadsTogether)
+	t.Pack = o.Get("pack", kernel.BoolInt(t.Pack)) != 0
+	t.Parts = o.Get("parts", t.Parts)
+}

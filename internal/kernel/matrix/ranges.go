@@ -1,0 +1,19 @@
+package matrix
+
+import "github.com/vkattn/vkattn/internal/kernel"
+
+// Ranges of tuning parameters.
+var (
+	togetherRange  = kernel.Between(1, 1<<16)
+	subgroupRanges = kernel.Parameters{
+		"w": kernel.Between(1, 64), "rm": kernel.Between(1, 8), "bc": kernel.Between(1, 1024), "ck": kernel.Between(1, 1024),
+	}
+	tileRanges = kernel.FormRanges.And(kernel.GroupBound, subgroupRanges, kernel.Parameters{
+		"br": kernel.Between(1, 4096), "prefetch": kernel.Between(0, 5), "pipe": kernel.OnOff, "max_first": kernel.OnOff, "q_reg": kernel.FragmentRange, "keep_masks": kernel.OnOff,
+		"steps": kernel.OnOff, "whole": kernel.OnOff,
+	})
+	headRanges           = kernel.Parameters{"heads_together": togetherRange, "pack": kernel.OnOff, "parts": kernel.PartsRange}
+	backwardMatrixRanges = subgroupRanges.And(kernel.Parameters{
+		"prefetch": kernel.Between(0, 2), "a_reg": kernel.FragmentRange, "b_reg": kernel.FragmentRange, "heads_together": togetherRange,
+	})
+)

@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Module gives a shader as this device's pipelines take it: fp16 conversions round to nearest even, and keep denormals,
+// infinities and NaNs, where the device can be asked for it. Exponentials of scores far below the row's maximum are fp16
+// denormals once they are operands of the second product, and a device that flushes them loses what many of them add up to.
+func (e *Env) Module(name string) ([]uint32, error) {
+	modules := e.shaders(name).Module
+	if e.Modules != nil {
+		modules = e.Modules
+	}
+	code, err := modules(name)
+	if err != nil {
+		return nil, err
+	}
+	return vk.WithFloatControls16(code, e.Dev.FloatControls()), nil
+}
+
+// shaders is the set that this device takes a module from: its counting build where there is one.
+func (e *Env) shaders(module string) *shaders.Set {
+	if e.Counting != nil {
+		if _, err := e.Counting.Modules.Describe(module); err == nil {
+			return e.Counting.Modules
+		}
+	}
+	return shaders.Shipped
+}
+
+// ModuleHash names the content of module(name), for keys of what is remembered about it.
+func (e *Env) ModuleHash(name string) (string, error) {
+	code, err := e.Module(name)
+	if err != nil {
+		return "", err
+	}
+	raw := make([]byte, 0, 4*len(code))
+	for _, w := range code {
+		raw = binary.LittleEndian.AppendUint32(raw, w)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// CountingBuilds replace a device's kernels by builds of them that add up the bytes they load and store, for tests of the byte
+// model (shaders/include/count.glsl). They have one binding more, after the others.
+type CountingBuilds struct {
+	Modules *shaders.Set
+	Counts  func(label string) pipeline.Binding // where the dispatches of a label count
+}
+
+// bind adds the binding of a counting build.
+func (c *CountingBuilds) bind(access []pipeline.Access, label string) []pipeline.Access {
+	if c == nil {
+		return access
+	}
+	return append(access, pipeline.Access{Binding: c.Counts(label), Mode: pipeline.ReadWrite})
+}

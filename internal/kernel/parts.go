@@ -1,0 +1,159 @@
+package kernel
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+// Keys in parts. With few queries there are too few workgroups to fill a GPU, so kernels may cut the keys into parts. The workgroups of
+// part s compute, for each row i, attention over the keys of that part alone,
+//
+//	t_si = log2 Σ_{j ∈ s} exp(scale q_i·k_j),   o_si = Σ_{j ∈ s} exp(scale q_i·k_j) v_j / 2^{t_si}
+//
+// and combine_parts puts them together: o_i = Σ_s 2^{t_si − t_i} o_si with 2^{t_i} = Σ_s 2^{t_si}. (Dao, "FlashAttention-2", 2023, section
+// 2.3.1; Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023.) The plan fixes the number of parts, and nothing is
+// added atomically: the same inputs give the same bits.
+
+const (
+	MostParts      = 1024     // more is of no use to anything
+	LeastPartKeys  = 256      // with fewer, starting and combining a part costs more than it saves
+	MostPartsBytes = 32 << 20 // of memory between the two steps
+)
+
+// MostPartsOf is the number of parts into which the keys of a problem may sensibly be cut.
+func MostPartsOf(p *attn.Problem) int {
+	if !p.Blocks.None() {
+		return 1
+	}
+	return max(1, int(min(uint64(p.KeyLen/LeastPartKeys), MostPartsBytes/PartBytes(p), MostParts)))
+}
+
+// CheckParts gives the rule that a number of parts breaks, "" for none.
+func CheckParts(parts int, p *attn.Problem) string {
+	most := MostParts
+	if !p.Blocks.None() {
+		most = 1 // a block mask has few keys as it is
+	}
+	if parts < 1 || parts > most {
+		return fmt.Sprintf("parts = %d must be from 1 to %d", parts, most)
+	}
+	return ""
+}
+
+// PartsSuffix says in a tile's name how many parts there are.
+func PartsSuffix(parts int) string {
+	if parts < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", keys in %d parts", parts)
+}
+
+// Combiner is the second step, for any tier: shaders/common/combine_parts.comp.
+type Combiner struct {
+	Env     *Env
+	Problem attn.Problem
+	module  string
+	parts   int
+	share   int    // invocations of four columns of a row
+	items   uint32 // fours of columns
+	grid    Grid
+	kernels [Variants]atomic.Pointer[pipeline.Kernel]
+}
+
+const combineThreads = 128 // of a workgroup; every device allows it
+
+// partsLabel is the label of its dispatches.
+const partsLabel = "combine_parts"
+
+// Label is that, "" where there are no parts.
+func (c *Combiner) Label() string {
+	if c == nil {
+		return ""
+	}
+	return partsLabel
+}
+
+func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, error) {
+	if err := e.Caps.Holds(PartsScratch(p, parts)); err != nil {
+		return nil, err
+	}
+	c := &Combiner{Env: e, Problem: *p, module: "combine_parts." + p.DType.Suffix(), parts: parts, share: 1}
+	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
+		c.share *= 2
+	}
+	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
+	items := rows * uint64(attn.CeilDiv(p.ValueDim, 4))
+	per := uint64(combineThreads / c.share)
+	var err error
+	// It reads the parts and no more: reckon with 16 operations a number.
+	c.grid, err = GridFor(e, (items+per-1)/per, 64*float64(items)*float64(parts), ScalarPace, t)
+	if err != nil {
+		return nil, err
+	}
+	c.items = uint32(items)
+	_, err = c.Kernel(p.ValueDim*p.DType.Size()%16 == 0, true) // the usual case
+	return c, err
+}
+
+// PartsScratch is the memory between the two steps: o_si in fp32, rows of whole eights, and t_si.
+func PartsScratch(p *attn.Problem, parts int) []uint64 {
+	rows := uint64(parts) * uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
+	return []uint64{4 * rows * uint64(attn.CeilDiv(p.ValueDim, 8)*8), 4 * rows}
+}
+
+// PartBytes is what one part takes of that memory.
+func PartBytes(p *attn.Problem) (n uint64) {
+	for _, size := range PartsScratch(p, 1) {
+		n += size
+	}
+	return n
+}
+
+// Scratch is partsScratch, nothing where there are no parts.
+func (c *Combiner) Scratch() []uint64 {
+	if c == nil {
+		return nil
+	}
+	return PartsScratch(&c.Problem, c.parts)
+}
+
+// Dispatches is the number of its dispatches, 0 where there are no parts.
+func (c *Combiner) Dispatches() int {
+	if c == nil {
+		return 0
+	}
+	return c.grid.Dispatches()
+}
+
+// bind puts the memory between the steps in the place of o and lse, for the first step to write.
+func (c *Combiner) bind(r *Recorder) {
+	r.Access[3] = pipeline.Access{Binding: r.Scratch[0], Mode: pipeline.Write}
+	r.Access[4] = pipeline.Access{Binding: r.Scratch[1], Mode: pipeline.Write}
+}
+
+func (c *Combiner) Kernel(aligned, lse bool) (*pipeline.Kernel, error) {
+	v := Variant{Aligned: aligned, Lse: lse}
+	return c.Env.Variant(&c.kernels[v.Index()], c.module, func() (Constants, pipeline.KernelInfo) { return c.Constants(v), pipeline.KernelInfo{} })
+}
+
+func (c *Combiner) Constants(v Variant) Constants {
+	return Constants{"WG": combineThreads, "SHARE": c.share, "DV": c.Problem.ValueDim, "PARTS": c.parts,
+		"ALIGNED": BoolInt(v.Aligned), "WRITE_LSE": BoolInt(v.Lse)}
+}
+
+func (c *Combiner) Record(r *Recorder, f *Operands) error {
+	k, err := c.Kernel(f.O.Aligned, f.HasLSE)
+	if err != nil {
+		return err
+	}
+	r.Access[0] = pipeline.Access{Binding: r.Scratch[0], Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: r.Scratch[1], Mode: pipeline.Read}
+	r.Access[2] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
+	r.Access[3] = f.LseAccess()
+	at := r.Push.Forward(&c.Problem, f)
+	return r.Dispatch(k, r.Access[:4], at, c.grid, c.items, partsLabel)
+}

@@ -1,0 +1,55 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What kernels on matrices compute rests on more than Vulkan promises. So each specialization runs a small problem, a trial, before its
+// first use on a device and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (matrix_known.go),
+// and a kernel that failed is denied: plans pass it over, and say so.
+
+// Passed is the verdict on a kernel whose trial went well; any other says what was wrong.
+const Passed = "pass"
+
+// Compiled is what a driver compiles: a module with its specialization constants.
+type Compiled struct {
+	Module    string
+	Constants Constants
+}
+
+// ProofKey names what a driver compiles for kernels that are tried together.
+func (e *Env) ProofKey(kernels []Compiled) (string, error) {
+	var key strings.Builder
+	key.WriteString("check")
+	for _, k := range kernels {
+		hash, err := e.ModuleHash(k.Module)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&key, " %s %.16s", k.Module, hash)
+		key.WriteString(k.Constants.String())
+	}
+	return key.String(), nil
+}
+
+// Prove lets kernels that were never run on this device and driver prove themselves: try says what is wrong with what they compute, "" for
+// nothing. The error is a *denied for kernels that failed, now or before; name is theirs, with the tile.
+func (e *Env) Prove(name string, kernels []Compiled, try func() (wrong string, err error)) error {
+	key, err := e.ProofKey(kernels)
+	if err != nil {
+		return err
+	}
+	verdict, err := e.Verdict(key, try)
+	if err != nil {
+		return fmt.Errorf("self-check of %s: %w", name, err)
+	}
+	if verdict == Passed {
+		return nil
+	}
+	where := "this process"
+	if path := e.KnownPath(); path != "" {
+		where = path
+	}
+	return &denied{&Declined{Why: fmt.Sprintf("%s is on the deny-list of this device and driver (%s), because its self-check failed: %s", name, where, verdict)}}
+}

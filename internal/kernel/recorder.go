@@ -1,0 +1,46 @@
+package kernel
+
+import "github.com/vkattn/vkattn/pipeline"
+
+// Operand is a tensor as a kernel sees it.
+type Operand struct {
+	Binding pipeline.Binding // Aligned down to what the device can bind
+	Offset  uint32           // elements from the binding's start to the tensor's first
+	Strides [3]uint32        // elements, of batch, head and row
+	Aligned bool             // every row starts on 16 bytes and is a multiple of 16 bytes long
+}
+
+// Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
+type Operands struct {
+	Q, K, V, O, Lse Operand
+	HasLSE          bool
+	Drop            Draw
+	Weights         []pipeline.Binding // Forward.Weights; nil: the workspace holds them
+	Blocks          pipeline.Binding   // the block mask, where the problem has one
+}
+
+// AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
+func (f *Operands) AlignedInputs() bool { return f.Q.Aligned && f.K.Aligned && f.V.Aligned }
+
+// Recorder is what a program records into: a recording with the scratch buffers that the program asked for. It is reused.
+type Recorder struct {
+	Rec     *pipeline.Recording
+	Scratch []pipeline.Binding
+	Push    Pushes
+	Access  [9]pipeline.Access // one more than a kernel has, for counting
+	Count   *CountingBuilds
+}
+
+// Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments. baseAt is where
+// pushes.grid put the constants base and total; total is what the kernel wants there: most often the grid's.
+func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, total uint32, label string) error {
+	r.Push.Set(baseAt+4, total)
+	access = r.Count.bind(access, label)
+	for base := uint64(0); base < uint64(g.Total); base += uint64(g.Step) {
+		r.Push.Set(baseAt, uint32(base))
+		if err := r.Rec.Dispatch(k, access, r.Push.Bytes(), g.Size(uint32(base)), label); err != nil {
+			return err
+		}
+	}
+	return nil
+}

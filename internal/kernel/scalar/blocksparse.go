@@ -1,0 +1,24 @@
+package scalar
+
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// BlockSparse is shaders/scalar_forward.comp with a block mask.
+var BlockSparse = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           "scalar_forward_blocks",
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierScalar,
+		Can:            attn.WithDropout | attn.WithBlocks,
+		Needs:          attn.WithBlocks,
+		Parameters:     forwardRanges,
+		Unsupported:    kernel.ScalarLacks,
+	},
+	Plan: func(d *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+		return fitForward("scalar_forward_blocks", d, p, t)
+	},
+	Candidates: forwardCandidates,
+}

@@ -1,0 +1,249 @@
+package scalar
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Decode is FlashAttention-2 in fp32 arithmetic for few queries, keys in parts: shaders/scalar/scalar_decode.comp. Memory is what bounds
+// it, so that matrices would gain nothing.
+var Decode = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           DecodeKernel,
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierScalar,
+		MostRows:       DecodeRows,
+		Parameters:     decodeRanges,
+		Yields:         true,
+		Unsupported:    decodeLacks,
+	},
+	Plan:       planDecode,
+	Candidates: decodeCandidates,
+}
+
+// DecodeRows is the most rows of a key head, queries of all query heads that read it, that scalar_decode takes: more keep the arithmetic
+// busier than the memory, and matrices are faster.
+const DecodeRows = 8
+
+// DecodeKernel is the kernel's name, and the label of its dispatches.
+const DecodeKernel = "scalar_decode"
+
+// decodeRanges are its parameters.
+var decodeRanges = kernel.GroupBound.And(kernel.Parameters{
+	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "lpr": kernel.Powers(1, 128), "u": kernel.Between(1, 16), "parts": kernel.PartsRange,
+})
+
+func decodeLacks(c *kernel.Capabilities, p *attn.Problem) string {
+	if why := c.LacksScalar(p.DType); why != "" {
+		return why
+	}
+	return c.LacksShuffles()
+}
+
+func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	tile, err := ChooseDecodeTile(&e.Caps, p, t)
+	if err != nil {
+		return nil, err
+	}
+	prog := &DecodeProgram{env: e, Problem: *p, Shape: tile, module: DecodeKernel + "." + p.DType.Suffix()}
+	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+		return nil, err
+	}
+	if tile.Parts > 1 {
+		if prog.combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
+	// The usual case is dense tensors with lse.
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
+	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, Lse: true})
+	return prog, err
+}
+
+// DecodeProgram is scalar_decode fitted to a problem.
+type DecodeProgram struct {
+	env     *kernel.Env
+	Problem attn.Problem
+	Shape   DecodeTile
+	grid    kernel.Grid
+	module  string
+	combine *kernel.Combiner // of keys in parts; nil: in one
+	kernels [kernel.Variants]atomic.Pointer[pipeline.Kernel]
+}
+
+func (s *DecodeProgram) Tile() string      { return s.Shape.String() }
+func (s *DecodeProgram) Scratch() []uint64 { return s.combine.Scratch() }
+func (s *DecodeProgram) Dispatches() int   { return s.grid.Dispatches() + s.combine.Dispatches() }
+
+func (s *DecodeProgram) Model() traffic.Model {
+	t := &s.Shape // lanes that take a key together load all queries of the workgroup
+	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Packed: true, NoneUnseen: true, QReaders: t.Threads() / t.LPR,
+		Parts: t.Parts, Combine: s.combine.Label()}
+}
+
+// Kernel gives the pipeline of a variant, built at the first call.
+func (s *DecodeProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
+	return s.env.Variant(&s.kernels[v.Index()], s.module, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
+}
+
+func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
+	t := &s.Shape
+	return kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "SG": t.Lanes, "LPR": t.LPR, "U": t.U, "PARTS": t.Parts,
+			"MEET": t.Meet}.And(kernel.ForwardConstants(&s.Problem, v)),
+		pipeline.KernelInfo{SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
+}
+
+func (s *DecodeProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := s.Kernel(f.Variant(s.combine))
+	if err != nil {
+		return err
+	}
+	return r.Forward(k, &s.Problem, f, s.grid, DecodeKernel, s.combine)
+}
+
+// candidates are neighbours of what is chosen.
+func decodeCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	tile, err := ChooseDecodeTile(c, p, kernel.NewTuning(nil))
+	if err != nil {
+		return nil
+	}
+	var out []map[string]int
+	for _, w := range []int{2, 4, 8} {
+		for _, lpr := range []int{tile.LPR / 2, tile.LPR, tile.LPR * 2} {
+			for _, u := range []int{tile.U / 2, tile.U, tile.U * 2} {
+				if lpr < 1 || u < 1 || lpr != tile.LPR && u*tile.LPR != tile.U*lpr { // the same registers, or the same lanes
+					continue
+				}
+				for _, parts := range []int{tile.Parts / 2, tile.Parts, tile.Parts * 2} {
+					if parts >= 1 && parts <= kernel.MostParts {
+						out = append(out, map[string]int{"w": w, "lpr": lpr, "u": u, "parts": parts})
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// DecodeTile is the shape of scalar_decode's work; the shader says what each number means.
+type DecodeTile struct {
+	Rows  int // of a workgroup
+	W     int // subgroups of a workgroup
+	Lanes int // of a subgroup
+	LPR   int // lanes of a key
+	U     int // keys of a lane in a batch
+	Parts int // of the keys
+	Meet  int // rows that subgroups add up at the same time
+}
+
+func (t *DecodeTile) Threads() int { return t.W * t.Lanes }
+
+// batch is the number of keys that a subgroup takes at a time.
+func (t *DecodeTile) batch() int { return t.Lanes / t.LPR * t.U }
+
+// String is rows of a workgroup x keys of a batch.
+func (t *DecodeTile) String() string {
+	return fmt.Sprintf("%dx%d%s", t.Rows, t.batch(), kernel.PartsSuffix(t.Parts))
+}
+
+// Groups is the number of workgroups for one part.
+func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
+	return uint64(attn.CeilDiv(p.QueryLen*p.Group(), t.Rows)) * uint64(p.Batch) * uint64(p.KeyHeads)
+}
+
+// pieces is the number of pieces of 16 bytes that a lane has of a row of K and of one of V together.
+func (t *DecodeTile) pieces(p *attn.Problem) int {
+	unit := 16 / p.DType.Size()
+	return attn.CeilDiv(attn.CeilDiv(p.HeadDim, unit), t.LPR) + attn.CeilDiv(attn.CeilDiv(p.ValueDim, unit), t.LPR)
+}
+
+// registers is the number of words that a lane holds of Q and O.
+func (t *DecodeTile) registers(p *attn.Problem) int {
+	return t.Rows * t.pieces(p) * 16 / p.DType.Size()
+}
+
+// shared is the shared memory of a workgroup in bytes: sums of subgroups, then their m and l.
+func (t *DecodeTile) shared(p *attn.Problem) int {
+	unit := 16 / p.DType.Size()
+	return t.W*t.Meet*attn.CeilDiv(p.ValueDim, unit)*unit*4 + t.W*t.Rows*8
+}
+
+// decodeMostSpilled is the most words of Q and O that a lane holds where a subgroup has no more lanes to share them: not fast, but right.
+const decodeMostSpilled = 512
+
+// complete chooses what depends on other choices: rows of sums in shared memory.
+func (t *DecodeTile) complete(p *attn.Problem, row *tiles.Row, l *vk.Limits) {
+	for t.Meet = max(t.Rows, 1); t.Meet > 1 && t.shared(p) > min(row.Get("shared_kib")<<10, int(l.MaxSharedMemory)); {
+		t.Meet--
+	}
+}
+
+// Check gives the rule that a tile breaks on a device, and the parameter that does, "" when it breaks none.
+func (t *DecodeTile) Check(p *attn.Problem, l *vk.Limits) (name, why string) {
+	all := p.QueryLen * p.Group()
+	switch {
+	case t.Rows < 1 || t.Rows > all:
+		return "rows", fmt.Sprintf("must be from 1 to the %d rows of a key head", all)
+	case t.LPR < 1 || t.LPR > t.Lanes || t.Lanes%t.LPR != 0 || t.LPR&(t.LPR-1) != 0:
+		return "lpr", fmt.Sprintf("must be a power of two that divides the %d lanes of a subgroup", t.Lanes)
+	case t.registers(p) > decodeMostSpilled:
+		return "lpr", fmt.Sprintf("%d words of Q and O in a lane pass %d: more lanes must share a row, or fewer rows a workgroup", t.registers(p), decodeMostSpilled)
+	}
+	return "w", kernel.CheckLimits(t.Threads(), t.shared(p), l)
+}
+
+// ChooseDecodeTile takes the first row: as few lanes for a key as have the registers, for the fewer add up a score, and as many keys at a
+// time as registers are left for. More of Q and O in a lane leaves too little for what is on its way from memory, and more of that is not
+// needed. Overrides from t replace single numbers.
+func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (DecodeTile, error) {
+	row := c.First(p, c.Lanes(), DecodeKernel)
+	tile := DecodeTile{Lanes: int(c.Facts.Subgroup.Size), W: row.Get("w"), U: row.Get("u")}
+	all, limits, registers := p.QueryLen*p.Group(), &c.Facts.Limits, row.Get("registers")
+	tile.Rows, tile.LPR = all, min(row.Get("lpr"), tile.Lanes)
+	for tile.registers(p) > registers && tile.LPR < tile.Lanes {
+		tile.LPR *= 2
+	}
+	for blocks := 2; tile.registers(p) > registers && tile.Rows > 1; blocks++ {
+		tile.Rows = attn.CeilDiv(all, blocks)
+	}
+	tile.Rows, tile.LPR = t.Get("rows", tile.Rows), t.Get("lpr", tile.LPR)
+	for tile.U > 1 && tile.U*tile.pieces(p)*4 > row.Get("in_flight") {
+		tile.U /= 2
+	}
+	for tile.W > 1 && kernel.CheckLimits(tile.Threads(), 0, limits) != "" {
+		tile.W /= 2
+	}
+	tile.U, tile.W = t.Get("u", tile.U), t.Get("w", tile.W)
+	tile.Parts = t.Get("parts", decodeParts(c, p, row, tile.Groups(p)))
+	tile.complete(p, row, limits)
+	if name, why := tile.Check(p, limits); why != "" {
+		if _, given := t.Given[name]; given {
+			return DecodeTile{}, t.Bad(name, "%s", why)
+		}
+		if len(t.Given) > 0 {
+			return DecodeTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s: %s", name, why)
+		}
+		return DecodeTile{}, &kernel.Declined{Why: why}
+	}
+	t.Took(row)
+	return tile, nil
+}
+
+// DecodeMostBytes is the most memory between the kernel and the combination.
+const DecodeMostBytes = 8 << 20
+
+// decodeParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many
+// workgroups run as can at the same time.
+func decodeParts(c *kernel.Capabilities, p *attn.Problem, row *tiles.Row, groups uint64) int {
+	k := c.Prediction()
+	beside := uint64(row.Get("beside") * k.Count)
+	return int(max(1, min(beside/groups, uint64(p.MostKeys()/row.Get("part_keys")), DecodeMostBytes/kernel.PartBytes(p), kernel.MostParts)))
+}

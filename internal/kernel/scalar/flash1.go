@@ -1,0 +1,197 @@
+package scalar
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Flash1 is the first FlashAttention in fp32 arithmetic: shaders/scalar/scalar_flash1.comp.
+var Flash1 = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           "scalar_flash1",
+		Implementation: kernel.Flash1,
+		Tier:           kernel.TierScalar,
+		Can:            attn.WithDropout,
+		Parameters:     pieceRanges.And(kernel.GroupBound, kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
+		Unsupported:    kernel.ScalarLacks,
+	},
+	Plan: planFlash1,
+}
+
+func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	tile, err := ChooseFlash1Tile(&e.Caps, p, t)
+	if err != nil {
+		return nil, err
+	}
+	name := "scalar_flash1"
+	if tile.Subgroup {
+		name += "_subgroup"
+	}
+	prog := &Flash1Program{Env: e, Problem: *p, Shape: tile, module: name + "." + p.DType.Suffix()}
+	if prog.sizes, err = Flash1Scratch(&e.Caps, p); err != nil {
+		return nil, err
+	}
+	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+		return nil, err
+	}
+	// The usual case is dense tensors with lse.
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
+	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, Lse: true})
+	return prog, err
+}
+
+// Flash1Scratch is the memory that passes from one block of keys to the next, linear in the number of queries: m and l of every
+// row, and O in fp32 where the output has fewer bits. Rows of that O are whole pieces of four.
+func Flash1Scratch(c *kernel.Capabilities, p *attn.Problem) ([]uint64, error) {
+	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
+	sizes := []uint64{8 * rows}
+	if p.DType != attn.F32 {
+		sizes = append(sizes, rows*16*uint64(attn.CeilDiv(p.ValueDim, 4)))
+	}
+	return sizes, c.Holds(sizes)
+}
+
+// Flash1Program is scalar_flash1 fitted to a problem.
+type Flash1Program struct {
+	Env       *kernel.Env
+	Problem   attn.Problem
+	Shape     flash1Tile
+	grid      kernel.Grid
+	keyBlocks int // of a dispatch
+	sizes     []uint64
+	module    string
+	kernels   [kernel.Variants]atomic.Pointer[pipeline.Kernel]
+}
+
+func (s *Flash1Program) Tile() string      { return s.Shape.String() }
+func (s *Flash1Program) Scratch() []uint64 { return s.sizes }
+func (s *Flash1Program) Dispatches() int   { return s.grid.Dispatches() }
+
+func (s *Flash1Program) Model() traffic.Model {
+	return traffic.KeysOutside{Label: flash1Label, Rows: s.Shape.BR, Keys: s.Shape.BC, VAgain: s.Shape.VC < s.Shape.BC, RowReaders: s.Shape.Tx()}
+}
+
+// Kernel gives the pipeline of a variant, built at the first call.
+func (s *Flash1Program) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
+	return s.Env.Variant(&s.kernels[v.Index()], s.module, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
+}
+
+func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
+	p, t := &s.Problem, &s.Shape
+	sh := t.Shared(p.HeadDim, p.ValueDim)
+	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
+		"KEY_BLOCKS": s.keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
+		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v)), s.Env.Subgroups(t.Subgroup)
+}
+
+func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := s.Kernel(kernel.Variant{Aligned: f.AlignedInputs() && f.O.Aligned, Lse: f.HasLSE})
+	if err != nil {
+		return err
+	}
+	n := kernel.Flash1Access(r, f, s.Problem.DType)
+	at := r.Push.Forward(&s.Problem, f)
+	return r.Dispatch(k, r.Access[:n], at, s.grid, s.grid.Total, flash1Label)
+}
+
+// flash1Label is the label of its dispatches.
+const flash1Label = "scalar_flash1"
+
+// flash1Tile is the shape of scalar_flash1's work; shaders/scalar/scalar_flash1.comp says what each number means.
+type flash1Tile struct {
+	BR, BC   int  // queries and keys of a block
+	MR, MC   int  // piece of the scores that one invocation owns
+	DK       int  // columns of Q staged at a time
+	VC       int  // keys of V staged at a time; BC: once for a block of keys
+	Subgroup bool // rows are reduced by shuffles
+}
+
+func (t *flash1Tile) Tx() int      { return t.BC / t.MC }
+func (t *flash1Tile) Threads() int { return t.Tx() * (t.BR / t.MR) }
+
+func (t *flash1Tile) String() string { return fmt.Sprintf("%dx%d", t.BR, t.BC) }
+
+// Shared lays shared memory out for head dimensions d and dv.
+func (t *flash1Tile) Shared(d, dv int) tileShared {
+	s := tileShared{KAt: t.BR * (t.DK/4 | 1), reduce: 1}
+	s.VAt = s.KAt + t.BC*(attn.CeilDiv(d, t.DK)*t.DK/4|1)
+	s.PAt = s.VAt + t.VC*t.Tx()*attn.CeilDiv(attn.CeilDiv(dv, 4), t.Tx())
+	s.Length = s.PAt + t.BR*(t.BC/4|1)
+	if !t.Subgroup {
+		s.reduce = t.BR * t.Tx()
+	}
+	return s
+}
+
+// Check gives the rule that a tile breaks on a device, "" when it breaks none.
+func (t *flash1Tile) Check(d, dv, elem int, l *vk.Limits) string {
+	if why := checkPieces("", t.BR, t.BC, t.MR, t.MC, t.DK, elem); why != "" {
+		return why
+	}
+	if t.VC < 4 || t.VC%4 != 0 || t.BC%t.VC != 0 {
+		return fmt.Sprintf("vc = %d must be a multiple of 4 that divides bc = %d", t.VC, t.BC)
+	}
+	return kernel.CheckLimits(t.Threads(), t.Shared(d, dv).bytes(), l)
+}
+
+// ChooseFlash1Tile takes the first shape that fits with V staged once for a block of keys, else the first that fits with V staged
+// in pieces; overrides from t replace single numbers.
+func ChooseFlash1Tile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (flash1Tile, error) {
+	why, rows := "no shape is for the problem", c.Suiting(kernel.Asked(p, c.Lanes()), "scalar_flash1")
+	for _, whole := range []bool{true, false} {
+		for _, r := range rows {
+			tile := flash1Tile{BR: r.Get("br"), BC: r.Get("bc"), MR: r.Get("mr"), MC: r.Get("mc")}
+			tile.BR, tile.BC = t.Get("br", tile.BR), t.Get("bc", tile.BC)
+			tile.MR, tile.MC = t.Get("mr", tile.MR), t.Get("mc", tile.MC)
+			if why = tile.fit(c, p, t, whole); why == "" {
+				t.Took(r)
+				return tile, nil
+			}
+			if len(t.Given) > 0 {
+				break // the caller's numbers do not fit: say so rather than look for others that go with them
+			}
+		}
+	}
+	if len(t.Given) > 0 {
+		return flash1Tile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
+	}
+	return flash1Tile{}, &kernel.Declined{Why: why}
+}
+
+// fit completes a tile whose shape is set, with all of V or a piece of it in shared memory. It gives the rule that cannot be
+// kept, "" when all are.
+func (tile *flash1Tile) fit(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning, whole bool) string {
+	if tile.MR < 1 || tile.MC < 1 || tile.BR < tile.MR || tile.BC < tile.MC {
+		return "br and bc must be at least mr and mc, and those at least 1"
+	}
+	can := c.SubgroupRows(tile.Tx(), tile.Threads())
+	tile.Subgroup = t.Get("subgroup", kernel.BoolInt(can)) != 0
+	if tile.Subgroup && !can {
+		return "subgroup = 1 needs full subgroups of a required size, shuffles, and rows that fit into one"
+	}
+	pieces := []int{tile.BC}
+	if !whole {
+		pieces = []int{tile.BC / 2, 4}
+	}
+	cols := attn.CeilDiv(p.HeadDim, 8) * 8
+	why := "no staging fits"
+	for _, vc := range pieces {
+		for dk := min(cols, 64); dk >= 8; dk = attn.CeilDiv(dk/2, 8) * 8 {
+			tile.DK, tile.VC = t.Get("dk", dk), t.Get("vc", vc)
+			if why = tile.Check(p.HeadDim, p.ValueDim, p.DType.Size(), &c.Facts.Limits); why == "" {
+				return ""
+			}
+			if dk == 8 {
+				break
+			}
+		}
+	}
+	return why
+}

@@ -1,0 +1,111 @@
+package scalar
+
+import (
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Forward is FlashAttention-2 in fp32 arithmetic: shaders/scalar/scalar_forward.comp.
+var Forward = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           "scalar_forward",
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierScalar,
+		Can:            attn.WithDropout,
+		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Unsupported:    kernel.ScalarLacks,
+	},
+	Plan:       planForward,
+	Candidates: forwardCandidates,
+}
+
+func planForward(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	return fitForward("scalar_forward", e, p, t)
+}
+
+// fitForward plans the kernel of this name: with a block mask or without.
+func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	tile, err := ChooseForwardTile(&e.Caps, p, t)
+	if err != nil {
+		return nil, err
+	}
+	g, err := kernel.GridFor(e, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.ScalarPace, t)
+	if err != nil {
+		return nil, err
+	}
+	prog := &ForwardProgram{Env: e, Problem: *p, name: name, Shape: tile, grid: g}
+	module := "scalar_forward"
+	if tile.Parts > 1 {
+		module += "_parts"
+		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
+	if tile.Subgroup {
+		module += "_subgroup"
+	}
+	prog.module = module + "." + p.DType.Suffix()
+	// The usual case is dense tensors with lse.
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
+	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, Lse: true})
+	return prog, err
+}
+
+// ForwardProgram is scalar_forward fitted to a problem.
+type ForwardProgram struct {
+	Env     *kernel.Env
+	Problem attn.Problem
+	name    string // of the kernel
+	Shape   ForwardTile
+	grid    kernel.Grid
+	module  string
+	Combine *kernel.Combiner // of keys in parts; nil: in one
+	kernels [kernel.Variants]atomic.Pointer[pipeline.Kernel]
+}
+
+func (s *ForwardProgram) Tile() string      { return s.Shape.String() }
+func (s *ForwardProgram) Scratch() []uint64 { return s.Combine.Scratch() }
+func (s *ForwardProgram) Dispatches() int   { return s.grid.Dispatches() + s.Combine.Dispatches() }
+
+func (s *ForwardProgram) Model() traffic.Model {
+	return traffic.QueriesOutside{Label: s.name, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts, Combine: s.Combine.Label()}
+}
+
+// Kernel gives the pipeline of a variant, built at the first call.
+func (s *ForwardProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
+	return s.Env.Variant(&s.kernels[v.Index()], s.module, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
+}
+
+func (s *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
+	p, t := &s.Problem, &s.Shape
+	sh := t.Shared(p.HeadDim, p.ValueDim)
+	c := kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
+		"PC": t.PC, "Q_RESIDENT": kernel.BoolInt(t.QResident), "V_EARLY": kernel.BoolInt(t.VEarly), "K_AT": sh.KAt, "V_AT": sh.VAt,
+		"P_AT": sh.PAt, "SHARED_V4": sh.Length, "REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v))
+	return c.And(kernel.PartsOrBlocks(p, s.Combine, t.Parts)), s.Env.Subgroups(t.Subgroup)
+}
+
+func (s *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := s.Kernel(f.Variant(s.Combine))
+	if err != nil {
+		return err
+	}
+	return r.Forward(k, &s.Problem, f, s.grid, s.name, s.Combine)
+}
+
+// candidates are the shapes that were fastest on some device, and their neighbours.
+func forwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	var out []map[string]int
+	for _, r := range c.Family().Candidates("scalar_forward") {
+		if br := r.Get("br"); br > 16 && br >= 4*p.QueryLen { // mostly empty
+			continue
+		}
+		out = append(out, map[string]int{"br": r.Get("br"), "bc": r.Get("bc"), "mr": r.Get("mr"), "mc": r.Get("mc")})
+	}
+	return out
+}

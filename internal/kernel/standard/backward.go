@@ -1,0 +1,239 @@
+package standard
+
+import (
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// gradient is a kernel of the backward pass of standard attention.
+type gradient int
+
+// The kernels in the order in which they run on a slab; shaders/standard/standard_backward_softmax.comp tells the story.
+const (
+	gradWeights gradient = iota // dP = dO Vᵀ
+	gradScores                  // δ, and dS = Scale P∘(dP − δ), in place of dP
+	gradValues                  // dV = Pᵀ dO
+	gradQueries                 // dQ = dS K
+	gradKeys                    // dK = dSᵀ Q
+	standardGradients
+)
+
+// Labels of their dispatches.
+var standardGradientLabels = [standardGradients]string{"standard_dp", "standard_ds", "standard_dv", "standard_dq", "standard_dk"}
+
+// standardBackwardShape is how those kernels divide a problem, and how they are built for it.
+type standardBackwardShape interface {
+	String() string
+	pace() kernel.Pace                    // of the products
+	block(part gradient) (rows, cols int) // of a workgroup; cols 0 where it has all
+	Model() traffic.BackwardStandard      // without labels and slabs
+	Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel
+}
+
+// BackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the
+// slabs of the plan's forward program.
+type BackwardProgram struct {
+	env     *kernel.Env
+	problem attn.Problem
+	forward *Program
+	shape   standardBackwardShape
+	grids   [][standardGradients]kernel.Grid // by slab
+	runs    int                              // Dispatches in all
+
+	// check looks at the kernels of a variant before their first use; nil where none is needed.
+	check func(s *BackwardProgram, v kernel.GradientVariant) error
+
+	kernels [standardGradients][8]atomic.Pointer[pipeline.Kernel] // by variant
+	checked [8]atomic.Bool                                        // the same
+}
+
+func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape, t *kernel.Tuning) (*BackwardProgram, error) {
+	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape}
+	var err error
+	var needed uint64 // P too
+	for _, n := range forward.sizes {
+		needed += 2 * n
+	}
+	if memory := e.Caps.Memory(); needed > memory {
+		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: "the device's memory, for the matrices P and dP"}
+	}
+	for i := range forward.slabs {
+		b := &forward.slabs[i]
+		heads, rows, pairs := uint64(b.Heads), uint64(b.Heads)*uint64(b.Rows), float64(b.Heads)*float64(b.Rows)*float64(p.KeyLen)
+		keyHeads := uint64(b.keyHeads(p.Group()))
+		var g [standardGradients]kernel.Grid
+		for part := range standardGradients {
+			br, bc := shape.block(part)
+			groups, flops, at := heads*uint64(attn.CeilDiv(b.Rows, br)), 2*pairs, shape.pace()
+			switch part {
+			case gradWeights:
+				groups *= uint64(attn.CeilDiv(p.KeyLen, bc))
+				flops *= float64(max(64, p.ValueDim))
+			case gradScores:
+				groups, flops, at = (rows+uint64(br)-1)/uint64(br), 16*pairs, kernel.ScalarPace
+			case gradValues:
+				groups = keyHeads * uint64(attn.CeilDiv(p.KeyLen, br))
+				flops *= float64(max(64, p.ValueDim))
+			case gradQueries:
+				flops *= float64(max(64, p.HeadDim))
+			case gradKeys:
+				groups = keyHeads * uint64(attn.CeilDiv(p.KeyLen, br))
+				flops *= float64(max(64, p.HeadDim))
+			}
+			if g[part], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
+				return nil, err
+			}
+			s.runs += g[part].Dispatches()
+		}
+		s.grids = append(s.grids, g)
+	}
+	return s, nil
+}
+
+// keyHeads is the number of key heads, batch included, whose query heads a slab has.
+func (b *Slab) keyHeads(group int) int { return (b.Head0+b.Heads-1)/group - b.Head0/group + 1 }
+
+func (s *BackwardProgram) Tile() string    { return s.shape.String() }
+func (s *BackwardProgram) Dispatches() int { return s.runs }
+
+func (s *BackwardProgram) Model() traffic.Model {
+	m := s.shape.Model()
+	for part, label := range []*string{gradWeights: &m.Weights.Label, gradScores: &m.Scores.Label, gradValues: &m.Values.Label,
+		gradQueries: &m.Queries.Label, gradKeys: &m.Keys.Label} {
+		*label = standardGradientLabels[part]
+	}
+	m.SlabHeads, m.SlabRows = s.forward.slabSize()
+	return m
+}
+
+// Scratch is dP, in slabs as P.
+func (s *BackwardProgram) Scratch() []uint64 { return s.forward.sizes }
+
+// dense is the variant of dense tensors, gradients overwritten, without dlse: the usual case.
+func (s *BackwardProgram) dense() kernel.GradientVariant {
+	size := s.problem.DType.Size()
+	return kernel.GradientVariant{Aligned: s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0}
+}
+
+// build makes the pipelines of a variant, built and checked at the first call.
+func (s *BackwardProgram) build(v kernel.GradientVariant) error {
+	i := v.Index()
+	if s.checked[i].Load() {
+		return nil
+	}
+	for part := range standardGradients {
+		w := s.shape.Kernel(part, &s.problem, v)
+		if _, err := s.env.Variant(&s.kernels[part][i], w.module, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
+			return err
+		}
+	}
+	if s.check != nil {
+		if err := s.check(s, v); err != nil {
+			return err
+		}
+	}
+	s.checked[i].Store(true)
+	return nil
+}
+
+func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	if err := s.build(g.Variant()); err != nil {
+		return err
+	}
+	return s.run(r, g)
+}
+
+// run records the dispatches with the pipelines that are there.
+func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
+	for i := range s.forward.slabs {
+		for part := range standardGradients {
+			if err := s.recordPart(r, g, i, part); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient) error {
+	b, w := &s.forward.slabs[i], &r.Push
+	weights, grads := g.Weights[i], r.Scratch[i]
+	total := s.grids[i][part].Total
+	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
+	var at int
+	switch part {
+	case gradWeights:
+		at = s.forward.scoresArgs(w, b, &g.Do, &g.V, 1)
+		read(0, g.Do.Binding)
+		read(1, g.V.Binding)
+		r.Access[2] = pipeline.Access{Binding: grads, Mode: pipeline.Write}
+	case gradScores:
+		at = s.forward.RowsArgs(w, b, &g.Dlse, &g.Drop)
+		read(0, weights)
+		r.Access[1] = pipeline.Access{Binding: grads, Mode: pipeline.ReadWrite}
+		r.Access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
+		if g.HasDLSE {
+			read(2, g.Dlse.Binding)
+		}
+		total = uint32(b.Heads * b.Rows)
+	case gradValues:
+		at = s.forward.productArgs(w, b, &g.Do, &g.Dv)
+		read(0, weights)
+		read(1, g.Do.Binding)
+		r.Access[2] = s.sum(g, &g.Dv, i)
+	case gradQueries:
+		at = s.forward.productArgs(w, b, &g.K, &g.Dq)
+		read(0, grads)
+		read(1, g.K.Binding)
+		r.Access[2] = g.Output(&g.Dq)
+	case gradKeys:
+		at = s.forward.productArgs(w, b, &g.Q, &g.Dk)
+		read(0, grads)
+		read(1, g.Q.Binding)
+		r.Access[2] = s.sum(g, &g.Dk, i)
+	}
+	k := s.kernels[part][g.Variant().Index()].Load()
+	return r.Dispatch(k, r.Access[:3], at, s.grids[i][part], total, standardGradientLabels[part])
+}
+
+// sum is how a slab's dispatch touches a gradient to which every slab may add.
+func (s *BackwardProgram) sum(g *kernel.Gradients, o *kernel.Operand, slab int) pipeline.Access {
+	if slab > 0 {
+		return pipeline.Access{Binding: o.Binding, Mode: pipeline.ReadWrite}
+	}
+	return g.Output(o)
+}
+
+// backwardKeeps is the number of pieces of P and of dP that an invocation keeps in registers, given the number that the softmax of the
+// forward pass keeps: 0 where both would not fit, and rows are read twice.
+func backwardKeeps(forward int) int {
+	if forward > 8 {
+		return 0
+	}
+	return forward
+}
+
+// backwardRows is the model of the kernel of dS.
+func backwardRows(rowThreads, keep int) traffic.Rows {
+	return traffic.Rows{ReadTwice: backwardKeeps(keep) == 0, Readers: rowThreads}
+}
+
+// BackwardSoftmaxSpec are the constants of standard_backward_softmax: rowThreads invocations share a row, and each keeps keep pieces of it;
+// zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
+func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
+	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
+		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "DLSE": kernel.BoolInt(v.Dlse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}, lanes)
+}
+
+// withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.
+func withLanes(c kernel.Constants, lanes int) kernel.Constants {
+	if lanes == 0 {
+		return c
+	}
+	return c.And(kernel.Constants{"SG": lanes})
+}

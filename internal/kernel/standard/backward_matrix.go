@@ -1,0 +1,220 @@
+package standard
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// MatrixBackward is the backward pass of standard attention with its four products on cooperative matrices: those of
+// forward for dP and dQ, and shaders/standard/standard_backward_product_matrix.comp for dV and dK.
+var MatrixBackward = &kernel.BackwardKernel{
+	Offer: kernel.Offer{
+		Name:           "standard_backward_matrix",
+		Implementation: kernel.Standard,
+		Tier:           kernel.TierMatrix,
+		Can:            attn.WithDropout,
+		Parameters:     gradientRanges,
+		Reserved:       kernel.ReservedOnCPU,
+		Unsupported:    kernel.MatrixLacks,
+	},
+	Plan: planMatrixBackward,
+}
+
+func planMatrixBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
+	fragment, err := e.Caps.ChooseFragment(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	if fragment.M%8 != 0 {
+		return nil, &kernel.Declined{Why: fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
+	}
+	shape, err := ChooseMatrixGradients(&e.Caps, p, fragment, t)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newStandardBackward(e, p, forward.(*Program), shape, t)
+	if err != nil {
+		return nil, err
+	}
+	s.check = shape.verify
+	// On a device of the caller's, whose queue recording must leave alone, the other variants are looked at now too.
+	variants := []kernel.GradientVariant{s.dense()}
+	if e.Attached {
+		for i := range 8 {
+			v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, Dlse: i&4 != 0}
+			if v != variants[0] && (variants[0].Aligned || !v.Aligned) {
+				variants = append(variants, v)
+			}
+		}
+	}
+	for _, v := range variants {
+		if err := s.build(v); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// matrixGradients is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its
+// product.
+type matrixGradients struct {
+	weights MatrixTile // dP, and the rows of dS
+	queries MatrixTile // dQ
+	values  MatrixTile // dV: rows are keys
+	keys    MatrixTile // dK, the same
+}
+
+// ChooseMatrixGradients takes the tiles aimed at, made smaller until they fit; overrides from t replace single numbers.
+func ChooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning) (*matrixGradients, error) {
+	s := new(matrixGradients)
+	turned := *p // sums over queries
+	turned.QueryLen, turned.KeyLen = p.KeyLen, p.QueryLen
+	half := t.Get("half", kernel.BoolInt(halfAccumulators(c, p.DType, &f)))
+	why := ""
+	for _, x := range []struct {
+		name string
+		to   *MatrixTile
+		p    attn.Problem
+		dim  int
+		turn bool
+	}{{"dp_", &s.weights, *p, p.ValueDim, false}, {"dq_", &s.queries, *p, p.HeadDim, false}, {"dv_", &s.values, turned, p.ValueDim, true}, {"dk_", &s.keys, turned, p.HeadDim, true}} {
+		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
+		var err error
+		if *x.to, err = ChooseMatrixTile(c, &x.p, f, kernel.NewTuning(map[string]int{"half": half})); err != nil {
+			var bad *attn.ArgumentError
+			if len(t.Given) == 0 && errors.As(err, &bad) { // half is not the caller's
+				err = &kernel.Declined{Why: bad.Rule}
+			}
+			return nil, err
+		}
+		if x.to == &s.weights {
+			x.to.scoresTile.override(t, x.name)
+			why = x.to.scoresTile.check(x.name, x.to.scoresShared(), &f, c)
+			continue
+		}
+		block, shared := &x.to.ProductTile, x.to.productShared
+		if x.turn {
+			shared = x.to.turnedShared
+			for block.check("", shared(), &f, c) != "" && block.smaller(&f) {
+			}
+		}
+		block.override(t, x.name)
+		if rule := block.check(x.name, shared(), &f, c); rule != "" && why == "" {
+			why = rule
+		}
+		if cols := block.cols(&f); cols < x.dim && why == "" {
+			why = fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", x.name, x.name, cols, x.dim)
+		}
+	}
+	switch {
+	case why == "":
+		return s, nil
+	case len(t.Given) > 0:
+		return nil, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
+	}
+	return nil, &kernel.Declined{Why: why}
+}
+
+// override replaces the numbers of a block by those that the caller gave under the names with this prefix.
+func (b *matrixBlock) override(t *kernel.Tuning, name string) {
+	b.WR, b.WC = t.Get(name+"wr", b.WR), t.Get(name+"wc", b.WC)
+	b.FR, b.FC = t.Get(name+"fr", b.FR), t.Get(name+"fc", b.FC)
+	b.stage = t.Get(name+"stage", b.stage)
+}
+
+func (b *scoresBlock) override(t *kernel.Tuning, name string) {
+	b.WR, b.FR, b.FC, b.run = t.Get(name+"wr", b.WR), t.Get(name+"fr", b.FR), t.Get(name+"fc", b.FC), t.Get(name+"run", b.run)
+}
+
+// turnedShared is the length of shared memory of a sum over queries, in units of 16 bytes: of the matrix, whose rows are queries and
+// whose columns are the block's rows, and of what it multiplies; later the strips of the result.
+func (t *MatrixTile) turnedShared() int {
+	b := &t.ProductTile
+	return max(b.stage*(b.rows(&t.fragment)/8|1)+b.stage*(b.cols(&t.fragment)/8|1), b.strips(&t.fragment, t.wide()))
+}
+
+func (s *matrixGradients) Model() traffic.BackwardStandard {
+	return traffic.BackwardStandard{Weights: s.weights.Model().Scores, Scores: backwardRows(s.weights.RowThreads, s.weights.RowKeep),
+		Values: s.values.Model().Product, Queries: s.queries.Model().Product, Keys: s.keys.Model().Product}
+}
+
+func (s *matrixGradients) String() string {
+	f := &s.weights.fragment
+	keys, _ := s.keys.productBlock()
+	return fmt.Sprintf("dp %dx%d, dk %dx%d %v", s.weights.scoresTile.rows(f), s.weights.scoresTile.Tile(f), keys, s.keys.ProductTile.stage, s.keys.fragment)
+}
+
+func (s *matrixGradients) pace() kernel.Pace { return s.weights.pace() }
+
+func (s *matrixGradients) block(part gradient) (rows, cols int) {
+	switch part {
+	case gradWeights:
+		return s.weights.scoresBlock()
+	case gradScores:
+		return s.weights.softmaxRows(), 0
+	case gradValues:
+		rows, _ = s.values.productBlock()
+	case gradQueries:
+		rows, _ = s.queries.productBlock()
+	case gradKeys:
+		rows, _ = s.keys.productBlock()
+	}
+	return rows, 0
+}
+
+func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel {
+	switch part {
+	case gradWeights:
+		return s.weights.Scores(p, v.Aligned)
+	case gradScores:
+		rows, keys := s.queries.productBlock()
+		return standardKernel{"standard_backward_softmax_subgroup." + p.DType.Suffix(),
+			BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, rows+keys, s.weights.fragment.Lanes), s.weights.subgroups()}
+	case gradValues:
+		return s.values.Kernel("standard_backward_product_matrix", &s.values.ProductTile, p.ValueDim, s.values.turnedShared(), p, v.Aligned, v.Accumulate, true)
+	case gradQueries:
+		return s.queries.Kernel("standard_product_matrix", &s.queries.ProductTile, p.HeadDim, s.queries.productShared(), p, v.Aligned, v.Accumulate, false)
+	}
+	return s.keys.Kernel("standard_backward_product_matrix", &s.keys.ProductTile, p.HeadDim, s.keys.turnedShared(), p, v.Aligned, v.Accumulate, false)
+}
+
+// verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
+func (t *matrixGradients) verify(s *BackwardProgram, v kernel.GradientVariant) error {
+	var tried []kernel.Compiled
+	for part := range standardGradients {
+		tried = append(tried, t.Kernel(part, &s.problem, v).Compiled())
+	}
+	return s.env.Prove(fmt.Sprintf("standard_backward_matrix %v", t), tried, func() (string, error) { return t.try(s, v) })
+}
+
+// try runs the pipelines of a variant on a small problem, with ragged edges and the diagonal across its tiles when causal, on weights that
+// the scalar tier kept. A row must not be longer than the kernel of dS keeps.
+func (t *matrixGradients) try(s *BackwardProgram, v kernel.GradientVariant) (wrong string, err error) {
+	d, p := s.env, kernel.TrialOf(&s.problem)
+	rows, cols := t.weights.scoresBlock()
+	queries, keys := t.queries.productBlock()
+	values, valueStage := t.values.productBlock()
+	keyRows, keyStage := t.keys.productBlock()
+	p.QueryLen = max(rows, queries, valueStage, keyStage) + t.weights.fragment.M/2 + 1
+	p.KeyLen = max(cols, 2*keys, values, keyRows) + 3
+	if keep := backwardKeeps(t.weights.RowKeep); keep > 0 {
+		p.KeyLen = min(p.KeyLen, 4*t.weights.RowThreads*keep)
+	}
+	forward, err := Scalar.Plan(d, &p, kernel.NewTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	mine, err := newStandardBackward(d, &p, forward.(*Program), t, kernel.NewTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
+		mine.kernels[part][v.Index()].Store(s.kernels[part][v.Index()].Load())
+	}
+	return d.TryBackward(&p, v, forward, mine.Scratch(), mine.run)
+}

@@ -1,0 +1,189 @@
+package standard
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// Scalar is standard attention in fp32 arithmetic: scores, softmax and product as three kernels, with the whole
+// matrix of scores in device memory in the inputs' type. shaders/standard_*.comp.
+var Scalar = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           "standard_scalar",
+		Implementation: kernel.Standard,
+		Tier:           kernel.TierScalar,
+		Can:            attn.WithDropout,
+		Parameters:     scalarRanges,
+		Unsupported:    kernel.ScalarLacks,
+	},
+	Plan: planScalar,
+}
+
+// ScalarTile is the shapes of the two products and of the softmax.
+type ScalarTile struct {
+	scoresBR, scoresBC, scoresMR, scoresMC, scoresDK int
+	RowThreads, RowKeep                              int // Softmax: invocations of a row, pieces of four that each keeps
+	productBR, productBC, productMR, productTX       int
+}
+
+const softmaxThreads = 128 // of a workgroup; every device allows it
+
+func (t *ScalarTile) scoresThreads() int {
+	return (t.scoresBR / t.scoresMR) * (t.scoresBC / t.scoresMC)
+}
+func (t *ScalarTile) scoresShared() int   { return (t.scoresBR + t.scoresBC) * (t.scoresDK/4 | 1) }
+func (t *ScalarTile) productThreads() int { return t.productBR / t.productMR * t.productTX }
+
+func (t *ScalarTile) productShared(dv int) int {
+	return t.productBR*(t.productBC/4|1) + t.productBC*t.productTX*attn.CeilDiv(attn.CeilDiv(dv, 4), t.productTX)
+}
+
+// Check gives the rule that a tile breaks, "" when it breaks none.
+func (t *ScalarTile) Check(p *attn.Problem, l *vk.Limits) string {
+	threads := int(min(l.MaxWorkgroupInvocations, l.MaxWorkgroupSize[0]))
+	shared := int(l.MaxSharedMemory)
+	switch {
+	case t.scoresMR < 1 || t.scoresMC < 4 || t.scoresMC%4 != 0 || t.productMR < 1:
+		return "mr and product_mr must be at least 1, mc a multiple of 4"
+	case t.scoresBR < 1 || t.scoresBR%t.scoresMR != 0:
+		return fmt.Sprintf("br = %d must be a multiple of mr = %d", t.scoresBR, t.scoresMR)
+	case t.scoresBC < 1 || t.scoresBC%t.scoresMC != 0 || t.scoresBC/t.scoresMC%2 != 0:
+		return fmt.Sprintf("bc = %d must be an even multiple of mc = %d", t.scoresBC, t.scoresMC)
+	case t.scoresDK < 8 || t.scoresDK%8 != 0:
+		return fmt.Sprintf("dk = %d must be a multiple of 8", t.scoresDK)
+	case t.scoresThreads() > threads || t.productThreads() > threads:
+		return fmt.Sprintf("workgroups of %d and %d invocations pass the device's %d", t.scoresThreads(), t.productThreads(), threads)
+	case 16*t.scoresShared() > shared || 16*t.productShared(p.ValueDim) > shared:
+		return fmt.Sprintf("%d and %d bytes of shared memory pass the device's %d", 16*t.scoresShared(), 16*t.productShared(p.ValueDim), shared)
+	case t.productBR < 1 || t.productBR%t.productMR != 0:
+		return fmt.Sprintf("product_br = %d must be a multiple of product_mr = %d", t.productBR, t.productMR)
+	case t.productBC < 8 || t.productBC%8 != 0:
+		return fmt.Sprintf("product_bc = %d must be a multiple of 8", t.productBC)
+	case t.productTX < 2 || t.productTX%2 != 0:
+		return fmt.Sprintf("product_tx = %d must be even", t.productTX)
+	case t.RowThreads < 1 || t.RowThreads&(t.RowThreads-1) != 0 || t.RowThreads > softmaxThreads:
+		return fmt.Sprintf("row_threads = %d must be a power of two up to %d", t.RowThreads, softmaxThreads)
+	}
+	return ""
+}
+
+const (
+	softmaxLeastLanes = 8  // of a row
+	softmaxMostPieces = 16 // of four, that an invocation keeps of a row in registers
+)
+
+// softmaxLanes is the number of invocations of a row with which a softmax kernel of a name has the pieces each that its row of tiles says.
+func softmaxLanes(c *kernel.Capabilities, p *attn.Problem, kernel string) int {
+	pieces, lanes := c.First(p, c.Lanes(), kernel).Get("pieces"), softmaxLeastLanes
+	for lanes < softmaxThreads && 4*pieces*lanes < p.KeyLen {
+		lanes *= 2
+	}
+	return lanes
+}
+
+// softmaxKeep is the number of pieces of four that each of so many invocations keeps of a row; 0 where it is too long for registers and is
+// read twice.
+func softmaxKeep(p *attn.Problem, lanes int) int {
+	if keep := attn.CeilDiv(p.KeyLen, 4*lanes); keep <= softmaxMostPieces {
+		return keep
+	}
+	return 0
+}
+
+// ChooseScalarTile takes the first row that fits.
+func ChooseScalarTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning) (ScalarTile, error) {
+	// A row of O spreads over as many invocations as leave each with four of its columns. With more than 32 elements of O an
+	// invocation, 8 rows of 8, an H200 was ten times slower: 2.2 against 22.8 TFLOP/s.
+	tx := 8
+	for tx < 32 && 4*tx < p.ValueDim {
+		tx *= 2
+	}
+	wide := attn.CeilDiv(p.ValueDim, 4*tx)
+	lanes := softmaxLanes(c, p, "standard_softmax")
+	threads, why := int(min(c.Facts.Limits.MaxWorkgroupInvocations, c.Facts.Limits.MaxWorkgroupSize[0])), ""
+	for _, r := range c.Suiting(kernel.Asked(p, c.Lanes()), "standard_scalar") {
+		br, pm := r.Get("br"), max(1, r.Get("mr")/wide)
+		tile := ScalarTile{
+			scoresBR: t.Get("br", br), scoresBC: t.Get("bc", r.Get("bc")), scoresMR: t.Get("mr", r.Get("mr")), scoresMC: t.Get("mc", r.Get("mc")),
+			scoresDK: t.Get("dk", r.Get("dk")), productBR: t.Get("product_br", min(br, min(threads, 256)*pm/tx)),
+			productBC: t.Get("product_bc", r.Get("product_bc")), productMR: t.Get("product_mr", pm), productTX: t.Get("product_tx", tx),
+			RowThreads: t.Get("row_threads", lanes),
+		}
+		if tile.RowThreads > 0 {
+			tile.RowKeep = softmaxKeep(p, tile.RowThreads)
+		}
+		if why = tile.Check(p, &c.Facts.Limits); why == "" {
+			t.Took(r)
+			return tile, nil
+		}
+	}
+	if len(t.Given) > 0 {
+		return ScalarTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
+	}
+	return ScalarTile{}, &kernel.Declined{Why: why}
+}
+
+func planScalar(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	tile, err := ChooseScalarTile(&e.Caps, p, t)
+	if err != nil {
+		return nil, err
+	}
+	s, err := New(e, p, &tile, t)
+	if err != nil {
+		return nil, err
+	}
+	// The usual case is dense tensors with lse.
+	_, err = s.Build(s.dense())
+	return s, err
+}
+
+// ScalarTile is a standardShape.
+
+func (t *ScalarTile) String() string { return fmt.Sprintf("%dx%d", t.scoresBR, t.scoresBC) }
+
+func (t *ScalarTile) scoresBlock() (rows, cols int)  { return t.scoresBR, t.scoresBC }
+func (t *ScalarTile) softmaxRows() int               { return softmaxThreads / t.RowThreads }
+func (t *ScalarTile) productBlock() (rows, keys int) { return t.productBR, t.productBC }
+func (t *ScalarTile) pace() kernel.Pace              { return kernel.ScalarPace }
+
+func (t *ScalarTile) Model() traffic.Standard {
+	return traffic.Standard{Scores: traffic.Product{Rows: t.scoresBR, Columns: t.scoresBC}, Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},
+		Product: traffic.Product{Rows: t.productBR, Columns: t.productBC}}
+}
+
+func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) standardKernel {
+	return standardKernel{"standard_scores." + p.DType.Suffix(),
+		kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone),
+			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK, "SHARED_V4": t.scoresShared()}, pipeline.KernelInfo{}}
+}
+
+func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
+	return standardKernel{"standard_softmax." + p.DType.Suffix(),
+		softmaxConstants(p, lse, t.RowThreads, t.RowKeep, t.productBR+t.productBC, 0), pipeline.KernelInfo{}}
+}
+
+// softmaxConstants are those of standard_softmax: rowThreads invocations share a row and keep up to keep pieces of it each, the product
+// reads up to zero columns beyond a row's last key, and lanes is the size of a subgroup, 0 where none is used.
+func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes int) kernel.Constants {
+	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone),
+		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}, lanes)
+}
+
+func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {
+	return t.Sums("standard_product", p, p.ValueDim, aligned, false, true)
+}
+
+// Sums is a product of the matrix, or of it turned over, by a tensor of dim columns; weights says that the matrix is P, of which
+// some may be dropped.
+func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumulate, weights bool) standardKernel {
+	return standardKernel{name + "." + p.DType.Suffix(),
+		kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone),
+			"ALIGNED": kernel.BoolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim), "ACCUMULATE": kernel.BoolInt(accumulate),
+			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}, pipeline.KernelInfo{}}
+}

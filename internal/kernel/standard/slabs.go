@@ -1,0 +1,50 @@
+package standard
+
+import (
+	"math/bits"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Slab is a part of the matrix of scores: rows [row0, row0+rows) of each of the heads [head0, head0+heads), counted over
+// batch and heads together. It is one buffer.
+type Slab struct {
+	Head0, Heads int
+	Row0, Rows   int
+}
+
+// slabs cuts batch·heads matrices of rows rows of rowBytes bytes into buffers of at most most bytes: by heads where a whole
+// head fits, else by rows of one head. All buffers exist at once: standard attention stores all of its scores, and what it
+// costs in memory is the point of measuring it. The error names what one row needs when not even that fits.
+func CutSlabs(heads, rows int, rowBytes, most uint64) ([]Slab, error) {
+	if rowBytes > most {
+		return nil, &pipeline.MemoryError{Label: "workspace", Needed: rowBytes, Available: most, Rule: "what one binding can hold, for one row of scores"}
+	}
+	rowsEach := most / rowBytes
+	if n := rowsEach / uint64(rows); n >= 1 {
+		each := int(min(n, uint64(heads)))
+		count := attn.CeilDiv(heads, each)
+		each = attn.CeilDiv(heads, count) // even parts
+		var out []Slab
+		for h := 0; h < heads; h += each {
+			out = append(out, Slab{h, min(each, heads-h), 0, rows})
+		}
+		return out, nil
+	}
+	count := attn.CeilDiv(rows, int(rowsEach))
+	each := attn.CeilDiv(rows, count)
+	var out []Slab
+	for h := range heads {
+		for r := 0; r < rows; r += each {
+			out = append(out, Slab{h, 1, r, min(each, rows-r)})
+		}
+	}
+	return out, nil
+}
+
+// ScoreBytes is the size of all slabs together, false when it does not fit 64 bits.
+func ScoreBytes(heads, rows int, rowBytes uint64) (uint64, bool) {
+	hi, n := bits.Mul64(uint64(heads)*uint64(rows), rowBytes)
+	return n, hi == 0
+}

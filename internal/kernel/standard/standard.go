@@ -1,0 +1,251 @@
+package standard
+
+import (
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// standardShape is how the three kernels of standard attention divide a problem, and how they are built for it.
+type standardShape interface {
+	String() string
+	scoresBlock() (rows, cols int)  // of a workgroup
+	softmaxRows() int               // of a workgroup
+	productBlock() (rows, keys int) // of a workgroup, and of a step of its loop
+	pace() kernel.Pace              // of the two products
+	Model() traffic.Standard        // without labels and slabs
+
+	Scores(p *attn.Problem, aligned bool) standardKernel
+	Softmax(p *attn.Problem, lse bool) standardKernel
+	Product(p *attn.Problem, aligned bool) standardKernel
+}
+
+// standardKernel is a pipeline to be built: of info only what a shape has its own ideas about.
+type standardKernel struct {
+	module string
+	Spec   kernel.Constants
+	info   pipeline.KernelInfo
+}
+
+func (k standardKernel) Compiled() kernel.Compiled {
+	return kernel.Compiled{Module: k.module, Constants: k.Spec}
+}
+
+// Program is scores, softmax and product fitted to a problem.
+type Program struct {
+	env     *kernel.Env
+	Problem attn.Problem
+	Shape   standardShape
+	Pitch   int // elements from row to row of the scores
+	slabs   []Slab
+	sizes   []uint64
+	grids   []slabGrids
+	runs    int // Dispatches in all
+
+	// check looks at kernels before their first use; nil where none is needed.
+	check func(s *Program, v Variant, k *pipelines) error
+
+	scoresKernels  [2]atomic.Pointer[pipeline.Kernel] // by aligned
+	softmaxKernels [2]atomic.Pointer[pipeline.Kernel] // by lse
+	productKernels [2]atomic.Pointer[pipeline.Kernel] // by aligned
+	checked        [8]atomic.Bool                     // by variant
+}
+
+type slabGrids struct{ scores, softmax, product kernel.Grid }
+
+// pipelines are the pipelines that a set of tensors needs.
+type pipelines struct{ scores, softmax, product *pipeline.Kernel }
+
+// Variant says which those are: whether q and k, and v and o, are aligned, and whether lse is wanted.
+type Variant struct{ Qk, Vo, Lse bool }
+
+func (v Variant) index() int {
+	return kernel.BoolInt(v.Qk) + 2*kernel.BoolInt(v.Vo) + 4*kernel.BoolInt(v.Lse)
+}
+
+func New(e *kernel.Env, p *attn.Problem, shape standardShape, t *kernel.Tuning) (*Program, error) {
+	s := &Program{env: e, Problem: *p, Shape: shape, Pitch: attn.CeilDiv(p.KeyLen, 8) * 8}
+	if err := s.cut(t); err != nil {
+		return nil, err
+	}
+	return s, s.divide(t)
+}
+
+func (s *Program) Tile() string      { return s.Shape.String() }
+func (s *Program) Scratch() []uint64 { return s.sizes }
+func (s *Program) Kept() []uint64    { return s.sizes }
+func (s *Program) Dispatches() int   { return s.runs }
+
+// Labels of the dispatches.
+const (
+	scoresLabel  = "scores"
+	softmaxLabel = "softmax"
+	productLabel = "product"
+)
+
+func (s *Program) Model() traffic.Model {
+	m := s.Shape.Model()
+	m.Scores.Label, m.Softmax.Label, m.Product.Label = scoresLabel, softmaxLabel, productLabel
+	_, m.SlabRows = s.slabSize()
+	return m
+}
+
+// slabSize is the most heads that a slab has, and the most rows of a head, 0 where slabs have all.
+func (s *Program) slabSize() (heads, rows int) {
+	for _, b := range s.slabs {
+		heads, rows = max(heads, b.Heads), max(rows, b.Rows)
+	}
+	if rows == s.Problem.QueryLen {
+		rows = 0
+	}
+	return heads, rows
+}
+
+// dense is the variant of dense tensors with lse.
+func (s *Program) dense() Variant {
+	size := s.Problem.DType.Size()
+	return Variant{Qk: s.Problem.HeadDim*size%16 == 0, Vo: s.Problem.ValueDim*size%16 == 0, Lse: true}
+}
+
+// mostSlabs is the most that a caller may cut the scores into: each takes three dispatches.
+const mostSlabs = kernel.MostDispatches / 4
+
+// cut makes the slabs. max_slab lowers the largest buffer, for tests.
+func (s *Program) cut(t *kernel.Tuning) error {
+	p, l := &s.Problem, &s.env.Caps.Facts.Limits
+	heads, rowBytes := p.Batch*p.Heads, uint64(s.Pitch*p.DType.Size())
+	most := l.MaxStorageBufferRange
+	cut := uint64(t.Get("max_slab", 0))
+	for _, m := range []uint64{l.MaxAllocationSize, l.MaxBufferSize, cut} {
+		if m > 0 {
+			most = min(most, m)
+		}
+	}
+	total, ok := ScoreBytes(heads, p.QueryLen, rowBytes)
+	if memory := s.env.Caps.Memory(); !ok || total > memory {
+		if !ok {
+			total = 1<<64 - 1
+		}
+		return &pipeline.MemoryError{Label: "workspace", Needed: total, Available: memory, Rule: "the device's memory, for the matrix of scores"}
+	}
+	if cut > 0 && (cut < rowBytes || total/min(total, cut) > mostSlabs) {
+		return t.Bad("max_slab", "must hold a row of scores, %d bytes, and cut their %d bytes into %d buffers at most", rowBytes, total, mostSlabs)
+	}
+	var err error
+	if s.slabs, err = CutSlabs(heads, p.QueryLen, rowBytes, most); err != nil {
+		return err
+	}
+	for _, b := range s.slabs {
+		s.sizes = append(s.sizes, uint64(b.Heads)*uint64(b.Rows)*rowBytes)
+	}
+	return nil
+}
+
+// divide makes the grids of every slab.
+func (s *Program) divide(t *kernel.Tuning) error {
+	p := &s.Problem
+	scoresRows, scoresCols := s.Shape.scoresBlock()
+	productRows, _ := s.Shape.productBlock()
+	perRow := uint64(s.Shape.softmaxRows())
+	for _, b := range s.slabs {
+		heads, rows, pairs := uint64(b.Heads), b.Rows, float64(b.Heads)*float64(b.Rows)*float64(p.KeyLen)
+		var g slabGrids
+		var err error
+		// Few columns are not much faster than 64: then the matrix of scores is what moves.
+		if g.scores, err = kernel.GridFor(s.env, heads*uint64(attn.CeilDiv(rows, scoresRows))*uint64(attn.CeilDiv(p.KeyLen, scoresCols)), 2*pairs*float64(max(64, p.HeadDim)), s.Shape.pace(), t); err != nil {
+			return err
+		}
+		if g.softmax, err = kernel.GridFor(s.env, (heads*uint64(rows)+perRow-1)/perRow, 16*pairs, kernel.ScalarPace, t); err != nil {
+			return err
+		}
+		if g.product, err = kernel.GridFor(s.env, heads*uint64(attn.CeilDiv(rows, productRows)), 2*pairs*float64(max(64, p.ValueDim)), s.Shape.pace(), t); err != nil {
+			return err
+		}
+		s.grids = append(s.grids, g)
+		s.runs += g.scores.Dispatches() + g.softmax.Dispatches() + g.product.Dispatches()
+	}
+	return nil
+}
+
+// Build gives the pipelines of a variant, built and checked at the first call.
+func (s *Program) Build(v Variant) (pipelines, error) {
+	if s.checked[v.index()].Load() {
+		return pipelines{s.scoresKernels[kernel.BoolInt(v.Qk)].Load(), s.softmaxKernels[kernel.BoolInt(v.Lse)].Load(), s.productKernels[kernel.BoolInt(v.Vo)].Load()}, nil
+	}
+	return s.buildFirst(v)
+}
+
+func (s *Program) buildFirst(v Variant) (pipelines, error) {
+	var k pipelines
+	var err error
+	get := func(p *atomic.Pointer[pipeline.Kernel], want func() standardKernel) *pipeline.Kernel {
+		if built := p.Load(); built != nil || err != nil {
+			return built
+		}
+		w := want()
+		var built *pipeline.Kernel
+		built, err = s.env.Variant(p, w.module, func() (kernel.Constants, pipeline.KernelInfo) {
+			return w.Spec, w.info
+		})
+		return built
+	}
+	k.scores = get(&s.scoresKernels[kernel.BoolInt(v.Qk)], func() standardKernel { return s.Shape.Scores(&s.Problem, v.Qk) })
+	k.softmax = get(&s.softmaxKernels[kernel.BoolInt(v.Lse)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.Lse) })
+	k.product = get(&s.productKernels[kernel.BoolInt(v.Vo)], func() standardKernel { return s.Shape.Product(&s.Problem, v.Vo) })
+	if err == nil && s.check != nil {
+		err = s.check(s, v, &k)
+	}
+	s.checked[v.index()].Store(err == nil)
+	return k, err
+}
+
+func (s *Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := s.Build(Variant{Qk: f.Q.Aligned && f.K.Aligned, Vo: f.V.Aligned && f.O.Aligned, Lse: f.HasLSE})
+	if err != nil {
+		return err
+	}
+	return s.run(r, f, &k)
+}
+
+// run records the dispatches with given pipelines.
+func (s *Program) run(r *kernel.Recorder, f *kernel.Operands, k *pipelines) error {
+	for i := range s.slabs {
+		if err := s.recordSlab(r, f, i, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *pipelines) error {
+	p, b, g, w := &s.Problem, &s.slabs[i], &s.grids[i], &r.Push
+	matrix := r.Scratch
+	if f.Weights != nil {
+		matrix = f.Weights
+	}
+
+	at := s.scoresArgs(w, b, &f.Q, &f.K, p.Scale)
+	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
+	r.Access[2] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Write}
+	if err := r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, scoresLabel); err != nil {
+		return err
+	}
+
+	at = s.RowsArgs(w, b, &f.Lse, &f.Drop)
+	r.Access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
+	r.Access[1] = f.LseAccess()
+	if err := r.Dispatch(k.softmax, r.Access[:2], at, g.softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
+		return err
+	}
+
+	at = s.productArgs(w, b, &f.V, &f.O)
+	r.Access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: f.V.Binding, Mode: pipeline.Read}
+	r.Access[2] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
+	return r.Dispatch(k.product, r.Access[:3], at, g.product, g.product.Total, productLabel)
+}

@@ -1,0 +1,250 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/pipeline"
+
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+// trialDispatches is more than a small problem has.
+const trialDispatches = 64
+
+// Dropout of a trial: what a kernel is compiled with is that there is any.
+const TrialDropout = 0.25
+
+var TrialDraw = Draw{Seed: 0x1234567890, Offset: 3}
+
+// TrialOf is the problem that trials of a kernel start from: what is compiled into it stays, the rest becomes small.
+func TrialOf(p *attn.Problem) attn.Problem {
+	small := *p
+	small.Batch, small.KeyHeads, small.Heads = 1, 1, 2
+	small.Scale = 1 / math.Sqrt(float64(p.HeadDim))
+	if p.Causal != attn.CausalNone {
+		small.Causal = attn.CausalBottomRight
+	}
+	small.Dropout = 0
+	if p.DropThreshold() > 0 {
+		small.Dropout = TrialDropout
+	}
+	return small
+}
+
+// fillTrial fills values with normally distributed numbers as the storage type has them.
+func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	raw := make([]byte, len(values)*dtype.Size())
+	attn.Encode(dtype, raw, values)
+	attn.Decode(dtype, values, raw)
+}
+
+// TrialInputs are random inputs of a small problem, in the words of the oracle.
+func TrialInputs(p *attn.Problem) *ref.Problem {
+	in := &ref.Problem{Options: ref.Options{Scale: p.Scale}}
+	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight, attn.CausalTopLeft: ref.TopLeft}[p.Causal]
+	rng := rand.New(rand.NewPCG(1, uint64(p.HeadDim)))
+	for _, x := range []struct {
+		to    *ref.Tensor
+		shape [4]int
+	}{{&in.Q, p.QShape()}, {&in.K, p.KShape()}, {&in.V, p.VShape()}} {
+		*x.to = ref.NewTensor(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
+		fillTrial(rng, p.DType, x.to.Data)
+	}
+	if p.Dropout > 0 {
+		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset}
+	}
+	if b := p.Blocks; !b.None() {
+		shape := p.MaskShape()
+		in.Blocks = &ref.BlockMask{H: shape[0], Rows: shape[1], Cols: shape[2], BQ: b.Queries, BK: b.Keys, Data: trialBlocks(shape)}
+	}
+	return in
+}
+
+// TryForward runs a kernel on random inputs for a small problem and compares with the oracle. wrong says what is wrong with the output, ""
+// for nothing; err is a device that cannot be used. scratch is the sizes of the kernel's workspace.
+func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
+	t := &trialTensors{env: e}
+	defer t.close()
+	in := TrialInputs(p)
+	f := Operands{Drop: TrialDraw}
+	for _, x := range []struct {
+		to     *Operand
+		shape  [4]int
+		values []float32
+	}{{&f.Q, p.QShape(), in.Q.Data}, {&f.K, p.KShape(), in.K.Data}, {&f.V, p.VShape(), in.V.Data}, {&f.O, p.OShape(), nil}} {
+		if *x.to, err = t.add(p.DType, x.shape, v.Aligned, x.values); err != nil {
+			return "", err
+		}
+	}
+	if in.Blocks != nil {
+		mask := PackMask(p.MaskShape(), in.Blocks.Data)
+		b, err := t.alloc(uint64(len(mask)))
+		if err == nil {
+			f.Blocks = b.All()
+			err = e.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: f.Blocks.Buffer, Offset: f.Blocks.Offset, Size: uint64(len(mask))}, mask)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if v.Lse {
+		f.HasLSE = true
+		if f.Lse, err = t.add(attn.F32, p.LSEShape(), true, nil); err != nil {
+			return "", err
+		}
+	}
+	r := &Recorder{Count: e.Counting}
+	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return "", err
+	}
+	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches); err != nil {
+		return "", err
+	}
+	o, err := t.download(p.DType, p.OShape(), &f.O)
+	if err != nil {
+		return "", err
+	}
+	var lse []float32
+	if v.Lse {
+		if lse, err = t.download(attn.F32, p.LSEShape(), &f.Lse); err != nil {
+			return "", err
+		}
+	}
+	return CompareForward(p, in, o, lse)
+}
+
+// CompareForward says where o or lse (nil: not compared) is off what the oracle makes of the inputs.
+func CompareForward(p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong string, err error) {
+	wantO, wantLSE, err := ref.Forward(*in)
+	if err != nil {
+		return "", err
+	}
+	if wrong := offAt(p, "o", o, wantO, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType]); wrong != "" || lse == nil {
+		return wrong, nil
+	}
+	// Standard attention rounds its scores to the storage type; bf16 has eight bits.
+	return offAt(p, "lse", lse, wantLSE, map[attn.DType]float64{attn.F32: 2e-3, attn.F16: 2e-3, attn.BF16: 8e-3}[p.DType]), nil
+}
+
+// offAt says where values are further from what they should be than the tolerance, relative beyond 1. Tolerances are for normally
+// distributed inputs, generous: it is mistakes that are looked for, not roundings.
+func offAt(p *attn.Problem, name string, got []float32, want ref.Array, tolerance float64) string {
+	for i, should := range want.Data {
+		have := float64(got[i])
+		if have == should || math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should)) { // false for NaN
+			continue
+		}
+		row := i / want.D
+		return fmt.Sprintf("%s[%d, %d, %d, %d] is %.6g and should be %.6g (%v, scale %g)",
+			name, row/want.N/want.H, row/want.N%want.H, row%want.N, i%want.D, have, should, p, p.Scale)
+	}
+	return ""
+}
+
+// TryBackward runs the kernels of a backward pass on random inputs for a small problem and compares with the oracle. forward makes what
+// the pass needs besides o and lse, which the oracle makes without it; nil: nothing. scratch is the sizes of the workspace.
+func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, scratch []uint64, record func(*Recorder, *Gradients) error) (wrong string, err error) {
+	t := &trialTensors{env: e}
+	defer t.close()
+	in := TrialInputs(p)
+	rng := rand.New(rand.NewPCG(2, uint64(p.HeadDim)))
+	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
+	fillTrial(rng, p.DType, do.Data)
+	var dlse []float32
+	if v.Dlse {
+		dlse = make([]float32, Product(p.LSEShape()))
+		fillTrial(rng, attn.F32, dlse)
+	}
+	o, lse, err := ref.Forward(*in)
+	if err != nil {
+		return "", err
+	}
+	want, err := ref.Backward(*in, do, dlse)
+	if err != nil {
+		return "", err
+	}
+	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.Dlse, Drop: TrialDraw}
+	type result struct {
+		name  string
+		to    *Operand
+		shape [4]int
+		want  ref.Array
+	}
+	results := []result{{"dq", &g.Dq, p.QShape(), want.DQ}, {"dk", &g.Dk, p.KShape(), want.DK}, {"dv", &g.Dv, p.VShape(), want.DV}}
+	type tensor struct {
+		to      *Operand
+		dtype   attn.DType
+		shape   [4]int
+		aligned bool
+		values  []float32
+	}
+	tensors := []tensor{{&g.Q, p.DType, p.QShape(), v.Aligned, in.Q.Data}, {&g.K, p.DType, p.KShape(), v.Aligned, in.K.Data},
+		{&g.V, p.DType, p.VShape(), v.Aligned, in.V.Data}, {&g.Do, p.DType, p.OShape(), v.Aligned, do.Data},
+		{&g.O, p.DType, p.OShape(), v.Aligned, Float32s(o.Data)}, {&g.Lse, attn.F32, p.LSEShape(), true, Float32s(lse.Data)}}
+	if v.Dlse {
+		tensors = append(tensors, tensor{&g.Dlse, attn.F32, p.LSEShape(), true, dlse})
+	}
+	for _, r := range results {
+		var start []float32
+		if v.Accumulate {
+			start = make([]float32, Product(r.shape))
+			for i := range start {
+				start[i] = float32(i%7) - 3
+				r.want.Data[i] += float64(start[i])
+			}
+		}
+		tensors = append(tensors, tensor{r.to, p.DType, r.shape, v.Aligned, start})
+	}
+	for _, x := range tensors {
+		if *x.to, err = t.add(x.dtype, x.shape, x.aligned, x.values); err != nil {
+			return "", err
+		}
+	}
+	r := &Recorder{Count: e.Counting}
+	if forward != nil {
+		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, Lse: g.Lse, HasLSE: true, Drop: g.Drop}
+		if k, ok := forward.(Keeper); ok {
+			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
+				return "", err
+			}
+			f.Weights = g.Weights
+		}
+		if r.Scratch, err = t.allocAll(forward.Scratch()); err != nil {
+			return "", err
+		}
+		if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return forward.Record(r, &f) }, trialDispatches); err != nil {
+			return "", err
+		}
+	}
+	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return "", err
+	}
+	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, trialDispatches); err != nil {
+		return "", err
+	}
+	for _, x := range results {
+		got, err := t.download(p.DType, x.shape, x.to)
+		if err != nil {
+			return "", err
+		}
+		if wrong := offAt(p, x.name, got, x.want, map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]); wrong != "" {
+			return wrong, nil
+		}
+	}
+	return "", nil
+}
+
+func Float32s(x []float64) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = float32(v)
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package kernel
+
+import (
+	"context"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+func Product(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] }
+
+// trialTensors are the buffers of a trial.
+type trialTensors struct {
+	env     *Env
+	buffers []*pipeline.Buffer
+}
+
+func (t *trialTensors) close() {
+	for _, b := range t.buffers {
+		b.Close()
+	}
+}
+
+func (t *trialTensors) alloc(size uint64) (*pipeline.Buffer, error) {
+	b, err := t.env.Ctx.Alloc("self-check", (size+15)/16*16, vk.DeviceLocal)
+	if err == nil {
+		t.buffers = append(t.buffers, b)
+	}
+	return b, err
+}
+
+// allocAll gives a buffer of each size.
+func (t *trialTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err error) {
+	for _, size := range sizes {
+		b, err := t.alloc(size)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b.All())
+	}
+	return all, nil
+}
+
+// trialLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second
+// element.
+func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) {
+	if aligned {
+		return attn.NewLayout(0, dtype, s, [4]int{}, 1<<63)
+	}
+	n := s[3] + 1
+	return attn.NewLayout(uint64(dtype.Size()), dtype, s, [4]int{s[1] * s[2] * n, s[2] * n, n, 1}, 1<<63)
+}
+
+// add makes a tensor with these values; nil makes an output, full of NaNs.
+func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values []float32) (Operand, error) {
+	l, err := trialLayout(dtype, shape, aligned)
+	if err != nil {
+		return Operand{}, err
+	}
+	raw := make([]byte, (l.Offset+l.Span+15)/16*16)
+	for i := range raw {
+		raw[i] = 0xff // a NaN in every type: gaps between rows must not be read, outputs must be written
+	}
+	if values != nil {
+		size := int(l.Size)
+		l.Rows(func(row, start int) {
+			attn.Encode(dtype, raw[int(l.Offset)+start*size:], values[row*shape[3]:(row+1)*shape[3]])
+		})
+	}
+	b, err := t.alloc(uint64(len(raw)))
+	if err != nil {
+		return Operand{}, err
+	}
+	if err := t.env.Ctx.Upload(context.Background(), b.All(), raw); err != nil {
+		return Operand{}, err
+	}
+	binding, rest, err := t.env.Ctx.BindAligned(b.Buffer, l.Offset, l.Span, l.Size)
+	if err != nil {
+		return Operand{}, err
+	}
+	x := Operand{Binding: binding, Offset: rest, Aligned: l.Aligned16()}
+	for i := range x.Strides {
+		x.Strides[i] = uint32(l.Strides[i])
+	}
+	return x, nil
+}
+
+// download reads an output that add made.
+func (t *trialTensors) download(dtype attn.DType, shape [4]int, x *Operand) ([]float32, error) {
+	raw := make([]byte, x.Binding.Size)
+	if err := t.env.Ctx.Download(context.Background(), x.Binding, raw); err != nil {
+		return nil, err
+	}
+	values := make([]float32, Product(shape))
+	size := dtype.Size()
+	l := attn.Layout{Shape: shape, Strides: [4]int{int(x.Strides[0]), int(x.Strides[1]), int(x.Strides[2]), 1}, Size: uint64(size)}
+	l.Rows(func(row, start int) {
+		attn.Decode(dtype, values[row*shape[3]:(row+1)*shape[3]], raw[(int(x.Offset)+start)*size:])
+	})
+	return values, nil
+}

@@ -1,0 +1,44 @@
+package kernel
+
+import (
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Subgroups is how a kernel is built that needs whole subgroups of the device's own size, or does not.
+func (e *Env) Subgroups(needed bool) pipeline.KernelInfo {
+	if !needed {
+		return pipeline.KernelInfo{}
+	}
+	return pipeline.KernelInfo{SubgroupSize: e.Caps.Facts.Subgroup.Size, FullSubgroups: true}
+}
+
+// Variant is the one for these tensors of a fused forward kernel. Where keys are in parts, o and lse are the combiner's business.
+func (f *Operands) Variant(c *Combiner) Variant {
+	if c != nil {
+		return Variant{Aligned: f.AlignedInputs(), Lse: true}
+	}
+	return Variant{Aligned: f.AlignedInputs() && f.O.Aligned, Lse: f.HasLSE}
+}
+
+// Variant says which pipeline of a program the tensors at hand need.
+type Variant struct{ Aligned, Lse bool }
+
+const Variants = 4
+
+func (v Variant) Index() int { return BoolInt(v.Aligned) + 2*BoolInt(v.Lse) }
+
+// Variant gives the kernel that p holds, building it at the first call. Concurrent first calls build it once.
+func (e *Env) Variant(p *atomic.Pointer[pipeline.Kernel], module string, describe func() (Constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
+	if k := p.Load(); k != nil {
+		return k, nil
+	}
+	c, info := describe()
+	k, err := e.Build(module, c, info)
+	if err != nil {
+		return nil, err
+	}
+	p.Store(k)
+	return k, nil
+}
