@@ -24,7 +24,7 @@ var hostMutants = []Mutant{
 		ID: "layout-bounds", File: "internal/attn/layout.go",
 		Old: "if offset > bufferSize || l.Span > bufferSize-offset {", New: "if offset > bufferSize {",
 		Breaks: "a tensor may reach beyond its buffer",
-		Kill:   []Killer{in("./flash", "TestLayoutErrors", "TestBadTensors")},
+		Kill:   []Killer{in("./internal/attn", "TestLayoutErrors"), in("./flash", "TestBadTensors")},
 	},
 	{
 		ID: "bytes-ragged", File: "internal/traffic/queries.go",
