@@ -351,10 +351,10 @@ func (d *Device) isClosed() bool {
 
 // fail makes an error of the layers below one of this package's; it keeps nil.
 func (d *Device) fail(err error) error {
-	err = public(err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
+	}
+	switch err = public(err); {
 	case !errors.Is(err, ErrClosed) && d.isClosed(): // whatever was met when things had gone
 		return fmt.Errorf("%w: %w", errDeviceClosed, err)
 	case errors.Is(err, ErrDeviceLost), errors.Is(err, ErrClosed), errors.Is(err, ErrArgument), errors.Is(err, ErrUnsupported):

@@ -1,0 +1,44 @@
+package attn
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOperands: names are unique, a backward pass has what its forward pass has, and a gradient is of the shape and kind of what it is the
+// gradient by.
+func TestOperands(t *testing.T) {
+	p := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 7, HeadDim: 11, ValueDim: 13, DType: BF16}
+	find := func(table []Operand, name string) *Operand {
+		i := slices.IndexFunc(table, func(o Operand) bool { return o.Name == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		return &table[i]
+	}
+	forward, backward := ForwardOperands[:], BackwardOperands[:]
+	for _, table := range [][]Operand{forward, backward} {
+		seen := map[string]bool{}
+		for i := range table {
+			o := &table[i]
+			require.False(t, seen[o.Name], o.Name)
+			seen[o.Name] = true
+			require.Equal(t, o.Statistics, o.DType(&p) == F32, o.Name)
+			if o.Of == "" {
+				continue
+			}
+			of := find(backward, o.Of)
+			require.Equal(t, "D"+o.Of, o.Name)
+			require.Equal(t, of.Shape(p), o.Shape(p), o.Name)
+			require.Equal(t, of.Statistics, o.Statistics, o.Name)
+			require.Equal(t, find(forward, o.Of).Output, !o.Output, "%s: the gradient by an input is written, that by an output is read", o.Name)
+		}
+	}
+	for i := range forward {
+		again := find(backward, forward[i].Name)
+		require.Equal(t, forward[i].Shape(p), again.Shape(p))
+		require.False(t, again.Output, again.Name)
+	}
+	require.Equal(t, float64(2*6*5*4), find(forward, "LSE").Bytes(&p))
+	require.Equal(t, float64(2*3*7*13*2), find(forward, "V").Bytes(&p))
+}
