@@ -1,6 +1,9 @@
 package flash
 
-import "github.com/vkattn/vkattn/internal/kernel"
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
 
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
 type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
@@ -41,68 +44,26 @@ type Backward struct {
 	Uses BackwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
 
-func (b *Backward) places() [10]place {
-	return [10]place{{"Q", b.Q}, {"K", b.K}, {"V", b.V}, {"O", b.O}, {"LSE", b.LSE}, {"DO", b.DO}, {"DLSE", b.DLSE},
-		{"DQ", b.DQ}, {"DK", b.DK}, {"DV", b.DV}}
+// given lists the tensors in the order of attn.BackwardOperands.
+func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given {
+	u := &b.Uses
+	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.Lse},
+		{b.DO, u.DO, &to.Do}, {b.DLSE, u.DLSE, &to.Dlse}, {b.DQ, u.DQ, &to.Dq}, {b.DK, u.DK, &to.Dk}, {b.DV, u.DV, &to.Dv}}
 }
 
 // tensors lists the tensors with their uses.
-func (b *Backward) tensors() [10]heldTensor {
-	u := &b.Uses
-	return [10]heldTensor{{b.Q, u.Q}, {b.K, u.K}, {b.V, u.V}, {b.O, u.O}, {b.LSE, u.LSE}, {b.DO, u.DO}, {b.DLSE, u.DLSE},
-		{b.DQ, u.DQ}, {b.DK, u.DK}, {b.DV, u.DV}}
+func (b *Backward) tensors(to *kernel.Gradients) [mostHeld]heldTensor {
+	all := b.given(to)
+	return hold(all[:])
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (b *Backward) check(d *Device, p *Problem, g *kernel.Gradients) error {
-	for _, t := range [...]struct {
-		name   string
-		tensor *Tensor
-		shape  [4]int
-	}{
-		{"Backward.Q", b.Q, p.QShape()}, {"Backward.K", b.K, p.KShape()}, {"Backward.V", b.V, p.VShape()},
-		{"Backward.O", b.O, p.OShape()}, {"Backward.DO", b.DO, p.OShape()},
-		{"Backward.DQ", b.DQ, p.QShape()}, {"Backward.DK", b.DK, p.KShape()}, {"Backward.DV", b.DV, p.VShape()},
-	} {
-		if err := t.tensor.fits(t.name, d, p.DType, t.shape); err != nil {
-			return err
-		}
-	}
-	if err := b.LSE.statistics("Backward.LSE", d, p); err != nil {
+	all := b.given(g)
+	if err := place("Backward", attn.BackwardOperands[:], all[:], d, p); err != nil {
 		return err
 	}
-	if b.DLSE != nil {
-		if err := b.DLSE.statistics("Backward.DLSE", d, p); err != nil {
-			return err
-		}
-	}
-	places := b.places()
-	if err := b.DQ.writable("Backward.DQ", "DQ", places[:]); err != nil {
-		return err
-	}
-	if err := b.DK.writable("Backward.DK", "DK", places[:]); err != nil {
-		return err
-	}
-	if err := b.DV.writable("Backward.DV", "DV", places[:]); err != nil {
-		return err
-	}
-	g.Q, g.K, g.V, g.O, g.Lse, g.Do = b.Q.bound, b.K.bound, b.V.bound, b.O.bound, b.LSE.bound, b.DO.bound
-	g.Dq, g.Dk, g.Dv = b.DQ.bound, b.DK.bound, b.DV.bound
-	g.Dlse, g.HasDLSE = kernel.Operand{}, b.DLSE != nil
-	if b.DLSE != nil {
-		g.Dlse = b.DLSE.bound
-	}
+	g.HasDLSE = b.DLSE != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
-	return nil
-}
-
-// statistics checks a tensor of one number a row: lse or dlse.
-func (t *Tensor) statistics(name string, d *Device, p *Problem) error {
-	if err := t.fits(name, d, F32, p.LSEShape()); err != nil {
-		return err
-	}
-	if !t.layout.Dense() {
-		return badArgument(name, t, "must be in row-major order")
-	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -281,7 +282,7 @@ func TestInFlight(t *testing.T) {
 			})
 			t.Cleanup(func() {
 				for _, f := range sets {
-					for _, x := range f.tensors() {
+					for _, x := range f.tensors(&kernel.Operands{}) {
 						x.tensor.Close()
 					}
 				}

@@ -55,7 +55,7 @@ type Recording struct {
 	grads    kernel.Gradients // of a backward one
 	forward  Forward          // what rec holds
 	backward Backward         // the same of a backward pass
-	tensors  [10]heldTensor
+	tensors  [mostHeld]heldTensor
 	weights  *Weights // of either
 	sizes    []uint64 // of the workspace that is not allocated yet: a forward pass that keeps its weights needs none
 	ready    bool     // rec holds the commands of forward or backward
@@ -192,10 +192,8 @@ func (r *Recording) Forward(f Forward) (err error) {
 			return err
 		}
 	}
-	r.ready, r.tensors = false, [10]heldTensor{}
+	r.ready, r.tensors = false, f.tensors(&r.ops)
 	r.weights, r.ops.Weights = f.Weights, f.Weights.all()
-	held := f.tensors()
-	copy(r.tensors[:], held[:])
 	err = r.begin()
 	if err == nil {
 		err = r.plan.program.Record(&r.writer, &r.ops)
@@ -227,7 +225,7 @@ func (r *Recording) Backward(b Backward) (err error) {
 	if r.ready && b == r.backward {
 		return nil
 	}
-	r.ready, r.tensors = false, b.tensors()
+	r.ready, r.tensors = false, b.tensors(&r.grads)
 	r.weights, r.grads.Weights = b.Weights, b.Weights.all()
 	choice, err := r.plan.backward()
 	if err != nil {
@@ -451,7 +449,7 @@ func (r *Recording) release() error {
 			return errors.Join(err, r.plan.dev.adopt(r)) // it must stay for now
 		}
 	}
-	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [10]heldTensor{}, nil
+	r.closed, r.ready, r.forward, r.backward, r.tensors, r.weights = true, false, Forward{}, Backward{}, [mostHeld]heldTensor{}, nil
 	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
 }
 

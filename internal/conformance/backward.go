@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -124,7 +125,7 @@ func (c *Case) differentiate(random *rand.Rand) error {
 }
 
 // backward runs the backward pass on what forward left in the arenas: overwriting, three times, then adding up.
-func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[5]*arena, weights *flash.Weights, r *Result) (err error) {
+func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[len(attn.ForwardOperands)]*arena, weights *flash.Weights, r *Result) (err error) {
 	if _, err := plan.BackwardInfo(); err != nil {
 		if unsupported(err) {
 			r.NoGradients = err.Error()
@@ -134,22 +135,22 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	}
 	r.Gradients, r.ForwardFailed = true, r.Failure != ""
 	p, g := c.Problem, c.grads
-	var more [5]*arena
+	var more []*arena // of the gradients: do and dlse, which are given, then dq, dk and dv
 	defer func() {
 		for _, a := range more {
 			a.close()
 		}
 	}()
-	dlse := place(Dense, flash.F32, p.LSEShape())
-	dlse.offset++
-	dlse.total += 8
-	for i, place := range [5]placement{
-		place(c.Layouts.O, p.DType, p.OShape()), dlse,
-		place(c.Layouts.Q, p.DType, p.QShape()), place(c.Layouts.K, p.DType, p.KShape()), place(c.Layouts.V, p.DType, p.VShape()),
-	} {
-		if more[i], err = newArena(dev, place); err != nil {
+	for i := range attn.BackwardOperands {
+		o := &attn.BackwardOperands[i]
+		if o.Of == "" {
+			continue
+		}
+		a, err := newArena(dev, c.place(o, true))
+		if err != nil {
 			return err
 		}
+		more = append(more, a)
 	}
 	if err := more[0].input(ctx, g.do.Data); err != nil {
 		return err

@@ -1,9 +1,11 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Layout says where a tensor's elements lie in its buffer.
@@ -50,6 +52,24 @@ type placement struct {
 	strides [4]int
 	offset  int // of the first element
 	total   int // of the buffer
+}
+
+// place puts the operand of a pass where the case wants it: a gradient as what it is the gradient by. Statistics have no strides, but moved
+// they start anywhere.
+func (c *Case) place(o *attn.Operand, moved bool) placement {
+	p, l := c.Problem, c.Layouts
+	at := map[string]struct {
+		layout Layout
+		dtype  flash.DType
+		shape  [4]int
+	}{"Q": {l.Q, p.DType, p.QShape()}, "K": {l.K, p.DType, p.KShape()}, "V": {l.V, p.DType, p.VShape()}, "O": {l.O, p.DType, p.OShape()},
+		"LSE": {Dense, flash.F32, p.LSEShape()}}[cmp.Or(o.Of, o.Name)]
+	x := place(at.layout, at.dtype, at.shape)
+	if o.Statistics && moved {
+		x.offset++
+		x.total += 8
+	}
+	return x
 }
 
 func place(l Layout, dtype flash.DType, shape [4]int) placement {

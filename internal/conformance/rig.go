@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -99,17 +101,20 @@ type laid struct {
 }
 
 func (c *Case) lay(s *Slab) (*laid, error) {
-	p, l := c.Problem, c.Layouts
-	statistics := place(Dense, flash.F32, p.LSEShape())
-	if l.O != Dense { // they have no strides, but may start anywhere
-		statistics.offset++
-		statistics.total += 8
+	var inputs, outputs []placement
+	lay := func(table []attn.Operand) {
+		for i := range table {
+			if o := &table[i]; o.Output {
+				outputs = append(outputs, c.place(o, c.Layouts.O != Dense))
+			} else {
+				inputs = append(inputs, c.place(o, c.Layouts.O != Dense))
+			}
+		}
 	}
-	inputs := []placement{place(l.Q, p.DType, p.QShape()), place(l.K, p.DType, p.KShape()), place(l.V, p.DType, p.VShape())}
-	outputs := []placement{place(l.O, p.DType, p.OShape()), statistics}
+	lay(attn.ForwardOperands[:])
 	if c.grads != nil {
-		inputs = append(inputs, place(l.O, p.DType, p.OShape()), statistics)
-		outputs = append(outputs, inputs[:3]...)
+		gradients := slices.DeleteFunc(slices.Clone(attn.BackwardOperands[:]), func(o attn.Operand) bool { return o.Of == "" })
+		lay(gradients)
 	}
 	parts, err := s.lay(inputs, outputs)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Options say what Run runs. The zero value is the whole suite on everything that the device offers.
@@ -255,27 +256,14 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		return fmt.Errorf("asked for %v, the plan is %v/%s", t, plan.Implementation(), plan.Tier())
 	}
 	p := c.Problem
-	var arenas [5]*arena
+	var arenas [len(attn.ForwardOperands)]*arena
 	defer func() {
 		for _, a := range arenas {
 			a.close()
 		}
 	}()
-	lseLayout := Odd
-	if c.Layouts.O == Dense {
-		lseLayout = Dense
-	}
-	places := [5]placement{
-		place(c.Layouts.Q, p.DType, p.QShape()), place(c.Layouts.K, p.DType, p.KShape()),
-		place(c.Layouts.V, p.DType, p.VShape()), place(c.Layouts.O, p.DType, p.OShape()),
-		place(Dense, flash.F32, p.LSEShape()),
-	}
-	if lseLayout == Odd { // lse has no strides, but may start anywhere
-		places[4].offset++
-		places[4].total += 8
-	}
-	for i, place := range places {
-		if arenas[i], err = newArena(dev, place); err != nil {
+	for i := range attn.ForwardOperands {
+		if arenas[i], err = newArena(dev, c.place(&attn.ForwardOperands[i], c.Layouts.O != Dense)); err != nil {
 			return err
 		}
 	}

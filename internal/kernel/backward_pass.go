@@ -1,6 +1,9 @@
 package kernel
 
-import "github.com/vkattn/vkattn/pipeline"
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
+)
 
 // Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
 type Gradients struct {
@@ -9,6 +12,11 @@ type Gradients struct {
 	HasDLSE, Accumulate       bool
 	Drop                      Draw
 	Weights                   []pipeline.Binding // Backward.Weights
+}
+
+// List gives the tensors in the order of attn.BackwardOperands.
+func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
+	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.Lse, &g.Do, &g.Dlse, &g.Dq, &g.Dk, &g.Dv}
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.

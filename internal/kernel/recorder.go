@@ -1,6 +1,9 @@
 package kernel
 
-import "github.com/vkattn/vkattn/pipeline"
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
+)
 
 // Operand is a tensor as a kernel sees it.
 type Operand struct {
@@ -17,6 +20,11 @@ type Operands struct {
 	Drop            Draw
 	Weights         []pipeline.Binding // Forward.Weights; nil: the workspace holds them
 	Blocks          pipeline.Binding   // the block mask, where the problem has one
+}
+
+// List gives the tensors in the order of attn.ForwardOperands.
+func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
+	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.Lse}
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/pipeline"
@@ -74,13 +75,13 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	defer t.close()
 	in := TrialInputs(p)
 	f := Operands{Drop: TrialDraw}
-	for _, x := range []struct {
-		to     *Operand
-		shape  [4]int
-		values []float32
-	}{{&f.Q, p.QShape(), in.Q.Data}, {&f.K, p.KShape(), in.K.Data}, {&f.V, p.VShape(), in.V.Data}, {&f.O, p.OShape(), nil}} {
-		if *x.to, err = t.add(p.DType, x.shape, v.Aligned, x.values); err != nil {
-			return "", err
+	f.HasLSE = v.Lse
+	to, values := f.List(), map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data}
+	for i := range attn.ForwardOperands {
+		if o := &attn.ForwardOperands[i]; !o.Optional || v.Lse {
+			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
+				return "", err
+			}
 		}
 	}
 	if in.Blocks != nil {
@@ -91,12 +92,6 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 			err = e.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: f.Blocks.Buffer, Offset: f.Blocks.Offset, Size: uint64(len(mask))}, mask)
 		}
 		if err != nil {
-			return "", err
-		}
-	}
-	if v.Lse {
-		f.HasLSE = true
-		if f.Lse, err = t.add(attn.F32, p.LSEShape(), true, nil); err != nil {
 			return "", err
 		}
 	}
@@ -171,39 +166,23 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		return "", err
 	}
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.Dlse, Drop: TrialDraw}
-	type result struct {
-		name  string
-		to    *Operand
-		shape [4]int
-		want  ref.Array
-	}
-	results := []result{{"dq", &g.Dq, p.QShape(), want.DQ}, {"dk", &g.Dk, p.KShape(), want.DK}, {"dv", &g.Dv, p.VShape(), want.DV}}
-	type tensor struct {
-		to      *Operand
-		dtype   attn.DType
-		shape   [4]int
-		aligned bool
-		values  []float32
-	}
-	tensors := []tensor{{&g.Q, p.DType, p.QShape(), v.Aligned, in.Q.Data}, {&g.K, p.DType, p.KShape(), v.Aligned, in.K.Data},
-		{&g.V, p.DType, p.VShape(), v.Aligned, in.V.Data}, {&g.Do, p.DType, p.OShape(), v.Aligned, do.Data},
-		{&g.O, p.DType, p.OShape(), v.Aligned, Float32s(o.Data)}, {&g.Lse, attn.F32, p.LSEShape(), true, Float32s(lse.Data)}}
-	if v.Dlse {
-		tensors = append(tensors, tensor{&g.Dlse, attn.F32, p.LSEShape(), true, dlse})
-	}
-	for _, r := range results {
-		var start []float32
-		if v.Accumulate {
-			start = make([]float32, Product(r.shape))
-			for i := range start {
-				start[i] = float32(i%7) - 3
-				r.want.Data[i] += float64(start[i])
-			}
+	values := map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse}
+	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV}
+	to := g.List()
+	for i := range attn.BackwardOperands {
+		x := &attn.BackwardOperands[i]
+		if x.Optional && !v.Dlse {
+			continue
 		}
-		tensors = append(tensors, tensor{r.to, p.DType, r.shape, v.Aligned, start})
-	}
-	for _, x := range tensors {
-		if *x.to, err = t.add(x.dtype, x.shape, x.aligned, x.values); err != nil {
+		if x.Output && v.Accumulate {
+			start := make([]float32, Product(x.Shape(*p)))
+			for j := range start {
+				start[j] = float32(j%7) - 3
+				gradients[x.Name].Data[j] += float64(start[j])
+			}
+			values[x.Name] = start
+		}
+		if err = t.place(to[i], x, p, v.Aligned, values[x.Name]); err != nil {
 			return "", err
 		}
 	}
@@ -229,12 +208,16 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, trialDispatches); err != nil {
 		return "", err
 	}
-	for _, x := range results {
-		got, err := t.download(p.DType, x.shape, x.to)
+	for i := range attn.BackwardOperands {
+		x := &attn.BackwardOperands[i]
+		if !x.Output {
+			continue
+		}
+		got, err := t.download(p.DType, x.Shape(*p), to[i])
 		if err != nil {
 			return "", err
 		}
-		if wrong := offAt(p, x.name, got, x.want, map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]); wrong != "" {
+		if wrong := offAt(p, strings.ToLower(x.Name), got, gradients[x.Name], map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]); wrong != "" {
 			return wrong, nil
 		}
 	}

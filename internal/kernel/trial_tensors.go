@@ -53,6 +53,12 @@ func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) 
 	return attn.NewLayout(uint64(dtype.Size()), dtype, s, [4]int{s[1] * s[2] * n, s[2] * n, n, 1}, 1<<63)
 }
 
+// place makes the tensor of an operand with these values; statistics are never unaligned.
+func (t *trialTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
+	*to, err = t.add(o.DType(p), o.Shape(*p), aligned || o.Statistics, values)
+	return err
+}
+
 // add makes a tensor with these values; nil makes an output, full of NaNs.
 func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values []float32) (Operand, error) {
 	l, err := trialLayout(dtype, shape, aligned)

@@ -6,20 +6,21 @@ import "github.com/vkattn/vkattn/internal/attn"
 // them. matrix says that the matrix of scores stands in memory between kernels of their own, as in standard attention: four times more,
 // written, read, written as weights, read.
 func LeastForward(p attn.Problem, matrix bool) float64 {
-	return tensors(p) + p.AllHeads()*float64(p.QueryLen)*fp32 + one(matrix)*4*scores(p)
+	return operands(attn.ForwardOperands[:], p) + one(matrix)*4*scores(p)
 }
 
 // LeastBackward is the same of the backward pass: q, k, v, o, do and lse read, dq, dk and dv written; with the matrices in memory those
 // of weights, dP and dS as well: P read twice, dP and dS written and read.
 func LeastBackward(p attn.Problem, matrix bool) float64 {
-	return 2*tensors(p) + p.AllHeads()*float64(p.QueryLen)*fp32 + one(matrix)*6*scores(p)
+	return operands(attn.BackwardOperands[:], p) + one(matrix)*6*scores(p)
 }
 
-// tensors is the bytes of q, k, v and o.
-func tensors(p attn.Problem) (n float64) {
-	for _, shape := range [][4]int{p.QShape(), p.KShape(), p.VShape(), p.OShape()} {
-		e, _ := attn.Elements(shape) // a problem's fit
-		n += float64(e) * float64(p.DType.Size())
+// operands is the bytes of the operands of a pass, without a gradient that it may do without.
+func operands(table []attn.Operand, p attn.Problem) (n float64) {
+	for i := range table {
+		if o := &table[i]; !o.Optional || o.Of == "" {
+			n += o.Bytes(&p)
+		}
 	}
 	return n
 }

@@ -1,0 +1,94 @@
+package flash
+
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// given is what a caller gave in an operand's place.
+type given struct {
+	tensor *Tensor
+	use    TensorUse       // outside the recording
+	to     *kernel.Operand // where kernels find it
+}
+
+// heldTensor is a tensor of a recording with its use outside.
+type heldTensor struct {
+	tensor *Tensor
+	use    TensorUse
+}
+
+// mostHeld is the most tensors that a pass has, a block mask among them.
+const mostHeld = max(len(attn.ForwardOperands)+1, len(attn.BackwardOperands))
+
+// place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it. It does not
+// allocate unless it fails.
+func place(pass string, table []attn.Operand, all []given, d *Device, p *Problem) error {
+	a := p.attn()
+	for i := range table {
+		o, t := &table[i], all[i].tensor
+		*all[i].to = kernel.Operand{}
+		if t == nil && o.Optional {
+			continue
+		}
+		if err := t.suits(pass, o, d, &a); err != nil {
+			return err
+		}
+		*all[i].to = t.bound
+	}
+	for i := range table {
+		if table[i].Output && all[i].tensor != nil {
+			if err := writable(pass, table, all, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// suits checks one tensor against what the problem wants in its place.
+func (t *Tensor) suits(pass string, o *attn.Operand, d *Device, p *attn.Problem) error {
+	switch {
+	case t == nil || t.mem == nil || t.mem.closed.Load() || t.dev.usable() != nil:
+		return t.usable(pass + "." + o.Name)
+	case t.dev != d:
+		return badArgument(pass+"."+o.Name, t, "must be a tensor of the plan's device")
+	case attn.DType(t.dtype) != o.DType(p):
+		return badArgument(pass+"."+o.Name, t, "must be of type %v", o.DType(p))
+	case t.layout.Shape != o.Shape(*p):
+		return badArgument(pass+"."+o.Name, t, "must have shape %v", o.Shape(*p))
+	case o.Statistics && !t.layout.Dense():
+		return badArgument(pass+"."+o.Name, t, "must be in row-major order")
+	}
+	return nil
+}
+
+// writable checks that the output in the place of an operand shares memory with no other tensor of the pass, nor with itself.
+func writable(pass string, table []attn.Operand, all []given, at int) error {
+	t, name := all[at].tensor, table[at].Name
+	if t.folded {
+		return badArgument(pass+"."+name, t, "elements of an output must not share memory")
+	}
+	handle := t.mem.buf.Handle()
+	for i := range all {
+		other := all[i].tensor
+		if other == nil || i == at || table[i].Output && table[i].Optional { // which names itself
+			continue
+		}
+		if other == t { // one tensor in two places
+			return badArgument(pass+"."+name, t, "an output must not overlap another tensor of the pass: it is %s too", table[i].Name)
+		}
+		if other.mem.buf.Handle() == handle && t.layout.Overlaps(&other.layout) {
+			return badArgument(pass+"."+name, t, "an output must not overlap another tensor of the pass: %s is %v", table[i].Name, other)
+		}
+	}
+	return nil
+}
+
+// hold lists what callers gave for a recording to keep.
+func hold(all []given) (held [mostHeld]heldTensor) {
+	for i, g := range all {
+		held[i] = heldTensor{g.tensor, g.use}
+	}
+	return held
+}
