@@ -123,7 +123,7 @@ func TestStandardMatrixVariantRefused(t *testing.T) {
 	require.ErrorAs(t, err, &no)
 	require.True(t, kernel.IsDenied(err))
 	var unsupported *UnsupportedError
-	require.ErrorAs(t, s.Record(&kernel.Recorder{}, &kernel.Operands{HasLSE: true}), &unsupported)
+	require.ErrorAs(t, refused(s.Record(&kernel.Recorder{}, &kernel.Operands{HasLSE: true}), plan.Problem().String(), TierMatrix), &unsupported)
 	require.True(t, unsupported.Denied)
 	require.ErrorContains(t, unsupported, "o is wrong")
 }
