@@ -231,6 +231,9 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 	if err := c.execute(ctx, dev, t, &r); err != nil {
 		if t.declines() && unsupported(err) {
 			r.Skipped = err.Error()
+			if u := (*flash.UnsupportedError)(nil); errors.As(err, &u) {
+				r.Skipped = strings.Join(u.Reasons, "; ") // without the problem, so that skips of one reason are counted together
+			}
 			return r
 		}
 		r.fail("%v", err)
