@@ -10,10 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/vktest"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestBlockSparseSkips: what lies in blocks that no query attends to is not read: NaNs there leave no trace, and a row of blocks without

@@ -9,13 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/shaders"
-	"github.com/vkattn/vkattn/shaders/counting"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/shaders"
+	"github.com/vkattn/vkattn/shaders/counting"
 )
 
 // hostConstants are the constants that Go sets for each module, by the module's name without its type. No device is needed: names do

@@ -11,13 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders/counting"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // countedTensors are the tensors of shaders/include/count.glsl in its order.

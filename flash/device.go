@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // External is a Vulkan device that the caller made: handles as plain integers, and the features and extensions that it was

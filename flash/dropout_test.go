@@ -6,9 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/ref"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/ref"
 )
 
 // TestDropoutMask: what a kernel keeps is what the definition says, for every implementation and tier, and the share of what it keeps is right

@@ -7,13 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/tiles"
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // madeUpGPU is a device as its maker describes it; nobody here has one but the H200.

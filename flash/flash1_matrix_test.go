@@ -7,11 +7,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/internal/vktest"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestMatrixFlash1TileFitsAnyDevice: what is chosen keeps the device's limits, and K, V and the patches lie side by side in shared

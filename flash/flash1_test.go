@@ -8,12 +8,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
 // TestFlash1TileFitsAnyDevice: every head dimension has a tile on every device that Vulkan allows, and its areas of shared

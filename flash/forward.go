@@ -1,10 +1,9 @@
 package flash
 
 import (
-	"github.com/vkattn/vkattn/pipeline"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Use says how the world outside a recording touches a tensor: pipeline stages (VkPipelineStageFlags) and accesses

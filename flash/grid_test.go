@@ -6,9 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // TestGridCoversEachGroupOnce plays the shader's indexing over whole dispatches.

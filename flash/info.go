@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // DeviceInfo describes a device and what it offers attention.

@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/ref"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/ref"
 )
 
 // TestMatrixRescalesInTime: where the maximum is looked at first, a row's reference follows before a weight passes the largest fp16, however

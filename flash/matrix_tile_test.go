@@ -9,11 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/tiles"
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // drawMatrixShape makes up a fragment that a device may list.

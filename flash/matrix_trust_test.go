@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/vk"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // TestMatrixBackwardIsTrusted: no self-check refuses the kernels of a backward pass on matrices. Tests that compare their gradients skip

@@ -10,9 +10,8 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and

@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // RecordingOption sets up a recording.

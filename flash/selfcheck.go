@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 

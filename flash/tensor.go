@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // BufferRef names a VkBuffer that the caller owns. It needs the usage storage buffer, and transfer source and destination

@@ -6,11 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // drawCapabilities makes up a device within what Vulkan promises of any.

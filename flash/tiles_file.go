@@ -7,9 +7,8 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // WithTiles reads a file of tiles, in the format of internal/tiles and of `vkattn tune --export`. Its rows go before the built-in ones, and

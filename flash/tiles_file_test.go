@@ -12,12 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // TestExportedTiles: what tune stored, written as tiles and read again, is for the same problems and says the same.

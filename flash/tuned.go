@@ -17,9 +17,8 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/diskfile"
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // A tile that was measured to be the fastest on the user's own device takes the place of the built-in choice. Such tiles are

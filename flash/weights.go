@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vkattn/vkattn/pipeline"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Weights is the matrix P of one forward pass of standard attention, of Batch·Heads·QueryLen·KeyLen elements of the problem's

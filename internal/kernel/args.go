@@ -8,9 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/vkattn/vkattn/shaders"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/shaders"
 )
 
 // argument is a push constant, by the name that shaders/include/args.glsl or args_backward.glsl gives it.

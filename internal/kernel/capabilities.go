@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/vkattn/vkattn/internal/tiles"
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // Capabilities is what a kernel may rely on: what the device offers, and what it was created with.

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // LacksMatrix says what matrix_forward needs of a device, for storage type t, that this one lacks.

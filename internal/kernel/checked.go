@@ -3,9 +3,8 @@ package kernel
 import (
 	"sync/atomic"
 
-	"github.com/vkattn/vkattn/pipeline"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // CheckedKernels are the pipelines of a matrix kernel fitted to a problem, by variant. What they compute rests on more than

@@ -3,9 +3,8 @@ package kernel
 import (
 	"math/bits"
 
-	"github.com/vkattn/vkattn/pipeline"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // AllKeyBlocks stands for every block of keys in one part, however many there are: pipelines are specialized with the number,

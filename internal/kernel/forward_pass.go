@@ -1,9 +1,8 @@
 package kernel
 
 import (
-	"github.com/vkattn/vkattn/pipeline"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Forward records a fused forward kernel and, where keys are in parts, their combination.

@@ -1,9 +1,8 @@
 package kernel
 
 import (
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // SecondsPerDispatch bounds a dispatch: watchdogs reset a GPU that does not answer for about two.

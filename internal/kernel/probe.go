@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Layout gives the layout of fragments on this device, probing it when it is not known yet.

@@ -1,9 +1,8 @@
 package kernel
 
 import (
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // Family is the device's family of tiles.

@@ -7,10 +7,9 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/pipeline"
-
-	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // trialDispatches is more than a small problem has.

@@ -3,10 +3,9 @@ package kernel
 import (
 	"context"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/attn"
 )
 
 func Product(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] }

@@ -1,9 +1,8 @@
 package kernel
 
 import (
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // Tuning is the overrides a caller gave, and the values in effect as kernels take them.

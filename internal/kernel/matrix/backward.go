@@ -5,10 +5,9 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Backward is the backward pass of FlashAttention-2 on cooperative matrices, without atomic additions:

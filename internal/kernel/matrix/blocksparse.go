@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"github.com/vkattn/vkattn/internal/attn"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 

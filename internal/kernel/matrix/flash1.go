@@ -2,10 +2,9 @@ package matrix
 
 import (
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Flash1 is the first FlashAttention on cooperative matrices: shaders/matrix/matrix_flash1.comp.

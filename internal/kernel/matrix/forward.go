@@ -4,11 +4,10 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Forward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.

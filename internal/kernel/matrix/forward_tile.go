@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/vkattn/vkattn/internal/tiles"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
 )
 
 // Tile is the shape of the work of matrix_forward or, with KeysOutside, matrix_flash1; shaders/matrix/matrix_forward.comp says what

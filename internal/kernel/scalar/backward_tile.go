@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // BackwardTile is the shape of the work of one of the two scalar backward kernels; shaders/include/scalar_backward.glsl says

@@ -2,7 +2,6 @@ package scalar
 
 import (
 	"github.com/vkattn/vkattn/internal/attn"
-
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 

@@ -4,10 +4,9 @@ import (
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Forward is FlashAttention-2 in fp32 arithmetic: shaders/scalar/scalar_forward.comp.

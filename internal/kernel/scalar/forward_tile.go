@@ -3,10 +3,9 @@ package scalar
 import (
 	"fmt"
 
-	"github.com/vkattn/vkattn/vk"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // ForwardTile is the shape of scalar_forward's work; shaders/scalar/scalar_forward.comp says what each number means. BR, BC, MR and

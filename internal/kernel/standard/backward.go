@@ -3,11 +3,10 @@ package standard
 import (
 	"sync/atomic"
 
-	"github.com/vkattn/vkattn/internal/traffic"
-	"github.com/vkattn/vkattn/pipeline"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // gradient is a kernel of the backward pass of standard attention.

@@ -5,9 +5,8 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
-	"github.com/vkattn/vkattn/internal/traffic"
-
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/traffic"
 )
 
 // MatrixBackward is the backward pass of standard attention with its four products on cooperative matrices: those of

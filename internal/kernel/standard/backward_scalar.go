@@ -4,10 +4,9 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-
-	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // ScalarBackward is the backward pass of standard attention in fp32 arithmetic: shaders/standard_backward_*.comp, with the
