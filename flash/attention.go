@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv].
@@ -29,10 +31,10 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 	if p, err = p.Normalize(); err != nil {
 		return nil, err
 	}
-	if p.dropThreshold() > 0 {
+	if p.attn().DropThreshold() > 0 {
 		return nil, badArgument("Problem.Dropout", p.Dropout, "needs a seed, which Plan.Forward takes")
 	}
-	if !p.Blocks.none() {
+	if p.Blocks != (Blocks{}) {
 		return nil, badArgument("Problem.Blocks", p.Blocks, "needs a block mask, which Plan.Forward takes")
 	}
 	for _, s := range []struct {
@@ -40,7 +42,7 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 		len   int
 		shape [4]int
 	}{{"q", len(q), p.QShape()}, {"k", len(k), p.KShape()}, {"v", len(v), p.VShape()}} {
-		if n, _ := elements(s.shape); uint64(s.len) != n {
+		if n, _ := attn.Elements(s.shape); uint64(s.len) != n {
 			return nil, badArgument("len("+s.name+")", s.len, "must be %d, for shape %v", n, s.shape)
 		}
 	}

@@ -82,7 +82,7 @@ func (p *Plan) DropoutProbability() float64 {
 	if p == nil {
 		return 0
 	}
-	return float64(p.problem.dropThreshold()) / 256
+	return float64(p.attn.DropThreshold()) / 256
 }
 
 // Backward runs a backward pass and waits. Recordings, with their workspace, are kept for the next call until Close. Errors are as

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -23,7 +24,7 @@ func TestBackwardSynchronization(t *testing.T) {
 	for _, impl := range []Implementation{Flash, Standard} {
 		opts := []PlanOption{WithImplementation(impl), WithBackwardTuning(map[string]int{"max_groups": 3})}
 		if impl == Standard { // a slab a head: key heads are summed over two of them
-			opts = append(opts, WithTuning(map[string]int{"max_slab": p.QueryLen * ceilDiv(p.KeyLen, 8) * 8 * 2}))
+			opts = append(opts, WithTuning(map[string]int{"max_slab": p.QueryLen * attn.CeilDiv(p.KeyLen, 8) * 8 * 2}))
 		}
 		plan := mustPlan(t, d, p, opts...)
 		s, b := newBackwardSample(t, d, plan, F16)

@@ -21,13 +21,6 @@ type Blocks struct {
 	PerHead       bool // each query head has a mask of its own; else they share one
 }
 
-func (b Blocks) none() bool { return b == Blocks{} }
-
-// ofTiles says whether every tile of queries × keys scores lies in one block.
-func (b Blocks) ofTiles(queries, keys int) bool {
-	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
-}
-
 // check gives the error of sizes that cannot be.
 func (b Blocks) check() error {
 	for _, f := range []struct {
@@ -43,16 +36,7 @@ func (b Blocks) check() error {
 
 // MaskShape is the shape of the problem's block mask: masks (1, or Heads with Blocks.PerHead), rows and columns of blocks. It is zero
 // without a mask.
-func (p Problem) MaskShape() [3]int {
-	if p.Blocks.none() {
-		return [3]int{}
-	}
-	heads := 1
-	if p.Blocks.PerHead {
-		heads = p.Heads
-	}
-	return [3]int{heads, ceilDiv(p.QueryLen, p.Blocks.Queries), ceilDiv(orElse(p.KeyLen, p.QueryLen), p.Blocks.Keys)}
-}
+func (p Problem) MaskShape() [3]int { return p.filled().MaskShape() }
 
 // BlockMask is a block mask in device memory: which blocks of a problem's scores are attended to. It may be used by any number of plans
 // and recordings at once.
@@ -71,7 +55,7 @@ func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *B
 	if err != nil {
 		return nil, err
 	}
-	if p.Blocks.none() {
+	if p.Blocks == (Blocks{}) {
 		return nil, badArgument("Problem.Blocks", p.Blocks, "must be the sizes of the mask's blocks")
 	}
 	shape := p.MaskShape()
@@ -120,11 +104,11 @@ func (m *BlockMask) Close() error {
 func (m *BlockMask) fits(d *Device, p *Problem) error {
 	const name = "Forward.Blocks"
 	switch {
-	case m == nil && p.Blocks.none():
+	case m == nil && p.Blocks == (Blocks{}):
 		return nil
 	case m == nil || m.words == nil:
 		return badArgument(name, nil, "must be the mask of the problem's blocks, from NewBlockMask")
-	case p.Blocks.none():
+	case p.Blocks == (Blocks{}):
 		return badArgument(name, m, "must be nil: Problem.Blocks is zero")
 	case m.blocks != p.Blocks || m.shape != p.MaskShape():
 		return badArgument(name, m, "must be of %v blocks of %d × %d", p.MaskShape(), p.Blocks.Queries, p.Blocks.Keys)
@@ -139,10 +123,4 @@ func (m *BlockMask) fits(d *Device, p *Problem) error {
 }
 
 // String gives the size of a block, queries by keys, for example "64x128 per head".
-func (b Blocks) String() string {
-	text := fmt.Sprintf("%dx%d", b.Queries, b.Keys)
-	if b.PerHead {
-		text += " per head"
-	}
-	return text
-}
+func (b Blocks) String() string { return attn.Blocks(b).String() }

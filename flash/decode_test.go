@@ -253,7 +253,7 @@ func TestDecodeTileFitsAnyDevice(t *testing.T) {
 			size := kernel.PartsScratch(attnOf(p), tile.Parts)
 			require.LessOrEqual(t, size[0]+size[1], uint64(scalar.DecodeMostBytes))
 			require.LessOrEqual(t, tile.Groups(attnOf(p))*uint64(tile.Parts), uint64(row.Get("beside")*k.Count))
-			require.GreaterOrEqual(t, p.mostKeys()/tile.Parts, row.Get("part_keys"))
+			require.GreaterOrEqual(t, p.attn().MostKeys()/tile.Parts, row.Get("part_keys"))
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -108,7 +109,7 @@ func TestLayouts(t *testing.T) {
 					const guard = 50
 					var guarded []*Tensor
 					f := s.tensors(t, d, func(dt DType, sh [4]int) *Tensor {
-						n, _ := elements(sh)
+						n, _ := attn.Elements(sh)
 						all, err := d.NewTensor(dt, 1, 1, 1, int(offset+n)+guard)
 						require.NoError(t, err)
 						marks := make([]float32, all.Elements())
@@ -347,7 +348,7 @@ func TestAttach(t *testing.T) {
 	require.True(t, d.Info().Attached)
 
 	foreign := func(dt DType, sh [4]int) *Tensor {
-		n, _ := elements(sh)
+		n, _ := attn.Elements(sh)
 		size := 256 + n*uint64(dt.Size())
 		buf, err := owner.dev.NewBuffer(size, vk.DeviceLocal)
 		require.NoError(t, err)

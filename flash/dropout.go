@@ -19,7 +19,7 @@ func (p *Plan) DropoutMask(ctx context.Context, seed uint64, offset uint32) (mas
 	pr := &p.problem
 	rows := pr.Batch * pr.Heads * pr.QueryLen
 	if rows > maxMask/pr.KeyLen {
-		return nil, badArgument("Problem", pr.dims(), "a mask written out may have at most %d elements", maxMask)
+		return nil, badArgument("Problem", p.attn.Dims(), "a mask written out may have at most %d elements", maxMask)
 	}
 	var t [4]*Tensor
 	defer func() {

@@ -1,6 +1,10 @@
 package flash
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/vkattn/vkattn/internal/attn"
+)
 
 // DType is the storage type of a tensor's elements. Arithmetic is fp32 whatever the storage type.
 type DType uint8
@@ -12,39 +16,10 @@ const (
 )
 
 // Size gives the bytes of one element, 0 for an unknown type.
-func (t DType) Size() int {
-	switch t {
-	case F32:
-		return 4
-	case F16, BF16:
-		return 2
-	}
-	return 0
-}
+func (t DType) Size() int { return attn.DType(t).Size() }
 
 // String gives the name used in result files: float32, float16, bfloat16.
-func (t DType) String() string {
-	switch t {
-	case F32:
-		return "float32"
-	case F16:
-		return "float16"
-	case BF16:
-		return "bfloat16"
-	}
-	return "unknown dtype"
-}
-
-// suffix is the name used in the names of shader modules.
-func (t DType) suffix() string {
-	switch t {
-	case F16:
-		return "f16"
-	case BF16:
-		return "bf16"
-	}
-	return "f32"
-}
+func (t DType) String() string { return attn.DType(t).String() }
 
 // ParseDType reads float32, f32, fp32, float16, f16, fp16, half, bfloat16, bf16.
 func ParseDType(s string) (DType, error) {
@@ -69,14 +44,4 @@ const (
 )
 
 // String gives none, bottom-right or top-left.
-func (c Causal) String() string {
-	switch c {
-	case CausalNone:
-		return "none"
-	case CausalBottomRight:
-		return "bottom-right"
-	case CausalTopLeft:
-		return "top-left"
-	}
-	return "unknown causal mode"
-}
+func (c Causal) String() string { return attn.Causal(c).String() }

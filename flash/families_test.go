@@ -81,11 +81,11 @@ func (g *madeUpGPU) caps() *kernel.Capabilities {
 // words is what a lane holds of Q, O, the scores of a chunk and the next tile, in words of 32 bits.
 func (g *madeUpGPU) wordsOf(t *matrix.Tile, p *Problem) int {
 	f := &t.Fragment
-	sum := ceilDiv(f.M*f.N, f.Lanes)
-	operand := ceilDiv(f.M*f.K*g.held, 2*f.Lanes)
-	n := t.RM * (min(t.QReg, ceilDiv(p.HeadDim, f.K))*operand + (ceilDiv(p.ValueDim, f.N)+ceilDiv(t.CK, f.N))*sum)
+	sum := attn.CeilDiv(f.M*f.N, f.Lanes)
+	operand := attn.CeilDiv(f.M*f.K*g.held, 2*f.Lanes)
+	n := t.RM * (min(t.QReg, attn.CeilDiv(p.HeadDim, f.K))*operand + (attn.CeilDiv(p.ValueDim, f.N)+attn.CeilDiv(t.CK, f.N))*sum)
 	if t.Prefetch == 1 || t.Prefetch == 5 {
-		n += 4 * ceilDiv(t.BC*ceilDiv(p.HeadDim+p.ValueDim, 8), t.Threads())
+		n += 4 * attn.CeilDiv(t.BC*attn.CeilDiv(p.HeadDim+p.ValueDim, 8), t.Threads())
 	}
 	return n
 }
@@ -126,7 +126,7 @@ func TestFamilies(t *testing.T) {
 // requireTiles checks the tiles of every kernel for a problem, and notes the rows that they are from.
 func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Problem, reached map[*tiles.Row]bool) {
 	t.Helper()
-	masked := !p.Blocks.none()
+	masked := p.Blocks != (Blocks{})
 	own := func(tn *kernel.Tuning, err error, kernels ...string) {
 		t.Helper()
 		require.NoError(t, err, "%v: %v", kernels, p)
@@ -168,7 +168,7 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 		inThree, err := standard.ChooseScalarTile(c, attnOf(*p), tn)
 		own(tn, err, "standard_scalar")
 		fits(inThree.Check(attnOf(*p), limits))
-		if p.QueryLen*p.group() <= scalar.DecodeRows && p.features() == 0 {
+		if p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
 			tn = kernel.NewTuning(nil)
 			tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
 			own(tn, err, scalar.DecodeKernel)

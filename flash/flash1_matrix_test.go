@@ -36,8 +36,8 @@ func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 			t.Fatalf("%+v for %d queries", tile, p.QueryLen)
 		}
 		sizes := tile.Flash1Scratch(attnOf(p))
-		heads, blocks := p.Batch*p.Heads, ceilDiv(p.QueryLen, tile.Rows())
-		lastFragment := ((heads*blocks*tile.Rows()-s.M)/s.M*ceilDiv(p.ValueDim, s.N) + ceilDiv(p.ValueDim, s.N) - 1) * s.M * s.N
+		heads, blocks := p.Batch*p.Heads, attn.CeilDiv(p.QueryLen, tile.Rows())
+		lastFragment := ((heads*blocks*tile.Rows()-s.M)/s.M*attn.CeilDiv(p.ValueDim, s.N) + attn.CeilDiv(p.ValueDim, s.N) - 1) * s.M * s.N
 		require.Equal(t, []uint64{uint64(8 * heads * blocks * tile.Rows()), uint64(4 * (lastFragment + s.M*s.N))}, sizes)
 	})
 }

@@ -34,8 +34,8 @@ func TestFlash1TileFitsAnyDevice(t *testing.T) {
 			length, room int
 		}{
 			{"q", tile.BR * (tile.DK/4 | 1), s.KAt},
-			{"k", tile.BC * (ceilDiv(p.HeadDim, tile.DK)*tile.DK/4 | 1), s.VAt - s.KAt},
-			{"v", tile.VC * tile.Tx() * ceilDiv(ceilDiv(p.ValueDim, 4), tile.Tx()), s.PAt - s.VAt},
+			{"k", tile.BC * (attn.CeilDiv(p.HeadDim, tile.DK)*tile.DK/4 | 1), s.VAt - s.KAt},
+			{"v", tile.VC * tile.Tx() * attn.CeilDiv(attn.CeilDiv(p.ValueDim, 4), tile.Tx()), s.PAt - s.VAt},
 			{"p", tile.BR * (tile.BC/4 | 1), s.Length - s.PAt},
 		} {
 			if area.length > area.room {
@@ -104,12 +104,12 @@ func TestFlash1Parts(t *testing.T) {
 			r, err := plan.NewRecording()
 			require.NoError(t, err)
 			require.NoError(t, r.Forward(f))
-			blocks, dispatches := ceilDiv(p.KeyLen, plan.Tuning()["bc"]), 1
+			blocks, dispatches := attn.CeilDiv(p.KeyLen, plan.Tuning()["bc"]), 1
 			if n := cut["max_key_blocks"]; n > 0 {
-				dispatches = ceilDiv(blocks, n)
+				dispatches = attn.CeilDiv(blocks, n)
 			}
 			if n := cut["max_groups"]; n > 0 {
-				dispatches = ceilDiv(p.Heads*dispatches, n)
+				dispatches = attn.CeilDiv(p.Heads*dispatches, n)
 			}
 			require.Equal(t, dispatches, r.Dispatches())
 			pending, err := r.Submit()
@@ -138,11 +138,11 @@ func TestFlash1Grid(t *testing.T) {
 			require.ErrorIs(t, err, ErrArgument)
 			return
 		}
-		heads, blocks := p.Batch*p.Heads, ceilDiv(p.KeyLen, 32)
+		heads, blocks := p.Batch*p.Heads, attn.CeilDiv(p.KeyLen, 32)
 		if int(g.Step) > heads {
 			t.Fatalf("%d workgroups in a dispatch of %d heads", g.Step, heads)
 		}
-		if parts := ceilDiv(blocks, keyBlocks); int(g.Total) != heads*parts {
+		if parts := attn.CeilDiv(blocks, keyBlocks); int(g.Total) != heads*parts {
 			t.Fatalf("%d workgroups for %d heads × %d parts", g.Total, heads, parts)
 		}
 		if c.Facts.Type == vk.DeviceDiscrete && heads >= 64 {

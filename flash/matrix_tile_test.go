@@ -50,7 +50,7 @@ func requireMatrixTile(t *rapid.T, c *kernel.Capabilities, p *Problem, tile *mat
 		t.Fatalf("%+v: chunks are not whole fragments", tile)
 	}
 	sh := tile.Shared(p.HeadDim, p.ValueDim)
-	df, vf := ceilDiv(p.HeadDim, f.K), ceilDiv(p.ValueDim, f.N)
+	df, vf := attn.CeilDiv(p.HeadDim, f.K), attn.CeilDiv(p.ValueDim, f.N)
 	tiles := 1 + kernel.BoolInt(tile.Prefetch == 3 || tile.Prefetch == 4)
 	last := func(name string, index, length int) {
 		if index >= length {
@@ -112,7 +112,7 @@ func TestMatrixTileFitsAnyDevice(t *testing.T) {
 		}
 		requireMatrixTile(t, c, &p, &tile)
 		require.Equal(t, form, tile.Form)
-		if tile.Pack && (p.group() == 1) {
+		if tile.Pack && (p.attn().Group() == 1) {
 			t.Fatal("nothing to pack")
 		}
 		if _, err := kernel.NewGrid(tile.Groups(attnOf(p)), 0); err != nil {

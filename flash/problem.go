@@ -1,9 +1,8 @@
 package flash
 
 import (
-	"fmt"
+	"cmp"
 	"math"
-	"math/bits"
 
 	"github.com/vkattn/vkattn/internal/attn"
 )
@@ -84,10 +83,10 @@ func (p Problem) Normalize() (Problem, error) {
 	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
 		return p, badArgument("Problem.Scale", p.Scale, "must be finite and not 0 in fp32 (0 itself means 1/√HeadDim)")
 	}
-	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.dropThreshold() > 255 {
+	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.attn().DropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
 	}
-	if !p.Blocks.none() {
+	if p.Blocks != (Blocks{}) {
 		if err := p.Blocks.check(); err != nil {
 			return p, err
 		}
@@ -96,9 +95,9 @@ func (p Problem) Normalize() (Problem, error) {
 		name  string
 		shape [4]int
 	}{{"q", p.QShape()}, {"k", p.KShape()}, {"v", p.VShape()}, {"o", p.OShape()}} {
-		n, ok := elements(t.shape)
+		n, ok := attn.Elements(t.shape)
 		if !ok || n > math.MaxUint32 {
-			return p, badArgument("Problem", p.dims(), "%s would have more than 2³²−1 elements", t.name)
+			return p, badArgument("Problem", p.attn().Dims(), "%s would have more than 2³²−1 elements", t.name)
 		}
 	}
 	return p, nil
@@ -112,78 +111,34 @@ func (p Problem) attn() attn.Problem {
 	}
 }
 
-// elements multiplies a shape out; false when the product overflows.
-func elements(shape [4]int) (uint64, bool) {
-	n := uint64(1)
-	for _, d := range shape {
-		hi, lo := bits.Mul64(n, uint64(d))
-		if hi != 0 {
-			return 0, false
-		}
-		n = lo
-	}
-	return n, true
+// filled is the problem with zero values that mean another field's in place, unchecked.
+func (p Problem) filled() attn.Problem {
+	p.KeyHeads, p.KeyLen, p.ValueDim = cmp.Or(p.KeyHeads, p.Heads), cmp.Or(p.KeyLen, p.QueryLen), cmp.Or(p.ValueDim, p.HeadDim)
+	return p.attn()
 }
 
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
-func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
+func (p Problem) QShape() [4]int { return p.filled().QShape() }
 
 // KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim].
-func (p Problem) KShape() [4]int {
-	return [4]int{p.Batch, orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), p.HeadDim}
-}
+func (p Problem) KShape() [4]int { return p.filled().KShape() }
 
 // VShape is the shape of v, [Batch, KeyHeads, KeyLen, ValueDim].
-func (p Problem) VShape() [4]int {
-	return [4]int{p.Batch, orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)}
-}
+func (p Problem) VShape() [4]int { return p.filled().VShape() }
 
 // OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].
-func (p Problem) OShape() [4]int {
-	return [4]int{p.Batch, p.Heads, p.QueryLen, orElse(p.ValueDim, p.HeadDim)}
-}
+func (p Problem) OShape() [4]int { return p.filled().OShape() }
 
 // LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
-func (p Problem) LSEShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, 1} }
-
-func orElse(v, def int) int {
-	if v == 0 {
-		return def
-	}
-	return v
-}
-
-// group is the number of query heads that read one key head.
-func (p Problem) group() int { return p.Heads / p.KeyHeads }
-
-// dropThreshold is k = round(256·p): a weight is kept iff its draw, a byte, is at least k.
-func (p *Problem) dropThreshold() int { return int(math.Round(256 * p.Dropout)) }
-
-func (p Problem) dims() string {
-	return fmt.Sprintf("B%d H%d Hk%d Nq%d Nk%d D%d Dv%d", p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim)
-}
+func (p Problem) LSEShape() [4]int { return p.filled().LSEShape() }
 
 // String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
-func (p Problem) String() string {
-	n := p
-	n.KeyHeads, n.KeyLen, n.ValueDim = orElse(p.KeyHeads, p.Heads), orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
-	text := fmt.Sprintf("%s %s causal %s", n.dims(), n.DType, n.Causal)
-	if p.Dropout != 0 {
-		text += fmt.Sprintf(" dropout %g", p.Dropout)
-	}
-	if !p.Blocks.none() {
-		text += fmt.Sprintf(" blocks %v", p.Blocks)
-	}
-	return text
-}
+func (p Problem) String() string { return p.filled().String() }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
 // 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk counts its allowed pairs. A block mask
 // is not looked at.
-func (p Problem) ForwardFLOPs() float64 {
-	p.KeyLen, p.ValueDim = orElse(p.KeyLen, p.QueryLen), orElse(p.ValueDim, p.HeadDim)
-	return 2 * float64(p.Batch) * float64(p.Heads) * p.paperPairs() * float64(p.HeadDim+p.ValueDim)
-}
+func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.
 func (p Problem) BackwardFLOPs() float64 { return 2.5 * p.ForwardFLOPs() }

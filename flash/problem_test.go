@@ -68,7 +68,7 @@ func TestForwardFLOPs(t *testing.T) {
 		pairs := 0
 		for i := range p.QueryLen {
 			for j := range p.KeyLen {
-				if p.Causal == CausalNone || j <= i+p.causalShift() {
+				if p.Causal == CausalNone || j <= i+p.attn().CausalShift() {
 					pairs++
 				}
 			}

@@ -182,7 +182,7 @@ func (t *Tensor) place() attn.Layout {
 
 // Elements is the number of elements: the product of the shape.
 func (t *Tensor) Elements() int {
-	n, _ := elements(t.place().Shape)
+	n, _ := attn.Elements(t.place().Shape)
 	return int(n)
 }
 

@@ -100,7 +100,7 @@ type sample struct {
 }
 
 func randomValues(rng *rand.Rand, t DType, shape [4]int) []float32 {
-	n, _ := elements(shape)
+	n, _ := attn.Elements(shape)
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = float32(rng.NormFloat64())

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
@@ -53,7 +54,7 @@ func TestScalarTileFitsAnyDevice(t *testing.T) {
 			t.Fatalf("%+v: %s", tile, why)
 		}
 		s := tile.Shared(p.HeadDim, p.ValueDim)
-		dk4, chunks := tile.DK/4, ceilDiv(p.HeadDim, tile.DK)
+		dk4, chunks := tile.DK/4, attn.CeilDiv(p.HeadDim, tile.DK)
 		// The areas that the shader uses at one time must not overlap and must lie within the array.
 		q := [2]int{0, tile.BR * (dk4 | 1)}
 		if tile.QResident {
@@ -64,7 +65,7 @@ func TestScalarTileFitsAnyDevice(t *testing.T) {
 		if tile.VEarly {
 			rows = tile.BC
 		}
-		v := [2]int{s.VAt, s.VAt + rows*tile.Tx()*ceilDiv(ceilDiv(p.ValueDim, 4), tile.Tx())}
+		v := [2]int{s.VAt, s.VAt + rows*tile.Tx()*attn.CeilDiv(attn.CeilDiv(p.ValueDim, 4), tile.Tx())}
 		pr := [2]int{s.PAt, s.PAt + tile.BR*(tile.PC/4|1)}
 		disjoint := func(name string, a, b [2]int) {
 			if a[0] < b[1] && b[0] < a[1] {

@@ -131,7 +131,7 @@ func (e *TuningEntry) row() (*tiles.Row, error) {
 	}
 	for _, t := range []DType{F32, F16, BF16} {
 		if t.String() == e.DType {
-			w.DType = t.suffix()
+			w.DType = attn.DType(t).Suffix()
 		}
 	}
 	switch e.Queries {

@@ -88,7 +88,7 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 		out[kernel] = tile.String() + ": " + strings.Join(numbers, " ")
 	}
 	c, layout := g.caps, layoutOf(t, g.layout)
-	masked := !p.Blocks.none()
+	masked := p.Blocks != (Blocks{})
 	tn := kernel.NewTuning(nil)
 	inFP32, err := scalar.ChooseForwardTile(c, attnOf(*p), tn)
 	note("scalar_forward", &inFP32, tn, err)
@@ -116,7 +116,7 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 	tn = kernel.NewTuning(nil)
 	inThree, err := standard.ChooseScalarTile(c, attnOf(*p), tn)
 	note("standard_scalar", &inThree, tn, err)
-	if p.QueryLen*p.group() <= scalar.DecodeRows && p.features() == 0 {
+	if p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
 		tn := kernel.NewTuning(nil)
 		tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
 		note("scalar_decode", &tile, tn, err)

@@ -21,13 +21,13 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
 	},
 	{
-		ID: "mask-top-left", File: "flash/mask.go",
+		ID: "mask-top-left", File: "internal/attn/problem.go",
 		Old: "if p.Causal == CausalBottomRight {\n\t\treturn p.KeyLen - p.QueryLen", New: "if p.Causal != CausalNone {\n\t\treturn p.KeyLen - p.QueryLen",
 		Breaks: "the top-left mask is taken for the bottom-right one",
 		Kill:   []Killer{conformance("core/top-left/f32", scalar)},
 	},
 	{
-		ID: "mask-bottom-right", File: "flash/mask.go",
+		ID: "mask-bottom-right", File: "internal/attn/problem.go",
 		Old: "\t\treturn p.KeyLen - p.QueryLen\n", New: "\t\treturn p.KeyLen - p.QueryLen - 1\n",
 		Breaks: "the bottom-right mask hides one key too many",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},

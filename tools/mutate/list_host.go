@@ -57,13 +57,13 @@ var hostMutants = []Mutant{
 		Kill:   []Killer{bytesTests},
 	},
 	{
-		ID: "flops-twice", File: "flash/problem.go",
-		Old: "return 2 * float64(p.Batch) * float64(p.Heads) * p.paperPairs(", New: "return 4 * float64(p.Batch) * float64(p.Heads) * p.paperPairs(",
+		ID: "flops-twice", File: "internal/attn/problem.go",
+		Old: "return 2 * p.AllHeads() * p.PaperPairs() *", New: "return 4 * p.AllHeads() * p.PaperPairs() *",
 		Breaks: "a multiply-add counts as four operations",
 		Kill:   []Killer{in("./flash", "TestForwardFLOPs")},
 	},
 	{
-		ID: "flops-causal", File: "flash/mask.go",
+		ID: "flops-causal", File: "internal/attn/problem.go",
 		Old: "return float64(p.QueryLen) * float64(p.KeyLen) / 2", New: "return float64(p.QueryLen) * float64(p.KeyLen)",
 		Breaks: "causal attention counts the operations of all pairs",
 		Kill:   []Killer{in("./flash", "TestForwardFLOPs")},
