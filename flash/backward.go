@@ -47,8 +47,8 @@ type Backward struct {
 // given lists the tensors in the order of attn.BackwardOperands.
 func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given {
 	u := &b.Uses
-	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.Lse},
-		{b.DO, u.DO, &to.Do}, {b.DLSE, u.DLSE, &to.Dlse}, {b.DQ, u.DQ, &to.Dq}, {b.DK, u.DK, &to.Dk}, {b.DV, u.DV, &to.Dv}}
+	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.LSE},
+		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV}}
 }
 
 // tensors lists the tensors with their uses.

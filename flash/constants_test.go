@@ -24,7 +24,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	env := &kernel.Env{Caps: *c}
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 64, KeyLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
-	fragment, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.Variant{Lse: true}
+	fragment, v := kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, kernel.Variant{LSE: true}
 	parts := &kernel.Combiner{Env: env, Problem: p.attn()}
 
 	inFP32, err := scalar.ChooseForwardTile(c, attnOf(p), kernel.NewTuning(nil))
@@ -172,8 +172,8 @@ func TestPushConstantsAreWritten(t *testing.T) {
 		return kernel.Operand{Offset: next, Strides: [3]uint32{next + 1, next + 2, next + 3}}
 	}
 	d := kernel.Draw{Seed: 7<<32 | 8, Offset: 9}
-	f := kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), O: tensor(), Lse: tensor(), Drop: d}
-	g := kernel.Gradients{Q: tensor(), K: tensor(), V: tensor(), Lse: tensor(), Do: tensor(), Dk: tensor(), Dv: tensor(), Drop: d}
+	f := kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), O: tensor(), LSE: tensor(), Drop: d}
+	g := kernel.Gradients{Q: tensor(), K: tensor(), V: tensor(), LSE: tensor(), DO: tensor(), DK: tensor(), DV: tensor(), Drop: d}
 	delta := tensor()
 	shared := map[string]uint32{"nq": 5, "nk": 9, "causal_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9, "base": 100, "total": 200, "heads_large": 3}
 	check := func(l *kernel.ArgsLayout, at int, w *kernel.Pushes, want map[string]uint32, tensors map[string]*kernel.Operand) {
@@ -199,13 +199,13 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	check(&all.Forward, at, &w, map[string]uint32{
 		"offsets": 11 | 21<<8 | 31<<16 | 41<<24, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale * math.Log2E)),
 	}, map[string]*kernel.Operand{"q": &f.Q, "k": &f.K, "v": &f.V, "o": &f.O})
-	at = w.Backward(attnOf(p), &g, &delta, &g.Dk, &g.Dv)
+	at = w.Backward(attnOf(p), &g, &delta, &g.DK, &g.DV)
 	check(&all.Backward, at, &w, map[string]uint32{
 		"offsets": 61 | 71<<8 | 81<<16 | 101<<24, "more_offsets": 91 | 131<<8 | 111<<16 | 121<<24, "bytes": 64 | 2<<16,
 		"scale": math.Float32bits(float32(p.Scale)),
-	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.Do, "x": &g.Dk, "y": &g.Dv})
+	}, map[string]*kernel.Operand{"q": &g.Q, "k": &g.K, "v": &g.V, "g": &g.DO, "x": &g.DK, "y": &g.DV})
 	s := &standard.Program{Problem: p.attn(), Pitch: 16}
-	at = s.RowsArgs(&w, &standard.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, &f.Lse, &d)
+	at = s.RowsArgs(&w, &standard.Slab{Head0: 2, Heads: 3, Row0: 4, Rows: 1}, &f.LSE, &d)
 	var none kernel.Operand
 	check(&all.Standard, at, &w, map[string]uint32{
 		"offsets": 0, "bytes": 64 | 51<<8 | 2<<16, "score_scale": math.Float32bits(float32(p.Scale)),

@@ -123,13 +123,13 @@ func TestMatrixFlash1Checked(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	opts := []PlanOption{WithImplementation(Flash1), WithTier(TierMatrix)}
 	m := mustPlan(t, d, p, opts...).program.(*matrix.Flash1Program)
-	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: true, Lse: true}))
+	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: true, LSE: true}))
 	require.NoError(t, err)
 	require.Equal(t, kernel.Passed, d.env.Recall(key))
 
 	longer := p // other lengths of keys share the pipeline
 	longer.KeyLen = 1000
-	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*matrix.Flash1Program).Compiled(kernel.Variant{Aligned: true, Lse: true}))
+	other, err := d.env.ProofKey(mustPlan(t, d, longer, opts...).program.(*matrix.Flash1Program).Compiled(kernel.Variant{Aligned: true, LSE: true}))
 	require.NoError(t, err)
 	require.Equal(t, key, other)
 

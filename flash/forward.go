@@ -42,7 +42,7 @@ type Forward struct {
 // given lists the tensors in the order of attn.ForwardOperands.
 func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 	u := &f.Uses
-	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.Lse}}
+	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE}}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.

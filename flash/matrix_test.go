@@ -331,7 +331,7 @@ func TestMatrixVariantRefused(t *testing.T) {
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix))
 	m := plan.program.(*matrix.ForwardProgram)
-	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: false, Lse: true}))
+	key, err := d.env.ProofKey(m.Compiled(kernel.Variant{Aligned: false, LSE: true}))
 	require.NoError(t, err)
 	d.env.Remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })
@@ -412,6 +412,6 @@ func TestMatrixAttached(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	m := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithTier(TierMatrix)).program.(*matrix.ForwardProgram)
 	for _, aligned := range []bool{true, false} {
-		require.NotNil(t, m.Kernels[kernel.Variant{Aligned: aligned, Lse: true}.Index()].Load())
+		require.NotNil(t, m.Kernels[kernel.Variant{Aligned: aligned, LSE: true}.Index()].Load())
 	}
 }

@@ -95,5 +95,5 @@ func (d *Device) check(k *kernel.Kernel, p *attn.Problem, v *Verdict) (wrong str
 		return "", err
 	}
 	v.Kernel += " " + prog.Tile()
-	return d.env.TryForward(p, kernel.Variant{Aligned: true, Lse: true}, prog.Scratch(), prog.Record)
+	return d.env.TryForward(p, kernel.Variant{Aligned: true, LSE: true}, prog.Scratch(), prog.Record)
 }

@@ -112,8 +112,8 @@ func TestStandardMatrixVariantRefused(t *testing.T) {
 	d := matrixDevice(t)
 	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard), WithTier(TierMatrix))
 	s := plan.program.(*standard.Program)
-	tile, v := s.Shape.(*standard.MatrixTile), standard.Variant{Lse: true}
-	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.Qk).Compiled(), tile.Softmax(&s.Problem, v.Lse).Compiled(), tile.Product(&s.Problem, v.Vo).Compiled()})
+	tile, v := s.Shape.(*standard.MatrixTile), standard.Variant{LSE: true}
+	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.QK).Compiled(), tile.Softmax(&s.Problem, v.LSE).Compiled(), tile.Product(&s.Problem, v.VO).Compiled()})
 	require.NoError(t, err)
 	d.env.Remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })

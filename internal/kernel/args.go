@@ -66,7 +66,7 @@ func (l *ArgsLayout) Size() int { return 4 * len(l.Names) }
 // passLayouts are the layouts of forward kernels, of standard attention's of both passes, and of backward kernels.
 type passLayouts struct{ Forward, Standard, Backward ArgsLayout }
 
-// Layouts reads them from one module each; Device.build refuses modules that declare another.
+// Layouts reads them from one module each; Env.Build refuses modules that declare another.
 var Layouts = sync.OnceValues(func() (*passLayouts, error) {
 	var out passLayouts
 	for _, f := range []struct {
@@ -207,7 +207,7 @@ func (p *Pushes) Forward(pr *attn.Problem, f *Operands) (baseAt int) {
 	baseAt = p.Begin(&PassArgs().Forward, pr, &f.Drop)
 	p.PutFloat(ArgScoreScale, pr.Scale*math.Log2E)
 	p.Put(ArgOffsets, Offsets(&f.Q, &f.K, &f.V, &f.O))
-	p.Lse(&f.Lse)
+	p.LSE(&f.LSE)
 	p.Strides(ArgQ, &f.Q)
 	p.Strides(ArgK, &f.K)
 	p.Strides(ArgV, &f.V)
@@ -215,8 +215,8 @@ func (p *Pushes) Forward(pr *attn.Problem, f *Operands) (baseAt int) {
 	return baseAt
 }
 
-// Lse puts the offset of a number for each row among the bytes of a forward kernel.
-func (p *Pushes) Lse(o *Operand) {
+// LSE puts the offset of a number for each row among the bytes of a forward kernel.
+func (p *Pushes) LSE(o *Operand) {
 	at := p.layout.at[argBytes]
 	p.Set(at, binary.NativeEndian.Uint32(p.data[at:])|o.Offset<<8)
 }
@@ -229,12 +229,12 @@ func (p *Pushes) Backward(pr *attn.Problem, g *Gradients, delta, x, y *Operand) 
 	}
 	baseAt = p.Begin(&PassArgs().Backward, pr, &g.Drop)
 	p.PutFloat(argScale, pr.Scale)
-	p.Put(ArgOffsets, Offsets(&g.Q, &g.K, &g.V, &g.Do))
-	p.Put(argMoreOffsets, Offsets(&g.Lse, delta, x, y))
+	p.Put(ArgOffsets, Offsets(&g.Q, &g.K, &g.V, &g.DO))
+	p.Put(argMoreOffsets, Offsets(&g.LSE, delta, x, y))
 	p.Strides(ArgQ, &g.Q)
 	p.Strides(ArgK, &g.K)
 	p.Strides(ArgV, &g.V)
-	p.Strides(argG, &g.Do)
+	p.Strides(argG, &g.DO)
 	p.Strides(argX, x)
 	p.Strides(argY, y)
 	return baseAt
@@ -244,9 +244,9 @@ func (p *Pushes) Backward(pr *attn.Problem, g *Gradients, delta, x, y *Operand) 
 func (p *Pushes) delta(pr *attn.Problem, g *Gradients, delta *Operand) (baseAt int) {
 	var none Operand
 	baseAt = p.Begin(&PassArgs().Backward, pr, &g.Drop)
-	p.Put(ArgOffsets, Offsets(&none, &none, &none, &g.Do))
-	p.Put(argMoreOffsets, Offsets(&g.Dlse, delta, &g.O, &none))
-	p.Strides(argG, &g.Do)
+	p.Put(ArgOffsets, Offsets(&none, &none, &none, &g.DO))
+	p.Put(argMoreOffsets, Offsets(&g.DLSE, delta, &g.O, &none))
+	p.Strides(argG, &g.DO)
 	p.Strides(argX, &g.O)
 	return baseAt
 }

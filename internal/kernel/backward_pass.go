@@ -7,8 +7,8 @@ import (
 
 // Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
 type Gradients struct {
-	Q, K, V, O, Lse, Do, Dlse Operand
-	Dq, Dk, Dv                Operand
+	Q, K, V, O, LSE, DO, DLSE Operand
+	DQ, DK, DV                Operand
 	HasDLSE, Accumulate       bool
 	Drop                      Draw
 	Weights                   []pipeline.Binding // Backward.Weights
@@ -16,16 +16,16 @@ type Gradients struct {
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
-	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.Lse, &g.Do, &g.Dlse, &g.Dq, &g.Dk, &g.Dv}
+	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.
 func (g *Gradients) Aligned() bool {
-	return g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.Do.Aligned && g.Dq.Aligned && g.Dk.Aligned && g.Dv.Aligned
+	return g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned && g.DQ.Aligned && g.DK.Aligned && g.DV.Aligned
 }
 
 // GradientVariant says what the pipelines of a set of tensors are built for.
-type GradientVariant struct{ Aligned, Accumulate, Dlse bool }
+type GradientVariant struct{ Aligned, Accumulate, DLSE bool }
 
 func (g *Gradients) Variant() GradientVariant {
 	return GradientVariant{g.Aligned(), g.Accumulate, g.HasDLSE}
@@ -33,7 +33,7 @@ func (g *Gradients) Variant() GradientVariant {
 
 // BackwardInputs are the first six bindings of both kernels of a backward pass.
 func (r *Recorder) BackwardInputs(g *Gradients, delta *Operand) {
-	for i, o := range [...]*Operand{&g.Q, &g.K, &g.V, &g.Do, &g.Lse, delta} {
+	for i, o := range [...]*Operand{&g.Q, &g.K, &g.V, &g.DO, &g.LSE, delta} {
 		r.Access[i] = pipeline.Access{Binding: o.Binding, Mode: pipeline.Read}
 	}
 }
@@ -47,5 +47,5 @@ func (g *Gradients) Output(o *Operand) pipeline.Access {
 }
 
 func (v GradientVariant) Index() int {
-	return BoolInt(v.Aligned) + 2*BoolInt(v.Accumulate) + 4*BoolInt(v.Dlse)
+	return BoolInt(v.Aligned) + 2*BoolInt(v.Accumulate) + 4*BoolInt(v.DLSE)
 }

@@ -27,10 +27,10 @@ func (m *CheckedKernels) Tile() string { return m.Named }
 // Usual builds the variants that a plan looks at: dense tensors with lse. On a device of the caller's, whose queue recording
 // must leave alone, the other variant of alignment is looked at now too.
 func (m *CheckedKernels) Usual(p *attn.Problem) error {
-	usual := Variant{Aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, Lse: true}
+	usual := Variant{Aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, LSE: true}
 	_, err := m.Kernel(usual)
 	if err == nil && usual.Aligned && m.Env.Attached {
-		_, err = m.Kernel(Variant{Lse: true})
+		_, err = m.Kernel(Variant{LSE: true})
 	}
 	return err
 }

@@ -52,16 +52,16 @@ func (s *DeltaProgram) Constants(aligned, dlse bool) Constants {
 }
 
 func (s *DeltaProgram) Record(r *Recorder, g *Gradients, delta *Operand) error {
-	k, err := s.Kernel(g.Do.Aligned && g.O.Aligned, g.HasDLSE)
+	k, err := s.Kernel(g.DO.Aligned && g.O.Aligned, g.HasDLSE)
 	if err != nil {
 		return err
 	}
 	at := r.Push.delta(&s.problem, g, delta)
-	r.Access[0] = pipeline.Access{Binding: g.Do.Binding, Mode: pipeline.Read}
+	r.Access[0] = pipeline.Access{Binding: g.DO.Binding, Mode: pipeline.Read}
 	r.Access[1] = pipeline.Access{Binding: g.O.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: g.O.Binding, Mode: pipeline.Unused}
 	if g.HasDLSE {
-		r.Access[2] = pipeline.Access{Binding: g.Dlse.Binding, Mode: pipeline.Read}
+		r.Access[2] = pipeline.Access{Binding: g.DLSE.Binding, Mode: pipeline.Read}
 	}
 	r.Access[3] = pipeline.Access{Binding: delta.Binding, Mode: pipeline.Write}
 	return r.Dispatch(k, r.Access[:4], at, s.Grid, s.rows, DeltaLabel)

@@ -54,7 +54,7 @@ func Flash1Access(r *Recorder, f *Operands, t attn.DType) int {
 	if t == attn.F32 { // is its own scratch
 		r.Access[3].Mode = pipeline.ReadWrite
 	}
-	r.Access[4] = f.LseAccess()
+	r.Access[4] = f.LSEAccess()
 	n := 5
 	for _, b := range r.Scratch {
 		r.Access[n] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}

@@ -25,7 +25,7 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: f.V.Binding, Mode: pipeline.Read}
 	r.Access[3] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
-	r.Access[4] = f.LseAccess()
+	r.Access[4] = f.LSEAccess()
 	r.Access[5] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Unused}
 	if !p.Blocks.None() {
 		r.Access[5] = pipeline.Access{Binding: f.Blocks, Mode: pipeline.Read}
@@ -40,7 +40,7 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 // ForwardConstants are what every fused forward kernel is told of the problem and of its tensors.
 func ForwardConstants(p *attn.Problem, v Variant) Constants {
 	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "CAUSAL": BoolInt(p.Causal != attn.CausalNone), "ALIGNED": BoolInt(v.Aligned),
-		"WRITE_LSE": BoolInt(v.Lse)}
+		"WRITE_LSE": BoolInt(v.LSE)}
 }
 
 // PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with.
@@ -51,10 +51,10 @@ func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
 	return blockConstants(p.Blocks)
 }
 
-// LseAccess binds lse, or o in its place, untouched, when there is none.
-func (f *Operands) LseAccess() pipeline.Access {
+// LSEAccess binds lse, or o in its place, untouched, when there is none.
+func (f *Operands) LSEAccess() pipeline.Access {
 	if !f.HasLSE {
 		return pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Unused}
 	}
-	return pipeline.Access{Binding: f.Lse.Binding, Mode: pipeline.Write}
+	return pipeline.Access{Binding: f.LSE.Binding, Mode: pipeline.Write}
 }

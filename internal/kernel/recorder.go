@@ -15,7 +15,7 @@ type Operand struct {
 
 // Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
 type Operands struct {
-	Q, K, V, O, Lse Operand
+	Q, K, V, O, LSE Operand
 	HasLSE          bool
 	Drop            Draw
 	Weights         []pipeline.Binding // Forward.Weights; nil: the workspace holds them
@@ -24,7 +24,7 @@ type Operands struct {
 
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
-	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.Lse}
+	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE}
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
@@ -39,8 +39,8 @@ type Recorder struct {
 	Count   *CountingBuilds
 }
 
-// Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.push as arguments. baseAt is where
-// pushes.grid put the constants base and total; total is what the kernel wants there: most often the grid's.
+// Dispatch runs a kernel over a grid, in as many dispatches as the grid has, with r.Push as arguments. baseAt is where the
+// arguments base and total lie; total is what the kernel wants there: most often the grid's.
 func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt int, g Grid, total uint32, label string) error {
 	r.Push.Set(baseAt+4, total)
 	access = r.Count.bind(access, label)

@@ -74,10 +74,10 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	defer t.close()
 	in := TrialInputs(p)
 	f := Operands{Drop: TrialDraw}
-	f.HasLSE = v.Lse
+	f.HasLSE = v.LSE
 	to, values := f.List(), map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data}
 	for i := range attn.ForwardOperands {
-		if o := &attn.ForwardOperands[i]; !o.Optional || v.Lse {
+		if o := &attn.ForwardOperands[i]; !o.Optional || v.LSE {
 			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
 				return "", err
 			}
@@ -106,8 +106,8 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 		return "", err
 	}
 	var lse []float32
-	if v.Lse {
-		if lse, err = t.download(attn.F32, p.LSEShape(), &f.Lse); err != nil {
+	if v.LSE {
+		if lse, err = t.download(attn.F32, p.LSEShape(), &f.LSE); err != nil {
 			return "", err
 		}
 	}
@@ -152,7 +152,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
 	fillTrial(rng, p.DType, do.Data)
 	var dlse []float32
-	if v.Dlse {
+	if v.DLSE {
 		dlse = make([]float32, Product(p.LSEShape()))
 		fillTrial(rng, attn.F32, dlse)
 	}
@@ -164,13 +164,13 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err != nil {
 		return "", err
 	}
-	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.Dlse, Drop: TrialDraw}
+	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
 	values := map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse}
 	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV}
 	to := g.List()
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
-		if x.Optional && !v.Dlse {
+		if x.Optional && !v.DLSE {
 			continue
 		}
 		if x.Output && v.Accumulate {
@@ -187,7 +187,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	r := &Recorder{Count: e.Counting}
 	if forward != nil {
-		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, Lse: g.Lse, HasLSE: true, Drop: g.Drop}
+		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, HasLSE: true, Drop: g.Drop}
 		if k, ok := forward.(Keeper); ok {
 			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
 				return "", err

@@ -112,7 +112,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "backward-offsets", File: "internal/kernel/args.go",
-		Old: "Offsets(&g.Lse, delta, x, y)", New: "Offsets(delta, &g.Lse, x, y)",
+		Old: "Offsets(&g.LSE, delta, x, y)", New: "Offsets(delta, &g.LSE, x, y)",
 		Breaks: "the backward kernels are given the offsets of lse and of the row term in each other's place",
 		Kill:   []Killer{conformance("core/layout-odd/f16", scalar)},
 	},

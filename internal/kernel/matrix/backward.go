@@ -169,9 +169,9 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 		if err != nil {
 			return err
 		}
-		at := r.Push.Backward(&s.Problem, g, &delta, &g.Dk, &g.Dv)
+		at := r.Push.Backward(&s.Problem, g, &delta, &g.DK, &g.DV)
 		r.BackwardInputs(g, &delta)
-		r.Access[6], r.Access[7] = g.Output(&g.Dk), g.Output(&g.Dv)
+		r.Access[6], r.Access[7] = g.Output(&g.DK), g.Output(&g.DV)
 		if parts == onlyDV {
 			r.Access[6].Mode = pipeline.Unused
 		}
@@ -186,9 +186,9 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err != nil {
 		return err
 	}
-	at := r.Push.Backward(&s.Problem, g, &delta, &g.Dq, nil)
+	at := r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
 	r.BackwardInputs(g, &delta)
-	r.Access[6] = g.Output(&g.Dq)
+	r.Access[6] = g.Output(&g.DQ)
 	return r.Dispatch(k, r.Access[:7], at, s.Q.grid, s.Q.grid.Total, queriesLabel)
 }
 

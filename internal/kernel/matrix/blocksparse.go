@@ -27,7 +27,7 @@ var BlockSparse = &kernel.Kernel{
 	Candidates: ForwardCandidates,
 }
 
-// ChooseBlockTile is chooseMatrixTile for a problem with a block mask.
+// ChooseBlockTile is ChooseTile for a problem with a block mask.
 func ChooseBlockTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
 	k := c.Prediction()
 	tile, err := firstTile(c.Suiting(kernel.Asked(p, s), "matrix_forward_blocks", "matrix_forward"), c, p, t, func(tile Tile) Tile {

@@ -130,18 +130,18 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 	if err != nil {
 		return err
 	}
-	at := r.Push.Backward(&s.Problem, g, &delta, &g.Dk, &g.Dv)
+	at := r.Push.Backward(&s.Problem, g, &delta, &g.DK, &g.DV)
 	r.BackwardInputs(g, &delta)
-	r.Access[6] = g.Output(&g.Dk)
-	r.Access[7] = g.Output(&g.Dv)
+	r.Access[6] = g.Output(&g.DK)
+	r.Access[7] = g.Output(&g.DV)
 	if err := r.Dispatch(k, r.Access[:8], at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
 		return err
 	}
 	if k, err = s.Kernel(&s.Q, aligned, g.Accumulate); err != nil {
 		return err
 	}
-	at = r.Push.Backward(&s.Problem, g, &delta, &g.Dq, nil)
+	at = r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
 	r.BackwardInputs(g, &delta)
-	r.Access[6] = g.Output(&g.Dq)
+	r.Access[6] = g.Output(&g.DQ)
 	return r.Dispatch(k, r.Access[:7], at, s.Q.grid, s.Q.grid.Total, queriesLabel)
 }

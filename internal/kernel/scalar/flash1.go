@@ -42,7 +42,7 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	}
 	// The usual case is dense tensors with lse.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, Lse: true})
+	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, LSE: true})
 	return prog, err
 }
 
@@ -91,7 +91,7 @@ func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.K
 }
 
 func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := s.Kernel(kernel.Variant{Aligned: f.AlignedInputs() && f.O.Aligned, Lse: f.HasLSE})
+	k, err := s.Kernel(kernel.Variant{Aligned: f.AlignedInputs() && f.O.Aligned, LSE: f.HasLSE})
 	if err != nil {
 		return err
 	}

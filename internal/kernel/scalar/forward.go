@@ -51,7 +51,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 	prog.module = module + "." + p.DType.Suffix()
 	// The usual case is dense tensors with lse.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, Lse: true})
+	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, LSE: true})
 	return prog, err
 }
 

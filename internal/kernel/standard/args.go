@@ -28,7 +28,7 @@ func (s *Program) scoresArgs(p *kernel.Pushes, b *Slab, x, y *kernel.Operand, sc
 func (s *Program) RowsArgs(p *kernel.Pushes, b *Slab, numbers *kernel.Operand, d *kernel.Draw) (baseAt int) {
 	baseAt = s.slabArgs(p, b, d)
 	p.PutFloat(kernel.ArgScoreScale, s.Problem.Scale)
-	p.Lse(numbers)
+	p.LSE(numbers)
 	return baseAt
 }
 

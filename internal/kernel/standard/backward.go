@@ -167,34 +167,34 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 	var at int
 	switch part {
 	case gradWeights:
-		at = s.forward.scoresArgs(w, b, &g.Do, &g.V, 1)
-		read(0, g.Do.Binding)
+		at = s.forward.scoresArgs(w, b, &g.DO, &g.V, 1)
+		read(0, g.DO.Binding)
 		read(1, g.V.Binding)
 		r.Access[2] = pipeline.Access{Binding: grads, Mode: pipeline.Write}
 	case gradScores:
-		at = s.forward.RowsArgs(w, b, &g.Dlse, &g.Drop)
+		at = s.forward.RowsArgs(w, b, &g.DLSE, &g.Drop)
 		read(0, weights)
 		r.Access[1] = pipeline.Access{Binding: grads, Mode: pipeline.ReadWrite}
 		r.Access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
 		if g.HasDLSE {
-			read(2, g.Dlse.Binding)
+			read(2, g.DLSE.Binding)
 		}
 		total = uint32(b.Heads * b.Rows)
 	case gradValues:
-		at = s.forward.productArgs(w, b, &g.Do, &g.Dv)
+		at = s.forward.productArgs(w, b, &g.DO, &g.DV)
 		read(0, weights)
-		read(1, g.Do.Binding)
-		r.Access[2] = s.sum(g, &g.Dv, i)
+		read(1, g.DO.Binding)
+		r.Access[2] = s.sum(g, &g.DV, i)
 	case gradQueries:
-		at = s.forward.productArgs(w, b, &g.K, &g.Dq)
+		at = s.forward.productArgs(w, b, &g.K, &g.DQ)
 		read(0, grads)
 		read(1, g.K.Binding)
-		r.Access[2] = g.Output(&g.Dq)
+		r.Access[2] = g.Output(&g.DQ)
 	case gradKeys:
-		at = s.forward.productArgs(w, b, &g.Q, &g.Dk)
+		at = s.forward.productArgs(w, b, &g.Q, &g.DK)
 		read(0, grads)
 		read(1, g.Q.Binding)
-		r.Access[2] = s.sum(g, &g.Dk, i)
+		r.Access[2] = s.sum(g, &g.DK, i)
 	}
 	k := s.kernels[part][g.Variant().Index()].Load()
 	return r.Dispatch(k, r.Access[:3], at, s.grids[i][part], total, standardGradientLabels[part])
@@ -226,7 +226,7 @@ func backwardRows(rowThreads, keep int) traffic.Rows {
 // zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
 func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
-		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "DLSE": kernel.BoolInt(v.Dlse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}, lanes)
+		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}, lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.

@@ -45,7 +45,7 @@ func planMatrixBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	variants := []kernel.GradientVariant{s.dense()}
 	if e.Attached {
 		for i := range 8 {
-			v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, Dlse: i&4 != 0}
+			v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
 			if v != variants[0] && (variants[0].Aligned || !v.Aligned) {
 				variants = append(variants, v)
 			}

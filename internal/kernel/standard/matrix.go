@@ -253,10 +253,10 @@ func planMatrix(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	dense := s.dense()
 	_, err = s.Build(dense)
 	if e.Attached {
-		for _, v := range []Variant{{}, {Qk: true}, {Vo: true}, {Qk: true, Vo: true}} {
+		for _, v := range []Variant{{}, {QK: true}, {VO: true}, {QK: true, VO: true}} {
 			for _, lse := range []bool{false, true} {
-				if err == nil && (dense.Qk || !v.Qk) && (dense.Vo || !v.Vo) {
-					_, err = s.Build(Variant{v.Qk, v.Vo, lse})
+				if err == nil && (dense.QK || !v.QK) && (dense.VO || !v.VO) {
+					_, err = s.Build(Variant{v.QK, v.VO, lse})
 				}
 			}
 		}
@@ -324,7 +324,7 @@ func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 
 // verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
 func (t *MatrixTile) verify(s *Program, v Variant, k *pipelines) error {
-	tried := []kernel.Compiled{t.Scores(&s.Problem, v.Qk).Compiled(), t.Softmax(&s.Problem, v.Lse).Compiled(), t.Product(&s.Problem, v.Vo).Compiled()}
+	tried := []kernel.Compiled{t.Scores(&s.Problem, v.QK).Compiled(), t.Softmax(&s.Problem, v.LSE).Compiled(), t.Product(&s.Problem, v.VO).Compiled()}
 	return s.env.Prove(fmt.Sprintf("standard_matrix %v", t), tried, func() (wrong string, err error) {
 		p := t.Trial(&s.Problem)
 		small, err := New(s.env, &p, t, kernel.NewTuning(nil))
@@ -336,7 +336,7 @@ func (t *MatrixTile) verify(s *Program, v Variant, k *pipelines) error {
 }
 
 // Trial is the variant of a self-check's tensors. Kernels for aligned tensors need all of them aligned; those for others take any.
-func (v Variant) trial() kernel.Variant { return kernel.Variant{Aligned: v.Qk || v.Vo, Lse: v.Lse} }
+func (v Variant) trial() kernel.Variant { return kernel.Variant{Aligned: v.QK || v.VO, LSE: v.LSE} }
 
 // Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be
 // longer than the softmax keeps.

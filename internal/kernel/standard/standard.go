@@ -60,10 +60,10 @@ type slabGrids struct{ scores, softmax, product kernel.Grid }
 type pipelines struct{ scores, softmax, product *pipeline.Kernel }
 
 // Variant says which those are: whether q and k, and v and o, are aligned, and whether lse is wanted.
-type Variant struct{ Qk, Vo, Lse bool }
+type Variant struct{ QK, VO, LSE bool }
 
 func (v Variant) index() int {
-	return kernel.BoolInt(v.Qk) + 2*kernel.BoolInt(v.Vo) + 4*kernel.BoolInt(v.Lse)
+	return kernel.BoolInt(v.QK) + 2*kernel.BoolInt(v.VO) + 4*kernel.BoolInt(v.LSE)
 }
 
 func New(e *kernel.Env, p *attn.Problem, shape standardShape, t *kernel.Tuning) (*Program, error) {
@@ -107,7 +107,7 @@ func (s *Program) slabSize() (heads, rows int) {
 // dense is the variant of dense tensors with lse.
 func (s *Program) dense() Variant {
 	size := s.Problem.DType.Size()
-	return Variant{Qk: s.Problem.HeadDim*size%16 == 0, Vo: s.Problem.ValueDim*size%16 == 0, Lse: true}
+	return Variant{QK: s.Problem.HeadDim*size%16 == 0, VO: s.Problem.ValueDim*size%16 == 0, LSE: true}
 }
 
 // mostSlabs is the most that a caller may cut the scores into: each takes three dispatches.
@@ -173,7 +173,7 @@ func (s *Program) divide(t *kernel.Tuning) error {
 // Build gives the pipelines of a variant, built and checked at the first call.
 func (s *Program) Build(v Variant) (pipelines, error) {
 	if s.checked[v.index()].Load() {
-		return pipelines{s.scoresKernels[kernel.BoolInt(v.Qk)].Load(), s.softmaxKernels[kernel.BoolInt(v.Lse)].Load(), s.productKernels[kernel.BoolInt(v.Vo)].Load()}, nil
+		return pipelines{s.scoresKernels[kernel.BoolInt(v.QK)].Load(), s.softmaxKernels[kernel.BoolInt(v.LSE)].Load(), s.productKernels[kernel.BoolInt(v.VO)].Load()}, nil
 	}
 	return s.buildFirst(v)
 }
@@ -192,9 +192,9 @@ func (s *Program) buildFirst(v Variant) (pipelines, error) {
 		})
 		return built
 	}
-	k.scores = get(&s.scoresKernels[kernel.BoolInt(v.Qk)], func() standardKernel { return s.Shape.Scores(&s.Problem, v.Qk) })
-	k.softmax = get(&s.softmaxKernels[kernel.BoolInt(v.Lse)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.Lse) })
-	k.product = get(&s.productKernels[kernel.BoolInt(v.Vo)], func() standardKernel { return s.Shape.Product(&s.Problem, v.Vo) })
+	k.scores = get(&s.scoresKernels[kernel.BoolInt(v.QK)], func() standardKernel { return s.Shape.Scores(&s.Problem, v.QK) })
+	k.softmax = get(&s.softmaxKernels[kernel.BoolInt(v.LSE)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.LSE) })
+	k.product = get(&s.productKernels[kernel.BoolInt(v.VO)], func() standardKernel { return s.Shape.Product(&s.Problem, v.VO) })
 	if err == nil && s.check != nil {
 		err = s.check(s, v, &k)
 	}
@@ -203,7 +203,7 @@ func (s *Program) buildFirst(v Variant) (pipelines, error) {
 }
 
 func (s *Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := s.Build(Variant{Qk: f.Q.Aligned && f.K.Aligned, Vo: f.V.Aligned && f.O.Aligned, Lse: f.HasLSE})
+	k, err := s.Build(Variant{QK: f.Q.Aligned && f.K.Aligned, VO: f.V.Aligned && f.O.Aligned, LSE: f.HasLSE})
 	if err != nil {
 		return err
 	}
@@ -235,9 +235,9 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 		return err
 	}
 
-	at = s.RowsArgs(w, b, &f.Lse, &f.Drop)
+	at = s.RowsArgs(w, b, &f.LSE, &f.Drop)
 	r.Access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
-	r.Access[1] = f.LseAccess()
+	r.Access[1] = f.LSEAccess()
 	if err := r.Dispatch(k.softmax, r.Access[:2], at, g.softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
 		return err
 	}
