@@ -152,7 +152,7 @@ func (t *Tile) trial(p *attn.Problem) attn.Problem {
 	return small
 }
 
-// candidates are the rows that suit the device, whatever problem they are for, and some neighbours.
+// ForwardCandidates are the rows that suit the device, whatever problem they are for, and some neighbours.
 func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
 	return candidatesOf(c, "matrix_forward")
 }

@@ -14,7 +14,7 @@ type Slab struct {
 	Row0, Rows   int
 }
 
-// slabs cuts batch·heads matrices of rows rows of rowBytes bytes into buffers of at most most bytes: by heads where a whole
+// CutSlabs cuts batch·heads matrices of rows rows of rowBytes bytes into buffers of at most most bytes: by heads where a whole
 // head fits, else by rows of one head. All buffers exist at once: standard attention stores all of its scores, and what it
 // costs in memory is the point of measuring it. The error names what one row needs when not even that fits.
 func CutSlabs(heads, rows int, rowBytes, most uint64) ([]Slab, error) {
