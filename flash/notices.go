@@ -2,7 +2,6 @@ package flash
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Notices says what was wrong with the files that a device keeps between runs: compiled kernels, verdicts of self-checks and the
@@ -12,9 +11,7 @@ func (d *Device) Notices() []string {
 	if d == nil || d.env == nil {
 		return nil
 	}
-	d.env.Notices.Mu.Lock()
-	out := slices.Clone(d.env.Notices.Said)
-	d.env.Notices.Mu.Unlock()
+	out := d.env.Notices.All()
 	c := d.env.Ctx.DiskCache()
 	if c.Err != nil && c.Path != "" {
 		out = append(out, fmt.Sprintf("compiled kernels on disk cannot be used (%v): they are compiled again", c.Err))

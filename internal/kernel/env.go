@@ -17,22 +17,29 @@ type Env struct {
 	Attached bool                                // to a device of the caller's, whose queue recording must leave alone
 	Counting *CountingBuilds                     // nil but in tests
 	Modules  func(name string) ([]uint32, error) // where shaders come from in tests; nil: from the package of that name
-	Notices  notices
+	Notices  Notices
 }
 
-// Notices are what Notices gives.
-type notices struct {
-	Mu    sync.Mutex
+// Notices are what was wrong with files kept between runs, each kind once. They may be used from several goroutines.
+type Notices struct {
+	mu    sync.Mutex
 	kinds []string // formats
-	Said  []string
+	said  []string
 }
 
 // Say keeps a notice, the first of its kind.
-func (n *notices) Say(format string, why error) {
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
+func (n *Notices) Say(format string, why error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if !slices.Contains(n.kinds, format) {
 		n.kinds = append(n.kinds, format)
-		n.Said = append(n.Said, fmt.Sprintf(format, why))
+		n.said = append(n.said, fmt.Sprintf(format, why))
 	}
+}
+
+// All gives what was said.
+func (n *Notices) All() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.said)
 }

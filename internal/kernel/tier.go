@@ -4,10 +4,9 @@ package kernel
 type Implementation uint8
 
 const (
-	Flash           Implementation = iota // FlashAttention-2
-	Standard                              // the matrix of scores in memory
-	Flash1                                // the first FlashAttention
-	Implementations                       // their number
+	Flash    Implementation = iota // FlashAttention-2
+	Standard                       // the matrix of scores in memory
+	Flash1                         // the first FlashAttention
 )
 
 // Tier is what of a device a kernel makes use of.
