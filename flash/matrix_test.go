@@ -94,7 +94,7 @@ func TestMatrixTiles(t *testing.T) {
 		tile   string
 	}{
 		"next tile in registers": {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "prefetch": 1, "pipe": 1}, ""},
-		"next keys in registers": {ragged, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": 2 * step, "prefetch": 2}, ""},
+		"next keys in registers": {ragged, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": step, "prefetch": 2}, ""},
 		"two tiles":              {ragged, map[string]int{"w": 2, "rm": 1, "bc": step, "ck": step, "prefetch": 3, "max_first": 1}, ""},
 		"Q in shared memory":     {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "q_reg": 1}, ""},
 		"heads together":         {ragged, map[string]int{"w": 1, "rm": 1, "heads_together": 3}, ""},
@@ -104,8 +104,11 @@ func TestMatrixTiles(t *testing.T) {
 		"br":                     {ragged, map[string]int{"br": 3 * f.M, "rm": 1}, fmt.Sprintf(" %dx", 3*f.M)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "br" {
+			switch name {
+			case "br":
 				vktest.Long(t, "shapes by w and rm")
+			case "heads together", "not packed":
+				vktest.Long(t, "heads together in several dispatches, and one that is packed")
 			}
 			plan := runMatrix(t, d, test.p, test.tuning)
 			require.Contains(t, plan.Kernel(), test.tile)

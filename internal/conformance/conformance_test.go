@@ -201,6 +201,9 @@ func TestFootprints(t *testing.T) {
 		{Name: "odd", Layouts: all(OddBNHD), Problem: flash.Problem{Batch: 3, Heads: 9, QueryLen: 600, HeadDim: 8, DType: flash.F32}, Sample: 4},
 		{Name: "gradients", Gradients: true, Problem: flash.Problem{Batch: 1, Heads: 8, QueryLen: 600, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}},
 	} {
+		if testing.Short() { // a quarter of the scores
+			c.Problem.QueryLen, c.Problem.KeyLen = c.Problem.QueryLen/2, c.Problem.KeyLen/2
+		}
 		shared, runs := c.footprint(targets)
 		require.Positive(t, shared)
 		for i, target := range targets {
