@@ -95,10 +95,13 @@ func (p Problem) Features() (f Features) {
 	return f
 }
 
+// Masked says that positions may hide keys from queries: kernels then look at those of each tile.
+func (p Problem) Masked() bool { return p.Causal != CausalNone }
+
 // Mask is which keys each query may attend to, by their positions.
 func (p Problem) Mask() Mask {
 	m := Every(p.QueryLen, p.KeyLen)
-	if p.Causal != CausalNone {
+	if p.Masked() {
 		m.High = p.CausalShift()
 	}
 	return m

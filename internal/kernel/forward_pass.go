@@ -39,8 +39,13 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 
 // ForwardConstants are what every fused forward kernel is told of the problem and of its tensors.
 func ForwardConstants(p *attn.Problem, v Variant) Constants {
-	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "CAUSAL": BoolInt(p.Causal != attn.CausalNone), "ALIGNED": BoolInt(v.Aligned),
-		"WRITE_LSE": BoolInt(v.LSE)}
+	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "ALIGNED": BoolInt(v.Aligned),
+		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p))
+}
+
+// MaskConstants are those of shaders/include/mask.glsl that every kernel declares: which keys a query sees by their positions.
+func MaskConstants(p *attn.Problem) Constants {
+	return Constants{"CAUSAL": BoolInt(p.Causal != attn.CausalNone)}
 }
 
 // PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with.

@@ -118,7 +118,7 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accu
 	p, t := &s.Problem, &part.Tile
 	f, sh := &t.Fragment, t.Shared(p)
 	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
+		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
 		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(t.masks(p)), "STATS_LEN": sh.Stats,
@@ -126,7 +126,7 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accu
 	if part.Keys {
 		c = c.And(kernel.Constants{"PARTS": parts})
 	}
-	return c.And(s.Layout.Constants())
+	return c.And(kernel.MaskConstants(p), s.Layout.Constants())
 }
 
 func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
@@ -209,7 +209,7 @@ func (s *BackwardProgram) trial() attn.Problem {
 	kv, q := &s.Kv.Tile, &s.Q.Tile
 	small.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
 	small.KeyLen = max(kv.rows(), q.BC) + q.Fragment.M/2 + 3
-	if small.Causal == attn.CausalNone && !q.masks(&s.Problem) {
+	if !small.Masked() && !q.masks(&s.Problem) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
 	}
 	return small

@@ -77,7 +77,7 @@ func (t *BackwardTile) groups(p *attn.Problem) uint64 {
 
 // masks says whether any tile needs the loop with masks.
 func (t *BackwardTile) masks(p *attn.Problem) bool {
-	return p.Causal != attn.CausalNone || !t.Keys && p.KeyLen%t.BC != 0
+	return p.Masked() || !t.Keys && p.KeyLen%t.BC != 0
 }
 
 // matrixBackwardShared is the lengths of the shader's shared arrays: tile, rows and h in units of 16 bytes, stats in 8, the others in 4.

@@ -120,7 +120,7 @@ func drawGroups(n int) int {
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
 func (t *Tile) masks(p *attn.Problem) bool {
-	return t.KeepMasks || p.Causal != attn.CausalNone || p.KeyLen%t.BC != 0
+	return t.KeepMasks || p.Masked() || p.KeyLen%t.BC != 0
 }
 
 // Ragged says whether keys are clamped to the last one in tiles with masks.

@@ -115,9 +115,9 @@ func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool
 	}
 	sh := t.shared(wide)
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
+		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}
+		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p))
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {

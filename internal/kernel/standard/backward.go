@@ -226,7 +226,7 @@ func backwardRows(rowThreads, keep int) traffic.Rows {
 // zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
 func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
-		"CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}, lanes)
+		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.

@@ -298,8 +298,8 @@ func (t *MatrixTile) module(name string, p *attn.Problem) string {
 func (t *MatrixTile) spec(p *attn.Problem, b *matrixBlock, dim int, step kernel.Constants, shared int, aligned, accumulate, dropout bool) kernel.Constants {
 	f := &t.fragment
 	return kernel.Constants{"WG": b.subgroups() * f.Lanes, "M": f.M, "N": f.N, "K": f.K, "WR": b.WR, "WC": b.WC, "FR": b.FR, "FC": b.FC,
-		"D": dim, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone), "ALIGNED": kernel.BoolInt(aligned), "SHARED": shared,
-		"ACCUMULATE": kernel.BoolInt(accumulate), "DROPOUT": kernel.BoolInt(dropout)}.And(step)
+		"D": dim, "ALIGNED": kernel.BoolInt(aligned), "SHARED": shared,
+		"ACCUMULATE": kernel.BoolInt(accumulate), "DROPOUT": kernel.BoolInt(dropout)}.And(kernel.MaskConstants(p), step)
 }
 
 func (t *MatrixTile) subgroups() pipeline.KernelInfo {

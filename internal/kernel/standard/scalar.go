@@ -158,8 +158,8 @@ func (t *ScalarTile) Model() traffic.Standard {
 
 func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) standardKernel {
 	return standardKernel{"standard_scores." + p.DType.Suffix(),
-		kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone),
-			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK, "SHARED_V4": t.scoresShared()}, pipeline.KernelInfo{}}
+		kernel.Constants{"WG": t.scoresThreads(), "BR": t.scoresBR, "BC": t.scoresBC, "D": p.HeadDim,
+			"ALIGNED": kernel.BoolInt(aligned), "MR": t.scoresMR, "MC": t.scoresMC, "DK": t.scoresDK, "SHARED_V4": t.scoresShared()}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
 }
 
 func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
@@ -170,8 +170,8 @@ func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 // softmaxConstants are those of standard_softmax: rowThreads invocations share a row and keep up to keep pieces of it each, the product
 // reads up to zero columns beyond a row's last key, and lanes is the size of a subgroup, 0 where none is used.
 func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes int) kernel.Constants {
-	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone),
-		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}, lanes)
+	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep,
+		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), lanes)
 }
 
 func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {
@@ -182,7 +182,7 @@ func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {
 // some may be dropped.
 func (t *ScalarTile) Sums(name string, p *attn.Problem, dim int, aligned, accumulate, weights bool) standardKernel {
 	return standardKernel{name + "." + p.DType.Suffix(),
-		kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim, "CAUSAL": kernel.BoolInt(p.Causal != attn.CausalNone),
+		kernel.Constants{"WG": t.productThreads(), "BR": t.productBR, "BC": t.productBC, "D": dim,
 			"ALIGNED": kernel.BoolInt(aligned), "MR": t.productMR, "SHARED_V4": t.productShared(dim), "ACCUMULATE": kernel.BoolInt(accumulate),
-			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}, pipeline.KernelInfo{}}
+			"DROPOUT": kernel.BoolInt(weights && p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), pipeline.KernelInfo{}}
 }
