@@ -173,7 +173,7 @@ func TestKilledTune(t *testing.T) {
 	t.Setenv(flash.TuningEnv, h.tuning())
 	other := flash.TuningEntry{TuningKey: flash.TuningKey{Device: "another GPU"}, Tuning: map[string]int{"br": 64}, Tile: "64x32", Gain: 1.5}
 	require.NoError(t, flash.StoreTunings(other))
-	args := []string{"tune", "--batch", "1", "--heads", "1", "--seq", "32", "--head-dim", "8,16", "--tier", "scalar", "--dtype", "fp32", "--causal", "--rounds", "1"}
+	args := []string{"tune", "--batch", "1", "--heads", "1", "--seq", "9", "--head-dim", "8,16", "--tier", "scalar", "--dtype", "fp32", "--causal", "--rounds", "1"}
 	longest := h.took(t, args...)
 	for range kills() {
 		_, stderr := h.killed(t, longest, args...)
