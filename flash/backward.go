@@ -52,15 +52,15 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 }
 
 // tensors lists the tensors with their uses.
-func (b *Backward) tensors(to *kernel.Gradients) [mostHeld]heldTensor {
+func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
 	all := b.given(to)
-	return hold(all[:])
+	hold(held, all[:])
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
-func (b *Backward) check(d *Device, p *Problem, g *kernel.Gradients) error {
+func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	all := b.given(g)
-	if err := place("Backward", attn.BackwardOperands[:], all[:], d, p); err != nil {
+	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
 	g.HasDLSE = b.DLSE != nil

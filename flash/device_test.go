@@ -283,7 +283,9 @@ func TestInFlight(t *testing.T) {
 			})
 			t.Cleanup(func() {
 				for _, f := range sets {
-					for _, x := range f.tensors(&kernel.Operands{}) {
+					var held [mostHeld]heldTensor
+					f.tensors(&kernel.Operands{}, &held)
+					for _, x := range held {
 						x.tensor.Close()
 					}
 				}

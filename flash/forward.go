@@ -46,12 +46,12 @@ func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
-func (f *Forward) check(d *Device, p *Problem, ops *kernel.Operands) error {
+func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	all := f.given(ops)
-	if err := place("Forward", attn.ForwardOperands[:], all[:], d, p); err != nil {
+	if err := place("Forward", attn.ForwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
-	if err := f.Blocks.fits(d, p); err != nil {
+	if err := f.Blocks.fits(p.dev, &p.problem); err != nil {
 		return err
 	}
 	if ops.Blocks = (pipeline.Binding{}); f.Blocks != nil {
@@ -63,11 +63,10 @@ func (f *Forward) check(d *Device, p *Problem, ops *kernel.Operands) error {
 }
 
 // tensors lists the tensors with their uses, the block mask's among them.
-func (f *Forward) tensors(to *kernel.Operands) [mostHeld]heldTensor {
+func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]heldTensor) {
 	all := f.given(to)
-	held := hold(all[:])
+	hold(held, all[:])
 	if f.Blocks != nil {
 		held[len(all)].tensor = f.Blocks.words
 	}
-	return held
 }

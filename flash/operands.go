@@ -23,15 +23,14 @@ const mostHeld = max(len(attn.ForwardOperands)+1, len(attn.BackwardOperands))
 
 // place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it. It does not
 // allocate unless it fails.
-func place(pass string, table []attn.Operand, all []given, d *Device, p *Problem) error {
-	a := p.attn()
+func place(pass string, table []attn.Operand, all []given, d *Device, p *attn.Problem) error {
 	for i := range table {
 		o, t := &table[i], all[i].tensor
 		*all[i].to = kernel.Operand{}
 		if t == nil && o.Optional {
 			continue
 		}
-		if err := t.suits(pass, o, d, &a); err != nil {
+		if err := t.suits(pass, o, d, p); err != nil {
 			return err
 		}
 		*all[i].to = t.bound
@@ -55,8 +54,8 @@ func (t *Tensor) suits(pass string, o *attn.Operand, d *Device, p *attn.Problem)
 		return badArgument(pass+"."+o.Name, t, "must be a tensor of the plan's device")
 	case attn.DType(t.dtype) != o.DType(p):
 		return badArgument(pass+"."+o.Name, t, "must be of type %v", o.DType(p))
-	case t.layout.Shape != o.Shape(*p):
-		return badArgument(pass+"."+o.Name, t, "must have shape %v", o.Shape(*p))
+	case t.layout.Shape != o.Shape(p):
+		return badArgument(pass+"."+o.Name, t, "must have shape %v", o.Shape(p))
 	case o.Statistics && !t.layout.Dense():
 		return badArgument(pass+"."+o.Name, t, "must be in row-major order")
 	}
@@ -85,10 +84,10 @@ func writable(pass string, table []attn.Operand, all []given, at int) error {
 	return nil
 }
 
-// hold lists what callers gave for a recording to keep.
-func hold(all []given) (held [mostHeld]heldTensor) {
-	for i, g := range all {
-		held[i] = heldTensor{g.tensor, g.use}
+// hold lists what callers gave for a recording to keep, and nothing else.
+func hold(held *[mostHeld]heldTensor, all []given) {
+	clear(held[len(all):])
+	for i := range all {
+		held[i] = heldTensor{all[i].tensor, all[i].use}
 	}
-	return held
 }

@@ -177,7 +177,7 @@ func (r *Recording) Forward(f Forward) (err error) {
 	if err := r.free(passForward); err != nil {
 		return err
 	}
-	if err := f.check(r.plan.dev, &r.plan.problem, &r.ops); err != nil {
+	if err := f.check(r.plan, &r.ops); err != nil {
 		return err
 	}
 	if err := f.Weights.fits("Forward.Weights", r.plan, false); err != nil {
@@ -191,7 +191,8 @@ func (r *Recording) Forward(f Forward) (err error) {
 			return err
 		}
 	}
-	r.ready, r.tensors = false, f.tensors(&r.ops)
+	r.ready = false
+	f.tensors(&r.ops, &r.tensors)
 	r.weights, r.ops.Weights = f.Weights, f.Weights.all()
 	err = r.begin()
 	if err == nil {
@@ -215,7 +216,7 @@ func (r *Recording) Backward(b Backward) (err error) {
 	if err := r.free(passBackward); err != nil {
 		return err
 	}
-	if err := b.check(r.plan.dev, &r.plan.problem, &r.grads); err != nil {
+	if err := b.check(r.plan, &r.grads); err != nil {
 		return err
 	}
 	if err := b.Weights.fits("Backward.Weights", r.plan, true); err != nil {
@@ -224,7 +225,8 @@ func (r *Recording) Backward(b Backward) (err error) {
 	if r.ready && b == r.backward {
 		return nil
 	}
-	r.ready, r.tensors = false, b.tensors(&r.grads)
+	r.ready = false
+	b.tensors(&r.grads, &r.tensors)
 	r.weights, r.grads.Weights = b.Weights, b.Weights.all()
 	choice, err := r.plan.backward()
 	if err != nil {

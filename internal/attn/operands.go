@@ -4,7 +4,7 @@ package attn
 // tables, so that a tensor more is a line here, a field where callers name it and a field where kernels bind it.
 type Operand struct {
 	Name       string // as callers name it
-	Shape      func(Problem) [4]int
+	Shape      func(*Problem) [4]int
 	Statistics bool   // a number a row, fp32 and in row-major order; else elements of the problem's type with any strides
 	Output     bool   // written by the pass; a gradient may be added to instead
 	Optional   bool   // the caller may leave it out
@@ -13,25 +13,25 @@ type Operand struct {
 
 // ForwardOperands are the tensors of a forward pass.
 var ForwardOperands = [...]Operand{
-	{Name: "Q", Shape: Problem.QShape},
-	{Name: "K", Shape: Problem.KShape},
-	{Name: "V", Shape: Problem.VShape},
-	{Name: "O", Shape: Problem.OShape, Output: true},
-	{Name: "LSE", Shape: Problem.LSEShape, Statistics: true, Output: true, Optional: true},
+	{Name: "Q", Shape: (*Problem).QShape},
+	{Name: "K", Shape: (*Problem).KShape},
+	{Name: "V", Shape: (*Problem).VShape},
+	{Name: "O", Shape: (*Problem).OShape, Output: true},
+	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
 }
 
 // BackwardOperands are the tensors of a backward pass.
 var BackwardOperands = [...]Operand{
-	{Name: "Q", Shape: Problem.QShape},
-	{Name: "K", Shape: Problem.KShape},
-	{Name: "V", Shape: Problem.VShape},
-	{Name: "O", Shape: Problem.OShape},
-	{Name: "LSE", Shape: Problem.LSEShape, Statistics: true},
-	{Name: "DO", Shape: Problem.OShape, Of: "O"},
-	{Name: "DLSE", Shape: Problem.LSEShape, Statistics: true, Optional: true, Of: "LSE"},
-	{Name: "DQ", Shape: Problem.QShape, Output: true, Of: "Q"},
-	{Name: "DK", Shape: Problem.KShape, Output: true, Of: "K"},
-	{Name: "DV", Shape: Problem.VShape, Output: true, Of: "V"},
+	{Name: "Q", Shape: (*Problem).QShape},
+	{Name: "K", Shape: (*Problem).KShape},
+	{Name: "V", Shape: (*Problem).VShape},
+	{Name: "O", Shape: (*Problem).OShape},
+	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true},
+	{Name: "DO", Shape: (*Problem).OShape, Of: "O"},
+	{Name: "DLSE", Shape: (*Problem).LSEShape, Statistics: true, Optional: true, Of: "LSE"},
+	{Name: "DQ", Shape: (*Problem).QShape, Output: true, Of: "Q"},
+	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
+	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
 }
 
 // DType is the type of the operand's elements.
@@ -44,6 +44,6 @@ func (o *Operand) DType(p *Problem) DType {
 
 // Bytes is the size of its elements together.
 func (o *Operand) Bytes(p *Problem) float64 {
-	n, _ := Elements(o.Shape(*p)) // a problem's fit
+	n, _ := Elements(o.Shape(p)) // a problem's fit
 	return float64(n) * float64(o.DType(p).Size())
 }

@@ -29,14 +29,14 @@ func TestOperands(t *testing.T) {
 			}
 			of := find(backward, o.Of)
 			require.Equal(t, "D"+o.Of, o.Name)
-			require.Equal(t, of.Shape(p), o.Shape(p), o.Name)
+			require.Equal(t, of.Shape(&p), o.Shape(&p), o.Name)
 			require.Equal(t, of.Statistics, o.Statistics, o.Name)
 			require.Equal(t, find(forward, o.Of).Output, !o.Output, "%s: the gradient by an input is written, that by an output is read", o.Name)
 		}
 	}
 	for i := range forward {
 		again := find(backward, forward[i].Name)
-		require.Equal(t, forward[i].Shape(p), again.Shape(p))
+		require.Equal(t, forward[i].Shape(&p), again.Shape(&p))
 		require.False(t, again.Output, again.Name)
 	}
 	require.Equal(t, float64(2*6*5*4), find(forward, "LSE").Bytes(&p))

@@ -174,7 +174,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			continue
 		}
 		if x.Output && v.Accumulate {
-			start := make([]float32, Product(x.Shape(*p)))
+			start := make([]float32, Product(x.Shape(p)))
 			for j := range start {
 				start[j] = float32(j%7) - 3
 				gradients[x.Name].Data[j] += float64(start[j])
@@ -212,7 +212,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		if !x.Output {
 			continue
 		}
-		got, err := t.download(p.DType, x.Shape(*p), to[i])
+		got, err := t.download(p.DType, x.Shape(p), to[i])
 		if err != nil {
 			return "", err
 		}

@@ -54,7 +54,7 @@ func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) 
 
 // place makes the tensor of an operand with these values; statistics are never unaligned.
 func (t *trialTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
-	*to, err = t.add(o.DType(p), o.Shape(*p), aligned || o.Statistics, values)
+	*to, err = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, values)
 	return err
 }
 
