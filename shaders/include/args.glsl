@@ -1,5 +1,5 @@
-// Push constants of every forward kernel: 24 words of the 32 that every device has. The host writes them by these names (internal/kernel/args.go).
-// Standard attention's kernels, of both passes, have words for a slab of its matrices besides (SLABS).
+// Push constants of every forward kernel: 24 words of the 32 that every device has. The host writes them by these
+// names (internal/kernel/args.go). Standard attention's kernels, of both passes, have words for a slab of its matrices besides (SLABS).
 //
 // Tensors are strided: element (b, h, n, d) of a tensor lies at off + b*sb + h*sh + n*sn + d, counted in elements of its type. Offsets are
 // what is left after bindings were aligned down to the device's alignment, at most 256 bytes, so they fit into a byte each.

@@ -1,5 +1,5 @@
-// Push constants of the backward kernels: 31 words of the 32 that every device has. The host writes them by these names (internal/kernel/args.go).
-// (Standard attention's backward kernels have those of args.glsl.)
+// Push constants of the backward kernels: 31 words of the 32 that every device has. The host writes them by these
+// names (internal/kernel/args.go). (Standard attention's backward kernels have those of args.glsl.)
 //
 // g is dO, the gradient of the output; x and y are what the kernel writes: dK and dV, or dQ (y unused). Strides and offsets as in
 // args.glsl. lse and delta are [B,Hq,Nq], fp32, dense.

@@ -1,4 +1,5 @@
-// Writes an invocation's piece of a gradient, or adds it to what is there. Included once per gradient, with these defined:
+// Writes an invocation's piece of a gradient, or adds it to what is there. Included once per gradient, with these defined
+// (they cannot be arguments: GLSL passes no storage buffers, and copies arrays, which differ in length):
 //
 //   WRITE       name of the function
 //   WRITE_T     tensor (declared with GRADIENT)

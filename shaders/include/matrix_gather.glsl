@@ -1,4 +1,5 @@
-// 16 bytes (8 elements) of a row that may begin anywhere and end anywhere, zero beyond the last column.
+// 16 bytes (8 elements) of a row that may begin anywhere and end anywhere, zero beyond the last column. (Macros: a function cannot take a
+// storage buffer.)
 
 uint pair_at(uint16_t lo, uint16_t hi) { return uint(lo) | (uint(hi) << 16); }
 #define ELEMENT(T, row, c, width, real) ((c) < (width) ? LOADED_IF(T, 2, real, T##16[(row) + (c)]) : uint16_t(0))

@@ -1,4 +1,5 @@
-// Adds P V over 4 `count` keys to this invocation's piece of O. Included once per product, with these defined:
+// Adds P V over 4 `count` keys to this invocation's piece of O. Included once per product, with these defined
+// (they cannot be arguments: GLSL copies arrays in and out, sums differ in length, and lengths and pitches must stay constants):
 //
 //   PRODUCT        name of the function
 //   PRODUCT_SUM    vec4s of the sum: MR times PRODUCT_M4

@@ -1,4 +1,5 @@
-// Loads 16 bytes of a tensor's row for scalar_decode.comp. Included once per tensor, with these defined:
+// Loads 16 bytes of a tensor's row for scalar_decode.comp. Included once per tensor, with these defined
+// (they cannot be arguments: GLSL passes no storage buffers):
 //
 //   PIECE       name of the function
 //   PIECE_T     tensor (declared with INPUT, and in fp16 a view PIECE_T##Bits of its elements' bits)

@@ -87,9 +87,9 @@ shared vec4 tile[SHARED_V4];
 uint lid, tx, ty;
 vec4 S[MR * MC4], X[MR * MC4];
 
-#define SAME(r) (r)
+uint same(uint r) { return r; }
 // Column 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
-#define COLUMN_SLOT(r) (((r) / 4) % TX + TX * (4 * ((r) / (4 * TX)) + (r) % 4))
+uint column_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 
 #define STAGE stage_row_a
 #define STAGE_T ROW_A
@@ -97,7 +97,7 @@ vec4 S[MR * MC4], X[MR * MC4];
 #define STAGE_WIDTH DK4
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
@@ -107,7 +107,7 @@ vec4 S[MR * MC4], X[MR * MC4];
 #define STAGE_WIDTH DK4
 #define STAGE_COLS DV
 #define STAGE_PITCH Q_PITCH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
@@ -117,7 +117,7 @@ vec4 S[MR * MC4], X[MR * MC4];
 #define STAGE_WIDTH DK4
 #define STAGE_COLS D
 #define STAGE_PITCH K_PITCH
-#define STAGE_SLOT COLUMN_SLOT
+#define STAGE_SLOT column_slot
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
@@ -127,7 +127,7 @@ vec4 S[MR * MC4], X[MR * MC4];
 #define STAGE_WIDTH DK4
 #define STAGE_COLS DV
 #define STAGE_PITCH K_PITCH
-#define STAGE_SLOT COLUMN_SLOT
+#define STAGE_SLOT column_slot
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
@@ -138,7 +138,7 @@ vec4 S[MR * MC4], X[MR * MC4];
 #define STAGE_WIDTH D_WIDTH
 #define STAGE_COLS D
 #define STAGE_PITCH D_WIDTH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 

@@ -1,4 +1,5 @@
-// Copies a block of a tensor's rows into workgroup shared memory as fp32. Included once per tensor, with these defined:
+// Copies a block of a tensor's rows into workgroup shared memory as fp32. Included once per tensor, with these defined
+// (they cannot be arguments: GLSL passes no storage buffers, and what is computed of specialization constants would be code):
 //
 //   STAGE        name of the function
 //   STAGE_T      tensor (declared with INPUT)
@@ -6,7 +7,7 @@
 //   STAGE_WIDTH  vec4s of a row that are staged
 //   STAGE_COLS   columns that the tensor has
 //   STAGE_PITCH  vec4s from one staged row to the next
-//   STAGE_SLOT   place of row r among the staged rows: a macro of r
+//   STAGE_SLOT   function that gives the place of row r among the staged rows
 //   STAGE_SCALE  factor for every element
 //
 // The function's arguments: first vec4 of the destination, element at which row 0 of the tensor lies, elements from row to row,
@@ -45,7 +46,7 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
         if (N % (WG * BATCH) == 0 || i < N) {
           vec4 x[UNIT4];
           decode16(u[b], x);
-          [[unroll]] for (uint e = 0; e < UNIT4; ++e) tile[dst + (STAGE_SLOT(r)) * STAGE_PITCH + UNIT4 * c + e] = x[e] * STAGE_SCALE;
+          [[unroll]] for (uint e = 0; e < UNIT4; ++e) tile[dst + STAGE_SLOT(r) * STAGE_PITCH + UNIT4 * c + e] = x[e] * STAGE_SCALE;
         }
       }
     }
@@ -61,7 +62,7 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
           PASTE(STAGE_T, 1)[at + min(col, STAGE_COLS - 1)]));
         if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;
       }
-      tile[dst + (STAGE_SLOT(r)) * STAGE_PITCH + c] = x * STAGE_SCALE;
+      tile[dst + STAGE_SLOT(r) * STAGE_PITCH + c] = x * STAGE_SCALE;
     }
   }
 }

@@ -85,10 +85,16 @@ const uint BC = WC * FC * N;     // columns
 const uint STRIP_PITCH = FC * N / STRIP_UNIT | 1;
 const uint STRIP_WIDTH = FC * N / UNIT;               // units of the result in a row
 const uint UPPER = (FR + 1) / 2, LOWER = FR - UPPER;  // rows of fragments that leave together
+const uint UPPER_AT = 0, LOWER_AT = UPPER;            // the first of them
 const uint STRIP = UPPER * M * STRIP_PITCH;
 
-// Eight elements of tensor T at b, in 16 bits each, from its view of single elements; zero from column `width` on. real: see count.glsl.
+uint tid;                  // invocation of the workgroup
+uint my_row;               // row of the workgroup's tile at which the subgroup's piece of C begins
+ACCUMULATOR acc[FR * FC];  // the piece
+
 uint pair(uint16_t low, uint16_t high) { return uint(low) | uint(high) << 16; }
+// Eight elements of tensor T at b, in 16 bits each, from its view of single elements; zero from column `width` on. real: see count.glsl.
+// (Macros: a function cannot take a storage buffer.)
 #define AT(T, b, c, width, real) ((c) < (width) ? LOADED_IF(T, 2, real, T##1[(b) + (c)]) : uint16_t(0))
 #define PAIR(T, b, c, width, real) pair(AT(T, b, c, width, real), AT(T, b, (c) + 1, width, real))
 #define GATHER(T, b, c, width, real) \
@@ -102,32 +108,8 @@ uvec4 add8(uvec4 a, uvec4 b) {
 // Eight weights without those that are dropped.
 uvec4 kept8(uvec4 x) { return DROPOUT ? x & ~((x >> 15 & 0x10001u) * 0xffffu) : x; }
 
-#ifdef WIDE
-uvec4 from_strip(uint at) {
-  const vec4 x = uintBitsToFloat(tile[at]), y = uintBitsToFloat(tile[at + 1]);
-  return uvec4(pack2(x.xy), pack2(x.zw), pack2(y.xy), pack2(y.zw));
-}
-#define FROM_STRIP(x) from_strip(strip + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH * 2)
-#else
-#define FROM_STRIP(x) tile[strip + (x) / STRIP_WIDTH * STRIP_PITCH + (x) % STRIP_WIDTH]
-#endif
-
-// Turn u of this invocation takes unit x of UNITS; what lies past their end is nobody's.
+// Turn u of this invocation takes unit x of UNITS; what lies past their end is nobody's. (A macro: a function cannot be a loop's header.)
 #define EACH(TURNS, UNITS, u, x) \
   [[unroll]] for (uint u = 0, x = tid; u < TURNS; ++u, x += WG) if ((UNITS) % WG == 0 || x < (UNITS))
 
 #define MEET { subgroupMemoryBarrierShared(); subgroupBarrier(); }
-
-// Takes the subgroup's piece of C, acc[], out by strips: put(row, column, unit) writes eight elements, counted in the workgroup's tile.
-// Needs my_row, my_col and strip, where the subgroup's strip begins in tile[]. Two halves spelled out, one flat loop over the fragments
-// of each and no condition around it: NVIDIA's compiler else keeps all fragments in memory, for the whole shader.
-#define OUT_HALF(ROWS, row0) { \
-  [[unroll]] for (uint f = 0; f < ROWS * FC; ++f) \
-    coopMatStore(TO_STRIP(acc[row0 * FC + f]), tile, \
-      strip + f / FC * M * STRIP_PITCH + f % FC * (N / STRIP_UNIT), STRIP_PITCH, ROW_MAJOR); \
-  MEET \
-  [[unroll]] for (uint u = 0, x = gl_SubgroupInvocationID; u < (ROWS * M * STRIP_WIDTH + SG - 1) / SG; ++u, x += SG) \
-    if ((ROWS * M * STRIP_WIDTH) % SG == 0 || x < ROWS * M * STRIP_WIDTH) \
-      put(my_row + row0 * M + x / STRIP_WIDTH, my_col + x % STRIP_WIDTH * UNIT, FROM_STRIP(x)); \
-  MEET }
-#define OUT_BY_STRIPS OUT_HALF(UPPER, 0) OUT_HALF(LOWER, UPPER)

@@ -40,7 +40,7 @@ vec4 dk[MR * MD4], dv[MR * MV4];  // dk without scale, both without dropout's sc
 #define STAGE_WIDTH V_WIDTH
 #define STAGE_COLS DV
 #define STAGE_PITCH V_WIDTH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 

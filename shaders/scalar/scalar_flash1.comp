@@ -119,9 +119,9 @@ shared float reduce[REDUCE_LEN];
 
 uint lid, tx, ty;
 
-#define SAME(r) (r)
+uint same(uint r) { return r; }
 // Key 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
-#define K_SLOT(r) (((r) / 4) % TX + TX * (4 * ((r) / (4 * TX)) + (r) % 4))
+uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 
 #define STAGE stage_q
 #define STAGE_T q
@@ -129,7 +129,7 @@ uint lid, tx, ty;
 #define STAGE_WIDTH DK4
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE score_scale
 #include "stage.glsl"
 
@@ -139,7 +139,7 @@ uint lid, tx, ty;
 #define STAGE_WIDTH K_WIDTH
 #define STAGE_COLS D
 #define STAGE_PITCH K_PITCH
-#define STAGE_SLOT K_SLOT
+#define STAGE_SLOT k_slot
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 
@@ -149,7 +149,7 @@ uint lid, tx, ty;
 #define STAGE_WIDTH V_WIDTH
 #define STAGE_COLS DV
 #define STAGE_PITCH V_WIDTH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 

@@ -3,9 +3,11 @@
 //
 //   Y_j = sum_i W_ij G_i    W is P or dS, G is dO or Q, Y is dV or dK; summed over the query heads of a key head
 //
-// A register-tiled product like standard_product.comp: BR keys and all W columns a workgroup, MR keys and D/TX columns an invocation, BC
-// queries of W and G staged at a time, W turned over on its way into shared memory. With a causal mask, queries that see no key of the
-// block are skipped, and what lies beyond a row's last key counts as 0, whatever the memory holds.
+// Dao et al., "FlashAttention", 2022, algorithm 3.
+//
+// A register-tiled product like standard_product.comp: BR keys and all D columns a workgroup, so that W is read once, MR keys and D/TX
+// columns an invocation, BC queries of W and G staged at a time, W turned over on its way into shared memory. With a causal mask,
+// queries that see no key of the block are skipped, and what lies beyond a row's last key counts as 0, whatever the memory holds.
 //
 // Slabs. A slab holds the rows row0 .. row0 + rows - 1 of the matrices bh0 .. bh0 + count - 1 (batch and head flattened). A key head whose
 // queries lie in several slabs is summed slab by slab, in the order of their dispatches: Y is added to when an earlier slab wrote it.
@@ -62,14 +64,14 @@ GRADIENT(y, 2)
 shared vec4 tile[SHARED_V4];
 uint lid, tx, ty;
 
-#define SAME(r) (r)
+uint same(uint r) { return r; }
 #define STAGE stage_g
 #define STAGE_T g
 #define STAGE_ROWS BC
 #define STAGE_WIDTH G_WIDTH
 #define STAGE_COLS D
 #define STAGE_PITCH G_WIDTH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 

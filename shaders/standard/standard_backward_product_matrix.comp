@@ -2,10 +2,10 @@
 // Standard attention's backward pass on cooperative matrices, sums over queries:  dV = P^T dO  and  dK = dS^T Q, for a slab of rows of P
 // or dS.
 //
-// What standard_backward_product.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how the
-// product is tiled, and standard_product_matrix.comp is its sister. A workgroup makes BR keys and all D columns. The matrix is staged as it
-// lies in memory, queries by keys, and turned over by the fragments' loads: column by column. What lies beyond a row's last key is
-// replaced by 0 on the way into shared memory.
+// Dao et al., "FlashAttention", 2022, algorithm 3. What standard_backward_product.comp does, with the same bindings, push constants and
+// slabs; include/standard_matrix.glsl has how the product is tiled, and standard_product_matrix.comp is its sister. A workgroup makes BR
+// keys and all D columns, so that W is read once. The matrix is staged as it lies in memory, queries by keys, and turned over by the
+// fragments' loads: column by column. What lies beyond a row's last key is replaced by 0 on the way into shared memory.
 //
 // Bindings: 0 W (P or dS) [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 G (dO or Q), 2 Y (dV or dK).
 // Push constants: include/args.glsl with SLABS; v is G, and o is Y.
@@ -59,17 +59,25 @@ uvec4 load_g(uint origin, uint r, uint c) {
   return r < rows && (D == BC || c < D) ? x : uvec4(0);
 }
 
-// Inside, every query of the slice sees all keys of the block. Columns from D on are not written: it does not matter what is there.
-#define FETCH(head, r0) { \
-  const uint g_origin = v_off() + (head) / heads() * v_sb + (head) % heads() * v_sh + row0 * v_sn; \
-  if (ALIGNED && is_whole(queries, (r0) / BK) && key0 + BR <= nk) { \
-    const uint w_step = (((head) - bh0) * rows + (r0)) * (pitch / UNIT), g_step = (g_origin + (r0) * v_sn) / UNIT; \
-    EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step])); \
-    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, D == BC || x % GU * UNIT < D, g8[g_at[u] + g_step]); \
-  } else { \
-    EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w((head) - bh0, (r0) + x / WU, key0 + x % WU * UNIT); \
-    EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, (r0) + x / GU, x % GU * UNIT); \
-  } }
+uint key0;                          // the block's first key
+uint head, r0;                      // of the slice: query head, and first row of the slab
+Walk queries;                       // slices of BK queries of the slab that see one of its keys
+uint w_at[W_TURNS], g_at[G_TURNS];  // places of the slab's first slice's, in units
+uvec4 w_next[W_TURNS], g_next[G_TURNS];
+
+// The slice that begins at r0. Inside, every query of it sees all keys of the block. Columns from D on are not written: it does not matter
+// what is there.
+void fetch() {
+  const uint g_origin = v_off() + head / heads() * v_sb + head % heads() * v_sh + row0 * v_sn;
+  if (ALIGNED && is_whole(queries, r0 / BK) && key0 + BR <= nk) {
+    const uint w_step = ((head - bh0) * rows + r0) * (pitch / UNIT), g_step = (g_origin + r0 * v_sn) / UNIT;
+    EACH(W_TURNS, BK * WU, u, x) w_next[u] = kept8(LOADED(scores, 16, w8[w_at[u] + w_step]));
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = LOADED_IF(g, 16, D == BC || x % GU * UNIT < D, g8[g_at[u] + g_step]);
+  } else {
+    EACH(W_TURNS, BK * WU, u, x) w_next[u] = load_w(head - bh0, r0 + x / WU, key0 + x % WU * UNIT);
+    EACH(G_TURNS, BK * GU, u, x) g_next[u] = load_g(g_origin, r0 + x / GU, x % GU * UNIT);
+  }
+}
 
 uint y_origin, keys_left;  // of the block: its first element in Y, keys from there on
 bool add;
@@ -88,26 +96,29 @@ void put(uint key, uint col, uvec4 x) {
   }
 }
 
+uint my_col;
+#include "standard_strips.glsl"
+
 void main() {
   const uint id = workgroup_index();
   if (id >= total) return;
-  const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
+  tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (nk + BR - 1) / BR, matrices = total / blocks;
   const Place place = place_of_keys(id, blocks, matrices);
-  const uint key_head = bh0 / group() + place.matrix, key0 = place.block * BR;  // batch included
+  const uint key_head = bh0 / group() + place.matrix;  // batch included
+  key0 = place.block * BR;
   const uint first = max(key_head * group(), bh0), end = min((key_head + 1) * group(), bh0 + slab_heads);  // its heads in the slab
-  const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;          // in the tile
-  const Walk queries = query_tiles(key0, key0 + BR - 1, BK, row0, rows);
+  my_row = gl_SubgroupID / WC * FR * M;
+  my_col = gl_SubgroupID % WC * FC * N;
+  queries = query_tiles(key0, key0 + BR - 1, BK, row0, rows);
   const uint start = min(queries.begin, queries.end - 1) * BK;  // one slice at least
 
-  uvec4 w_next[W_TURNS], g_next[G_TURNS];
-  uint w_at[W_TURNS], g_at[G_TURNS];
   EACH(W_TURNS, BK * WU, u, x) w_at[u] = (x / WU * pitch + key0) / UNIT + x % WU;
   EACH(G_TURNS, BK * GU, u, x) g_at[u] = (x / GU * v_sn + min(x % GU * UNIT, D - UNIT)) / UNIT;
-  ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
-  uint head = first, r0 = start;
-  FETCH(head, r0)
+  head = first;
+  r0 = start;
+  fetch();
   [[dont_unroll]] do {
     barrier();
     EACH(W_TURNS, BK * WU, u, x) tile[x / WU * W_PITCH + x % WU] = w_next[u];
@@ -118,7 +129,7 @@ void main() {
       r0 = start;
       ++head;
     }
-    if (head < end) FETCH(head, r0)
+    if (head < end) fetch();
     [[unroll]] for (uint k = 0; k < BK / K; ++k) {
       LEFT w[FR];
       [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(w[r], tile, k * K * W_PITCH + (my_row + r * M) / UNIT, W_PITCH, COLUMN_MAJOR);
@@ -135,6 +146,6 @@ void main() {
   keys_left = nk - key0;
   add = ACCUMULATE || row0 > 0 || first > key_head * group();
   barrier();  // the strips lie where the slices lay
-  const uint strip = gl_SubgroupID * STRIP;
-  OUT_BY_STRIPS
+  strip = gl_SubgroupID * STRIP;
+  out_by_strips();
 }

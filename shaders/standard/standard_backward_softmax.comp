@@ -3,7 +3,8 @@
 //
 //   delta_i = sum_j P_ij z_ij dP_ij - dlse_i,   dS_ij = scale P_ij (z_ij dP_ij - delta_i)
 //
-// The unfused backward keeps the matrix P of forward (standard_scores.comp, standard_softmax.comp). Its kernels, each on matrices too:
+// Dao et al., "FlashAttention", 2022, algorithm 3. The unfused backward keeps the matrix P of forward (standard_scores.comp,
+// standard_softmax.comp). Its kernels, each on matrices too:
 //   dP = dO V^T           standard_scores.comp with dO, V, DV and scale 1 in place of Q, K, D and scale
 //   dS                    this one
 //   dV = (z o P)^T dO     standard_backward_product.comp

@@ -1,9 +1,11 @@
 #version 460
 // Standard attention, third of three kernels: O = P V for a slab of rows, P read from memory.
 //
-// A register-tiled product: BR rows and all D columns a workgroup, MR rows and D/TX columns an invocation, BC keys of P and V
-// staged in shared memory at a time, as in scalar_forward.comp. With a causal mask, keys that no query of the block may see are skipped.
-// standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its constant ZERO).
+// Dao et al., "FlashAttention", 2022, algorithm 0, line 3; with dS and K for P and V a step of its algorithm 3, dQ = dS K.
+//
+// A register-tiled product: BR rows and all D columns a workgroup, so that P is read once, MR rows and D/TX columns an invocation, BC
+// keys of P and V staged in shared memory at a time, as in scalar_forward.comp. With a causal mask, keys that no query of the block may
+// see are skipped. standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its constant ZERO).
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V [B,Hk,Nk,D], 2 O [B,Hq,Nq,D] (strided, last stride 1).
 // Push constants: include/args.glsl with SLABS.
@@ -58,14 +60,14 @@ GRADIENT(o, 2)
 shared vec4 tile[SHARED_V4];
 uint lid, tx, ty;
 
-#define SAME(r) (r)
+uint same(uint r) { return r; }
 #define STAGE stage_v
 #define STAGE_T v
 #define STAGE_ROWS BC
 #define STAGE_WIDTH V_WIDTH
 #define STAGE_COLS D
 #define STAGE_PITCH V_WIDTH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 

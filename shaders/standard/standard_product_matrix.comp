@@ -1,15 +1,16 @@
 #version 460
 // Standard attention on cooperative matrices, third of three kernels: O = P V for a slab of rows, P read from memory.
 //
-// What standard_product.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how the product
-// is tiled. A workgroup makes BR rows and all D columns, so that P is read once, which is what the kernel costs; the next slice of P
-// is on its way while this one is used. With a causal mask, keys that no query of the block may see are skipped; standard_softmax.comp has
-// made P zero behind each row's last key as far as this kernel reads (its constant ZERO, here BR + BK).
+// Dao et al., "FlashAttention", 2022, algorithm 0, line 3. What standard_product.comp does, with the same bindings, push constants and
+// slabs; include/standard_matrix.glsl has how the product is tiled. A workgroup makes BR rows and all D columns, so that P is read once,
+// which is what the kernel costs; the next slice of P is on its way while this one is used. With a causal mask, keys that no query of
+// the block may see are skipped; standard_softmax.comp has made P zero behind each row's last key as far as this kernel reads (its
+// constant ZERO, here BR + BK).
 //
 // Bindings: 0 P [bh - bh0][row - row0][pitch], pitch a multiple of 8; 1 V, 2 O.
 // Workgroups: ceil(rows/BR) matrices, rows fastest; with a causal mask the longest blocks first. BR = WR FR M, and WC FC N is at least D.
 //
-// The backward pass computes dQ = dS K by it.
+// The backward pass computes dQ = dS K by it (a step of algorithm 3).
 //
 // Specialization constants: those of include/standard_matrix.glsl; odd(x) is x | 1.
 //
@@ -56,15 +57,22 @@ uvec4 load_v(uint origin, uint key, uint c) {
   return key < nk && (D == BC || c < D) ? x : uvec4(0);
 }
 
-// Columns from D on are not written: inside, it does not matter what is there.
-#define FETCH(key0) { \
-  if (ALIGNED && (key0) + BK <= nk) { \
-    EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + (key0) / UNIT])); \
-    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, D == BC || x % VU * UNIT < D, v8[v_at[u] + (key0) * v_sn / UNIT]); \
-  } else { \
-    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, (key0) + x % PU * UNIT); \
-    EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, (key0) + x / VU, x % VU * UNIT); \
-  } }
+uint matrix, r0;                    // matrix of the slab, and the block's first row of it
+uint v_origin;                      // element at which row 0 of its V lies
+uint key0;                          // first key of the slice
+uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
+uvec4 p_next[P_TURNS], v_next[V_TURNS];
+
+// The slice that begins at key0. Columns from D on are not written: inside, it does not matter what is there.
+void fetch() {
+  if (ALIGNED && key0 + BK <= nk) {
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = kept8(LOADED_IF(scores, 16, r0 + x / PU < rows, p8[p_at[u] + key0 / UNIT]));
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = LOADED_IF(v, 16, D == BC || x % VU * UNIT < D, v8[v_at[u] + key0 * v_sn / UNIT]);
+  } else {
+    EACH(P_TURNS, BR * PU, u, x) p_next[u] = load_p(matrix, r0 + x / PU, key0 + x % PU * UNIT);
+    EACH(V_TURNS, BK * VU, u, x) v_next[u] = load_v(v_origin, key0 + x / VU, x % VU * UNIT);
+  }
+}
 
 uint o_origin, rows_left;  // of the block: its first element in O, rows of the slab from there on
 
@@ -82,35 +90,37 @@ void put(uint row, uint col, uvec4 x) {
   }
 }
 
+uint my_col;
+#include "standard_strips.glsl"
+
 void main() {
   const uint id = workgroup_index();
   if (id >= total) return;
-  const uint tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
+  tid = gl_SubgroupID * SG + gl_SubgroupInvocationID;
   const uint blocks = (rows + BR - 1) / BR;
   const uint matrices = total / blocks;
   const Place place = place_of_queries(id, blocks, matrices);
-  const uint matrix = place.matrix, r0 = place.block * BR;
+  matrix = place.matrix;
+  r0 = place.block * BR;
   const uint bh = bh0 + matrix, b = bh / heads(), h = bh % heads();
-  const uint v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
-  const uint my_row = gl_SubgroupID / WC * FR * M, my_col = gl_SubgroupID % WC * FC * N;  // in the tile
+  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  my_row = gl_SubgroupID / WC * FR * M;
+  my_col = gl_SubgroupID % WC * FC * N;
 
   const Walk keys = key_tiles(row0 + r0, row0 + min(r0 + BR, rows) - 1, BK);
 
-  uvec4 p_next[P_TURNS], v_next[V_TURNS];
-  uint p_at[P_TURNS], v_at[V_TURNS];  // places of the first slice's, in units
   EACH(P_TURNS, BR * PU, u, x) p_at[u] = (matrix * rows + min(r0 + x / PU, rows - 1)) * pitch / UNIT + x % PU;
   EACH(V_TURNS, BK * VU, u, x) v_at[u] = (v_origin + x / VU * v_sn + min(x % VU * UNIT, D - UNIT)) / UNIT;
-  ACCUMULATOR acc[FR * FC];
   [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
-  uint key0 = keys.begin * BK;  // one slice at least
-  FETCH(key0)
+  key0 = keys.begin * BK;  // one slice at least
+  fetch();
   [[dont_unroll]] do {
     barrier();
     EACH(P_TURNS, BR * PU, u, x) tile[x / PU * P_PITCH + x % PU] = p_next[u];
     EACH(V_TURNS, BK * VU, u, x) tile[V_AT + x / VU * V_PITCH + x % VU] = v_next[u];
     barrier();
     key0 += BK;
-    if (key0 < keys.end * BK) FETCH(key0)
+    if (key0 < keys.end * BK) fetch();
     [[unroll]] for (uint k = 0; k < BK / K; ++k) {
       LEFT p[FR];
       [[unroll]] for (uint r = 0; r < FR; ++r) coopMatLoad(p[r], tile, (my_row + r * M) * P_PITCH + k * (K / UNIT), P_PITCH, ROW_MAJOR);
@@ -126,6 +136,6 @@ void main() {
   o_origin = o_off() + b * o_sb + h * o_sh + (row0 + r0) * o_sn;
   rows_left = rows - r0;
   barrier();  // the strips lie where the slices lay
-  const uint strip = gl_SubgroupID * STRIP;
-  OUT_BY_STRIPS
+  strip = gl_SubgroupID * STRIP;
+  out_by_strips();
 }

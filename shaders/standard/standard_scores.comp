@@ -1,11 +1,12 @@
 #version 460
 // Standard attention, first of three kernels: S = scale Q K^T for a slab of rows, written to memory in the inputs' type.
 //
-// What attention is without FlashAttention: the matrix S is stored, read and overwritten by the softmax (standard_softmax.comp),
-// and read again by the product with V (standard_product.comp). The baseline that `vkattn bench` compares with, so it is not
-// slower than it must be: a register-tiled product, MR x MC scores an invocation, operands read 16 bytes at a time along d from
-// shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with a causal mask, tiles of S that no query
-// may see are not computed (their memory keeps what it held).
+// Dao, Fu, Ermon, Rudra, Re, "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness", 2022, algorithm 0: what
+// attention is without FlashAttention. The matrix S is stored (line 1, this kernel), read and overwritten by the softmax (line 2,
+// standard_softmax.comp), and read again by the product with V (line 3, standard_product.comp). The baseline that `vkattn bench`
+// compares with, so it is not slower than it must be: a register-tiled product, MR x MC scores an invocation, operands read 16 bytes at
+// a time along d from shared memory, just as in scalar_forward.comp, where the layout of a tile is described; with a causal mask, tiles
+// of S that no query may see are not computed (their memory keeps what it held).
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
 // Push constants: include/args.glsl with SLABS.
@@ -58,9 +59,9 @@ layout(set = 0, binding = 2, std430) writeonly buffer Scores { QUAD s4[]; };
 shared vec4 tile[SHARED_V4];
 uint lid, tx, ty;
 
-#define SAME(r) (r)
+uint same(uint r) { return r; }
 // Column 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
-#define K_SLOT(r) (((r) / 4) % TX + TX * (4 * ((r) / (4 * TX)) + (r) % 4))
+uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 
 #define STAGE stage_q
 #define STAGE_T q
@@ -68,7 +69,7 @@ uint lid, tx, ty;
 #define STAGE_WIDTH DK4
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
-#define STAGE_SLOT SAME
+#define STAGE_SLOT same
 #define STAGE_SCALE score_scale
 #include "stage.glsl"
 
@@ -78,7 +79,7 @@ uint lid, tx, ty;
 #define STAGE_WIDTH DK4
 #define STAGE_COLS D
 #define STAGE_PITCH K_PITCH
-#define STAGE_SLOT K_SLOT
+#define STAGE_SLOT k_slot
 #define STAGE_SCALE 1.0
 #include "stage.glsl"
 

@@ -1,12 +1,12 @@
 #version 460
 // Standard attention on cooperative matrices, first of three kernels: S = scale Q K^T for a slab of rows, written in the inputs' type.
 //
-// What standard_scores.comp does, with the same bindings, push constants and slabs; include/standard_matrix.glsl has how matrices are
-// staged and written. What bounds the kernel is writing S, and next the reading of fragments from shared memory. So a subgroup keeps its
-// rows of Q in registers, whole, and a workgroup walks over a run of RUN tiles of BC keys, whose K passes through shared memory: a
-// tile's S is on its way to memory and the next tile's K on its way here while other workgroups multiply. With a causal mask, tiles of S
-// that no query may see are not computed. Rows beyond the slab repeat its last row, and keys beyond nk the last key: what comes of them is
-// not written, or is written behind column nk, where nobody looks.
+// Dao et al., "FlashAttention", 2022, algorithm 0, line 1. What standard_scores.comp does, with the same bindings, push constants and
+// slabs; include/standard_matrix.glsl has how matrices are staged and written. What bounds the kernel is writing S, and next the reading
+// of fragments from shared memory. So a subgroup keeps its rows of Q in registers, whole, and a workgroup walks over a run of RUN tiles
+// of BC keys, whose K passes through shared memory: a tile's S is on its way to memory and the next tile's K on its way here while other
+// workgroups multiply. With a causal mask, tiles of S that no query may see are not computed. Rows beyond the slab repeat its last row,
+// and keys beyond nk the last key: what comes of them is not written, or is written behind column nk, where nobody looks.
 //
 // Bindings: 0 Q, 1 K, 2 S [bh - bh0][row - row0][pitch], pitch a multiple of 8.
 // Workgroups: ceil(nk/(RUN BC)) ceil(rows/BR) matrices, runs fastest; BR = WR FR M, BC = FC N.
@@ -61,6 +61,8 @@ uvec4 load_k(uint origin, uint r, uint c) {
   return c < D ? x : uvec4(0);
 }
 
+// The tile of keys from col on. (A macro: an argument would be one more variable, and spirv-opt takes none out of a module that has
+// bfloat16; without an argument the two uses would need a store to tell them apart.)
 #define FETCH(col) { \
   if (ALIGNED && D % K == 0 && (col) + BC <= nk) { \
     EACH(K_TURNS, BC * DU, u, x) k_next[u] = LOADED(k, 16, k8[k_at[u] + (col) * k_sn / UNIT]); \
@@ -74,10 +76,14 @@ void put(uint row, uint col, uvec4 x) {
   if (row < rows_left && col < cols_left) STORED(scores, 16, s8[(s_origin + row * pitch + col) / UNIT] = x);
 }
 
+const uint my_col = 0;
+#include "standard_strips.glsl"
+
 void main() {
   const uint id = workgroup_index();
   if (id >= total) return;
-  const uint lane = gl_SubgroupInvocationID, tid = gl_SubgroupID * SG + lane;
+  const uint lane = gl_SubgroupInvocationID;
+  tid = gl_SubgroupID * SG + lane;
   const uint across = (nk + RUN * BC - 1) / (RUN * BC), down = (rows + BR - 1) / BR;
   const uint r0 = id / across % down * BR;  // in the slab
   const uint slab = id / (across * down);   // matrix of the slab
@@ -88,8 +94,8 @@ void main() {
   const uint bh = bh0 + slab, b = bh / heads(), h = bh % heads();
   const uint q_origin = q_off() + b * q_sb + h * q_sh + row0 * q_sn;
   const uint k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
-  const uint my_row = gl_SubgroupID * FR * M, my_col = 0;  // in the tile
-  const uint strip = BC * K_PITCH + gl_SubgroupID * PASSAGE;
+  my_row = gl_SubgroupID * FR * M;
+  strip = BC * K_PITCH + gl_SubgroupID * PASSAGE;
 
   uvec4 k_next[K_TURNS];
   uint k_at[K_TURNS];  // places of key 0's tile, in units
@@ -123,7 +129,6 @@ void main() {
     cols_left = pitch - col;
     col += BC;
     if (col < end) FETCH(col)
-    ACCUMULATOR acc[FR * FC];
     [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] = ACCUMULATOR(0.0);
     [[unroll]] for (uint d = 0; d < DK; ++d)
       [[unroll]] for (uint c = 0; c < FC; ++c) {
@@ -132,6 +137,6 @@ void main() {
         [[unroll]] for (uint r = 0; r < FR; ++r) acc[r * FC + c] = coopMatMulAdd(q[r * DK + d], k, acc[r * FC + c]);
       }
     [[unroll]] for (uint f = 0; f < FR * FC; ++f) acc[f] *= score_scale;
-    OUT_BY_STRIPS
+    out_by_strips();
   } while (col < end);
 }

@@ -3,6 +3,8 @@
 //
 //   m = max_j S_j over the keys j that the row may see,   l = sum_j exp(S_j - m),   P_j = exp(S_j - m) / l,   lse = m + log l
 //
+// Dao et al., "FlashAttention", 2022, algorithm 0, line 2.
+//
 // TPR neighbouring invocations share a row and read it four elements at a time, neighbours side by side, so every access is
 // coalesced; maximum and sum meet in shared memory, with -DSUBGROUP by shuffles first, which needs full subgroups of size SG. A row of at
 // most 4 TPR KEEP elements stays in registers between the passes: one read and one write of the matrix. A longer one (KEEP = 0) is read
