@@ -44,3 +44,28 @@ func TestBlockSparseRowsOfOneTile(t *testing.T) {
 	}
 	require.NoError(t, mask.Close())
 }
+
+// TestBlockSparseWideMask: of a mask wider than a word of bits, whose blocks are whole tiles and so are not looked at score by score, no
+// block is visited twice and none that is not attended to.
+func TestBlockSparseWideMask(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 16, KeyLen: 70 * 16, HeadDim: 8, DType: F32, Blocks: Blocks{Queries: 8, Keys: 16, PerHead: true}}
+	shape := p.MaskShape()
+	bits := make([]bool, shape[0]*shape[1]*shape[2])
+	for row := range shape[0] * shape[1] {
+		for _, column := range []int{3 + row, 31, 33 + 5*row, 66 + row} {
+			bits[row*shape[2]+column] = true
+		}
+	}
+	s := newSample(t, p)
+	s.masked(t, bits)
+	mask, err := d.NewBlockMask(bg, p, bits)
+	require.NoError(t, err)
+	plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"br": 8, "bc": 16, "mr": 1, "mc": 4}))
+	f := s.tensors(t, d, plainly(t, d))
+	f.Blocks = mask
+	require.NoError(t, plan.Forward(bg, f))
+	s.check(t, plan, f)
+	require.NoError(t, plan.Close())
+	require.NoError(t, mask.Close())
+}

@@ -85,19 +85,19 @@ var otherKernelMutants = []Mutant{
 		ID: "blocks-score-bit", File: mask, Modules: "scalar_forward. scalar_forward_subgroup.",
 		Old: "+ c / 32] >> (c % 32) & 1u)", New: "+ c / 32] >> (31 - c % 32) & 1u)",
 		Breaks: "a score of a ragged tile looks up another block's bit",
-		Kill:   []Killer{conformance("blocks/5x7 per head-share0.5-40x50/f32", "blocksparse/scalar")},
+		Kill:   []Killer{in("./flash", "TestBlockSparseRowsOfOneTile")},
 	},
 	{
 		ID: "blocks-words", File: walk, Modules: "scalar_forward. scalar_forward_subgroup.",
 		Old: "(word * 32 + findLSB(bits))", New: "findLSB(bits)",
 		Breaks: "of masks wider than 32 blocks the first 32 are visited again and again",
-		Kill:   []Killer{conformance("blocks/16x16-share0.05-50x1100/f16", "blocksparse/scalar")},
+		Kill:   []Killer{in("./flash", "TestBlockSparseWideMask")},
 	},
 	{
 		ID: "blocks-per-head", File: mask, Modules: "scalar_forward. scalar_forward_subgroup.",
 		Old: "block_head = BLOCK_PER_HEAD ? head *", New: "block_head = BLOCK_PER_HEAD ? 0 *",
 		Breaks: "all heads use the first one's mask",
-		Kill:   []Killer{conformance("blocks/32x16 per head-share0.3-77x93/f32", "blocksparse/scalar")},
+		Kill:   []Killer{in("./flash", "TestBlockSparseWideMask")},
 	},
 	{
 		ID: "blocks-skipping", File: walk, Modules: "scalar_forward. scalar_forward_subgroup.",
