@@ -124,7 +124,6 @@ type Pushes struct {
 	layout *ArgsLayout
 }
 
-func (p *Pushes) reset()        { p.n = 0 }
 func (p *Pushes) Bytes() []byte { return p.data[:p.n] }
 
 // u32 appends a word.
@@ -189,12 +188,6 @@ type Draw struct {
 	Seed   uint64
 	Offset uint32
 }
-
-// Bytes of push constants that a device must allow for the kernels of a pass. Every device allows 128.
-const (
-	ForwardPushBytes  = 29 * 4 // 24 words, and 5 more for standard attention
-	BackwardPushBytes = 31 * 4
-)
 
 // PassArgs is the layouts; empty ones, with which no kernel is built, where the manifest is broken.
 func PassArgs() *passLayouts {

@@ -80,8 +80,8 @@ func (c *Capabilities) LacksScalar(t attn.DType) string {
 	if v := c.Facts.EffectiveVersion; v < vk.Version11 {
 		return fmt.Sprintf("the device offers Vulkan %v, and 1.1 is needed", v)
 	}
-	if n := c.Facts.Limits.MaxPushConstants; n < ForwardPushBytes {
-		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, ForwardPushBytes)
+	if why := c.LacksArguments(&PassArgs().Standard); why != "" { // the forward pass's, and some more
+		return why
 	}
 	if t != attn.F32 {
 		return lacking("storageBuffer16BitAccess", c.Enabled.Storage16, c.Facts.Features.Storage16)
@@ -116,4 +116,12 @@ func (c *Capabilities) Memory() (most uint64) {
 		}
 	}
 	return most
+}
+
+// LacksArguments says that the device allows fewer bytes of push constants than a pass takes; "" when it allows them. Every device allows 128.
+func (c *Capabilities) LacksArguments(l *ArgsLayout) string {
+	if n := int(c.Facts.Limits.MaxPushConstants); n < l.Size() {
+		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, l.Size())
+	}
+	return ""
 }

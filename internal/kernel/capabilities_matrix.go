@@ -17,8 +17,8 @@ func (c *Capabilities) LacksMatrix(t attn.DType) string {
 	if v := c.Facts.EffectiveVersion; v < vk.Version13 {
 		return fmt.Sprintf("the device offers Vulkan %v, and 1.3 is needed", v)
 	}
-	if n := c.Facts.Limits.MaxPushConstants; n < ForwardPushBytes {
-		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, ForwardPushBytes)
+	if why := c.LacksArguments(&PassArgs().Standard); why != "" { // the forward pass's, and some more
+		return why
 	}
 	e, f := &c.Enabled, &c.Facts.Features
 	type need struct {

@@ -25,8 +25,8 @@ var Backward = &kernel.BackwardKernel{
 }
 
 func backwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
-	if n := c.Facts.Limits.MaxPushConstants; n < kernel.BackwardPushBytes {
-		return fmt.Sprintf("the device allows %d bytes of push constants, and %d are needed", n, kernel.BackwardPushBytes)
+	if why := c.LacksArguments(&kernel.PassArgs().Backward); why != "" {
+		return why
 	}
 	return c.LacksScalar(p.DType)
 }
