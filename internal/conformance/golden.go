@@ -61,6 +61,9 @@ func problemOf(v *ref.Vector) (p flash.Problem, refuse string) {
 	p.DType = map[ref.DType]flash.DType{ref.F32: flash.F32, ref.F16: flash.F16, ref.BF16: flash.BF16}[v.DType]
 	p.Causal = map[ref.Causal]flash.Causal{
 		ref.NotCausal: flash.CausalNone, ref.BottomRight: flash.CausalBottomRight, ref.TopLeft: flash.CausalTopLeft}[in.Causal]
+	if w := in.Window; w != nil {
+		p.Window = flash.SlidingWindow(w.Left, w.Right)
+	}
 	if b := in.Blocks; b != nil {
 		p.Blocks = flash.Blocks{Queries: b.BQ, Keys: b.BK, PerHead: b.H > 1}
 	}
@@ -68,7 +71,7 @@ func problemOf(v *ref.Vector) (p flash.Problem, refuse string) {
 		name string
 		used bool
 	}{
-		{"softcap", in.Softcap != 0}, {"window", in.Window != nil}, {"ALiBi", in.Slopes != nil}, {"bias", in.Bias != nil},
+		{"softcap", in.Softcap != 0}, {"ALiBi", in.Slopes != nil}, {"bias", in.Bias != nil},
 		{"mask", in.Mask != nil}, {"sinks", in.Sinks != nil}, {"dropout", in.Dropout != nil},
 	} {
 		if option.used {
