@@ -3,6 +3,7 @@ package score_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,4 +139,31 @@ func FuzzSplice(f *testing.F) {
 		}
 		_, _ = score.Hooks(w)
 	})
+}
+
+// Modules with a few words changed: an error or another module, never a panic. Most changes leave every instruction's length alone, which a fuzzer
+// of bytes seldom does.
+func TestSpliceOfDamagedModules(t *testing.T) {
+	r, c, taken := rand.New(rand.NewPCG(1, 2)), everything(t), 0
+	for range 2000 {
+		for _, name := range []string{"hooks", "hooks16"} {
+			w := spirv(t, name)
+			for range 1 + r.IntN(4) {
+				switch k := r.IntN(len(w)); r.IntN(3) {
+				case 0:
+					w[k] = uint32(r.IntN(400))
+				case 1:
+					w[k] = w[r.IntN(len(w))]
+				case 2:
+					w[k] ^= 1 << r.IntN(32)
+				}
+			}
+			if _, err := score.Splice(w, c); err == nil {
+				taken++
+			}
+		}
+	}
+	if taken < 500 {
+		t.Errorf("only %d of the damaged modules were taken: the others were refused early", taken)
+	}
 }
