@@ -30,4 +30,7 @@ func TestCacheKey(t *testing.T) {
 	assert.True(t, score.Function{}.Identity())
 	assert.False(t, score.Softcap(2).Identity())
 	assert.True(t, score.MaskFunction{}.Everything())
+	assert.True(t, score.Function{}.UnitSlope())
+	assert.True(t, score.ALiBi([]float32{1}).UnitSlope())
+	assert.False(t, score.Softcap(2).UnitSlope())
 }
