@@ -85,7 +85,7 @@ func TestBranches(t *testing.T) {
 	for n := range pairs {
 		sum := 0.0
 		for j := range keys {
-			p := score.Point{S: float64(scores[n*keys+j]), Batch: n / 8, Head: n % 8, Query: n, Key: j, Position: n - 4}
+			p := score.Point{S: float64(scores[n*keys+j]), Batch: n / 8, Head: (n + j) % 8, Query: n, Key: j, Position: n - 4}
 			sum += float64(1+j%2) * e.Value(p)
 		}
 		assert.InDelta(t, sum, got[n], 1e-3)
