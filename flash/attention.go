@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
 // Attention computes o [B,Hq,Nq,Dv] of a problem for slices in row-major order: q [B,Hq,Nq,D], k [B,Hk,Nk,D], v [B,Hk,Nk,Dv].
@@ -31,11 +32,15 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 	if p, err = p.Normalize(); err != nil {
 		return nil, err
 	}
-	if p.attn().DropThreshold() > 0 {
+	plain := p.attn()
+	if plain.DropThreshold() > 0 {
 		return nil, badArgument("Problem.Dropout", p.Dropout, "needs a seed, which Plan.Forward takes")
 	}
 	if p.Blocks != (Blocks{}) {
 		return nil, badArgument("Problem.Blocks", p.Blocks, "needs a block mask, which Plan.Forward takes")
+	}
+	if kernel.NeedsMore(&plain) || len(p.Captures()) > 0 {
+		return nil, badArgument("Problem", p, "needs tensors beside q, k and v, which Plan.Forward takes")
 	}
 	for _, s := range []struct {
 		name  string

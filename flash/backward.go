@@ -6,7 +6,7 @@ import (
 )
 
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
-type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV TensorUse }
+type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, DBias, DSinks TensorUse }
 
 // Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
 // loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
@@ -37,6 +37,11 @@ type Backward struct {
 	DQ, DK, DV *Tensor
 	Accumulate bool
 
+	Bias, Mask, Sinks *Tensor  // those of the forward pass
+	Captured          Captured // likewise
+	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
+	DBias, DSinks *Tensor
+
 	Weights *Weights // those that standard attention's forward pass of these tensors was given, left as they are; else nil
 	Seed    uint64   // of the forward pass; ignored where Problem.Dropout is 0
 	Offset  uint32   // likewise
@@ -48,13 +53,17 @@ type Backward struct {
 func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given {
 	u := &b.Uses
 	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.LSE},
-		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV}}
+		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV},
+		{b.Bias, u.Bias, &to.Bias}, {b.Mask, u.Mask, &to.Mask}, {b.Sinks, u.Sinks, &to.Sinks}, {b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
 }
 
 // tensors lists the tensors with their uses.
 func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
 	all := b.given(to)
 	hold(held, all[:])
+	for i, t := range b.Captured {
+		held[mostHeld-MaxCaptured+i].tensor = t
+	}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
@@ -63,7 +72,10 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
-	g.HasDLSE = b.DLSE != nil
+	if err := b.Captured.place("Backward", p, &g.Captured); err != nil {
+		return err
+	}
+	g.HasDLSE, g.HasDBias, g.HasDSinks = b.DLSE != nil, b.DBias != nil, b.DSinks != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
 	return nil
 }

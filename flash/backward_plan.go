@@ -43,7 +43,9 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		if err := t.Fits(&k.Offer); err != nil {
 			return nil, "", err
 		}
-		c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t)
+		if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
+			c.program, err = withScoreGradients(p.dev.env, &p.attn, c.program)
+		}
 		return t, "", err
 	})
 	return err

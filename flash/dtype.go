@@ -10,15 +10,17 @@ import (
 type DType uint8
 
 const (
-	F32  DType = iota // IEEE binary32
-	F16               // IEEE binary16
-	BF16              // bfloat16: the upper half of a binary32
+	F32   DType = iota // IEEE binary32
+	F16                // IEEE binary16
+	BF16               // bfloat16: the upper half of a binary32
+	Bool               // a byte, 0 or not: of masks alone
+	Int32              // of tensors that score and mask functions capture, alone
 )
 
 // Size gives the bytes of one element, 0 for an unknown type.
 func (t DType) Size() int { return attn.DType(t).Size() }
 
-// String gives the name used in result files: float32, float16, bfloat16.
+// String gives the name used in result files: float32, float16, bfloat16, bool, int32.
 func (t DType) String() string { return attn.DType(t).String() }
 
 // ParseDType reads float32, f32, fp32, float16, f16, fp16, half, bfloat16, bf16.

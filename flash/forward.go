@@ -20,7 +20,7 @@ var Untouched = pipeline.Untouched
 type TensorUse struct{ Prior, Next Use }
 
 // ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
-type ForwardUses struct{ Q, K, V, O, LSE TensorUse }
+type ForwardUses struct{ Q, K, V, O, LSE, Bias, Mask, Sinks TensorUse }
 
 // Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another;
 // outputs are overwritten, and overlap no other tensor of the pass.
@@ -28,6 +28,11 @@ type Forward struct {
 	Q, K, V *Tensor // inputs, of the problem's DType and of shapes Problem.QShape, KShape, VShape
 	O       *Tensor // output, of the problem's DType and Problem.OShape
 	LSE     *Tensor // output, fp32 in row-major order, of Problem.LSEShape: what a backward pass needs; nil: not written
+
+	Bias     *Tensor  // of Problem.Bias, nil where that is zero
+	Mask     *Tensor  // of Problem.Mask, where nonzero bytes may be attended to; nil where that is zero
+	Sinks    *Tensor  // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
+	Captured Captured // what Problem.Score and Problem.Sees capture
 
 	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
 	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
@@ -42,13 +47,17 @@ type Forward struct {
 // given lists the tensors in the order of attn.ForwardOperands.
 func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 	u := &f.Uses
-	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE}}
+	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE},
+		{f.Bias, u.Bias, &to.Bias}, {f.Mask, u.Mask, &to.Mask}, {f.Sinks, u.Sinks, &to.Sinks}}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
 func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	all := f.given(ops)
 	if err := place("Forward", attn.ForwardOperands[:], all[:], p.dev, &p.attn); err != nil {
+		return err
+	}
+	if err := f.Captured.place("Forward", p, &ops.Captured); err != nil {
 		return err
 	}
 	if err := f.Blocks.fits(p.dev, &p.problem); err != nil {
@@ -68,5 +77,8 @@ func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]heldTensor) {
 	hold(held, all[:])
 	if f.Blocks != nil {
 		held[len(all)].tensor = f.Blocks.words
+	}
+	for i, t := range f.Captured {
+		held[mostHeld-MaxCaptured+i].tensor = t
 	}
 }

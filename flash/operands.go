@@ -18,8 +18,8 @@ type heldTensor struct {
 	use    TensorUse
 }
 
-// mostHeld is the most tensors that a pass has, a block mask among them.
-const mostHeld = max(len(attn.ForwardOperands)+1, len(attn.BackwardOperands))
+// mostHeld is the most tensors that a pass has, a block mask and captured ones among them.
+const mostHeld = max(len(attn.ForwardOperands)+1, len(attn.BackwardOperands)) + MaxCaptured
 
 // place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it. It does not
 // allocate unless it fails.
@@ -27,13 +27,16 @@ func place(pass string, table []attn.Operand, all []given, d *Device, p *attn.Pr
 	for i := range table {
 		o, t := &table[i], all[i].tensor
 		*all[i].to = kernel.Operand{}
-		if t == nil && o.Optional {
+		if t == nil && (o.Optional || !o.In(p)) {
 			continue
 		}
 		if err := t.suits(pass, o, d, p); err != nil {
 			return err
 		}
 		*all[i].to = t.bound
+		if !o.Statistics && o.When != nil {
+			all[i].to.ScoreStrides(t.layout.Shape)
+		}
 	}
 	for i := range table {
 		if table[i].Output && all[i].tensor != nil {
@@ -50,6 +53,8 @@ func (t *Tensor) suits(pass string, o *attn.Operand, d *Device, p *attn.Problem)
 	switch {
 	case t == nil || t.mem == nil || t.mem.closed.Load() || t.dev.usable() != nil:
 		return t.usable(pass + "." + o.Name)
+	case !o.In(p):
+		return badArgument(pass+"."+o.Name, t, "must be nil: the problem has none")
 	case t.dev != d:
 		return badArgument(pass+"."+o.Name, t, "must be a tensor of the plan's device")
 	case attn.DType(t.dtype) != o.DType(p):

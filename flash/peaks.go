@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
@@ -59,7 +60,7 @@ func (d *Device) peakFMA(ctx context.Context) (float64, error) {
 	if d.isCPU() {
 		workgroup, groups = 64, 64
 	}
-	k, err := d.env.Build("measure_fma.f32", kernel.Constants{"WG": workgroup}, pipeline.KernelInfo{})
+	k, err := d.env.Build("measure_fma.f32", kernel.Constants{"WG": workgroup}, pipeline.KernelInfo{}, score.Code{})
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +101,7 @@ func (d *Device) peakMatrix(ctx context.Context) (float64, string, error) {
 		subgroups, groups = 1, 64
 	}
 	k, err := d.env.Build("measure_matrix.f16", kernel.Constants{"WG": subgroups * int(f.Subgroup.Size), "M": int(m.M), "N": int(m.N), "K": int(m.K)},
-		pipeline.KernelInfo{FullSubgroups: d.env.Caps.Enabled.ComputeFullSubgroups})
+		pipeline.KernelInfo{FullSubgroups: d.env.Caps.Enabled.ComputeFullSubgroups}, score.Code{})
 	if err != nil {
 		return 0, "", err
 	}
@@ -170,7 +171,7 @@ func (d *Device) peakCopy(ctx context.Context) (float64, error) {
 	}
 	const pieces = 4 // of measure_copy.comp
 	workgroup := min(256, d.env.Caps.Facts.Limits.MaxWorkgroupInvocations)
-	k, err := d.env.Build("measure_copy", kernel.Constants{"WG": int(workgroup)}, pipeline.KernelInfo{})
+	k, err := d.env.Build("measure_copy", kernel.Constants{"WG": int(workgroup)}, pipeline.KernelInfo{}, score.Code{})
 	if err != nil {
 		return 0, err
 	}

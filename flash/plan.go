@@ -17,15 +17,16 @@ import (
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
 // be in flight any number of times: descriptors and workspace belong to the recordings.
 type Plan struct {
-	dev     *Device
-	problem Problem
-	attn    attn.Problem // the same, as kernels take it
-	kernel  *kernel.Kernel
-	program kernel.Program
-	tuning  map[string]int
-	rows    []*tiles.Row // of tiles, that its own is from
-	tuned   *TuningEntry // the entry of the user's tuning file that it follows, if any
-	reasons []string     // why kernels preferred over the chosen one were not chosen
+	dev      *Device
+	problem  Problem
+	attn     attn.Problem // the same, as kernels take it
+	kernel   *kernel.Kernel
+	program  kernel.Program
+	tuning   map[string]int
+	captured []captured   // by the functions of its scores
+	rows     []*tiles.Row // of tiles, that its own is from
+	tuned    *TuningEntry // the entry of the user's tuning file that it follows, if any
+	reasons  []string     // why kernels preferred over the chosen one were not chosen
 
 	gradient backwardChoice // made when first asked for
 
@@ -62,6 +63,14 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	}
 	plan := &Plan{dev: d, problem: p, attn: p.attn(), all: map[*Recording]struct{}{}}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
+	if plan.captured, err = d.captured(context.Background(), &plan.problem); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeTables(plan.captured))
+		}
+	}()
 	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &plan.attn, kernels, "", o.implementation, o.tier, func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
 		if plan.program, t, plan.tuned, note, err = d.fit(k, &plan.attn, &o); err == nil {
 			plan.rows = t.Rows
@@ -328,5 +337,5 @@ func (p *Plan) release() error {
 	for r := range all {
 		err = errors.Join(err, r.Close())
 	}
-	return err
+	return errors.Join(err, closeTables(p.captured))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
@@ -12,13 +13,14 @@ const MaxHeadDim = 256
 
 // Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
 //
-//	s_ij = Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]      −∞ where Causal, Window or a block mask forbids (i, j)
-//	lse_i = log Σ_j exp(s_ij)
+//	s_ij = Score(Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]) + bias[b,h,i,j]      −∞ where Causal, Window or any mask forbids (i, j)
+//	lse_i = log(Σ_j exp(s_ij) + exp(sink[h]))                              without Sinks the sum alone
 //	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
 //
 // with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim],
 // o [Batch, Heads, QueryLen, ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm.
-// Softmax and accumulation are fp32. A query with no key to attend to gives o = 0 and lse = −∞.
+// Softmax and accumulation are fp32. A query with no key to attend to gives o = 0 and lse = −∞,
+// or its head's sink.
 //
 // With Dropout = p > 0 the weight of each (i, j) is dropped with probability k/256, k = round(256·p), and those kept are
 // multiplied by 256/(256−k); lse is that of all weights. Which are kept follows from the call's seed and offset alone
@@ -37,6 +39,12 @@ type Problem struct {
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes, forward only; zero: none
+
+	Score score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
+	Sees  score.MaskFunction // which keys a query sees besides; zero: all
+	Bias  PerScore           // added to scores, from Forward.Bias; zero: none
+	Mask  PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
+	Sinks bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
 }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -72,7 +80,7 @@ func (p Problem) Normalize() (Problem, error) {
 	if p.Heads%p.KeyHeads != 0 {
 		return p, badArgument("Problem.Heads", p.Heads, "must be a multiple of KeyHeads = %d", p.KeyHeads)
 	}
-	if p.DType.Size() == 0 {
+	if p.DType > BF16 {
 		return p, badArgument("Problem.DType", uint8(p.DType), "must be F32, F16 or BF16")
 	}
 	if p.Causal > CausalTopLeft {
@@ -95,6 +103,9 @@ func (p Problem) Normalize() (Problem, error) {
 			return p, err
 		}
 	}
+	if err := p.checkScores(); err != nil {
+		return p, err
+	}
 	for _, t := range []struct {
 		name  string
 		shape [4]int
@@ -112,6 +123,7 @@ func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
+		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
 	}
 }
 

@@ -93,6 +93,14 @@ func newRecording(p *Plan, opts recordingOptions) (*Recording, error) {
 			return nil, errors.Join(err, rec.Close())
 		}
 	}
+	if kernel.NeedsMore(&p.attn) {
+		more, err := d.env.Ctx.Alloc("arguments", kernel.MoreBytes, vk.Upload)
+		if err != nil {
+			return nil, errors.Join(d.fail(err), rec.Close())
+		}
+		rec.Own(more)
+		r.writer.More = more
+	}
 	if err := d.adopt(r); err != nil {
 		return nil, errors.Join(err, rec.Close())
 	}

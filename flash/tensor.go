@@ -144,7 +144,13 @@ func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
 		return nil, badArgument("shape", l.Shape, "a tensor of %d bytes at offset %d passes the %d bytes that one binding can hold on this device",
 			l.Span, l.Offset, limits.MaxStorageBufferRange)
 	}
-	binding, rest, err := m.dev.env.Ctx.BindAligned(m.buf, l.Offset, l.Span, l.Size)
+	span := l.Span
+	if l.Size == 1 { // kernels read bytes in words
+		if span = (l.Offset+span+3)/4*4 - l.Offset; l.Offset+span > m.buf.Capacity() {
+			return nil, badArgument("buffer.Size", m.buf.Capacity(), "must be at least %d: bytes are read in words of four", l.Offset+span)
+		}
+	}
+	binding, rest, err := m.dev.env.Ctx.BindAligned(m.buf, l.Offset, span, l.Size)
 	if err != nil {
 		return nil, m.dev.fail(err)
 	}

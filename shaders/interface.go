@@ -13,8 +13,12 @@ import (
 type Interface struct {
 	Constants map[string]uint32 `json:"constants"`          // specialization constants: number by name
 	Bindings  map[string]uint32 `json:"bindings,omitempty"` // buffers of descriptor set 0: binding by block name; blocks may share a binding
+	More      []string          `json:"more,omitempty"`     // members of the buffer block MoreBlock, four bytes each: arguments that push constants have no room for
 	Push      []string          `json:"push,omitempty"`     // members of the push-constant block, four bytes each, without gaps
 }
+
+// MoreBlock is the name of the block of further arguments (shaders/include/more.glsl).
+const MoreBlock = "More"
 
 // WorkgroupConstant is the name of the constant for the workgroup's size where the shader declares it only by local_size_x_id.
 const WorkgroupConstant = "WG"
@@ -73,16 +77,26 @@ func ReadInterface(words []uint32) (Interface, error) {
 	for id, binding := range s.binding {
 		out.Bindings[s.name[s.pointee[s.typeOf[id]]]] = binding
 	}
-	if s.push == 0 {
-		return out, nil
-	}
-	block := s.pointee[s.typeOf[s.push]]
-	out.Push = make([]string, len(s.member[block]))
-	for member, name := range s.member[block] {
-		if at := s.offset[block][member]; at != 4*member || int(member) >= len(out.Push) {
-			return out, fmt.Errorf("shaders: push constant %s lies at byte %d, must be member %d of four bytes each", name, at, member)
+	var err error
+	for id := range s.binding {
+		if block := s.pointee[s.typeOf[id]]; s.name[block] == MoreBlock && err == nil {
+			out.More, err = s.words(block)
 		}
-		out.Push[member] = name
+	}
+	if s.push != 0 && err == nil {
+		out.Push, err = s.words(s.pointee[s.typeOf[s.push]])
+	}
+	return out, err
+}
+
+// words lists the members of a block of four bytes each.
+func (s *names) words(block uint32) ([]string, error) {
+	out := make([]string, len(s.member[block]))
+	for member, name := range s.member[block] {
+		if at := s.offset[block][member]; at != 4*member || int(member) >= len(out) {
+			return out, fmt.Errorf("shaders: argument %s lies at byte %d, must be member %d of four bytes each", name, at, member)
+		}
+		out[member] = name
 	}
 	return out, nil
 }

@@ -22,6 +22,17 @@ func Encode(t DType, dst []byte, src []float32) {
 		for i, v := range src {
 			binary.LittleEndian.PutUint16(dst[2*i:], bf16Bits(v))
 		}
+	case Int32:
+		for i, v := range src {
+			binary.LittleEndian.PutUint32(dst[4*i:], uint32(int32(v)))
+		}
+	case Bool:
+		for i, v := range src {
+			dst[i] = 0
+			if v != 0 {
+				dst[i] = 1
+			}
+		}
 	}
 }
 
@@ -39,6 +50,17 @@ func Decode(t DType, dst []float32, src []byte) {
 	case BF16:
 		for i := range dst {
 			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+		}
+	case Int32:
+		for i := range dst {
+			dst[i] = float32(int32(binary.LittleEndian.Uint32(src[4*i:])))
+		}
+	case Bool:
+		for i := range dst {
+			dst[i] = 0
+			if src[i] != 0 {
+				dst[i] = 1
+			}
 		}
 	}
 }

@@ -30,7 +30,7 @@ func ContiguousBNHD(shape [4]int) [4]int {
 func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uint64) (Layout, error) {
 	l := Layout{Offset: offset, Size: uint64(dtype.Size()), Shape: shape, Strides: strides}
 	if l.Size == 0 {
-		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16 or BF16")
+		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool or Int32")
 	}
 	for i, d := range shape {
 		if d < 1 || d > math.MaxInt32 {

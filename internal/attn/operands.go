@@ -5,10 +5,12 @@ package attn
 type Operand struct {
 	Name       string // as callers name it
 	Shape      func(*Problem) [4]int
-	Statistics bool   // a number a row, fp32 and in row-major order; else elements of the problem's type with any strides
-	Output     bool   // written by the pass; a gradient may be added to instead
-	Optional   bool   // the caller may leave it out
-	Of         string // the operand that this is the gradient by, "" for none
+	Statistics bool                 // a number a row, fp32 and in row-major order; else elements of the problem's type with any strides
+	Output     bool                 // written by the pass; a gradient may be added to instead
+	Optional   bool                 // the caller may leave it out
+	When       func(*Problem) bool  // the problem has it, and then the caller must give it; nil: every problem has
+	Type       func(*Problem) DType // nil: the problem's, or fp32 of Statistics
+	Of         string               // the operand that this is the gradient by, "" for none
 }
 
 // ForwardOperands are the tensors of a forward pass.
@@ -18,7 +20,14 @@ var ForwardOperands = [...]Operand{
 	{Name: "V", Shape: (*Problem).VShape},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
+	biasOperand, maskOperand, sinksOperand,
 }
+
+var (
+	biasOperand  = Operand{Name: "Bias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType}
+	maskOperand  = Operand{Name: "Mask", Shape: (*Problem).BoolMaskShape, When: (*Problem).hasMask, Type: func(*Problem) DType { return Bool }}
+	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
+)
 
 // BackwardOperands are the tensors of a backward pass.
 var BackwardOperands = [...]Operand{
@@ -32,18 +41,30 @@ var BackwardOperands = [...]Operand{
 	{Name: "DQ", Shape: (*Problem).QShape, Output: true, Of: "Q"},
 	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
 	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
+	biasOperand, maskOperand, sinksOperand,
+	{Name: "DBias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType, Output: true, Optional: true, Of: "Bias"},
+	{Name: "DSinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks, Output: true, Optional: true, Of: "Sinks"},
 }
 
 // DType is the type of the operand's elements.
 func (o *Operand) DType(p *Problem) DType {
-	if o.Statistics {
+	switch {
+	case o.Type != nil:
+		return o.Type(p)
+	case o.Statistics:
 		return F32
 	}
 	return p.DType
 }
 
+// In says whether the problem has the operand.
+func (o *Operand) In(p *Problem) bool { return o.When == nil || o.When(p) }
+
 // Bytes is the size of its elements together.
 func (o *Operand) Bytes(p *Problem) float64 {
+	if !o.In(p) {
+		return 0
+	}
 	n, _ := Elements(o.Shape(p)) // a problem's fit
 	return float64(n) * float64(o.DType(p).Size())
 }

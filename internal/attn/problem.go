@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/vkattn/vkattn/flash/score"
 )
 
 // Problem is one attention with every default filled in and every field checked: flash.Problem says what the fields mean, and gives the
@@ -22,6 +24,11 @@ type Problem struct {
 	Scale    float64
 	Dropout  float64 // probability
 	Blocks   Blocks
+	Score    score.Function
+	Sees     score.MaskFunction
+	Bias     PerScore
+	BoolMask PerScore
+	Sinks    bool
 }
 
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
@@ -69,10 +76,18 @@ type Features uint32
 const (
 	WithDropout Features = 1 << iota
 	WithBlocks
+	WithScores
+	WithSlopes // a score function whose derivative is not 1 everywhere
+	WithBias
+	WithMask // by a tensor or a function
+	WithSinks
 )
 
+// OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
+const OfScores = WithScores | WithSlopes | WithBias | WithMask
+
 // featureNames are for people, in the order of the bits.
-var featureNames = []string{"dropout", "block mask"}
+var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -92,6 +107,21 @@ func (p Problem) Features() (f Features) {
 	}
 	if !p.Blocks.None() {
 		f |= WithBlocks
+	}
+	if !p.Score.Identity() {
+		f |= WithScores
+		if !p.Score.UnitSlope() {
+			f |= WithSlopes
+		}
+	}
+	if !p.Bias.None() {
+		f |= WithBias
+	}
+	if !p.BoolMask.None() || !p.Sees.Everything() {
+		f |= WithMask
+	}
+	if p.Sinks {
+		f |= WithSinks
 	}
 	return f
 }
@@ -157,7 +187,7 @@ func (p Problem) String() string {
 	if !p.Blocks.None() {
 		text += fmt.Sprintf(" blocks %v", p.Blocks)
 	}
-	return text
+	return text + p.ofScores()
 }
 
 // Elements multiplies a shape out; false when the product overflows.

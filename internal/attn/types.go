@@ -6,23 +6,27 @@ import "fmt"
 type DType uint8
 
 const (
-	F32  DType = iota // IEEE binary32
-	F16               // IEEE binary16
-	BF16              // bfloat16: the upper half of a binary32
+	F32   DType = iota // IEEE binary32
+	F16                // IEEE binary16
+	BF16               // bfloat16: the upper half of a binary32
+	Bool               // a byte, 0 or not; of masks alone
+	Int32              // of captured tensors alone
 )
 
 // Size gives the bytes of one element, 0 for an unknown type.
 func (t DType) Size() int {
 	switch t {
-	case F32:
+	case F32, Int32:
 		return 4
 	case F16, BF16:
 		return 2
+	case Bool:
+		return 1
 	}
 	return 0
 }
 
-// String gives float32, float16 or bfloat16.
+// String gives float32, float16, bfloat16, bool or int32.
 func (t DType) String() string {
 	switch t {
 	case F32:
@@ -31,6 +35,10 @@ func (t DType) String() string {
 		return "float16"
 	case BF16:
 		return "bfloat16"
+	case Bool:
+		return "bool"
+	case Int32:
+		return "int32"
 	}
 	return "unknown dtype"
 }

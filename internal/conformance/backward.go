@@ -23,6 +23,8 @@ type derivatives struct {
 	dlse    []float32 // nil: none
 	answers [3][]float64
 	plain   [3][]float64
+
+	dbias, dsinks [2][]float64 // what is right, and plain attention's; empty without
 }
 
 var gradientNames = [3]string{"dq", "dk", "dv"}
@@ -36,7 +38,8 @@ func differentiated(s *suite) {
 		case c.Tight, c.Only != nil && !strings.HasPrefix(c.Name, "grid/slabs"), strings.HasPrefix(c.Name, "threshold/"):
 			// outputs far from 1, or a matter of forward alone
 		case !s.small, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "heads/"), strings.HasPrefix(c.Name, "grid/"),
-			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"), strings.HasPrefix(c.Name, "mixed/"):
+			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"), strings.HasPrefix(c.Name, "mixed/"),
+			strings.HasPrefix(c.Name, "scores/"), strings.HasPrefix(c.Name, "window/"):
 			c.Gradients = true
 		case c.Core:
 			c.Gradients = p.DType == flash.F16 || hash(c.Name)%2 == 0
@@ -113,11 +116,17 @@ func (c *Case) differentiate(random *rand.Rand) error {
 			}
 		}
 	}
+	d.dbias, d.dsinks = [2][]float64{right.DBias.Data, plain.DBias.Data}, [2][]float64{right.DSinks, plain.DSinks}
 	d.answers = [3][]float64{right.DQ.Data, right.DK.Data, right.DV.Data}
 	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}
 	if c.vector != nil { // what the file says is what is right
 		for i, name := range gradientNames {
 			d.answers[i] = widen(c.vector.Answers[name])
+		}
+		for name, to := range map[string]*[]float64{"dbias": &d.dbias[0], "dsinks": &d.dsinks[0]} {
+			if *to != nil {
+				*to = widen(c.vector.Answers[name])
+			}
 		}
 	}
 	c.grads = d
@@ -125,7 +134,7 @@ func (c *Case) differentiate(random *rand.Rand) error {
 }
 
 // backward runs the backward pass on what forward left in the arenas: overwriting, three times, then adding up.
-func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[len(attn.ForwardOperands)]*arena, weights *flash.Weights, r *Result) (err error) {
+func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[len(attn.ForwardOperands)]*arena, scores *scoreTensors, weights *flash.Weights, r *Result) (err error) {
 	if _, err := plan.BackwardInfo(); err != nil {
 		if unsupported(err) {
 			r.NoGradients = err.Error()
@@ -143,7 +152,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	}()
 	for i := range attn.BackwardOperands {
 		o := &attn.BackwardOperands[i]
-		if o.Of == "" {
+		if o.Of == "" || o.When != nil {
 			continue
 		}
 		a, err := newArena(dev, c.place(o, true))
@@ -158,6 +167,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	b := flash.Backward{
 		Q: arenas[0].tensor, K: arenas[1].tensor, V: arenas[2].tensor, O: arenas[3].tensor, LSE: arenas[4].tensor,
 		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: weights, Seed: c.Seed, Offset: c.Offset,
+		Bias: tensorOf(scores.bias), Mask: tensorOf(scores.mask), Sinks: tensorOf(scores.sinks), Captured: scores.captured,
 	}
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {
@@ -172,8 +182,15 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		times = 1
 	}
 	for run := range times {
+		if err := scores.poison(ctx, run); err != nil {
+			return err
+		}
+		b.DBias, b.DSinks = tensorOf(scores.dbias), tensorOf(scores.dsinks)
 		out, err := runBackward(ctx, plan, b, more[2:], run, nil)
 		if err != nil {
+			return err
+		}
+		if err := scores.read(ctx, c, run, r); err != nil {
 			return err
 		}
 		if run == 0 {
@@ -198,7 +215,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	r.Accumulated = true
 	// Added to what is there already: the same numbers, rounded once more.
 	start := c.drawStart()
-	b.Accumulate = true
+	b.Accumulate, b.DBias, b.DSinks = true, nil, nil
 	out, err := runBackward(ctx, plan, b, more[2:], times, &start)
 	if err != nil {
 		return err

@@ -81,6 +81,7 @@ func (c *Case) compute() error {
 		if p.Dropout > 0 {
 			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}
 		}
+		c.drawScores(p, random)
 		if p.Blocks != (flash.Blocks{}) {
 			c.inputs.Blocks = c.drawBlocks(p, random)
 		}

@@ -42,7 +42,7 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 }
 
 // generators make the cases that every device runs.
-var generators = []func(*suite){core, dimensions, lengths, heads, fewQueries, layouts, numerics, thresholds, magnitudes, grids, dropouts, blockMasks, windows, mixed}
+var generators = []func(*suite){core, dimensions, lengths, heads, fewQueries, layouts, numerics, thresholds, magnitudes, grids, dropouts, blockMasks, windows, scored, mixed}
 
 // suite collects cases.
 type suite struct {

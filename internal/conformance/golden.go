@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -67,16 +68,26 @@ func problemOf(v *ref.Vector) (p flash.Problem, refuse string) {
 	if b := in.Blocks; b != nil {
 		p.Blocks = flash.Blocks{Queries: b.BQ, Keys: b.BK, PerHead: b.H > 1}
 	}
-	for _, option := range []struct {
-		name string
-		used bool
-	}{
-		{"softcap", in.Softcap != 0}, {"ALiBi", in.Slopes != nil}, {"bias", in.Bias != nil},
-		{"mask", in.Mask != nil}, {"sinks", in.Sinks != nil}, {"dropout", in.Dropout != nil},
-	} {
-		if option.used {
-			return p, "the library does not have this option yet: " + option.name
-		}
+	var functions []score.Function
+	if in.Softcap != 0 {
+		functions = append(functions, score.Softcap(in.Softcap))
+	}
+	if in.Slopes != nil {
+		functions = append(functions, score.ALiBi(in.Slopes))
+	}
+	var err error
+	if p.Score, err = score.Compose(functions...); err != nil {
+		return p, err.Error()
+	}
+	if b := in.Bias; b != nil {
+		p.Bias = flash.PerScore{DType: p.DType, Batch: b.B, Heads: b.H, Queries: b.N, Keys: b.D}
+	}
+	if m := in.Mask; m != nil {
+		p.Mask = flash.PerScore{DType: flash.Bool, Batch: m.B, Heads: m.H, Queries: m.N, Keys: m.M}
+	}
+	p.Sinks = in.Sinks != nil
+	if in.Dropout != nil {
+		return p, "the library does not have this option yet: dropout of a vector"
 	}
 	return p, ""
 }

@@ -104,7 +104,9 @@ func (c *Case) lay(s *Slab) (*laid, error) {
 	var inputs, outputs []placement
 	lay := func(table []attn.Operand) {
 		for i := range table {
-			if o := &table[i]; o.Output {
+			if o := &table[i]; o.When != nil {
+				continue // plans here have none
+			} else if o.Output {
 				outputs = append(outputs, c.place(o, c.Layouts.O != Dense))
 			} else {
 				inputs = append(inputs, c.place(o, c.Layouts.O != Dense))

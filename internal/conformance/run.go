@@ -266,6 +266,9 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 	}()
 	for i := range attn.ForwardOperands {
+		if attn.ForwardOperands[i].When != nil { // scoreTensors has those
+			continue
+		}
 		if arenas[i], err = newArena(dev, c.place(&attn.ForwardOperands[i], c.Layouts.O != Dense)); err != nil {
 			return err
 		}
@@ -276,6 +279,11 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 			return err
 		}
 	}
+	scores, err := c.scoreTensors(ctx, dev)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, scores.close()) }()
 	lseTensor := lse.tensor
 	if c.NoLSE {
 		lseTensor = nil
@@ -304,7 +312,8 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
 			return err
 		}
-		f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Blocks: mask, Seed: c.Seed, Offset: c.Offset}
+		f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Blocks: mask, Seed: c.Seed, Offset: c.Offset,
+			Bias: tensorOf(scores.bias), Mask: tensorOf(scores.mask), Sinks: tensorOf(scores.sinks), Captured: scores.captured}
 		if run == times-1 {
 			f.Weights = weights
 		}
@@ -341,5 +350,5 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	if !differentiate {
 		return nil
 	}
-	return c.backward(ctx, dev, plan, &arenas, weights, r)
+	return c.backward(ctx, dev, plan, &arenas, scores, weights, r)
 }

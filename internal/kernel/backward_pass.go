@@ -8,15 +8,18 @@ import (
 // Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
 type Gradients struct {
 	Q, K, V, O, LSE, DO, DLSE Operand
-	DQ, DK, DV                Operand
-	HasDLSE, Accumulate       bool
-	Drop                      Draw
-	Weights                   []pipeline.Binding // Backward.Weights
+	Scores
+	DQ, DK, DV          Operand
+	DBias, DSinks       Operand
+	HasDLSE, Accumulate bool
+	HasDBias, HasDSinks bool
+	Drop                Draw
+	Weights             []pipeline.Binding // Backward.Weights
 }
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
-	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
+	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.Bias, &g.Mask, &g.Sinks, &g.DBias, &g.DSinks}
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.
@@ -36,6 +39,22 @@ func (r *Recorder) BackwardInputs(g *Gradients, delta *Operand) {
 	for i, o := range [...]*Operand{&g.Q, &g.K, &g.V, &g.DO, &g.LSE, delta} {
 		r.Access[i] = pipeline.Access{Binding: o.Binding, Mode: pipeline.Read}
 	}
+}
+
+// BackwardScores binds what goes with scores, and gives all bindings of a backward kernel.
+func (r *Recorder) BackwardScores(k *pipeline.Kernel, p *attn.Problem, g *Gradients) []pipeline.Access {
+	const at = 8 // shaders/include/scalar_backward.glsl, matrix_backward.glsl
+	r.BindScores(at, k.Bindings(), p, &g.Scores, g.Q.Binding)
+	return r.Accesses(k)
+}
+
+// Accesses are those of a kernel, but for the one that dispatch binds.
+func (r *Recorder) Accesses(k *pipeline.Kernel) []pipeline.Access {
+	n := k.Bindings()
+	if r.Count != nil {
+		n--
+	}
+	return r.Access[:n]
 }
 
 // Output is how a kernel touches a gradient.

@@ -11,6 +11,7 @@ import (
 // Vulkan promises, so each is run on a small problem before its first use on a device and driver (see SelfCheck).
 type CheckedKernels struct {
 	Env    *Env
+	For    *attn.Problem
 	Module string
 	Named  string // the tile, for people
 
@@ -41,7 +42,7 @@ func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 		return k, nil
 	}
 	var built atomic.Pointer[pipeline.Kernel]
-	k, err := m.Env.Variant(&built, m.Module, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
+	k, err := m.Env.Variant(&built, m.Module, m.For, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
 	if err != nil {
 		return nil, err
 	}
@@ -55,5 +56,5 @@ func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 // Compiled is what the driver compiles for a variant.
 func (m *CheckedKernels) Compiled(v Variant) []Compiled {
 	c, _ := m.Describe(v)
-	return []Compiled{{m.Module, c}}
+	return []Compiled{{m.Module, c, FunctionsKey(m.For)}}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
@@ -59,8 +60,9 @@ func (c Constants) Number(module string, in *shaders.Interface) ([]vk.SpecConsta
 	return out, nil
 }
 
-// Build makes the pipeline of a module. info says what else it is made with; bindings and push constants are as the module declares.
-func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo) (*pipeline.Kernel, error) {
+// Build makes the pipeline of a module, with functions in place of its hooks. info says what else it is made with; bindings and push constants are
+// as the module declares; captured tensors follow.
+func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functions score.Code) (*pipeline.Kernel, error) {
 	code, err := e.Module(module)
 	if err != nil {
 		return nil, err
@@ -73,10 +75,25 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo) (*pipe
 	if err := CheckLayout(module, in.Push); err != nil {
 		return nil, err
 	}
+	if err := checkMore(module, in); err != nil {
+		return nil, err
+	}
 	if info.Spec, err = c.Number(module, in); err != nil {
 		return nil, err
 	}
-	info.Name, info.Code, info.Bindings, info.PushBytes = module, code, in.BindingCount(), in.PushBytes()
+	captured := 0
+	if c["SCORE_FUNCTIONS"]+c["MASK_FUNCTIONS"] > 0 {
+		functions.FirstBinding = in.BindingCount()
+		tensors, err := functions.Captures()
+		if err != nil {
+			return nil, err
+		}
+		if code, err = score.Splice(code, functions); err != nil {
+			return nil, err
+		}
+		captured = len(tensors)
+	}
+	info.Name, info.Code, info.Bindings, info.PushBytes = module, code, in.BindingCount()+captured, in.PushBytes()
 	return e.Ctx.Kernel(info)
 }
 

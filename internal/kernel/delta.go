@@ -41,7 +41,7 @@ func (s *DeltaProgram) Bytes() uint64 { return 4 * uint64(s.rows) }
 
 func (s *DeltaProgram) Kernel(aligned, dlse bool) (*pipeline.Kernel, error) {
 	i := BoolInt(aligned) + 2*BoolInt(dlse)
-	return s.env.Variant(&s.kernels[i], s.module, func() (Constants, pipeline.KernelInfo) {
+	return s.env.Variant(&s.kernels[i], s.module, &s.problem, func() (Constants, pipeline.KernelInfo) {
 		return s.Constants(aligned, dlse), pipeline.KernelInfo{}
 	})
 }

@@ -45,20 +45,22 @@ func Flash1Grid(c *Capabilities, p *attn.Problem, bc int, flops float64, at Pace
 	return g, keyBlocks, err
 }
 
-// Flash1Access binds the tensors and the scratch of a flash1 kernel and says how many bindings that makes.
-func Flash1Access(r *Recorder, f *Operands, t attn.DType) int {
+// Flash1Access binds the tensors and the scratch of a flash1 kernel.
+func Flash1Access(r *Recorder, k *pipeline.Kernel, p *attn.Problem, f *Operands) []pipeline.Access {
 	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
 	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: f.V.Binding, Mode: pipeline.Read}
 	r.Access[3] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
-	if t == attn.F32 { // is its own scratch
+	if p.DType == attn.F32 { // is its own scratch
 		r.Access[3].Mode = pipeline.ReadWrite
 	}
 	r.Access[4] = f.LSEAccess()
-	n := 5
-	for _, b := range r.Scratch {
-		r.Access[n] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}
-		n++
+	for i := 5; i < forwardScores; i++ {
+		r.Access[i] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Unused}
 	}
-	return n
+	for i, b := range r.Scratch {
+		r.Access[5+i] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}
+	}
+	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	return r.Accesses(k)
 }

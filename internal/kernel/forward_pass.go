@@ -30,17 +30,21 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 	if !p.Blocks.None() {
 		r.Access[5] = pipeline.Access{Binding: f.Blocks, Mode: pipeline.Read}
 	}
-	n := k.Bindings()
-	if r.Count != nil {
-		n-- // bound by dispatch
+	for i := 6; i < forwardScores; i++ {
+		r.Access[i] = r.Access[5]
+		r.Access[i].Mode = pipeline.Unused
 	}
-	return r.Access[:n]
+	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	return r.Accesses(k)
 }
+
+// forwardScores is where the bindings of score.glsl begin in fused forward kernels.
+const forwardScores = 8
 
 // ForwardConstants are what every fused forward kernel is told of the problem and of its tensors.
 func ForwardConstants(p *attn.Problem, v Variant) Constants {
 	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "ALIGNED": BoolInt(v.Aligned),
-		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p))
+		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p))
 }
 
 // MaskConstants are those of shaders/include/mask.glsl that every kernel declares: which keys a query sees by their positions.

@@ -136,12 +136,12 @@ func (c *Combiner) bind(r *Recorder) {
 
 func (c *Combiner) Kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 	v := Variant{Aligned: aligned, LSE: lse}
-	return c.Env.Variant(&c.kernels[v.Index()], c.module, func() (Constants, pipeline.KernelInfo) { return c.Constants(v), pipeline.KernelInfo{} })
+	return c.Env.Variant(&c.kernels[v.Index()], c.module, &c.Problem, func() (Constants, pipeline.KernelInfo) { return c.Constants(v), pipeline.KernelInfo{} })
 }
 
 func (c *Combiner) Constants(v Variant) Constants {
 	return Constants{"WG": combineThreads, "SHARE": c.share, "DV": c.Problem.ValueDim, "PARTS": c.parts,
-		"ALIGNED": BoolInt(v.Aligned), "WRITE_LSE": BoolInt(v.LSE)}
+		"ALIGNED": BoolInt(v.Aligned), "WRITE_LSE": BoolInt(v.LSE)}.And(SinkConstants(&c.Problem))
 }
 
 func (c *Combiner) Record(r *Recorder, f *Operands) error {
@@ -153,6 +153,7 @@ func (c *Combiner) Record(r *Recorder, f *Operands) error {
 	r.Access[1] = pipeline.Access{Binding: r.Scratch[1], Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
 	r.Access[3] = f.LSEAccess()
+	r.BindSinks(4, &c.Problem, &f.Scores, r.Scratch[0])
 	at := r.Push.Forward(&c.Problem, f)
-	return r.Dispatch(k, r.Access[:4], at, c.grid, c.items, partsLabel)
+	return r.Dispatch(k, r.Accesses(k), at, c.grid, c.items, partsLabel)
 }

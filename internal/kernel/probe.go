@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
@@ -87,7 +88,7 @@ func ProbeConstants(s Fragment) Constants {
 func (e *Env) probe(t attn.DType, s Fragment) ([]uint32, error) {
 	name := "matrix_probe." + t.Suffix()
 	k, err := e.Build(name, ProbeConstants(s),
-		pipeline.KernelInfo{SubgroupSize: uint32(s.Lanes), FullSubgroups: true})
+		pipeline.KernelInfo{SubgroupSize: uint32(s.Lanes), FullSubgroups: true}, score.Code{})
 	if err != nil {
 		return nil, err
 	}

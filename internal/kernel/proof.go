@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"strings"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // What kernels on matrices compute rests on more than Vulkan promises. So each specialization runs a small problem, a trial, before its
@@ -16,6 +18,15 @@ const Passed = "pass"
 type Compiled struct {
 	Module    string
 	Constants Constants
+	Functions string // of its scores, see FunctionsKey
+}
+
+// FunctionsKey names the functions of a problem's scores, "" where there are none.
+func FunctionsKey(p *attn.Problem) string {
+	if p.Score.Identity() && p.Sees.Everything() {
+		return ""
+	}
+	return " " + p.Code().CacheKey()
 }
 
 // ProofKey names what a driver compiles for kernels that are tried together.
@@ -29,6 +40,7 @@ func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 		}
 		fmt.Fprintf(&key, " %s %.16s", k.Module, hash)
 		key.WriteString(k.Constants.String())
+		key.WriteString(k.Functions)
 	}
 	return key.String(), nil
 }

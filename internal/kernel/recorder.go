@@ -7,24 +7,26 @@ import (
 
 // Operand is a tensor as a kernel sees it.
 type Operand struct {
-	Binding pipeline.Binding // Aligned down to what the device can bind
-	Offset  uint32           // elements from the binding's start to the tensor's first
-	Strides [3]uint32        // elements, of batch, head and row
-	Aligned bool             // every row starts on 16 bytes and is a multiple of 16 bytes long
+	Binding   pipeline.Binding // Aligned down to what the device can bind
+	Offset    uint32           // elements from the binding's start to the tensor's first
+	Strides   [3]uint32        // elements, of batch, head and row
+	KeyStride uint32           // of tensors by score: 0 where one element is for all keys
+	Aligned   bool             // every row starts on 16 bytes and is a multiple of 16 bytes long
 }
 
 // Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
 type Operands struct {
 	Q, K, V, O, LSE Operand
-	HasLSE          bool
-	Drop            Draw
-	Weights         []pipeline.Binding // Forward.Weights; nil: the workspace holds them
-	Blocks          pipeline.Binding   // the block mask, where the problem has one
+	Scores
+	HasLSE  bool
+	Drop    Draw
+	Weights []pipeline.Binding // Forward.Weights; nil: the workspace holds them
+	Blocks  pipeline.Binding   // the block mask, where the problem has one
 }
 
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
-	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE}
+	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks}
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
@@ -35,7 +37,8 @@ type Recorder struct {
 	Rec     *pipeline.Recording
 	Scratch []pipeline.Binding
 	Push    Pushes
-	Access  [9]pipeline.Access // one more than a kernel has, for counting
+	Access  [12 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
+	More    *pipeline.Buffer                       // further arguments, mapped; nil where the problem has none
 	Count   *CountingBuilds
 }
 

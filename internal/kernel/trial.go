@@ -61,6 +61,7 @@ func TrialInputs(p *attn.Problem) *ref.Problem {
 		in.Window = &ref.Window{Left: left, Right: right}
 	}
 	rng := rand.New(rand.NewPCG(1, uint64(p.HeadDim)))
+	trialScores(p, in, rng)
 	for _, x := range []struct {
 		to    *ref.Tensor
 		shape [4]int
@@ -86,13 +87,16 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	in := TrialInputs(p)
 	f := Operands{Drop: TrialDraw}
 	f.HasLSE = v.LSE
-	to, values := f.List(), map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data}
+	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
 	for i := range attn.ForwardOperands {
-		if o := &attn.ForwardOperands[i]; !o.Optional || v.LSE {
+		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
 			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
 				return "", err
 			}
 		}
+	}
+	if err = t.captured(p, in, &f.Captured); err != nil {
+		return "", err
 	}
 	if in.Blocks != nil {
 		mask := PackMask(p.MaskShape(), in.Blocks.Data)
@@ -107,6 +111,9 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	}
 	r := &Recorder{Count: e.Counting}
 	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return "", err
+	}
+	if r.More, err = t.more(p); err != nil {
 		return "", err
 	}
 	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches); err != nil {
@@ -176,12 +183,12 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		return "", err
 	}
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
-	values := map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse}
+	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse})
 	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV}
 	to := g.List()
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
-		if x.Optional && !v.DLSE {
+		if !x.In(p) || x.Optional && (x.Of != "LSE" || !v.DLSE) {
 			continue
 		}
 		if x.Output && v.Accumulate {
@@ -196,9 +203,15 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			return "", err
 		}
 	}
+	if err = t.captured(p, in, &g.Captured); err != nil {
+		return "", err
+	}
 	r := &Recorder{Count: e.Counting}
+	if r.More, err = t.more(p); err != nil {
+		return "", err
+	}
 	if forward != nil {
-		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, HasLSE: true, Drop: g.Drop}
+		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, Scores: g.Scores, HasLSE: true, Drop: g.Drop}
 		if k, ok := forward.(Keeper); ok {
 			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
 				return "", err
@@ -220,7 +233,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
-		if !x.Output {
+		if !x.Output || x.Optional {
 			continue
 		}
 		got, err := t.download(p.DType, x.Shape(p), to[i])

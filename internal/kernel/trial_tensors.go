@@ -55,6 +55,9 @@ func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) 
 // place makes the tensor of an operand with these values; statistics are never unaligned.
 func (t *trialTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
 	*to, err = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, values)
+	if o.When != nil && !o.Statistics {
+		to.ScoreStrides(o.Shape(p))
+	}
 	return err
 }
 
@@ -81,7 +84,7 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 	if err := t.env.Ctx.Upload(context.Background(), b.All(), raw); err != nil {
 		return Operand{}, err
 	}
-	binding, rest, err := t.env.Ctx.BindAligned(b.Buffer, l.Offset, l.Span, l.Size)
+	binding, rest, err := t.env.Ctx.BindAligned(b.Buffer, l.Offset, uint64(len(raw))-l.Offset, l.Size)
 	if err != nil {
 		return Operand{}, err
 	}

@@ -3,6 +3,7 @@ package kernel
 import (
 	"sync/atomic"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -29,13 +30,13 @@ const Variants = 4
 
 func (v Variant) Index() int { return BoolInt(v.Aligned) + 2*BoolInt(v.LSE) }
 
-// Variant gives the kernel that p holds, building it at the first call. Concurrent first calls build it once.
-func (e *Env) Variant(p *atomic.Pointer[pipeline.Kernel], module string, describe func() (Constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
+// Variant gives the kernel that p holds, building it at the first call, with the functions of the problem. Concurrent first calls build it once.
+func (e *Env) Variant(p *atomic.Pointer[pipeline.Kernel], module string, problem *attn.Problem, describe func() (Constants, pipeline.KernelInfo)) (*pipeline.Kernel, error) {
 	if k := p.Load(); k != nil {
 		return k, nil
 	}
 	c, info := describe()
-	k, err := e.Build(module, c, info)
+	k, err := e.Build(module, c, info, problem.Code())
 	if err != nil {
 		return nil, err
 	}

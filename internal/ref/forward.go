@@ -90,6 +90,13 @@ func (p *Problem) scores(r Row, s, slope []float64) {
 		if p.Slopes != nil {
 			s[j] -= float64(p.Slopes[r.H]) * math.Abs(float64(diagonal-j))
 		}
+		if !p.Score.Identity() {
+			value, by := p.score.Slope(p.point(r, j, s[j]))
+			s[j] = value
+			if slope != nil {
+				slope[j] *= by
+			}
+		}
 		if p.Bias != nil {
 			s[j] += float64(p.Bias.broadcastRow(r.B, r.H, r.I)[j])
 		}

@@ -3,6 +3,8 @@ package ref
 import (
 	"fmt"
 	"math"
+
+	"github.com/vkattn/vkattn/flash/score"
 )
 
 // Causal says which keys a query may see.
@@ -29,6 +31,10 @@ type Options struct {
 	Blocks  *BlockMask
 	Sinks   []float32 // [Hq]
 	Dropout *Dropout
+
+	Score    score.Function     // after softcap and slopes, before the bias
+	Sees     score.MaskFunction // keys that a query sees besides
+	Captured score.Data         // by the two
 }
 
 // Window allows i + Nk − Nq − Left ≤ j ≤ i + Nk − Nq + Right, inclusive; −1 is unbounded.
@@ -63,6 +69,9 @@ type Problem struct {
 	Options
 	Q, K, V Tensor
 
+	score score.Evaluator     // Score with what it captures
+	sees  score.MaskEvaluator // Sees likewise
+
 	sequenceIndex int // of a packed sequence: what dropout counts as batch
 
 	nudge     float32 // see Nudged
@@ -80,7 +89,7 @@ func (p *Problem) scale() float64 {
 	return 1 / math.Sqrt(float64(p.Q.D))
 }
 
-// Check says what is wrong with the problem, if anything.
+// Check says what is wrong with the problem, if anything, and makes it ready to be computed.
 func (p *Problem) Check() error {
 	for _, t := range []struct {
 		name string
@@ -132,6 +141,13 @@ func (p *Problem) Check() error {
 				m.H, m.Rows, m.Cols, m.BQ, m.BK, q.H, q.N, k.N)
 		}
 	}
+	var err error
+	if p.score, err = p.Score.Bind(p.Captured); err != nil {
+		return fmt.Errorf("ref: %w", err)
+	}
+	if p.sees, err = p.Sees.Bind(p.Captured); err != nil {
+		return fmt.Errorf("ref: %w", err)
+	}
 	if p.Dropout != nil {
 		return p.Dropout.check()
 	}
@@ -156,7 +172,15 @@ func (p *Problem) Allows(b, h, i, j int) bool {
 	if p.Blocks != nil && !p.Blocks.Allows(h, i, j) {
 		return false
 	}
-	return p.Mask == nil || p.Mask.Allows(b, h, i, j)
+	if p.Mask != nil && !p.Mask.Allows(b, h, i, j) {
+		return false
+	}
+	return p.sees.Allows(p.point(Row{b, h, i}, j, 0))
+}
+
+// point is a pair and its score as score functions see it.
+func (p *Problem) point(r Row, j int, s float64) score.Point {
+	return score.Point{S: s, Batch: r.B, Head: r.H, Query: r.I, Key: j, Position: r.I + p.K.N - p.Q.N}
 }
 
 // checkRows is Check, and that every row exists.

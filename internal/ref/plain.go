@@ -93,6 +93,16 @@ func (p *Problem) plainScores(r Row, t DType, s, slope []float32) {
 		if p.Slopes != nil {
 			s[j] -= p.Slopes[r.H] * float32(math.Abs(float64(diagonal-j)))
 		}
+		if !p.Score.Identity() {
+			value, by := p.score.Slope(p.point(r, j, float64(s[j])))
+			s[j] = float32(value)
+			if !p.Score.UnitSlope() { // what depends on the score is rounded as the score is
+				s[j] = t.Round(s[j])
+			}
+			if slope != nil {
+				slope[j] *= float32(by)
+			}
+		}
 		if p.Bias != nil {
 			s[j] += p.Bias.broadcastRow(r.B, r.H, r.I)[j]
 		}

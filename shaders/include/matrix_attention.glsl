@@ -103,6 +103,12 @@ shared uint drawn[DROP_LEN];
 
 #include "matrix_layout.glsl"
 #include "walk.glsl"
+#include "common.glsl"
+#define SCORE_AT 8
+#define BIAS_TYPE uint16_t
+#define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
+#include "score.glsl"
+#include "sinks.glsl"
 
 // Who this is: invocation of the workgroup and of the subgroup, its part of rows and columns of a fragment, and the subgroup's places in
 // shared memory.
@@ -111,7 +117,8 @@ uint patch_at, q_at, x_at, h_at, drop_at, spread_at, stats_at;
 // What is worked on: batch entry, head, first row of the subgroup, where the tensors' parts for them begin, and the staged tile of keys.
 uint b, q_head, row0, q_base, o_base, k_base, v_base;
 uint j, at;                        // tile of keys; where it lies in KV
-float scale;                       // of scores, in log 2
+float scale;                       // of scores, to units of log 2; of those that are SCORED already, from natural ones
+float natural_scale;               // SCORED: of products, to scores in natural units
 uint flip;                         // a negative scale negates Q instead: both sign bits of a pair
 // What the subgroup holds: Q as operands, O, and of each row the reference m and the sum l; S and P of a chunk.
 FRAG_A Qm[RM * QR], P[RM * NP];
@@ -131,7 +138,7 @@ void take_place() {
   drop_at = gl_SubgroupID * DRAWS;
   spread_at = x_at + FM * CK; stats_at = spread_at + FM * FN;
   drawn_for = uvec2(~0u);
-  scale = abs(score_scale); flip = score_scale < 0.0 ? 0x80008000u : 0u;
+  scale = SCORED ? LOG2E : abs(score_scale); natural_scale = abs(score_scale) * LN2; flip = score_scale < 0.0 ? 0x80008000u : 0u;
 }
 
 // Query and head (within the packed group) of a row.

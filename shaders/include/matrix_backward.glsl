@@ -53,7 +53,8 @@
 //                 keys: form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8, and FM is a multiple of 16; q: columns 2 q, 2 q + 1,
 //                 2 q + 8, 2 q + 9, q < 4, and CK is a multiple of 16; keys of a tile divide 64, or 64 divides them. 2: the same with
 //                 bits for words; kv: FM is 16, RM 1, 2 or 4, and components e and e + 1, e even, are columns 2 n and 2 n + 1 of a row
-//  27..39         include/matrix_layout.glsl
+//  27..39         include/matrix_layout.glsl     63..66 include/score.glsl: bindings from 8 on
+//  68 SLOPES      the score functions' derivative is not 1 everywhere: it is kept beside the weights (SCORE_FUNCTIONS)
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -134,6 +135,12 @@ layout(binding = 6) buffer X4_ { uvec4 x4[]; };
 layout(binding = 6) buffer X16_ { uint16_t x16[]; };
 #include "args_backward.glsl"
 #include "walk.glsl"
+#include "common.glsl"
+#define SCORE_AT 8
+#define BIAS_TYPE uint16_t
+#define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
+#include "score.glsl"
+layout(constant_id = 68) const bool SLOPES = false;   // the score functions' derivative is not 1 everywhere
 #include "dropout.glsl"
 #include "dropout_bits.glsl"
 #include "matrix_layout.glsl"
@@ -160,6 +167,7 @@ float keep_scale;                        // of dropout, 1/(1-p): sums take dP an
 // What the subgroup holds: A and B; of a chunk S, which becomes P in place, dP, which becomes dS in place, and these two as operands.
 FRAG_A Am[RM * AR], Bm[RM * BRG], dS[RM * NP];
 ACC S[RM * NS], dP[RM * NS];
+ACC slopes[SLOPES ? RM * NS : 1];   // of the score functions, from weights() to score_gradients()
 #ifdef KV
 FRAG_A P[RM * NP];
 #endif
@@ -280,9 +288,14 @@ void weight_gradients(uint c) {
   }
 }
 
-// The weight of a score.
-float weight(float s, float l, uint query, uint key, bool masked) {
-  float p = exp2(fma(s, scale * 1.4426950408889634, -l));
+// The weight of a score, and the slope of its function, 1 without.
+float weight(float s, float l, uint query, uint key, bool masked, out float slope) {
+  slope = 1;
+  float p;
+  if (SCORED) {
+    const vec2 x = scored_with_slope(s * scale, query, key);
+    p = exp2(fma(x.x, LOG2E, -l)); slope = x.y;
+  } else p = exp2(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
     if (out_of_band(query, key)) p = 0;
     if (!KEYS_ARE_ROWS && key >= nk) p = 0;
@@ -294,7 +307,9 @@ float weight(float s, float l, uint query, uint key, bool masked) {
 void weights(uint c, bool masked) {
   EACH_SCORE {
     const uint row = row_of(r, e), col = column_of(c, n, e);
-    S[r * NS + n][e] = weight(S[r * NS + n][e], lse_at(row, col, r, e), query_of(row, col), key_of(row, col), masked);
+    float slope;
+    S[r * NS + n][e] = weight(S[r * NS + n][e], lse_at(row, col, r, e), query_of(row, col), key_of(row, col), masked, slope);
+    if (SLOPES) slopes[r * NS + n][e] = slope;
   }
   if (DROPOUT && !BITS) EACH_SCORE S[r * NS + n][e] = is_kept(c, r, n, e) ? S[r * NS + n][e] : -S[r * NS + n][e];
 }
@@ -306,6 +321,7 @@ void score_gradients(uint c) {
     const float p = S[r * NS + n][e], x = dP[r * NS + n][e];
     if (BITS) dP[r * NS + n][e] = p * by_bits(x, delta_at(row, col, r, e), c, r, n, e);
     else dP[r * NS + n][e] = DROPOUT ? abs(p) * (p > 0 ? x : -delta_at(row, col, r, e)) : p * x;
+    if (SLOPES) dP[r * NS + n][e] *= slopes[r * NS + n][e];
   }
 }
 // The same where dP is whole: forms 2 and 3.
@@ -331,9 +347,11 @@ void weights_through_shared(uint c, bool masked) {
       [[unroll]] for (uint e = 0; e < 8; ++e) {
         const uint col = c * CK + piece * 8 % CK + e;
         const uint query = query_of(row, col), key = key_of(row, col);
-        float w = weight(E[e_at + piece * 8 + e], lse_at(row, col, 0, 0), query, key, masked);
+        float slope;
+        float w = weight(E[e_at + piece * 8 + e], lse_at(row, col, 0, 0), query, key, masked, slope);
         if (DROPOUT) w = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? w : -w;
         ds[e] = score_gradient(w, E[e_at + FM * CK + piece * 8 + e], delta_at(row, col, 0, 0));
+        if (SLOPES) ds[e] *= slope;
         p[e] = kept_part(w);
       }
       H[h_at + piece] = uvec4(PAIR(p[0], p[1]), PAIR(p[2], p[3]), PAIR(p[4], p[5]), PAIR(p[6], p[7]));
@@ -372,6 +390,7 @@ void walk(uint first, uint n, bool masked) {
       store(0, 0, col0);
     }
     if (KEYS_ARE_ROWS) first_query = col0; else first_key = col0;
+    scores_of(KEYS_ARE_ROWS ? bh + member : bh);
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
     if (PREFETCH != 2 || DROPOUT) barrier();
     if (PREFETCH == 1) {

@@ -57,13 +57,15 @@ void zero_beyond_columns(uint tiles) {
   }
 }
 
-// O / l, with the factor of dropout if `dropped`; every row below rows is handed to row_done, if `wanted`.
-void divide_by_sum(bool dropped, bool wanted, uint rows) {
+// O / l, with the factor of dropout if `dropped` and the sink if `sunk`; every row below rows is handed to row_done, if `wanted`.
+void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
   if (FORM == 3) {
     for (uint x = lane; x < RM * FM; x += SG) {
       const uint s = stats_at + 3 * x, row = row0 + x;
+      float factor = 1;
+      if (sunk) factor = join_sink(q_head + member_of(row), X[s], X[s + 1]);
       const float all_weights = X[s + 1];
-      X[s + 2] = all_weights == 0.0 ? 0.0 : 1.0 / all_weights;
+      X[s + 2] = all_weights == 0.0 ? 0.0 : factor / all_weights;
       if (dropped) X[s + 2] *= drop_scale();
       if (wanted && row < rows) row_done(row, X[s], all_weights);
     }
@@ -75,7 +77,9 @@ void divide_by_sum(bool dropped, bool wanted, uint rows) {
       [[unroll]] for (uint s = 0; s < SLOTS; ++s) {
         const uint x = r * SLOTS + s;
         l[x] = row_sum(l[x]);
-        inverse[s] = l[x] == 0.0 ? 0.0 : P_UNIT / l[x];
+        float factor = P_UNIT;
+        if (sunk) factor *= join_sink(q_head + member_of(row_of_slot(x)), m[x], l[x]);
+        inverse[s] = l[x] == 0.0 ? 0.0 : factor / l[x];
         if (dropped) inverse[s] *= drop_scale();
       }
       [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= inverse[SLOT_OF(e)];

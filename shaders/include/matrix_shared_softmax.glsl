@@ -40,6 +40,11 @@ void weights_in_shared(uint c, bool masked) {
       const bool mine = u * SG + lane < FM;
       Span keys = Span(0, int(nk) - 1);
       if (masked) keys = keys_of(query_of(row));
+      if (SCORED) {
+        if (PACK) scores_of(b, q_head + member_of(row));
+        if (mine) for (uint k = 0; k < CK; ++k) X[x0 + k] = scored(X[x0 + k] * natural_scale, query_of(row), j * BC + c * CK + k);
+        subgroupMemoryBarrierShared(); subgroupBarrier();
+      }
       float most = -infinity(), all_weights = 0.0;
       for (uint k = 0; k < CK; ++k) if (allowed(keys, query_of(row), j * BC + c * CK + k)) most = max(most, X[x0 + k]);
       const float before = X[s], now = max(before, most * scale - BIAS);

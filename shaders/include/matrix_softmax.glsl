@@ -24,6 +24,16 @@ void weighted_sum(uint c) {
   }
 }
 
+// Scores as functions, bias and masks make them, in natural units.
+void score_pairs(uint c) {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
+    const uint row = row0 + r * FM + row_lane + ROW_OF(e);
+    if (PACK) scores_of(b, q_head + member_of(row));
+    [[unroll]] for (uint n = 0; n < NS; ++n)
+      S[r * NS + n][e] = scored(S[r * NS + n][e] * natural_scale, query_of(row), j * BC + c * CK + n * FN + col_lane + COL_OF(e));
+  }
+}
+
 // A score of a key that the row does not attend to becomes -inf.
 void mask(uint c) {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
@@ -85,6 +95,7 @@ bool sums_grew() {
 
 // P of chunk c from its scores, and l.
 void softmax(uint c, bool masked) {
+  if (SCORED) score_pairs(c);
   if (masked) mask(c);
   if (MAX_FIRST) {
     lane_max();
@@ -94,6 +105,7 @@ void softmax(uint c, bool masked) {
     weights();
     if (sums_grew()) {   // the chunk once more
       scores(c);
+      if (SCORED) score_pairs(c);
       if (masked) mask(c);
       lane_max();
       rescale();

@@ -1,5 +1,5 @@
 // Softmax of a tile of scores of which each invocation owns S[MR * MC4]: masks, the row's maximum and sum over the TX invocations
-// that share it, dropout. Needs BR, BC, MR, MC, MC4, TX, TY, mask.glsl, tx, ty, q0 and bh (first query and flattened head of the
+// that share it, dropout. Needs BR, BC, MR, MC, MC4, TX, TY, mask.glsl, score.glsl, tx, ty, q0 and bh (first query and flattened head of the
 // workgroup); with SUBGROUP rows are reduced by shuffles, else through the shared array reduce[BR * TX].
 
 // Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
@@ -33,6 +33,15 @@ void sum_over_row(inout float x[MR]) {
     [[unroll]] for (uint i = 0; i < MR; ++i) x[i] += reduce[t * BR + ty + TY * i];
 }
 #endif
+
+// Scores of the pairs of a tile, which are in units of log 2, as functions, bias and masks make them.
+void score_pairs(uint key0) {
+  [[unroll]] for (uint i = 0; i < MR; ++i)
+    [[unroll]] for (uint j = 0; j < MC; ++j) {
+      const uint query = q0 + ty + TY * i, key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
+      S[i * MC4 + j / 4][j % 4] = scored(S[i * MC4 + j / 4][j % 4] * LN2, query, key) * LOG2E;
+    }
+}
 
 // Scores that may not be used become -inf.
 void mask_scores(uint key0) {

@@ -81,6 +81,12 @@ layout(set = 0, binding = 4, std430) readonly buffer Lse { float lse[]; };
 layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
 
 #include "walk.glsl"
+#define SCORE_AT 8
+#if DTYPE != F32
+#define BIAS_TYPE ELEM
+#define BIAS_ELEMENT(i) decode(bias16[i])
+#endif
+#include "score.glsl"
 
 shared vec4 tile[SHARED_V4];
 

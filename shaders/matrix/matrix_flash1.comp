@@ -119,7 +119,7 @@ void block(uint i, bool masked) {
   if (PREFETCH != 0) ask_q(row0 + BR, nq);
   if (j == 0) nothing_seen(); else bring_sums();
   attend(masked);
-  divide_by_sum(DROPOUT && last, true, span);
+  divide_by_sum(DROPOUT && last, SINKS && last, true, span);
   if (last) store_o(nq); else leave_sums();
 }
 
@@ -132,6 +132,7 @@ void main() {
   const uint matrices = total / ((key_blocks + KEY_BLOCKS - 1) / KEY_BLOCKS), part = id / matrices;   // B Hq
   span = query_blocks * BR;
   bh = id % matrices; b = bh / heads(); q_head = bh % heads();
+  if (SCORED) scores_of(b, q_head);
   k_base = k_off() + b * k_sb + q_head / group() * k_sh;
   v_base = v_off() + b * v_sb + q_head / group() * v_sh;
   q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;

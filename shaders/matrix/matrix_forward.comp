@@ -62,6 +62,7 @@
 //                 (include/matrix_staging.glsl), and MAX_FIRST's growth by an fma: fewer instructions, but some shapes run at half the pace
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
+//  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
 //  59..62         the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0. (Not with KEY_PARTS.)
 
 #extension GL_GOOGLE_include_directive : require
@@ -149,6 +150,7 @@ void main() {
   const uint heads_ = PACK ? key_heads() : heads(), h = bh % heads_;
   const uint kv_head = PACK ? h : h / group();
   b = bh / heads_; q_head = PACK ? h * group() : h;
+  if (SCORED) scores_of(b, q_head);
   k_base = k_off() + b * k_sb + kv_head * k_sh;
   v_base = v_off() + b * v_sb + kv_head * v_sh;
   q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
@@ -188,11 +190,11 @@ void main() {
   if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
 
 #ifdef KEY_PARTS
-  divide_by_sum(DROPOUT, true, rows);
+  divide_by_sum(DROPOUT, false, true, rows);
   barrier();
   store_part(rows);
 #else
-  divide_by_sum(DROPOUT, WRITE_LSE, rows);
+  divide_by_sum(DROPOUT, SINKS, WRITE_LSE, rows);
   barrier();
   store_o(rows);
 #endif

@@ -95,7 +95,11 @@ void query_tile(uint query0, uint bh, bool edge) {
     [[unroll]] for (uint i = 0; i < MR; ++i) {
       const uint key = row0 + ty + TY * i;
       // One rounding, of the difference: where scores are large, one of either term would weigh as much as all other errors together.
-      float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l);
+      float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l), slope = 1;
+      if (SCORED) {
+        const vec2 scored = scored_with_slope(S[i * MC4 + j / 4][j % 4] * scale, query, key);
+        s = scored.x - l; slope = scored.y;
+      }
       if (edge && out_of_band(query, key)) s = NEG_INFINITY;
       const float p = exp2(s * LOG2E);
       float x = X[i * MC4 + j / 4][j % 4], z = p;
@@ -106,7 +110,7 @@ void query_tile(uint query0, uint bh, bool edge) {
         z = keeps ? p : 0;
       }
       S[i * MC4 + j / 4][j % 4] = z;
-      X[i * MC4 + j / 4][j % 4] = p * (x - dl);
+      X[i * MC4 + j / 4][j % 4] = p * (x - dl) * slope;
     }
   }
   sum_tile(true, query0, edge);   // dV
@@ -136,6 +140,7 @@ void main() {
   const Walk queries = query_tiles(row0, row0 + BR - 1, BC, 0, nq);
   for (uint member = 0; member < group(); ++member) {
     const uint head = h * group() + member;
+    if (SCORED) scores_of(b, head);
     col_a_origin = q_off() + b * q_sb + head * q_sh;
     col_b_origin = g_off() + b * g_sb + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.

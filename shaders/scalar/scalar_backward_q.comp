@@ -61,14 +61,18 @@ void key_tile(uint key0, uint bh, bool edge) {
     uvec4 drawn[2];
     [[unroll]] for (uint j = 0; j < MC; ++j) {
       const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
-      float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l[i]);  // one rounding: see scalar_backward_kv.comp
+      float s = fma(S[i * MC4 + j / 4][j % 4], scale, -l[i]), slope = 1;  // one rounding: see scalar_backward_kv.comp
+      if (SCORED) {
+        const vec2 scored = scored_with_slope(S[i * MC4 + j / 4][j % 4] * scale, query, key);
+        s = scored.x - l[i]; slope = scored.y;
+      }
       if (edge && !has(keys, key)) s = NEG_INFINITY;
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
-      X[i * MC4 + j / 4][j % 4] = exp2(s * LOG2E) * (x - dl[i]);
+      X[i * MC4 + j / 4][j % 4] = exp2(s * LOG2E) * (x - dl[i]) * slope;
     }
   }
   sum_tile(false, key0, edge);
@@ -88,6 +92,7 @@ void main() {
   rows = nq;
   cols = nk;
   const uint b = bh / heads(), h = bh % heads();
+  if (SCORED) scores_of(b, h);
   row_a_origin = q_off() + b * q_sb + h * q_sh;
   row_b_origin = g_off() + b * g_sb + h * g_sh;
   col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;

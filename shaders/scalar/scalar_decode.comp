@@ -86,6 +86,13 @@ OUTPUT(o, 3)
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
 #include "walk.glsl"
+#define SCORE_AT 8
+#if DTYPE != F32
+#define BIAS_TYPE ELEM
+#define BIAS_ELEMENT(i) decode(bias16[i])
+#endif
+#include "score.glsl"
+#include "sinks.glsl"
 
 shared vec4 met[W * MEET * MEET_PITCH];
 shared vec2 met_ml[W * ROWS];  // m and l of a subgroup's rows
@@ -96,6 +103,7 @@ float S[ROWS * U];                // scores of a batch, then P
 uvec4 K[U * KP], V[U * VP];       // a batch
 
 uint lane, subgroup, s, g;
+uint b, kh;                      // batch entry and key head
 uint row0, all_rows, seen;       // first row of the workgroup; rows of the key head; keys that any of the workgroup's rows sees
 uint k_origin, v_origin;          // element at which row 0 of this head lies
 
@@ -147,6 +155,15 @@ void scores() {
       [[unroll]] for (uint r = 0; r < ROWS; ++r)
         [[unroll]] for (uint c = 0; c < UNIT4; ++c) S[r * U + u] += dot(Q[r * KQ + i * UNIT4 + c], x[c]);
     }
+}
+
+// Scores, which are in units of log 2, as functions, bias and masks make them.
+void score_pairs(uint batch) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    scores_of(b, kh * group() + member_of(row0 + r));
+    [[unroll]] for (uint u = 0; u < U; ++u)
+      S[r * U + u] = scored(S[r * U + u] * LN2, query_of(row0 + r), batch * BATCH + g + GROUPS * u) * LOG2E;
+  }
 }
 
 void sum_scores() {
@@ -217,7 +234,7 @@ void join_groups() {
 }
 
 // Four columns of a row, of the sum l and the reference m.
-void store(uint b, uint kh, uint part, uint row, uint four, vec4 x, float m, float l) {
+void store(uint part, uint row, uint four, vec4 x, float m, float l) {
   const uint head = kh * group() + member_of(row), bh = b * heads() + head, query = query_of(row);
   if (PARTS > 1) {
     const uint at = part * (total / (PARTS * ((all_rows + ROWS - 1) / ROWS))) * all_rows + bh * nq + query;
@@ -241,7 +258,8 @@ void main() {
 
   all_rows = nq * group();
   const uint blocks = (all_rows + ROWS - 1) / ROWS;
-  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS, b = bh / key_heads(), kh = bh % key_heads();
+  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS;
+  b = bh / key_heads(); kh = bh % key_heads();
   row0 = id % blocks * ROWS;
   seen = end_of(keys_of(query_of(row0 + ROWS - 1)));
   k_origin = k_off() + b * k_sb + kh * k_sh;
@@ -272,6 +290,7 @@ void main() {
     scores();
     if (next < keys.end) load_keys(next);
     sum_scores();
+    if (SCORED) score_pairs(batch);
     if (!is_whole(keys, batch)) mask(batch);
     weigh();
     add_values();
@@ -302,7 +321,8 @@ void main() {
         sum += a * ml.y;
         x += a * met[(w * MEET + r) * MEET_PITCH + min(four, MEET_PITCH - 1)];
       }
-      store(b, kh, part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
+      if (SINKS && PARTS == 1) x *= join_sink(kh * group() + member_of(row0 + first_row + r), top, sum);
+      store(part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
     }
   }
 }

@@ -165,6 +165,13 @@ vec4 acc[MR * MD4];                           // O_i
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 #include "walk.glsl"
+#define SCORE_AT 8
+#if DTYPE != F32
+#define BIAS_TYPE ELEM
+#define BIAS_ELEMENT(i) decode(bias16[i])
+#endif
+#include "score.glsl"
+#include "sinks.glsl"
 #include "micro_softmax.glsl"
 
 // Rows of P are read by the invocations that wrote them. With SUBGROUP those are of one subgroup.
@@ -223,6 +230,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
     barrier();
     add_scores(ty * Q_PITCH, K_AT + tx * K_PITCH + chunk * DK4);
   }
+  if (SCORED) score_pairs(key0);
   if (edge) mask_scores(key0);
 
   float m[MR], l[MR];
@@ -269,7 +277,9 @@ void query_block(uint key0, bool edge, bool first, bool last) {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     l[i] += sum[i];
-    const float inv = l[i] == 0 ? 0 : 1 / l[i];
+    float sunk = 1;
+    if (SINKS && last) sunk = join_sink(bh % heads(), top[i], l[i]);
+    const float inv = l[i] == 0 ? 0 : sunk / l[i];
     [[unroll]] for (uint j = 0; j < MD4; ++j) store_sum(row, j, acc[i * MD4 + j] * inv, last);
     if (tx == 0 && row < nq) {
       if (!last) STORED(statistics, 8, statistics[bh * nq + row] = vec2(top[i], l[i]));
@@ -294,6 +304,7 @@ void main() {
   const uint part = id / matrices;
   bh = id % matrices;
   const uint b = bh / heads(), h = bh % heads();
+  if (SCORED) scores_of(b, h);
   q_origin = q_off() + b * q_sb + h * q_sh;
   k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   v_origin = v_off() + b * v_sb + (h / group()) * v_sh;

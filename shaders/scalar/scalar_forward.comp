@@ -51,7 +51,7 @@
 //  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
-//  5 and 58..62   include/mask.glsl: binding 5 is the block mask
+//  5 and 58..62   include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 //
@@ -179,6 +179,13 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define BLOCKS
 #endif
 #include "walk.glsl"
+#define SCORE_AT 8
+#if DTYPE != F32
+#define BIAS_TYPE ELEM
+#define BIAS_ELEMENT(i) decode(bias16[i])
+#endif
+#include "score.glsl"
+#include "sinks.glsl"
 #include "micro_softmax.glsl"
 
 // P is read by the invocations that wrote it and its row's others. With SUBGROUP those are of one subgroup, and when V is there
@@ -203,6 +210,7 @@ void key_tile(uint key0, bool edge) {
     add_scores(ty * Q_PITCH + (Q_RESIDENT ? chunk * DK4 : 0), K_AT + tx * K_PITCH);
   }
 
+  if (SCORED) score_pairs(key0);
   if (edge) mask_scores(key0);
   if (BLOCK_MASK && !BLOCKS_OF_TILES) {
     [[unroll]] for (uint i = 0; i < MR; ++i)
@@ -259,6 +267,7 @@ void main() {
   bh = place.matrix;
   q0 = place.block * BR;
   const uint b = bh / heads(), h = bh % heads();
+  if (SCORED) scores_of(b, h);
   q_origin = q_off() + b * q_sb + h * q_sh;
   k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
@@ -308,7 +317,8 @@ void main() {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     if (row >= nq) continue;
-    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
+    const float sunk = SINKS ? join_sink(h, m[i], l[i]) : 1;
+    const float inv = (l[i] == 0 ? 0 : sunk / l[i]) * (DROPOUT ? drop_scale() : 1);
     const uint at = o_origin + row * o_sn;
     [[unroll]] for (uint j = 0; j < MD4; ++j) {
       const uint col = 4 * (tx + TX * j);

@@ -55,6 +55,13 @@ layout(constant_id = 7) const bool DROPOUT = false;
 #include "dropout.glsl"
 
 #include "walk.glsl"
+#define SCORE_AT 2
+#if DTYPE != F32
+#define BIAS_TYPE ELEM
+#define BIAS_ELEMENT(i) decode(bias16[i])
+#endif
+#include "score.glsl"
+#include "sinks.glsl"
 
 layout(set = 0, binding = 0, std430) buffer Scores { QUAD s4[]; };
 layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
@@ -63,9 +70,11 @@ layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 
 COUNTING(bool is_real;)  // the row exists
 
-// Four scores in units of log 2; -inf where the row may not look.
-vec4 scores(uint at, uint piece, Span keys) {
-  const vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece])) * LOG2E;
+// Four scores in units of log 2, as functions, bias and masks make them; -inf where the row may not look.
+vec4 scores(uint at, uint piece, uint row, Span keys) {
+  vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece]));
+  if (SCORED) [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = scored(s[e], row, 4 * piece + e);
+  s *= LOG2E;
   return mix(vec4(NEG_INFINITY), s, has(keys, 4 * piece + uvec4(0, 1, 2, 3)));
 }
 // Four weights of a row as they are stored: with their signs set where dropout drops them.
@@ -88,6 +97,8 @@ void main() {
   COUNTING(is_real = real;)
   const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
+  const uint bh = bh0 + r / rows;
+  if (SCORED) scores_of(bh);
   const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
   const uint pieces = (end_of(keys) + 3) / 4;
@@ -97,7 +108,7 @@ void main() {
   if (KEEP > 0) {
     [[unroll]] for (uint t = 0; t < KEEP; ++t) {
       own4[t] = vec4(NEG_INFINITY);
-      if (lane + t * TPR < pieces) own4[t] = scores(at, lane + t * TPR, keys);
+      if (lane + t * TPR < pieces) own4[t] = scores(at, lane + t * TPR, row, keys);
       m = max(m, top(own4[t]));
     }
     m = max_over_row(m);
@@ -107,7 +118,7 @@ void main() {
     }
   } else {
     for (uint c = lane; c < pieces; c += TPR) {
-      const vec4 s = scores(at, c, keys);
+      const vec4 s = scores(at, c, row, keys);
       const float higher = max(m, top(s));
       l = l * exp2(m - higher) + sum(exp2(s - higher));
       m = higher;
@@ -117,9 +128,10 @@ void main() {
     l *= exp2(seen - m);
   }
   l = sum_over_row(l);
-  const float inv = l == 0 ? 0 : 1 / l;
+  float all = l, reference = m;   // of lse: the sink has no weight of its own
+  const float sunk = SINKS ? join_sink(bh % heads(), reference, all) : 1;
+  const float inv = all == 0 ? 0 : sunk / all;
 
-  const uint bh = bh0 + r / rows;
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
@@ -127,10 +139,10 @@ void main() {
           STORED(scores, 4 * BYTES, s4[at + lane + t * TPR] = encode4(marked(own4[t] * inv, lane + t * TPR, row, bh)));
     } else {
       for (uint c = lane; c < pieces; c += TPR)
-        STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, keys) - m) * inv, c, row, bh)));
+        STORED(scores, 4 * BYTES, s4[at + c] = encode4(marked(exp2(scores(at, c, row, keys) - m) * inv, c, row, bh)));
     }
     const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
-    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = all == 0 ? NEG_INFINITY : (reference + log2(all)) * LN2);
   }
 }

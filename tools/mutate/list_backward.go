@@ -34,7 +34,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "ds-sign", File: backwardKV, Modules: "scalar_backward_kv",
-		Old: "= p * (x - dl);", New: "= p * (x + dl);",
+		Old: "= p * (x - dl) * slope;", New: "= p * (x + dl) * slope;",
 		Breaks: "dS adds the row term and does not subtract it",
 		Kill:   []Killer{gradientsCase},
 	},
@@ -94,7 +94,7 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dq-ds-sign", File: backwardQ, Modules: "scalar_backward_q",
-		Old: "* (x - dl[i]);", New: "* (x + dl[i]);",
+		Old: "* (x - dl[i]) * slope;", New: "* (x + dl[i]) * slope;",
 		Breaks: "dQ's dS adds the row term and does not subtract it",
 		Kill:   []Killer{gradientsCase},
 	},

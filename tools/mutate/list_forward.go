@@ -65,10 +65,8 @@ var forwardMutants = []Mutant{
 	{
 		ID: "ragged-rows", File: scalarForward, Modules: forwardF32,
 		Old: `    if (row >= nq) continue;
-    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
-    const uint at = o_origin + row * o_sn;`,
-		New: `    const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
-    const uint at = o_origin + row * o_sn;`,
+    const float sunk`,
+		New: `    const float sunk`,
 		Breaks: "rows of O beyond the last query are written",
 		Kill:   []Killer{conformance("core/d16/none/f32", scalar)},
 	},

@@ -17,7 +17,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "matrix_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"), kernel.Parameters{"kv_split": kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    backwardLacks,
@@ -126,12 +126,13 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accu
 	if part.Keys {
 		c = c.And(kernel.Constants{"PARTS": parts})
 	}
-	return c.And(kernel.MaskConstants(p), s.Layout.Constants())
+	c["SLOPES"] = kernel.BoolInt(p.Features()&attn.WithSlopes != 0)
+	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), s.Layout.Constants())
 }
 
 func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	return s.env.Variant(&part.kernels[piece][i], part.module, func() (kernel.Constants, pipeline.KernelInfo) {
+	return s.env.Variant(&part.kernels[piece][i], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
 		return s.Constants(part, part.Tile.pieces()[piece], aligned, accumulate),
 			pipeline.KernelInfo{SubgroupSize: uint32(part.Tile.Fragment.Lanes), FullSubgroups: true}
 	})
@@ -178,7 +179,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 		if parts == onlyDK {
 			r.Access[7].Mode = pipeline.Unused
 		}
-		if err := r.Dispatch(k, r.Access[:8], at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
+		if err := r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
 			return err
 		}
 	}
@@ -189,7 +190,8 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	at := r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
-	return r.Dispatch(k, r.Access[:7], at, s.Q.grid, s.Q.grid.Total, queriesLabel)
+	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
+	return r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Q.grid, s.Q.grid.Total, queriesLabel)
 }
 
 // compiled is what the driver compiles for a variant.
@@ -197,7 +199,7 @@ func (s *BackwardProgram) compiled(aligned, accumulate bool) []kernel.Compiled {
 	var all []kernel.Compiled
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		for _, parts := range part.Tile.pieces() {
-			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate)})
+			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate), Functions: kernel.FunctionsKey(&s.Problem)})
 		}
 	}
 	return all

@@ -13,7 +13,7 @@ var Flash1 = &kernel.Kernel{
 		Name:           "matrix_flash1",
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     tileRanges.And(kernel.Parameters{"prefetch": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -38,7 +38,7 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, Module: "matrix_flash1." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: "matrix_flash1." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
 
@@ -94,9 +94,9 @@ func (m *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
 
 // run records the dispatches with a given pipeline.
 func (m *Flash1Program) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	n := kernel.Flash1Access(r, f, m.Problem.DType)
+	access := kernel.Flash1Access(r, k, &m.Problem, f)
 	at := r.Push.Forward(&m.Problem, f)
-	return r.Dispatch(k, r.Access[:n], at, m.grid, m.grid.Total, matrixFlash1Label)
+	return r.Dispatch(k, access, at, m.grid, m.grid.Total, matrixFlash1Label)
 }
 
 // matrixFlash1Label is the label of its dispatches.

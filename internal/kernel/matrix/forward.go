@@ -16,7 +16,7 @@ var Forward = &kernel.Kernel{
 		Name:           "matrix_forward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -52,7 +52,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 			return nil, err
 		}
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
 

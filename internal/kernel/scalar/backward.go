@@ -17,7 +17,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "scalar_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     kernel.GroupBound.And(backwardRanges.Of("kv_"), backwardRanges.Of("q_")),
 		Unsupported:    backwardLacks,
 	},
@@ -102,7 +102,7 @@ func (s *BackwardProgram) Model() traffic.Model {
 
 func (s *BackwardProgram) Kernel(part *BackwardPart, aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	return s.env.Variant(&part.kernels[i], part.module, func() (kernel.Constants, pipeline.KernelInfo) {
+	return s.env.Variant(&part.kernels[i], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
 		return s.Constants(part, aligned, accumulate), pipeline.KernelInfo{}
 	})
 }
@@ -117,7 +117,7 @@ func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p))
+		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p))
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
@@ -134,7 +134,7 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DK)
 	r.Access[7] = g.Output(&g.DV)
-	if err := r.Dispatch(k, r.Access[:8], at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
+	if err := r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
 		return err
 	}
 	if k, err = s.Kernel(&s.Q, aligned, g.Accumulate); err != nil {
@@ -143,5 +143,6 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 	at = r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
-	return r.Dispatch(k, r.Access[:7], at, s.Q.grid, s.Q.grid.Total, queriesLabel)
+	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
+	return r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Q.grid, s.Q.grid.Total, queriesLabel)
 }

@@ -90,7 +90,7 @@ func (s *DecodeProgram) Model() traffic.Model {
 
 // Kernel gives the pipeline of a variant, built at the first call.
 func (s *DecodeProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
-	return s.env.Variant(&s.kernels[v.Index()], s.module, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
+	return s.env.Variant(&s.kernels[v.Index()], s.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
 }
 
 func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {

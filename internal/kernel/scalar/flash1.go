@@ -17,7 +17,7 @@ var Flash1 = &kernel.Kernel{
 		Name:           "scalar_flash1",
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     pieceRanges.And(kernel.GroupBound, kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -79,7 +79,7 @@ func (s *Flash1Program) Model() traffic.Model {
 
 // Kernel gives the pipeline of a variant, built at the first call.
 func (s *Flash1Program) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
-	return s.Env.Variant(&s.kernels[v.Index()], s.module, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
+	return s.Env.Variant(&s.kernels[v.Index()], s.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
 }
 
 func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
@@ -95,9 +95,9 @@ func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	if err != nil {
 		return err
 	}
-	n := kernel.Flash1Access(r, f, s.Problem.DType)
+	access := kernel.Flash1Access(r, k, &s.Problem, f)
 	at := r.Push.Forward(&s.Problem, f)
-	return r.Dispatch(k, r.Access[:n], at, s.grid, s.grid.Total, flash1Label)
+	return r.Dispatch(k, access, at, s.grid, s.grid.Total, flash1Label)
 }
 
 // flash1Label is the label of its dispatches.

@@ -15,7 +15,7 @@ var Forward = &kernel.Kernel{
 		Name:           "scalar_forward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -77,7 +77,7 @@ func (s *ForwardProgram) Model() traffic.Model {
 
 // Kernel gives the pipeline of a variant, built at the first call.
 func (s *ForwardProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
-	return s.Env.Variant(&s.kernels[v.Index()], s.module, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
+	return s.Env.Variant(&s.kernels[v.Index()], s.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
 }
 
 func (s *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {

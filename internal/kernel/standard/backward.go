@@ -127,7 +127,7 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 	}
 	for part := range standardGradients {
 		w := s.shape.Kernel(part, &s.problem, v)
-		if _, err := s.env.Variant(&s.kernels[part][i], w.module, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
+		if _, err := s.env.Variant(&s.kernels[part][i], w.module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
 			return err
 		}
 	}

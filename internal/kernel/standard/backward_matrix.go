@@ -16,7 +16,7 @@ var MatrixBackward = &kernel.BackwardKernel{
 		Name:           "standard_backward_matrix",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores&^attn.WithSlopes | attn.WithSinks,
 		Parameters:     gradientRanges,
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,

@@ -17,7 +17,7 @@ var Matrix = &kernel.Kernel{
 		Name:           "standard_matrix",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     matrixRanges,
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -325,6 +325,7 @@ func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 // verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
 func (t *MatrixTile) verify(s *Program, v Variant, k *pipelines) error {
 	tried := []kernel.Compiled{t.Scores(&s.Problem, v.QK).Compiled(), t.Softmax(&s.Problem, v.LSE).Compiled(), t.Product(&s.Problem, v.VO).Compiled()}
+	tried[1].Functions = kernel.FunctionsKey(&s.Problem)
 	return s.env.Prove(fmt.Sprintf("standard_matrix %v", t), tried, func() (wrong string, err error) {
 		p := t.Trial(&s.Problem)
 		small, err := New(s.env, &p, t, kernel.NewTuning(nil))

@@ -187,7 +187,7 @@ func (s *Program) buildFirst(v Variant) (pipelines, error) {
 		}
 		w := want()
 		var built *pipeline.Kernel
-		built, err = s.env.Variant(p, w.module, func() (kernel.Constants, pipeline.KernelInfo) {
+		built, err = s.env.Variant(p, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
 			return w.Spec, w.info
 		})
 		return built
@@ -238,7 +238,8 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 	at = s.RowsArgs(w, b, &f.LSE, &f.Drop)
 	r.Access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.Access[1] = f.LSEAccess()
-	if err := r.Dispatch(k.softmax, r.Access[:2], at, g.softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
+	r.BindScores(2, k.softmax.Bindings(), p, &f.Scores, matrix[i]) // shaders/standard/standard_softmax.comp
+	if err := r.Dispatch(k.softmax, r.Accesses(k.softmax), at, g.softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
 		return err
 	}
 

@@ -1,0 +1,181 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// MaxCaptured is the largest number of tensors that a problem's functions capture, tables included.
+const MaxCaptured = kernel.MostCaptured
+
+// Captured are the tensors that a problem's functions capture by name, in the order of Problem.Captures. Each is dense, of type F32 or Int32, and of
+// the declared shape with leading ones: a [H] is a tensor of shape [1, 1, 1, H].
+type Captured [MaxCaptured]*Tensor
+
+// Captures lists the tensors that the problem's functions capture by name, in the order in which Forward.Captured and Backward.Captured take them.
+func (p Problem) Captures() []score.Tensor {
+	all, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(all, score.Tensor.Table)
+}
+
+// captured is a tensor that functions capture, as a plan knows it.
+type captured struct {
+	name  string
+	dtype DType
+	shape [4]int
+	table *Tensor // the plan's own, of a table; nil: the caller's
+}
+
+// captured lists what the problem's functions capture, with tables in device memory.
+func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err error) {
+	all, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeTables(out))
+		}
+	}()
+	for _, t := range all {
+		c := captured{name: t.Name, dtype: F32, shape: [4]int{1, 1, 1, 1}}
+		copy(c.shape[4-len(t.Shape):], t.Shape)
+		if t.Type == score.Int32 {
+			c.dtype = Int32
+		}
+		if t.Table() {
+			if c.table, err = d.allocate("table of a function", c.dtype, c.shape, attn.Contiguous); err != nil {
+				return out, err
+			}
+			out = append(out, c)
+			if err = c.table.UploadBytes(ctx, kernel.TableBytes(t)); err != nil {
+				return out, err
+			}
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// closeTables frees those that the plan owns.
+func closeTables(all []captured) (err error) {
+	for _, c := range all {
+		err = errors.Join(err, c.table.Close())
+	}
+	return err
+}
+
+// place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it fails.
+func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	n := 0
+	*to = [MaxCaptured]pipeline.Binding{}
+	for i := range p.captured {
+		c := &p.captured[i]
+		if c.table != nil {
+			to[i] = c.table.bound.Binding
+			continue
+		}
+		t := given[n]
+		n++
+		if err := t.usable(pass + ".Captured"); err != nil {
+			return err
+		}
+		switch {
+		case t.dev != p.dev:
+			return badArgument(pass+".Captured", t, "%s must be a tensor of the plan's device", c.name)
+		case t.dtype != c.dtype || t.layout.Shape != c.shape:
+			return badArgument(pass+".Captured", t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
+		case !t.layout.Dense():
+			return badArgument(pass+".Captured", t, "%s must be in row-major order", c.name)
+		case t.bound.Offset != 0:
+			return badArgument(pass+".Captured", t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
+		}
+		to[i] = t.bound.Binding
+	}
+	for _, t := range given[n:] {
+		if t != nil {
+			return badArgument(pass+".Captured", t, "the functions capture %d tensors by name", n)
+		}
+	}
+	return nil
+}
+
+// PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own (Batch,
+// Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
+type PerScore struct {
+	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool
+	Batch, Heads, Queries, Keys int
+}
+
+// shape is [Batch, Heads, Queries, Keys].
+func (s PerScore) shape() [4]int { return [4]int{s.Batch, s.Heads, s.Queries, s.Keys} }
+
+// check gives the error of a description that does not go with the problem, whose field it is.
+func (s PerScore) check(field string, p *Problem, types ...DType) error {
+	if s == (PerScore{}) {
+		return nil
+	}
+	for i, own := range [4]int{p.Batch, p.Heads, p.QueryLen, p.KeyLen} {
+		if n := s.shape()[i]; n != 1 && n != own {
+			return badArgument("Problem."+field, s.shape(), "length %d must be 1 or the problem's, %d", i, own)
+		}
+	}
+	for _, t := range types {
+		if s.DType == t {
+			return nil
+		}
+	}
+	return badArgument("Problem."+field, s.DType, "must be one of %v", types)
+}
+
+// attn is the description without a device.
+func (s PerScore) attn() attn.PerScore {
+	out := attn.PerScore{In: s != PerScore{}, DType: attn.DType(s.DType)}
+	for i, n := range s.shape() {
+		out.Own[i] = n > 1
+	}
+	return out
+}
+
+// checkScores checks what goes with the scores.
+func (p *Problem) checkScores() error {
+	if err := p.Score.Err(); err != nil {
+		return badArgument("Problem.Score", p.Score, "%v", err)
+	}
+	if err := p.Sees.Err(); err != nil {
+		return badArgument("Problem.Sees", p.Sees, "%v", err)
+	}
+	captures, err := score.Code{Score: p.Score, Mask: p.Sees}.Captures()
+	if err != nil {
+		return badArgument("Problem.Sees", p.Sees, "%v", err)
+	}
+	if len(captures) > MaxCaptured {
+		return badArgument("Problem.Score", p.Score, "functions capture %d tensors, at most %d", len(captures), MaxCaptured)
+	}
+	if p.Bias.Keys == 1 && p.KeyLen > 1 {
+		return badArgument("Problem.Bias", p.Bias.shape(), "one number for all keys of a row changes nothing: Keys must be %d", p.KeyLen)
+	}
+	if err := p.Bias.check("Bias", p, F32, p.DType); err != nil {
+		return err
+	}
+	if err := p.Mask.check("Mask", p, Bool); err != nil {
+		return err
+	}
+	for _, t := range []struct {
+		name  string
+		shape [4]int
+	}{{"bias", p.Bias.shape()}, {"mask", p.Mask.shape()}} {
+		if n, ok := attn.Elements(t.shape); !ok || n > math.MaxUint32 {
+			return badArgument("Problem", p.attn().Dims(), "%s would have more than 2³²−1 elements", t.name)
+		}
+	}
+	return nil
+}

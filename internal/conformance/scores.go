@@ -1,0 +1,269 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// drawScores draws what goes with the scores of a case: a bias near scores with an infinity or two, a mask of Share of the pairs, sinks, and what
+// functions capture.
+func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
+	in := &c.inputs
+	in.Score, in.Sees = p.Score, p.Sees
+	if s := p.Bias; s != (flash.PerScore{}) {
+		b := ref.NewTensor(s.Batch, s.Heads, s.Queries, s.Keys)
+		for i := range b.Data {
+			b.Data[i] = float32(r.NormFloat64())
+			if r.IntN(50) == 0 {
+				b.Data[i] = float32(math.Inf(-1))
+			}
+		}
+		refType(s.DType).RoundAll(b.Data)
+		in.Bias = &b
+	}
+	if s := p.Mask; s != (flash.PerScore{}) {
+		m := &ref.Mask{B: s.Batch, H: s.Heads, N: s.Queries, M: s.Keys}
+		for range s.Batch * s.Heads * s.Queries * s.Keys {
+			m.Data = append(m.Data, r.IntN(3) > 0)
+		}
+		in.Mask = m
+	}
+	if p.Sinks {
+		for range p.Heads {
+			in.Sinks = append(in.Sinks, float32(2*r.NormFloat64()))
+		}
+	}
+	data := score.Data{}
+	for _, t := range p.Captures() {
+		if t.Type == score.Int32 {
+			values := make([]int32, t.Elements())
+			for i := range values {
+				values[i] = int32(i / 13)
+			}
+			data[t.Name] = values
+			continue
+		}
+		values := make([]float32, t.Elements())
+		for i := range values {
+			values[i] = float32(r.NormFloat64())
+		}
+		data[t.Name] = values
+	}
+	in.Captured = data
+}
+
+// scoreTensors are the tensors on a device that go with the scores of a case, and the gradients by them.
+type scoreTensors struct {
+	bias, mask, sinks *arena
+	dbias, dsinks     *arena
+	captured          flash.Captured
+	first             [2][]byte // of the gradients, in the first run
+}
+
+func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTensors, err error) {
+	p, in := c.Problem, &c.inputs
+	s = &scoreTensors{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	given := func(to **arena, l Layout, dtype flash.DType, shape [4]int, values []float32) {
+		if err != nil {
+			return
+		}
+		if *to, err = newArena(dev, place(l, dtype, shape)); err != nil {
+			return
+		}
+		if dtype == flash.Bool { // around the elements, all may be attended to
+			raw := bytes.Repeat([]byte{0xff}, (*to).bytes())
+			err = errors.Join((*to).whole.UploadBytes(ctx, raw), (*to).tensor.Upload(ctx, values))
+			return
+		}
+		err = (*to).input(ctx, values)
+	}
+	shape := func(s flash.PerScore) [4]int { return [4]int{s.Batch, s.Heads, s.Queries, s.Keys} }
+	if in.Bias != nil {
+		given(&s.bias, c.Layouts.Q, p.Bias.DType, shape(p.Bias), in.Bias.Data)
+		if err == nil {
+			s.dbias, err = newArena(dev, place(c.Layouts.O, p.Bias.DType, shape(p.Bias)))
+		}
+	}
+	if in.Mask != nil {
+		values := make([]float32, len(in.Mask.Data))
+		for i, b := range in.Mask.Data {
+			if b {
+				values[i] = 1
+			}
+		}
+		given(&s.mask, c.Layouts.K, flash.Bool, shape(p.Mask), values)
+	}
+	if in.Sinks != nil {
+		given(&s.sinks, Dense, flash.F32, [4]int{1, 1, 1, p.Heads}, in.Sinks)
+		if err == nil {
+			s.dsinks, err = newArena(dev, place(Dense, flash.F32, [4]int{1, 1, 1, p.Heads}))
+		}
+	}
+	for i, t := range p.Captures() {
+		if err != nil {
+			return s, err
+		}
+		shape := [4]int{1, 1, 1, 1}
+		copy(shape[4-len(t.Shape):], t.Shape)
+		dtype := flash.F32
+		if t.Type == score.Int32 {
+			dtype = flash.Int32
+		}
+		if s.captured[i], err = dev.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3]); err != nil {
+			return s, err
+		}
+		switch values := in.Captured[t.Name].(type) {
+		case []float32:
+			err = s.captured[i].Upload(ctx, values)
+		case []int32:
+			floats := make([]float32, len(values))
+			for j, v := range values {
+				floats[j] = float32(v)
+			}
+			err = s.captured[i].Upload(ctx, floats)
+		}
+	}
+	return s, err
+}
+
+// poison fills the gradients' buffers before a run.
+func (s *scoreTensors) poison(ctx context.Context, run int) (err error) {
+	for _, a := range []*arena{s.dbias, s.dsinks} {
+		if a != nil {
+			err = errors.Join(err, a.poison(ctx, run))
+		}
+	}
+	return err
+}
+
+// read compares the gradients by bias and sinks with what is right, and in later runs with the first in bits.
+func (s *scoreTensors) read(ctx context.Context, c *Case, run int, r *Result) error {
+	for i, x := range []struct {
+		name  string
+		a     *arena
+		right [2][]float64
+	}{{"dbias", s.dbias, c.grads.dbias}, {"dsinks", s.dsinks, c.grads.dsinks}} {
+		if x.a == nil {
+			continue
+		}
+		out, err := x.a.output(ctx, x.name, run)
+		if err != nil {
+			return err
+		}
+		if run > 0 {
+			if !bytes.Equal(out, s.first[i]) {
+				return fmt.Errorf("%s of run %d differs from the first in bits", x.name, run+1)
+			}
+			continue
+		}
+		s.first[i] = out
+		t := refType(x.a.dtype)
+		c.judge(x.name, t.Decode(out), x.right[0], x.right[1], refType(c.Problem.DType), r)
+	}
+	return nil
+}
+
+func (s *scoreTensors) close() error {
+	for _, a := range []*arena{s.bias, s.mask, s.sinks, s.dbias, s.dsinks} {
+		a.close()
+	}
+	var err error
+	for _, t := range s.captured {
+		err = errors.Join(err, t.Close())
+	}
+	return err
+}
+
+// tensorOf is the tensor of an arena that may not be.
+func tensorOf(a *arena) *flash.Tensor {
+	if a == nil {
+		return nil
+	}
+	return a.tensor
+}
+
+// scored are problems with functions, biases, masks and sinks of their scores, one at a time and many at once, on every kernel.
+func scored(s *suite) {
+	heads := 4
+	slopes := []float32{0.5, 0.25, 0.125, 0.0625}
+	custom, err := score.New(score.S().Add(score.Capture("table", 7, heads).At(score.Position().Sub(score.Key()).Abs().Mod(score.ConstInt(7)), score.Head())))
+	if err != nil {
+		panic(err) // an expression of this file
+	}
+	capped, err := score.Compose(score.ALiBi(slopes), score.Softcap(3))
+	if err != nil {
+		panic(err)
+	}
+	bias := func(p *flash.Problem, own ...bool) {
+		of := func(i, n int) int {
+			if own[i] {
+				return n
+			}
+			return 1
+		}
+		p.Bias = flash.PerScore{DType: p.DType, Batch: of(0, p.Batch), Heads: of(1, p.Heads), Queries: of(2, p.QueryLen), Keys: p.KeyLen}
+	}
+	for i, x := range []struct {
+		name string
+		set  func(p *flash.Problem)
+		core bool
+	}{
+		{"alibi", func(p *flash.Problem) { p.Score = score.ALiBi(slopes) }, true},
+		{"softcap", func(p *flash.Problem) { p.Score = score.Softcap(2) }, true},
+		{"alibi-softcap", func(p *flash.Problem) { p.Score = capped }, false},
+		{"table", func(p *flash.Problem) { p.Score = custom }, false},
+		{"prefix", func(p *flash.Problem) { p.Sees, p.Causal = score.PrefixLM(20), flash.CausalNone }, false},
+		{"documents", func(p *flash.Problem) {
+			p.QueryLen, p.Sees = p.KeyLen, score.Documents(score.CaptureInt("documents", p.Batch, p.KeyLen))
+		}, true},
+		{"bias", func(p *flash.Problem) { bias(p, true, true, true) }, true},
+		{"bias-fp32", func(p *flash.Problem) { bias(p, false, true, true); p.Bias.DType = flash.F32 }, false},
+		{"bias-rows", func(p *flash.Problem) { bias(p, true, false, false) }, false},
+		{"mask", func(p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
+		}, true},
+		{"padding", func(p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
+		}, false},
+		{"sinks", func(p *flash.Problem) { p.Sinks = true }, true},
+		{"all", func(p *flash.Problem) {
+			bias(p, false, true, true)
+			p.Score, p.Sinks, p.Window = score.Softcap(4), true, flash.SlidingWindow(60, -1)
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
+		}, true},
+	} {
+		for j, dtype := range dtypes {
+			if !s.small || i%3 == j || x.core && j == 1 {
+				p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 2, QueryLen: 70, KeyLen: 83, HeadDim: s.dim(16), DType: dtype, Causal: causals[i%2]}
+				x.set(&p)
+				c := &Case{Name: name(dtype, "scores/%s", x.name), Core: x.core, Problem: p}
+				if i%4 == 1 {
+					c.Problem.Dropout, c.Seed = 0.25, uint64(i)
+				}
+				if i%5 == 2 {
+					c.Layouts = all(Odd)
+				}
+				s.add(c)
+			}
+		}
+	}
+	for i, n := range []int{1, 3} { // few queries
+		p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 1, QueryLen: n, KeyLen: 300, HeadDim: s.dim(32), DType: dtypes[i], Causal: flash.CausalBottomRight,
+			Score: capped, Sinks: true, Mask: flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 1, Queries: 1, Keys: 300}}
+		bias(&p, false, true, false)
+		s.add(&Case{Name: fmt.Sprintf("scores/few-%d/%v", n, refType(p.DType)), Problem: p})
+	}
+}

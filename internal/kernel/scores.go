@@ -1,0 +1,146 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
+)
+
+// MostCaptured is the largest number of tensors that the functions of a problem capture.
+const MostCaptured = 8
+
+// Scores are the tensors that go with scores: what shaders/include/score.glsl and sinks.glsl read.
+type Scores struct {
+	Bias, Mask, Sinks Operand
+	Captured          [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
+}
+
+// TableBytes is a table as kernels read it.
+func TableBytes(t score.Tensor) []byte {
+	out := make([]byte, 0, 4*t.Elements())
+	for _, v := range t.Floats {
+		out = binary.NativeEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	for _, v := range t.Ints {
+		out = binary.NativeEndian.AppendUint32(out, uint32(v))
+	}
+	return out
+}
+
+// ScoreConstants are the specialization constants of score.glsl.
+func ScoreConstants(p *attn.Problem) Constants {
+	bias := 0
+	switch {
+	case p.Bias.None():
+	case p.Bias.DType == attn.F32:
+		bias = 2
+	default:
+		bias = 1
+	}
+	return Constants{"SCORE_BIAS": bias, "SCORE_MASK": BoolInt(!p.BoolMask.None()), "SCORE_FUNCTIONS": BoolInt(!p.Score.Identity()),
+		"MASK_FUNCTIONS": BoolInt(!p.Sees.Everything())}
+}
+
+// SinkConstants is that of sinks.glsl.
+func SinkConstants(p *attn.Problem) Constants { return Constants{"SINKS": BoolInt(p.Sinks)} }
+
+// BindScores binds the tensors that go with scores, from binding at on; n is the number of the kernel's bindings, of which captured tensors are the
+// last. Where there is no such tensor, idle stands in its place, untouched.
+func (r *Recorder) BindScores(at, n int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
+	if r.Count != nil {
+		n-- // bound by dispatch
+	}
+	for i := at; i < n; i++ {
+		r.Access[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
+	}
+	r.bindMore(at, p, s)
+	for i, x := range [...]struct {
+		in bool
+		o  *Operand
+	}{{!p.Bias.None(), &s.Bias}, {!p.BoolMask.None(), &s.Mask}, {p.Sinks, &s.Sinks}} {
+		if x.in && at+1+i < n {
+			r.Access[at+1+i] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}
+		}
+	}
+	for i, b := range s.Captured {
+		if b.Buffer != nil {
+			r.Access[n-capturedCount(s)+i] = pipeline.Access{Binding: b, Mode: pipeline.Read}
+		}
+	}
+}
+
+// BindSinks binds what include/sinks.glsl reads in a kernel that has no scores: further arguments at a binding and the sinks three behind it.
+func (r *Recorder) BindSinks(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
+	for i := at; i <= at+3; i++ {
+		r.Access[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
+	}
+	r.bindMore(at, p, s)
+	if p.Sinks {
+		r.Access[at+3] = pipeline.Access{Binding: s.Sinks.Binding, Mode: pipeline.Read}
+	}
+}
+
+// bindMore writes and binds the further arguments, where the problem has any.
+func (r *Recorder) bindMore(at int, p *attn.Problem, s *Scores) {
+	if NeedsMore(p) {
+		r.writeMore(p, s)
+		r.Access[at] = pipeline.Access{Binding: r.More.All(), Mode: pipeline.Unused} // written by the host before it is submitted
+	}
+}
+
+func capturedCount(s *Scores) (n int) {
+	for _, b := range s.Captured {
+		if b.Buffer != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// NeedsMore says whether kernels of a problem read further arguments.
+func NeedsMore(p *attn.Problem) bool { return !p.Bias.None() || !p.BoolMask.None() || p.Sinks }
+
+// MoreBytes is the size of the buffer of further arguments.
+const MoreBytes = 64
+
+// moreNames are the further arguments as the host writes them.
+var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch"}
+
+// checkMore says what is wrong with the further arguments that a module declares.
+func checkMore(module string, in *shaders.Interface) error {
+	if in.More != nil && !slices.Equal(in.More, moreNames) {
+		return fmt.Errorf("flash: %s declares further arguments %q, must be %q", module, in.More, moreNames)
+	}
+	return nil
+}
+
+// writeMore writes the further arguments. All dispatches of a pass have the same.
+func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
+	raw := r.More.Mapped()
+	put := func(i int, v uint32) { binary.NativeEndian.PutUint32(raw[4*i:], v) }
+	for i, o := range [...]*Operand{&s.Bias, &s.Mask} {
+		put(5*i, o.Offset)
+		for j, stride := range o.Strides {
+			put(5*i+1+j, stride)
+		}
+		put(5*i+4, o.KeyStride)
+	}
+	put(10, s.Sinks.Offset)
+	put(11, uint32(p.Batch))
+}
+
+// ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.
+func (o *Operand) ScoreStrides(shape [4]int) {
+	for i := range o.Strides {
+		if shape[i] == 1 {
+			o.Strides[i] = 0
+		}
+	}
+	o.KeyStride = uint32(BoolInt(shape[3] > 1))
+}

@@ -1,0 +1,109 @@
+package kernel
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// trialScores draws what goes with the scores of a trial's problem: numbers near those of scores, an infinity in the bias, masks of two keys in
+// three, and what functions capture.
+func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand) {
+	in.Score, in.Sees = p.Score, p.Sees
+	if p.Bias.In {
+		s := p.BiasShape()
+		b := ref.NewTensor(s[0], s[1], s[2], s[3])
+		fillTrial(rng, p.Bias.DType, b.Data)
+		b.Data[len(b.Data)/2] = float32(math.Inf(-1))
+		in.Bias = &b
+	}
+	if p.BoolMask.In {
+		s := p.BoolMaskShape()
+		m := &ref.Mask{B: s[0], H: s[1], N: s[2], M: s[3]}
+		for range Product(s) {
+			m.Data = append(m.Data, rng.IntN(3) > 0)
+		}
+		in.Mask = m
+	}
+	if p.Sinks {
+		for range p.Heads {
+			in.Sinks = append(in.Sinks, float32(rng.NormFloat64()))
+		}
+	}
+	captured := score.Data{}
+	in.Captured = captured
+	all, _ := p.Code().Captures() // a problem's are in order
+	for _, t := range all {
+		switch {
+		case t.Table():
+		case t.Type == score.Int32:
+			values := make([]int32, t.Elements())
+			for i := range values {
+				values[i] = int32(rng.IntN(3))
+			}
+			captured[t.Name] = values
+		default:
+			values := make([]float32, t.Elements())
+			fillTrial(rng, attn.F32, values)
+			captured[t.Name] = values
+		}
+	}
+}
+
+// scoreValues adds the values of what goes with scores to those of other operands, by name.
+func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]float32 {
+	if in.Bias != nil {
+		values["Bias"] = in.Bias.Data
+	}
+	if in.Mask != nil {
+		bytes := make([]float32, len(in.Mask.Data))
+		for i, b := range in.Mask.Data {
+			bytes[i] = float32(BoolInt(b))
+		}
+		values["Mask"] = bytes
+	}
+	values["Sinks"] = in.Sinks
+	return values
+}
+
+// captured puts what the functions capture into device memory.
+func (t *trialTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptured]pipeline.Binding) error {
+	all, err := p.Code().Captures()
+	if err != nil {
+		return err
+	}
+	for i, c := range all {
+		if !c.Table() {
+			c.Floats, _ = in.Captured[c.Name].([]float32)
+			c.Ints, _ = in.Captured[c.Name].([]int32)
+		}
+		raw := TableBytes(c)
+		b, err := t.alloc(uint64(len(raw)))
+		if err != nil {
+			return err
+		}
+		to[i] = pipeline.Binding{Buffer: b.All().Buffer, Offset: b.All().Offset, Size: uint64(len(raw))}
+		if err := t.env.Ctx.Upload(context.Background(), to[i], raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// more is the buffer of further arguments, nil where the problem has none.
+func (t *trialTensors) more(p *attn.Problem) (*pipeline.Buffer, error) {
+	if !NeedsMore(p) {
+		return nil, nil
+	}
+	b, err := t.env.Ctx.Alloc("self-check", MoreBytes, vk.Upload)
+	if err == nil {
+		t.buffers = append(t.buffers, b)
+	}
+	return b, err
+}

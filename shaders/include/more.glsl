@@ -1,0 +1,13 @@
+// Arguments for which push constants have no room, in a small buffer at binding SCORE_AT. The host writes them by these names
+// (internal/kernel/more.go). Element (b, h, i, j) of a tensor lies at off + b*sb + h*sh + i*sn + j*sk; a stride is 0 where the tensor has one
+// element for all. Only kernels whose constants say that there is such a tensor read any of it.
+
+#ifndef MORE_GLSL
+#define MORE_GLSL
+layout(set = 0, binding = SCORE_AT, std430) readonly buffer More {
+  uint bias_off, bias_sb, bias_sh, bias_sn, bias_sk;   // in elements
+  uint mask_off, mask_sb, mask_sh, mask_sn, mask_sk;   // in bytes, or bits
+  uint sinks_off;
+  uint batch;                                          // entries
+};
+#endif

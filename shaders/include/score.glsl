@@ -1,0 +1,75 @@
+// What becomes of a score s = scale q.k, in natural units, before the softmax. In this order:
+//
+//   SCORE_FUNCTIONS       s = f(s, batch, head, query, key), the score functions of the user's
+//   SCORE_BIAS            s += bias[batch, head, query, key], of the storage type (1) or fp32 (2)
+//   MASK_FUNCTIONS  s = -inf unless the mask functions see the key
+//   SCORE_MASK            s = -inf unless mask[batch, head, query, key], a byte (1) or a bit (2) each, is set
+//
+// What positions and block masks hide comes after, from mask.glsl. SCORED says that there is any of it; all of it is no code where it is off.
+//
+// Functions become code on the host (flash/score): each refract below is an instruction that no kernel needs otherwise, kept by glslc with
+// its operands, and straight-line SPIR-V is put in its place. Its last operand says what is asked for: 1 s', 2 s' and its derivative by s, 3
+// whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor.
+//
+// Needs nq, nk and heads() of the arguments, and
+//   SCORE_AT         a binding: there lie further arguments (more.glsl), then bias, mask and sinks; captured tensors follow
+//   BIAS_ELEMENT(i)  element i of bias16[], whose type is BIAS_TYPE, as a float; not defined in builds for fp32
+
+layout(constant_id = 63) const uint SCORE_BIAS = 0;
+layout(constant_id = 64) const uint SCORE_MASK = 0;
+layout(constant_id = 65) const bool SCORE_FUNCTIONS = false;
+layout(constant_id = 66) const bool MASK_FUNCTIONS = false;
+const bool SCORED = SCORE_BIAS != 0 || SCORE_MASK != 0 || SCORE_FUNCTIONS || MASK_FUNCTIONS;
+
+#include "more.glsl"
+layout(set = 0, binding = SCORE_AT + 1, std430) readonly buffer Bias32_ { float bias32[]; };
+#ifdef BIAS_ELEMENT
+layout(set = 0, binding = SCORE_AT + 1, std430) readonly buffer Bias16_ { BIAS_TYPE bias16[]; };
+#endif
+layout(set = 0, binding = SCORE_AT + 2, std430) readonly buffer Mask_ { uint mask_words[]; };
+
+uint score_b, score_head;   // batch entry and query head of the scores that follow
+uint bias_base, mask_base;
+
+void scores_of(uint b, uint head) {
+  score_b = b; score_head = head;
+  if (SCORE_BIAS != 0) bias_base = bias_off + b * bias_sb + head * bias_sh;
+  if (SCORE_MASK != 0) mask_base = mask_off + b * mask_sb + head * mask_sh;
+}
+void scores_of(uint bh) { if (SCORED) scores_of(bh / heads(), bh % heads()); }
+
+float bias_of(uint query, uint key) {
+  const uint at = bias_base + min(query, nq - 1) * bias_sn + min(key, nk - 1) * bias_sk;
+#ifdef BIAS_ELEMENT
+  if (SCORE_BIAS == 1) return BIAS_ELEMENT(at);
+#endif
+  return bias32[at];
+}
+bool mask_allows(uint query, uint key) {
+  const uint at = mask_base + min(query, nq - 1) * mask_sn + min(key, nk - 1) * mask_sk;
+  if (SCORE_MASK == 1) return (mask_words[at / 4] >> at % 4 * 8 & 255u) != 0u;
+  return (mask_words[at / 32] >> at % 32 & 1u) != 0u;
+}
+
+#define HOOK(s, query, key, what)                                                                                            \
+  refract(vec4(s, uintBitsToFloat(score_b), uintBitsToFloat(score_head), uintBitsToFloat(query)),                            \
+    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), 0, 0), what)
+
+float unseen(float s, uint query, uint key) {
+  if (MASK_FUNCTIONS) { if (HOOK(0.0, query, key, 3.0).x == 0.0) s = NEG_INFINITY; }
+  if (SCORE_MASK != 0) { if (!mask_allows(query, key)) s = NEG_INFINITY; }
+  return s;
+}
+// s' of a score, and with it the derivative by s.
+float scored(float s, uint query, uint key) {
+  if (SCORE_FUNCTIONS) s = HOOK(s, query, key, 1.0).x;
+  if (SCORE_BIAS != 0) s += bias_of(query, key);
+  return unseen(s, query, key);
+}
+vec2 scored_with_slope(float s, uint query, uint key) {
+  vec2 x = vec2(s, 1);
+  if (SCORE_FUNCTIONS) x = HOOK(s, query, key, 2.0).xy;
+  if (SCORE_BIAS != 0) x.x += bias_of(query, key);
+  x.x = unseen(x.x, query, key);
+  return x;
+}
