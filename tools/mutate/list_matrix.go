@@ -62,13 +62,13 @@ var matrixMutants = []Mutant{
 		ID: "matrix-rows", File: matrixRows, Modules: "matrix_forward.f16",
 		Old: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8) && row < rows) {", New: "if (((FM * FN / 8) % SG == 0 || x < FM * FN / 8)) {",
 		Breaks: "rows of O beyond the last query are written",
-		Kill:   []Killer{conformance("core/d16/none/f16", "flash2/matrix")},
+		Kill:   []Killer{conformance("core/narrow/f16", "flash2/matrix")},
 	},
 	{
 		ID: "matrix-columns", File: matrixRows, Modules: "matrix_forward.f16",
 		Old: "if (c + x < DV) STORED(o, 2,", New: "if (x == 7 || c + x < DV) STORED(o, 2,",
 		Breaks: "a column of O beyond the last is written",
-		Kill:   []Killer{conformance("core/d29/bottom-right/f16", "flash2/matrix")},
+		Kill:   []Killer{conformance("core/narrow/f16", "flash2/matrix")},
 	},
 	{
 		ID: "matrix-zero-columns", File: matrixRows, Modules: "matrix_forward.f16",
