@@ -30,7 +30,7 @@ var backwardMutants = []Mutant{
 		ID: "delta-columns", File: backwardDelta, Modules: "backward_delta",
 		Old: "sum += c < DV ? part : 0;", New: "sum += part;",
 		Breaks: "the last column counts several times in the row term where rows are ragged",
-		Kill:   []Killer{conformance("mixed/03/f16", scalar)},
+		Kill:   []Killer{differences},
 	},
 	{
 		ID: "ds-sign", File: backwardKV, Modules: "scalar_backward_kv",
@@ -79,6 +79,8 @@ var backwardMutants = []Mutant{
 		Old: "    if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;\n", New: "",
 		Breaks: "a query with nothing to attend to has a gradient that is no number",
 		Kill:   []Killer{conformance("mixed/03/f16", scalar)},
+		Equivalent: "lse is subtracted before a score is masked, and of a query with nothing to attend to every score is masked, in tiles that are no " +
+			"whole ones; only scores that overflow to −∞ would tell",
 	},
 	{
 		ID: "dq-ds-sign", File: backwardQ, Modules: "scalar_backward_q",

@@ -81,7 +81,7 @@ var matrixMutants = []Mutant{
 		ID: "matrix-gqa", File: matrixForward, Modules: "matrix_forward.f16",
 		Old: "const uint kv_head = PACK ? h : h / group();", New: "const uint kv_head = PACK ? h : h % key_heads();",
 		Breaks: "query heads take turns with key heads",
-		Kill:   []Killer{in("./flash", "TestMatrixTiles")},
+		Kill:   []Killer{conformance("core/gqa/f16", "flash2/matrix")},
 	},
 	{
 		ID: "matrix-packed", File: matrixAttention, Modules: "matrix_forward.f16",
