@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +127,32 @@ func TestMatrixTiles(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "the device has no 24x")
 	require.ErrorContains(t, err, f.String(), "and says which it has")
+}
+
+// TestMatrixIgnoresSharedMemory: columns between D and the next fragment are zeros, whatever an earlier kernel left in shared memory. A NaN
+// there would be in every score, since 0·NaN is no 0.
+func TestMatrixIgnoresSharedMemory(t *testing.T) {
+	d := matrixDevice(t)
+	if f := d.env.Caps.Fragments(attn.F16)[0]; max(f.N, f.K) <= 8 {
+		t.Skip("a fragment is as wide as what is staged at once")
+	}
+	wide, err := Problem{Batch: 4, Heads: 500, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize() // workgroups for every part of the device
+	require.NoError(t, err)
+	litter := mustPlan(t, d, wide, WithImplementation(Flash), WithTier(TierMatrix))
+	mk := plainly(t, d)
+	nothing := Forward{Q: mk(F16, wide.QShape()), K: mk(F16, wide.KShape()), V: mk(F16, wide.VShape()), O: mk(F16, wide.OShape()), LSE: mk(F32, wide.LSEShape())}
+	bad := slices.Repeat([]float32{float32(math.NaN())}, nothing.Q.Elements())
+	for _, in := range []*Tensor{nothing.Q, nothing.K, nothing.V} {
+		require.NoError(t, in.Upload(bg, bad))
+	}
+	for _, impl := range []Implementation{Flash, Flash1, Standard} {
+		s := newSample(t, Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 3, DType: F16})
+		f := s.tensors(t, d, mk)
+		plan := mustPlan(t, d, s.p, WithImplementation(impl), WithTier(TierMatrix))
+		require.NoError(t, litter.Forward(bg, nothing))
+		require.NoError(t, plan.Forward(bg, f))
+		s.check(t, plan, f)
+	}
 }
 
 // TestMatrixFetching: the next tile asked for under a branch, into registers or a second tile of shared memory, with places by shared steps

@@ -3,6 +3,10 @@ package conformance
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,6 +59,42 @@ func TestCoverHasEveryPair(t *testing.T) {
 	} {
 		require.True(t, have[option], option)
 	}
+}
+
+// TestMutantsExpectShortCases: the cases that tools/mutate expects to find a mistake are among those that go test -short runs where a CPU is
+// the device. On others short runs have other cases, and other tests stand behind these.
+func TestMutantsExpectShortCases(t *testing.T) {
+	dev := device(t)
+	if !onCPU(dev.Info()) {
+		t.Skip("the mutants' lists name what runs on a CPU")
+	}
+	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
+	targets := Targets(dev, o)
+	cases, err := Cases(dev, o)
+	require.NoError(t, err)
+	short := map[string][]Target{}
+	for at, chosen := range cover(cases, targets) {
+		short[cases[at].Name] = chosen
+	}
+	lists, err := filepath.Glob("../../tools/mutate/list_*.go")
+	require.NoError(t, err)
+	expected := 0
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		require.NoError(t, err)
+		for _, call := range regexp.MustCompile(`\bconformance\("([^"]+)", (?:scalar|"([^"]+)")\)`).FindAllStringSubmatch(string(text), -1) {
+			name, target := call[1], call[2]
+			if target == "" { // the constant
+				target = "flash2/scalar"
+			}
+			offered := func(o Target) bool { return strings.HasPrefix(o.String(), target) }
+			if slices.ContainsFunc(targets, offered) {
+				require.True(t, slices.ContainsFunc(short[name], offered), "%s expects %s on %s, which short runs leave out", list, name, target)
+			}
+			expected++
+		}
+	}
+	require.Greater(t, expected, 20)
 }
 
 // TestPickCovers: whatever there is to choose from, all options and pairs are there afterwards.
