@@ -71,7 +71,7 @@ func dropouts(s *suite) {
 func (c *Case) hasGradients() bool {
 	p, err := c.Problem.Normalize()
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	return err == nil && c.Gradients && !c.NoLSE && work <= gradientWork
+	return err == nil && c.Gradients && !c.NoLSE && (work <= gradientWork || c.every)
 }
 
 // differentiate computes the gradients, once the inputs are there.
@@ -273,6 +273,7 @@ func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads 
 // judge compares one gradient.
 func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
 	v := ref.CheckGradient(widen(got), right, plain, t)
+	r.note(name, v)
 	if v.Err/v.Bound > r.GradErr/max(r.GradBound, 1e-300) || r.GradBound == 0 {
 		r.GradErr, r.GradBound = v.Err, v.Bound
 	}

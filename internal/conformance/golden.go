@@ -7,7 +7,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -43,37 +42,15 @@ func golden(s *suite, from fs.FS) error {
 		if err != nil {
 			return fmt.Errorf("conformance: golden vector %s: %w", file, err)
 		}
-		c := &Case{Name: "golden/" + strings.TrimSuffix(path.Base(file), ".safetensors"), load: load}
-		c.Problem, c.refuse = problemOf(v)
-		c.Core = max(c.Problem.HeadDim, c.Problem.ValueDim) <= lightDim
-		s.add(c)
+		s.add(goldenCase("golden/"+strings.TrimSuffix(path.Base(file), ".safetensors"), v, load))
 	}
 	return nil
 }
 
-// problemOf translates; refuse names an option that flash.Problem does not have.
-func problemOf(v *ref.Vector) (p flash.Problem, refuse string) {
-	in := v.Problem
-	p = flash.Problem{
-		Batch: in.Q.B, Heads: in.Q.H, KeyHeads: in.K.H, QueryLen: in.Q.N, KeyLen: in.K.N,
-		HeadDim: in.Q.D, ValueDim: in.V.D, Scale: in.Scale,
-	}
-	p.DType = map[ref.DType]flash.DType{ref.F32: flash.F32, ref.F16: flash.F16, ref.BF16: flash.BF16}[v.DType]
-	p.Causal = map[ref.Causal]flash.Causal{
-		ref.NotCausal: flash.CausalNone, ref.BottomRight: flash.CausalBottomRight, ref.TopLeft: flash.CausalTopLeft}[in.Causal]
-	if b := in.Blocks; b != nil {
-		p.Blocks = flash.Blocks{Queries: b.BQ, Keys: b.BK, PerHead: b.H > 1}
-	}
-	for _, option := range []struct {
-		name string
-		used bool
-	}{
-		{"softcap", in.Softcap != 0}, {"window", in.Window != nil}, {"ALiBi", in.Slopes != nil}, {"bias", in.Bias != nil},
-		{"mask", in.Mask != nil}, {"sinks", in.Sinks != nil}, {"dropout", in.Dropout != nil},
-	} {
-		if option.used {
-			return p, "the library does not have this option yet: " + option.name
-		}
-	}
-	return p, ""
+// goldenCase is the case of a vector, which is read again when the case runs.
+func goldenCase(name string, v *ref.Vector, load func() (*ref.Vector, error)) *Case {
+	c := &Case{Name: name, load: load}
+	c.Problem, c.lacks, _ = translate(&v.Problem, v.DType)
+	c.Core = max(c.Problem.HeadDim, c.Problem.ValueDim) <= lightDim
+	return c
 }

@@ -9,13 +9,12 @@ func align(p *ref.Problem, causal bool, window ref.Window, offset int, own bool)
 	if causal {
 		window.Right = -1 // keys beyond are not seen anyway
 	}
-	last := p.K.N - p.Q.N
 	switch {
-	case own:
-	case p.KeyLens != nil || !restate(p, &causal, &window, offset, last):
+	case own, p.KeyLens == nil && restate(p, &causal, &window, offset):
+	default:
 		p.Offset = &offset
 	}
-	if causal && p.Causal == ref.NotCausal {
+	if causal {
 		p.Causal = ref.BottomRight
 	}
 	if window.Left >= 0 || window.Right >= 0 {
@@ -26,31 +25,34 @@ func align(p *ref.Problem, causal bool, window ref.Window, offset int, own bool)
 	}
 }
 
-// restate moves causal order and window from one offset to another, false where the library has no words for it. The problem changes only with success.
-func restate(p *ref.Problem, causal *bool, window *ref.Window, from, to int) bool {
-	w, order := *window, ref.NotCausal
-	if w.Left >= 0 {
-		if w.Left += to - from; w.Left < 0 {
-			return false
-		}
-	}
-	high := from // the last key that query 0 sees
-	if w.Right >= 0 {
-		high += w.Right
-	}
+// restate moves causal order and window from an offset to that of the last key, false where there are no words for it. Where the last query does not
+// see the last keys, nobody does, and they are padding: then the last key is one before them. The problem changes only with success.
+func restate(p *ref.Problem, causal *bool, window *ref.Window, offset int) bool {
+	last, w := p.K.N-p.Q.N, *window
+	order, lens := ref.NotCausal, []int(nil)
 	if *causal || w.Right >= 0 {
+		high := offset + max(w.Right, 0) // the last key that query 0 sees
 		w.Right = -1
 		switch {
-		case high == to:
+		case high > last:
+			w.Right = high - last
+		case high == last:
 			order = ref.BottomRight
 		case high == 0:
 			order = ref.TopLeft
-		case high > to:
-			w.Right = high - to
 		default:
+			order, last = ref.BottomRight, max(high, -p.Q.N)
+			for range p.Q.B {
+				lens = append(lens, last+p.Q.N)
+			}
+		}
+	}
+	if w.Left >= 0 {
+		if w.Left += last - offset; w.Left < 0 {
 			return false
 		}
 	}
-	p.Causal, *causal, *window = order, false, w
+	p.Causal, p.KeyLens = order, lens
+	*causal, *window = false, w
 	return true
 }
