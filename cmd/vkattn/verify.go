@@ -45,8 +45,8 @@ inputs' own type. The exit status is not zero when any case fails.
 
 With --vectors the cases are those of a folder and the folders in it, computed by others, in place of the suite's:
 every .safetensors file that holds a golden vector (inputs, options, and what is right, gradients too) or a case of
-the ONNX operator Attention (the form of testdata/vectors and testdata/vectors/onnx). A golden vector keeps the
-suite's bounds, an ONNX case its own tolerances. A case that asks for what vkattn does not have is listed with what
+the ONNX operator Attention (the form of testdata/vectors and testdata/vectors/onnx). All keep the suite's
+bounds, and ONNX cases their own tolerances besides. A case that asks for what vkattn does not have is listed with what
 is missing and counted apart, neither passed nor failed; a file that is no such case is an error.`,
 		Example: `  vkattn verify
   vkattn verify --quick --impl flash --tier matrix

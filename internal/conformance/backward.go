@@ -117,6 +117,9 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}
 	if c.vector != nil { // what the file says is what is right
 		for i, name := range gradientNames {
+			if err := agree(name, c.vector, d.answers[i]); err != nil {
+				return err
+			}
 			d.answers[i] = widen(c.vector.Answers[name])
 		}
 	}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -127,6 +128,9 @@ func (c *Case) compute() error {
 		}
 	}
 	if c.vector != nil { // what the file says is what is right
+		if err := errors.Join(agree("o", c.vector, c.o), agree("lse", c.vector, c.lse)); err != nil {
+			return err
+		}
 		c.o, c.lse = widen(c.vector.Answers["o"]), widen(c.vector.Answers["lse"])
 	}
 	if c.hasGradients() {
@@ -212,13 +216,13 @@ func (c *Case) check(target Target, o, lse []float32, r *Result) {
 		plainO = c.ties
 	}
 	verdict := judge(got, c.o, plainO, t)
-	if c.operator != nil {
-		verdict = c.operator.judge(got, c.Problem.OShape())
-	}
 	r.note("o", verdict)
 	r.MaxErr, r.Bound = verdict.Err, verdict.Bound
 	if !verdict.OK {
 		r.fail("o: %v%s", verdict, c.where(verdict.At, dv))
+	}
+	if c.operator != nil {
+		r.judged("Y", c.operator.judge(got, c.Problem.OShape()))
 	}
 	for n := range c.rows {
 		if !math.IsInf(c.lse[n], -1) {

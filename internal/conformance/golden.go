@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strings"
 
@@ -53,4 +54,19 @@ func goldenCase(name string, v *ref.Vector, load func() (*ref.Vector, error)) *C
 	c.Problem, c.lacks, _ = translate(&v.Problem, v.DType)
 	c.Core = max(c.Problem.HeadDim, c.Problem.ValueDim) <= lightDim
 	return c
+}
+
+// agree wants an answer of a file to be the oracle's, as far as fp32 holds it. Bounds are multiples of how far plain attention is from what is right: an
+// answer that is wrong would widen its own.
+func agree(name string, v *ref.Vector, right []float64) error {
+	answer := v.Answers[name]
+	if len(answer) != len(right) {
+		return fmt.Errorf("%s of the file has %d elements: it must have %d", name, len(answer), len(right))
+	}
+	for i, w := range right {
+		if got := float64(answer[i]); got != w && !(math.Abs(got-w) <= 1e-6*(1+math.Abs(w))) {
+			return fmt.Errorf("%s of the file is %g at element %d, where the float64 reference is %g", name, got, i, w)
+		}
+	}
+	return nil
 }

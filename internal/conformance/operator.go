@@ -16,7 +16,7 @@ type operator struct {
 	attention *onnx.Attention
 }
 
-// operatorCase makes the case of an operator: its outputs are held to its own tolerances, lse to the oracle's.
+// operatorCase makes the case of an operator: its outputs are held to its own tolerances, and o and lse to the suite's bounds besides.
 func operatorCase(name string, of *onnx.Case) (*Case, error) {
 	c := &Case{Name: name, operator: &operator{of: of}, every: true}
 	if of.Op != "Attention" {
