@@ -172,9 +172,9 @@ func broadcasts(length, to int) bool { return length == 1 || length == to }
 func (p *Problem) Allows(b, h, i, j int) bool {
 	diagonal := p.diagonal(b, i)
 	switch {
-	case j >= p.keys(b),
-		p.Causal == BottomRight && j > diagonal,
-		p.Causal == TopLeft && j > i:
+	case p.Causal == BottomRight && j > diagonal,
+		p.Causal == TopLeft && j > i,
+		j >= p.keys(b):
 		return false
 	}
 	if w := p.Window; w != nil {
