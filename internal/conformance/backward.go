@@ -127,8 +127,8 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	return nil
 }
 
-// backward runs the backward pass on what forward left in the arenas: overwriting, three times, then adding up.
-func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[len(attn.ForwardOperands)]*arena, weights *flash.Weights, r *Result) (err error) {
+// backward runs the backward pass of a forward one that has run: overwriting, three times, then adding up.
+func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward, r *Result) (err error) {
 	if _, err := plan.BackwardInfo(); err != nil {
 		if unsupported(err) {
 			r.NoGradients = err.Error()
@@ -159,8 +159,8 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		return err
 	}
 	b := flash.Backward{
-		Q: arenas[0].tensor, K: arenas[1].tensor, V: arenas[2].tensor, O: arenas[3].tensor, LSE: arenas[4].tensor,
-		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: weights, Seed: c.Seed, Offset: c.Offset,
+		Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE,
+		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: f.Weights, Seed: f.Seed, Offset: f.Offset,
 	}
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // lacking is how many cases of testdata/vectors ask for what the library does not have, by what they ask for. A case may ask for several things.
@@ -23,6 +24,7 @@ var lacking = map[string]int{
 // TestFolder runs the cases that others computed, golden vectors and cases of ONNX's suite, on the scalar tier: what runs passes, and what the library
 // lacks is listed once, counted apart.
 func TestFolder(t *testing.T) {
+	vktest.Budget(t)
 	dev := device(t)
 	folder, err := ReadFolder(os.DirFS(goldenFolder))
 	require.NoError(t, err)

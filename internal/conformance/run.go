@@ -269,7 +269,7 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 		return r
 	}
 	if err := c.execute(ctx, dev, t, &r); err != nil {
-		if t.declines() && unsupported(err) {
+		if (t.declines() || c.every) && unsupported(err) { // cases of others run on what takes them
 			r.Skipped = err.Error()
 			if u := (*flash.UnsupportedError)(nil); errors.As(err, &u) {
 				r.Skipped = strings.Join(u.Reasons, "; ") // without the problem, so that skips of one reason are counted together
@@ -385,5 +385,5 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	if !differentiate {
 		return nil
 	}
-	return c.backward(ctx, dev, plan, &arenas, weights, r)
+	return c.backward(ctx, dev, plan, &f, r)
 }
