@@ -76,6 +76,7 @@ func TestBackwardFiniteDifferences(t *testing.T) {
 	d := testDevice(t)
 	for _, p := range []Problem{
 		{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 9, KeyLen: 11, HeadDim: 8, Causal: CausalBottomRight},
+		{Batch: 1, Heads: 1, QueryLen: 11, KeyLen: 13, HeadDim: 8, Window: SlidingWindow(4, 2)},
 		{Batch: 2, Heads: 1, QueryLen: 12, KeyLen: 7, HeadDim: 5, ValueDim: 3, Causal: CausalBottomRight, Scale: -0.7},
 		{Batch: 1, Heads: 1, QueryLen: 6, KeyLen: 20, HeadDim: 8, Dropout: 0.3},
 	} {

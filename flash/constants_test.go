@@ -164,7 +164,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 
 // TestPushConstantsAreWritten: what a pass fills in lies where its modules look, and no word is left out.
 func TestPushConstantsAreWritten(t *testing.T) {
-	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight, Dropout: 0.25}.Normalize()
+	p, err := Problem{Batch: 2, Heads: 6, KeyHeads: 3, QueryLen: 5, KeyLen: 9, HeadDim: 64, DType: F16, Causal: CausalBottomRight, Window: SlidingWindow(6, -1), Dropout: 0.25}.Normalize()
 	require.NoError(t, err)
 	next := uint32(1)
 	tensor := func() kernel.Operand {
@@ -175,7 +175,7 @@ func TestPushConstantsAreWritten(t *testing.T) {
 	f := kernel.Operands{Q: tensor(), K: tensor(), V: tensor(), O: tensor(), LSE: tensor(), Drop: d}
 	g := kernel.Gradients{Q: tensor(), K: tensor(), V: tensor(), LSE: tensor(), DO: tensor(), DK: tensor(), DV: tensor(), Drop: d}
 	delta := tensor()
-	shared := map[string]uint32{"nq": 5, "nk": 9, "causal_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9, "base": 100, "total": 200, "heads_large": 3}
+	shared := map[string]uint32{"nq": 5, "nk": 9, "first_shift": 1<<32 - 2, "last_shift": 4, "seed_hi": 7, "seed_lo": 8, "drop_offset": 9, "base": 100, "total": 200, "heads_large": 3}
 	check := func(l *kernel.ArgsLayout, at int, w *kernel.Pushes, want map[string]uint32, tensors map[string]*kernel.Operand) {
 		t.Helper()
 		w.Set(at, 100)

@@ -157,6 +157,8 @@ var countedProblems = map[string]Problem{
 	"unseen":      {Batch: 1, Heads: 1, QueryLen: 90, KeyLen: 20, HeadDim: 16, DType: F16, Causal: CausalBottomRight},
 	"unseen keys": {Batch: 1, Heads: 1, QueryLen: 40, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalTopLeft},
 	"whole":       {Batch: 1, Heads: 1, QueryLen: 128, KeyLen: 128, HeadDim: 16, ValueDim: 24, DType: F16},
+	"window":      {Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 130, KeyLen: 150, HeadDim: 8, DType: F16, Window: SlidingWindow(30, 9)},
+	"near":        {Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 133, HeadDim: 19, ValueDim: 12, DType: F16, Window: SlidingWindow(40, -1)},
 	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
 
@@ -214,25 +216,25 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		tune     map[string]int
 	}{
 		{"Q again", []string{"grouped", "whole"}, Flash, TierScalar, map[string]int{"q_resident": 0, "v_early": 0, "dk": 8}},
-		{"few rows, parts", []string{"few", "one query"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
+		{"few rows, parts", []string{"few", "one query", "near"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
 		{"few rows, apart", []string{"few"}, Flash, TierScalar, map[string]int{"rows": 4, "lpr": 4, "u": 2}},
 		{"few rows, more parts than keys", []string{"few"}, Flash, TierScalar, map[string]int{"parts": 40}},
 		{"few rows in tiles", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 0}},
-		{"V again", []string{"ragged", "grouped"}, Flash1, TierScalar, map[string]int{"vc": 4}},
+		{"V again", []string{"ragged", "grouped", "window"}, Flash1, TierScalar, map[string]int{"vc": 4}},
 		{"rows read twice", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"row_threads": 1}},
 		{"slabs of rows", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"max_slab": 10000}},
 		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"keys ahead", []string{"narrow"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
 		{"two tiles ahead", []string{"narrow"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
 		{"at the tile's start", []string{"narrow", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 16, "steps": 1, "whole": 1}},
-		{"under a branch", []string{"diagonal", "ragged"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
+		{"under a branch", []string{"diagonal", "ragged", "window"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
 		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
-		{"parts", []string{"ragged", "grouped", "unseen", "fp32"}, Flash, TierScalar, map[string]int{"parts": 3, "decode": 0}},
+		{"parts", []string{"ragged", "grouped", "unseen", "fp32", "window"}, Flash, TierScalar, map[string]int{"parts": 3, "decode": 0}},
 		{"parts, Q again", []string{"unaligned", "whole"}, Flash, TierScalar, map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
 		{"parts", []string{"narrow", "ragged", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 16, "prefetch": 1}},
 		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
 		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 16}},
-		{"runs", []string{"ragged", "whole", "grouped"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
+		{"runs", []string{"ragged", "whole", "grouped", "window"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			for i, name := range v.problems {

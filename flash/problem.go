@@ -12,7 +12,7 @@ const MaxHeadDim = 256
 
 // Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
 //
-//	s_ij = Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]      −∞ where Causal or a block mask forbids (i, j)
+//	s_ij = Scale · Σ_d q[b,h,i,d] · k[b,h',j,d]      −∞ where Causal, Window or a block mask forbids (i, j)
 //	lse_i = log Σ_j exp(s_ij)
 //	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
 //
@@ -33,6 +33,7 @@ type Problem struct {
 	ValueDim int     // Dv from 1 to 256; 0 means HeadDim
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask
+	Window   Window  // of keys near a query's position, besides Causal; zero: none
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes, forward only; zero: none
@@ -77,6 +78,9 @@ func (p Problem) Normalize() (Problem, error) {
 	if p.Causal > CausalTopLeft {
 		return p, badArgument("Problem.Causal", uint8(p.Causal), "must be CausalNone, CausalBottomRight or CausalTopLeft")
 	}
+	if err := p.Window.check(); err != nil {
+		return p, err
+	}
 	if p.Scale == 0 {
 		p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
 	}
@@ -107,7 +111,7 @@ func (p Problem) Normalize() (Problem, error) {
 func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
-		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
+		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
 	}
 }
 
@@ -136,7 +140,7 @@ func (p Problem) LSEShape() [4]int { return p.filled().LSEShape() }
 func (p Problem) String() string { return p.filled().String() }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
-// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk counts its allowed pairs. A block mask
+// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. A block mask
 // is not looked at.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 

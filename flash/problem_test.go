@@ -61,14 +61,14 @@ func TestForwardFLOPs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Problem{Batch: 1, Heads: 1, HeadDim: 1,
 			QueryLen: rapid.IntRange(1, 20).Draw(t, "nq"), KeyLen: rapid.IntRange(1, 20).Draw(t, "nk"),
-			Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal"))}
-		if p.Causal != CausalNone && p.QueryLen == p.KeyLen {
+			Causal: Causal(rapid.IntRange(0, 2).Draw(t, "causal")), Window: SlidingWindow(rapid.IntRange(-1, 9).Draw(t, "left"), rapid.IntRange(-1, 9).Draw(t, "right"))}
+		if p.Causal != CausalNone && p.QueryLen == p.KeyLen && p.Window == (Window{}) {
 			return
 		}
 		pairs := 0
 		for i := range p.QueryLen {
 			for j := range p.KeyLen {
-				if p.Causal == CausalNone || j <= i+p.attn().CausalShift() {
+				if p.attn().Mask().KeysOf(i).Has(j) {
 					pairs++
 				}
 			}

@@ -124,6 +124,9 @@ func newSample(t testing.TB, p Problem) *sample {
 	}
 	rp := ref.Problem{Q: tensor(p.QShape(), s.q), K: tensor(p.KShape(), s.k), V: tensor(p.VShape(), s.v)}
 	rp.Scale = p.Scale
+	if left, right := p.Window.Reach(); left >= 0 || right >= 0 {
+		rp.Window = &ref.Window{Left: left, Right: right}
+	}
 	rp.Causal = [...]ref.Causal{CausalNone: ref.NotCausal, CausalBottomRight: ref.BottomRight, CausalTopLeft: ref.TopLeft}[p.Causal]
 	s.in = rp
 	o, lse, err := ref.Forward(rp)

@@ -129,6 +129,9 @@ func (e *TuningEntry) row() (*tiles.Row, error) {
 	if e.Causal {
 		w.Mask = "causal"
 	}
+	if e.Window {
+		w.Mask = "window"
+	}
 	for _, t := range []DType{F32, F16, BF16} {
 		if t.String() == e.DType {
 			w.DType = attn.DType(t).Suffix()

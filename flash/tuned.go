@@ -55,8 +55,9 @@ type TuningKey struct {
 	DType    string `json:"dtype"`     // DType.String
 	HeadDim  int    `json:"head_dim"`  // D
 	ValueDim int    `json:"value_dim"` // Dv
-	Causal   bool   `json:"causal"`    // either causal mask
-	Queries  string `json:"queries"`   // class of query lengths: few (up to 16), some (up to 511), many
+	Causal   bool   `json:"causal"`    // either causal mask, or a window
+	Window   bool   `json:"window,omitempty"`
+	Queries  string `json:"queries"` // class of query lengths: few (up to 16), some (up to 511), many
 	// Class of key lengths, "up to" a power of two, for few queries: their tile cuts the keys into parts. "" for more.
 	Keys string `json:"keys,omitempty"`
 }
@@ -117,7 +118,7 @@ func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 func (d *Device) tuningKey(kernel string, p *attn.Problem) TuningKey {
 	f := d.env.Caps.Facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
-		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Causal != attn.CausalNone, Queries: queryClass(p.QueryLen),
+		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Masked(), Window: !p.Window.None(), Queries: queryClass(p.QueryLen),
 		Keys: keyClass(p.QueryLen, p.KeyLen)}
 }
 

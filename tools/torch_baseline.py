@@ -14,12 +14,13 @@ efficient (memory-efficient attention); the last three are backends of scaled_do
 cannot run gives a row with the backend's words in `error`, and memory, unsupported, check or failed in `reason`: no other
 backend ever stands in for it. Where only the backward pass cannot be, forward's figures stand beside `bwd_error` and `bwd_reason`.
 
-Sweeps are vkattn's: every flag of `vkattn bench` that names sizes, passes or dropout is one of the list too. A list has a line
+Sweeps are vkattn's: every flag of `vkattn bench` that names sizes, a window, passes or dropout is one of the list too. A list has a line
 for each of vkattn's implementations, tiles and block masks; here each of its problems is measured once by every one of --impl,
 densely, in the passes that any of those lines asks for. So each row there has its twin here.
 
 A case has the keys impl, dtype (float16, bfloat16, float32), B, H, N (keys), D and, where they differ from the obvious, Hkv
 (= H), Nq (= N), Dv (= D), causal (= false; aligned to the bottom right: key j is allowed for query i iff j <= i + N - Nq),
+window (= 0, none; else the keys before its position i + N - Nq that a query sees and, if not causal, after it; standard and fa2),
 passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
 nearest 1/256).
 
@@ -81,6 +82,7 @@ class Case:
     causal: bool = False
     passes: tuple = ("fwd",)
     dropout: float = 0.0
+    window: int = 0
 
     def __post_init__(self):
         self.Hkv, self.Nq, self.Dv = self.Hkv or self.H, self.Nq or self.N, self.Dv or self.D
@@ -97,6 +99,8 @@ class Case:
             raise ValueError(f"H is {self.H}, must be a multiple of Hkv = {self.Hkv}")
         if self.passes not in PASSES:
             raise ValueError(f"passes is {list(self.passes)}, must be ['fwd'], ['bwd'] or ['fwd', 'bwd']")
+        if not isinstance(self.window, int) or self.window < 0:
+            raise ValueError(f"window is {self.window!r}, must be a whole number from 0")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}, must be at least 0 and below 1")
 
@@ -117,7 +121,8 @@ class Case:
         """The keys that a question and its row have in common."""
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
-        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **dropout)
+        window = dict(window=self.window) if self.window > 0 else {}
+        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **dropout)
 
     def row(self):
         return dict(library=f"torch {torch.__version__}", **self.problem())
@@ -126,8 +131,21 @@ class Case:
         """Whether the causal mask hides anything: a single query at the end sees every key."""
         return self.causal and self.Nq > 1
 
+    def reach(self):
+        """How many keys before and after its own position a query sees, at most; -1 is all."""
+        return self.window or -1, 0 if self.causal else self.window or -1
+
+    def seen(self, i):
+        """The keys of query i: the first, and the one after the last."""
+        left, right = self.reach()
+        position = i + self.N - self.Nq
+        first = max(0, position - left) if left >= 0 else 0
+        return first, max(first, min(self.N, position + right + 1) if right >= 0 else self.N)
+
     def pairs(self):
         """(query, key) pairs of one head that count as computed."""
+        if self.window:
+            return sum(end - first for first, end in map(self.seen, range(self.Nq)))
         if not self.causal:
             return self.Nq * self.N
         if self.Nq == self.N:
@@ -156,6 +174,8 @@ def attention(case, device):
     """The function (q, k, v) -> o that the case asks for. It runs inside backend_of(case)."""
     if case.impl == "standard":
         return standard_attention(case, device)
+    if case.window:
+        return windowed(case)
     options = dict(dropout_p=case.dropout)
     if case.Hkv != case.H:
         options["enable_gqa"] = True
@@ -170,12 +190,30 @@ def attention(case, device):
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
 
 
+def windowed(case):
+    """scaled_dot_product_attention has no window; the operator under it has, in FlashAttention's own layout [B, N, H, D]."""
+    if case.impl != "fa2":
+        raise Unsupported(f"{case.impl} in PyTorch has no sliding window")
+    left, right = case.reach()
+
+    def run(q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        o = torch.ops.aten._flash_attention_forward(
+            q, k, v, None, None, case.Nq, case.N, case.dropout, case.causal, False, window_size_left=left, window_size_right=right)[0]
+        return o.transpose(1, 2)
+
+    return run
+
+
 def standard_attention(case, device):
     """What one writes without a fused kernel. Query heads that share keys are rows of one product, so keys are not copied."""
     scale, group = 1 / math.sqrt(case.D), case.H // case.Hkv
     hidden = None
-    if case.masks():
-        hidden = torch.ones(case.Nq, case.N, dtype=torch.bool, device=device).triu(1 + case.N - case.Nq)
+    if case.masks() or case.window:
+        rows = [case.seen(i) for i in range(case.Nq)]
+        first, end = torch.tensor(rows, device=device).T[..., None]
+        key = torch.arange(case.N, device=device)
+        hidden = (key < first) | (key >= end)
 
     def run(q, k, v):
         rows = q.reshape(case.B, case.Hkv, group * case.Nq, case.D)
@@ -254,14 +292,12 @@ def sampled_error(case, q, k, v, o, generator):
     places = sorted(set(places))
     worst = 0.0
     for b, h, i in places:
-        keys = case.N
-        if case.causal:
-            keys = min(case.N, i + case.N - case.Nq + 1)
+        first, end = case.seen(i)
         expected = torch.zeros(case.Dv, dtype=torch.float64, device=q.device)
-        if keys > 0:
+        if end > first:
             kv = h // (case.H // case.Hkv)
-            s = k[b, kv, :keys].double() @ q[b, h, i].double() / math.sqrt(case.D)
-            expected = torch.softmax(s, -1) @ v[b, kv, :keys].double()
+            s = k[b, kv, first:end].double() @ q[b, h, i].double() / math.sqrt(case.D)
+            expected = torch.softmax(s, -1) @ v[b, kv, first:end].double()
         difference = (o[b, h, i].double() - expected).abs().max().item()
         worst = difference if not difference <= worst else worst  # a NaN stays
     return worst, len(places)

@@ -94,5 +94,15 @@ func (m Mask) below(c int) float64 {
 	return ramp*(none+from) + ramp*(ramp-1)/2 + (nq-full)*nk
 }
 
+// MostKeys is the largest number of keys of a query. It is that of the first query which sees as far as any key, or as early as the first, or of
+// the last query: the two ends of a span move alike from row to row, but for where the keys begin and end.
+func (m Mask) MostKeys() int {
+	most := 0
+	for _, i := range []int{0, -m.Low, m.Keys - 1 - m.High, m.Queries - 1} {
+		most = max(most, m.KeysOf(min(max(i, 0), m.Queries-1)).Len())
+	}
+	return most
+}
+
 // MeanKeys is the mean number of keys of a query.
 func (m Mask) MeanKeys() float64 { return m.Pairs() / float64(m.Queries) }

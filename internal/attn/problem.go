@@ -18,6 +18,7 @@ type Problem struct {
 	ValueDim int // of v and o
 	DType    DType
 	Causal   Causal
+	Window   Window
 	Scale    float64
 	Dropout  float64 // probability
 	Blocks   Blocks
@@ -96,32 +97,39 @@ func (p Problem) Features() (f Features) {
 }
 
 // Masked says that positions may hide keys from queries: kernels then look at those of each tile.
-func (p Problem) Masked() bool { return p.Causal != CausalNone }
+func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
+
+// Uneven says that later queries may attend to more keys than earlier ones: blocks of queries differ in what there is to do.
+func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.Low == -Unbounded }
 
 // Mask is which keys each query may attend to, by their positions.
 func (p Problem) Mask() Mask {
 	m := Every(p.QueryLen, p.KeyLen)
-	if p.Masked() {
-		m.High = p.CausalShift()
+	diagonal := p.KeyLen - p.QueryLen
+	switch p.Causal {
+	case CausalBottomRight:
+		m.High = diagonal
+	case CausalTopLeft:
+		m.High = 0
 	}
+	left, right := p.Window.Reach()
+	if left >= 0 {
+		m.Low = diagonal - left
+	}
+	if right >= 0 {
+		m.High = min(m.High, diagonal+right)
+	}
+	m.High = max(m.High, m.Low-1) // a band that is empty ends before it begins by no more than one
 	return m
 }
 
-// CausalShift is the c of "key j is allowed for query i iff j ≤ i + c", 0 where there is no such rule.
-func (p Problem) CausalShift() int {
-	if p.Causal == CausalBottomRight {
-		return p.KeyLen - p.QueryLen
-	}
-	return 0
-}
-
-// MostKeys is the number of keys that the last query may attend to, which sees no fewer than any other.
-func (p Problem) MostKeys() int { return p.Mask().KeysOf(p.QueryLen - 1).Len() }
+// MostKeys is the largest number of keys that a query may attend to.
+func (p Problem) MostKeys() int { return p.Mask().MostKeys() }
 
 // PaperPairs is the number of (query, key) pairs of a head as the FlashAttention papers count them: half of all where causal attention
 // has as many queries as keys.
 func (p Problem) PaperPairs() float64 {
-	if p.Causal != CausalNone && p.QueryLen == p.KeyLen {
+	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen {
 		return float64(p.QueryLen) * float64(p.KeyLen) / 2
 	}
 	return p.Mask().Pairs()
@@ -140,6 +148,9 @@ func (p Problem) Dims() string {
 // String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
 func (p Problem) String() string {
 	text := fmt.Sprintf("%s %s causal %s", p.Dims(), p.DType, p.Causal)
+	if !p.Window.None() {
+		text += fmt.Sprintf(" window %v", p.Window)
+	}
 	if p.Dropout != 0 {
 		text += fmt.Sprintf(" dropout %g", p.Dropout)
 	}

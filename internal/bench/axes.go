@@ -62,6 +62,11 @@ var Axes = []Axis{
 		Text: func(c Case) string { return choose(c.Causal, "causal", "") },
 		axisValues: values[bool]{list: func(g *Grid) *[]bool { return &g.Causal }, field: func(c *Case) *bool { return &c.Causal },
 			from: lastCausal}},
+	{Name: "window", Usage: "`list` of sliding windows: keys that a query sees before its position and, if not causal, after it; 0: all", Usual: "0", Size: true,
+		Key: "window", Label: "window", Cell: func(c Case) string { return number(float64(c.Window)) }, Told: toldUnlessEmpty("window "),
+		Text: func(c Case) string { return positive("window", float64(c.Window)) },
+		axisValues: values[int]{list: func(g *Grid) *[]int { return &g.Window }, field: func(c *Case) *int { return &c.Window },
+			from: ParseWindows, rule: reach}},
 	{Name: "dropout", Usage: "`list` of probabilities of dropping a weight, each taken to the nearest 1/256", Usual: "0",
 		Key: "dropout", Label: "dropout", Cell: func(c Case) string { return number(c.Dropout) }, Told: toldUnlessEmpty("dropout "),
 		Text: func(c Case) string { return positive("dropout", c.Dropout) },
@@ -225,6 +230,7 @@ func lastCausal(list []string) ([]bool, error) {
 // What the table requires of values: what a wrong one must be.
 
 func counts(v int) string    { return choose(v < 1, "at least 1", "") }
+func reach(v int) string     { return choose(v < 0, "at least 0", "") }
 func dimension(v int) string { return choose(v < 1 || v > 256, "between 1 and 256", "") }
 func probability(v float64) string {
 	return choose(v >= 0 && v < 511.0/512, "", "at least 0 and below 511/512")

@@ -21,6 +21,7 @@ type Case struct {
 	Nq, N  int // queries, keys
 	D, Dv  int // head dimension of q and k, of v
 	Causal bool
+	Window int // how many keys before its position a query sees and, if not Causal, after it; 0: all
 
 	Dropout float64 // probability
 
@@ -54,7 +55,18 @@ func (c Case) Problem() (flash.Problem, error) {
 	if c.Causal {
 		p.Causal = flash.CausalBottomRight
 	}
+	if c.Window > 0 {
+		p.Window = flash.SlidingWindow(c.reach())
+	}
 	return p.Normalize()
+}
+
+// reach is the window's, without end to the right where the causal order ends it.
+func (c Case) reach() (left, right int) {
+	if c.Causal {
+		return c.Window, -1
+	}
+	return c.Window, c.Window
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention

@@ -15,7 +15,8 @@ import (
 type gradientHead struct {
 	dtype   ref.DType
 	scale   float64
-	shift   int // key j is allowed iff j ≤ i + shift; math.MaxInt for all
+	left    int // a query sees the keys from left before its position, i + nk − nq, to right after it
+	right   int
 	drop    *ref.Dropout
 	nq, nk  int
 	d, dv   int
@@ -33,7 +34,7 @@ type term struct{ zp, ds, plainZP, plainDS float64 }
 
 func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	lse := float64(g.lse[h][i])
-	if g.shift != math.MaxInt && j > i+g.shift || math.IsInf(lse, -1) {
+	if from := j - (i + g.nk - g.nq); from < -g.left || from > g.right || math.IsInf(lse, -1) {
 		return t, false
 	}
 	z := 1.0
@@ -107,10 +108,13 @@ func (g *gradientHead) round(x []float64) []float64 {
 func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32) (*gradientHead, error) {
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
-	g := &gradientHead{dtype: in.dtype, scale: p.Scale, shift: math.MaxInt, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, left: math.MaxInt32, right: math.MaxInt32, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
+	if s.c.Window > 0 {
+		g.left, g.right = s.c.Window, s.c.Window
+	}
 	if s.c.Causal {
-		g.shift = p.KeyLen - p.QueryLen
+		g.right = 0
 	}
 	if p.Dropout > 0 {
 		g.drop = &ref.Dropout{P: p.Dropout, Seed: dropoutSeed, Offset: seedOffset}

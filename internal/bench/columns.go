@@ -9,7 +9,7 @@ import (
 // Columns is all that is known of rows, in the order of tables for people: the axes of the problem, who computed it, then the
 // figures of each pass.
 var Columns = slices.Concat(
-	inOrder(axisColumns(problemLoops), []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "dropout"}, nameOf),
+	inOrder(axisColumns(problemLoops), []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "window", "dropout"}, nameOf),
 	inOrder(slices.Concat(axisColumns(ownLoops), about, passColumns(false), passColumns(true), remarks), []string{"impl", "kernel"}, nameOf))
 
 func nameOf(c Column) string { return c.Name }
@@ -17,7 +17,7 @@ func nameOf(c Column) string { return c.Name }
 // Files that people and programs have keep the order of their keys: these first, in the order in which they came to be, and what is
 // not named here after them. A new column needs no place here.
 var (
-	fileOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "dropout", "density", "tuning", "tier", "kernel", "device", "driver",
+	fileOrder = []string{"library", "impl", "dtype", "B", "H", "Hkv", "Nq", "N", "D", "Dv", "causal", "window", "dropout", "density", "tuning", "tier", "kernel", "device", "driver",
 		"fwd_peak_MiB", "fwd_block_MiB", "fwd_total_MiB", "fwd_ms", "fwd_tflops", "fwd_p20_ms", "fwd_p80_ms", "fwd_wall_ms", "fwd_rounds_ms", "n", "fwd_bytes", "fwd_model",
 		"bwd_peak_MiB", "bwd_block_MiB", "bwd_total_MiB", "bwd_ms", "bwd_tflops", "bwd_p20_ms", "bwd_p80_ms", "bwd_wall_ms", "bwd_rounds_ms", "bwd_n", "bwd_bytes", "bwd_model",
 		"bwd_kernel", "bwd_max_err", "bwd_err_bound", "bwd_err_rows", "bwd_error", "bwd_reason", "max_err", "err_bound", "err_rows", "note", "error", "reason", "predicted_ms"}

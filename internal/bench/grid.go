@@ -23,6 +23,7 @@ type Grid struct {
 	ValueDim []int // 0 means the same as HeadDim
 	EmbDim   []int
 	Causal   []bool
+	Window   []int // 0 means none
 	Dropout  []float64
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1
 	Tunings  []Tuning  // of flash2 and blocksparse, the implementations whose tile this is about; "" is the library's choice
@@ -210,6 +211,23 @@ func ParseInts(name string, list []string) ([]int, error) {
 			return nil, fmt.Errorf("%s %q: it must be a comma list of integers from 1 to 2³⁰−1, such as 512,1024,4k", name, s)
 		}
 		out = append(out, v*unit)
+	}
+	return out, nil
+}
+
+// ParseWindows reads a list of reaches of windows, 0 for none.
+func ParseWindows(list []string) ([]int, error) {
+	var out []int
+	for _, s := range list {
+		if strings.TrimSpace(s) == "0" {
+			out = append(out, 0)
+			continue
+		}
+		v, err := ParseInts("window", []string{s})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v...)
 	}
 	return out, nil
 }

@@ -128,6 +128,10 @@ func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []re
 	if c.Causal {
 		p.Causal = ref.BottomRight
 	}
+	if c.Window > 0 {
+		left, right := c.reach()
+		p.Window = &ref.Window{Left: left, Right: right}
+	}
 	p.Blocks = c.blockMask()
 	if c.Dropout > 0 {
 		p.Dropout = &ref.Dropout{P: c.Dropout, Seed: dropoutSeed, Offset: offset, Head: b*c.H + h}

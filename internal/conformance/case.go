@@ -81,7 +81,7 @@ func (c *Case) compute() error {
 		c.inputs = c.operator.attention.Problem
 	} else {
 		c.inputs = ref.Problem{
-			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal)},
+			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal), Window: refWindow(p.Window)},
 			Q:       tensor(p.QShape()), K: tensor(p.KShape()), V: tensor(p.VShape()),
 		}
 		if p.Dropout > 0 {
@@ -179,6 +179,14 @@ func refCausal(c flash.Causal) ref.Causal {
 		return ref.TopLeft
 	}
 	return ref.NotCausal
+}
+
+func refWindow(w flash.Window) *ref.Window {
+	left, right := w.Reach()
+	if left < 0 && right < 0 {
+		return nil
+	}
+	return &ref.Window{Left: left, Right: right}
 }
 
 // normal fills with normally distributed numbers.

@@ -57,6 +57,7 @@ func (c *Case) options(t Target) []option {
 	out := []option{
 		{"type", p.DType.String(), compiled | data},
 		{"causal", p.Causal.String(), compiled | data | formed},
+		{"window", windowName(p.Window), formed},
 		{"value dimension", relation(p.ValueDim, p.HeadDim), compiled},
 		is("whole pieces of 16 bytes", p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, compiled|formed),
 		is("dropout", p.Dropout > 0, compiled|formed),
@@ -108,6 +109,11 @@ func layoutName(l Layouts) string {
 		return l.Q.String()
 	}
 	return "different ones"
+}
+
+func windowName(w flash.Window) string {
+	left, right := w.Reach()
+	return fmt.Sprintf("left %v, right %v", left >= 0, right >= 0)
 }
 
 func lengthName(n int) string {

@@ -30,6 +30,8 @@ var features = []feature{
 				p.Causal = flash.CausalTopLeft
 			}
 		}},
+	{name: "window", used: func(o *ref.Options) bool { return o.Window != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.Window = flash.SlidingWindow(o.Window.Left, o.Window.Right) }},
 	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil }, forwardOnly: true,
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Blocks = flash.Blocks{Queries: o.Blocks.BQ, Keys: o.Blocks.BK, PerHead: o.Blocks.H > 1}
@@ -42,7 +44,6 @@ var features = []feature{
 	{name: "ALiBi", used: func(o *ref.Options) bool { return o.Slopes != nil }},
 	{name: "bias", used: func(o *ref.Options) bool { return o.Bias != nil }},
 	{name: "mask", used: func(o *ref.Options) bool { return o.Mask != nil }},
-	{name: "window", used: func(o *ref.Options) bool { return o.Window != nil }},
 	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil }},
 	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil }},
 	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil }},

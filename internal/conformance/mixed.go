@@ -21,6 +21,9 @@ func mixed(s *suite) {
 		if r.IntN(2) == 0 {
 			c.Problem.Dropout, c.Seed, c.Offset = 0.25, r.Uint64(), r.Uint32()
 		}
+		if more := rand.New(rand.NewPCG(8, uint64(i))); more.IntN(3) == 0 {
+			c.Problem.Window = flash.SlidingWindow(one(more, -1, 0, 5, 20), one(more, -1, 0, 3))
+		}
 		layout := func() Layout { return Layout(r.IntN(int(layoutEnd))) }
 		c.Layouts = all(layout())
 		if r.IntN(4) == 0 {

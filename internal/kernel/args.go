@@ -31,8 +31,8 @@ const (
 	argY
 	argScale
 	ArgScoreScale
-	argCausalShift
-	argBase // and total
+	argShifts // first_shift and last_shift
+	argBase   // and total
 	argSeedLow
 	argSeedHigh
 	argDropOffset
@@ -48,7 +48,7 @@ var argumentNames = [arguments][]string{
 	argQueries: {"nq"}, argKeys: {"nk"}, argHeadsLarge: {"heads_large"}, ArgOffsets: {"offsets"}, argMoreOffsets: {"more_offsets"},
 	argBytes: {"bytes"}, ArgQ: {"q_sb", "q_sh", "q_sn"}, ArgK: {"k_sb", "k_sh", "k_sn"}, ArgV: {"v_sb", "v_sh", "v_sn"},
 	ArgO: {"o_sb", "o_sh", "o_sn"}, argG: {"g_sb", "g_sh", "g_sn"}, argX: {"x_sb", "x_sh", "x_sn"}, argY: {"y_sb", "y_sh", "y_sn"},
-	argScale: {"scale"}, ArgScoreScale: {"score_scale"}, argCausalShift: {"causal_shift"}, argBase: {"base", "total"},
+	argScale: {"scale"}, ArgScoreScale: {"score_scale"}, argShifts: {"first_shift", "last_shift"}, argBase: {"base", "total"},
 	argSeedLow: {"seed_lo"}, argSeedHigh: {"seed_hi"}, argDropOffset: {"drop_offset"},
 	ArgFirstMatrix: {"bh0"}, ArgMatrices: {"slab_heads"}, ArgFirstRow: {"row0"}, ArgRows: {"rows"}, ArgPitch: {"pitch"},
 }
@@ -161,7 +161,7 @@ func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
 	clear(p.data[:p.n])
 	p.PutInt(argQueries, pr.QueryLen)
 	p.PutInt(argKeys, pr.KeyLen)
-	p.PutInt(argCausalShift, pr.CausalShift())
+	p.shifts(pr.Mask())
 	large, bytes := PackHeads(pr.KeyHeads, pr.Group())
 	p.Put(argHeadsLarge, large)
 	p.Put(argBytes, bytes|uint32(pr.DropThreshold()))
@@ -169,6 +169,13 @@ func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
 	p.Put(argSeedHigh, uint32(d.Seed>>32))
 	p.Put(argDropOffset, d.Offset)
 	return l.at[argBase]
+}
+
+// shifts puts the bounds of the band of keys that queries see, of which kernels read those that there are.
+func (p *Pushes) shifts(m attn.Mask) {
+	at := p.layout.at[argShifts]
+	p.Set(at, uint32(max(m.Low, -attn.Unbounded)))
+	p.Set(at+4, uint32(min(m.High, attn.Unbounded)))
 }
 
 // PackHeads puts two numbers whose product is below 2³⁰ into 47 bits: the larger, its highest bit set where it is the group, and the

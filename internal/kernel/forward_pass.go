@@ -45,7 +45,8 @@ func ForwardConstants(p *attn.Problem, v Variant) Constants {
 
 // MaskConstants are those of shaders/include/mask.glsl that every kernel declares: which keys a query sees by their positions.
 func MaskConstants(p *attn.Problem) Constants {
-	return Constants{"CAUSAL": BoolInt(p.Causal != attn.CausalNone)}
+	m := p.Mask()
+	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 
 // PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with.

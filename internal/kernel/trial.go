@@ -28,11 +28,18 @@ func TrialOf(p *attn.Problem) attn.Problem {
 	if p.Causal != attn.CausalNone {
 		small.Causal = attn.CausalBottomRight
 	}
+	small.Window = trialWindow(p.Window)
 	small.Dropout = 0
 	if p.DropThreshold() > 0 {
 		small.Dropout = TrialDropout
 	}
 	return small
+}
+
+// trialWindow has the sides that a window has, of distances that end within a trial's few hundred keys.
+func trialWindow(w attn.Window) attn.Window {
+	left, right := w.Reach()
+	return attn.NewWindow(min(left, 90), min(right, 20))
 }
 
 // fillTrial fills values with normally distributed numbers as the storage type has them.
@@ -49,6 +56,10 @@ func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 func TrialInputs(p *attn.Problem) *ref.Problem {
 	in := &ref.Problem{Options: ref.Options{Scale: p.Scale}}
 	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight, attn.CausalTopLeft: ref.TopLeft}[p.Causal]
+	if !p.Window.None() {
+		left, right := p.Window.Reach()
+		in.Window = &ref.Window{Left: left, Right: right}
+	}
 	rng := rand.New(rand.NewPCG(1, uint64(p.HeadDim)))
 	for _, x := range []struct {
 		to    *ref.Tensor

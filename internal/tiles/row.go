@@ -12,7 +12,8 @@ type Problem struct {
 	HeadDim, ValueDim int // D and Dv
 	Queries, Keys     int
 	DType             string // f32, f16, bf16
-	Causal            bool
+	Causal            bool   // or any other mask by positions
+	Window            bool
 	Dropout           bool
 	Blocks            bool // a block mask
 	Lanes             int
@@ -70,7 +71,7 @@ func (r *Row) Suits(p *Problem) bool {
 		return false
 	case p.Queries < c.LeastQueries, c.MostQueries != 0 && p.Queries > c.MostQueries, p.Keys < c.LeastKeys, c.MostKeys != 0 && p.Keys > c.MostKeys:
 		return false
-	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.DType != "" && p.DType != c.DType:
+	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" && p.DType != c.DType:
 		return false
 	case c.Dropout && !p.Dropout, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
 		return false
@@ -89,7 +90,7 @@ type Conditions struct {
 	HeadDim, ValueDim         int
 	LeastQueries, MostQueries int
 	LeastKeys, MostKeys       int
-	Mask                      string // causal, none
+	Mask                      string // causal (a window too), none, window
 	DType                     string
 	Dropout                   bool // there is some
 	Plain                     bool // neither dropout nor a block mask
@@ -114,7 +115,7 @@ var conditions = []condition{
 	{"queries<=", func(c *Conditions) any { return &c.MostQueries }, nil},
 	{"keys>=", func(c *Conditions) any { return &c.LeastKeys }, nil},
 	{"keys<=", func(c *Conditions) any { return &c.MostKeys }, nil},
-	{"mask=", func(c *Conditions) any { return &c.Mask }, []string{"causal", "none"}},
+	{"mask=", func(c *Conditions) any { return &c.Mask }, []string{"causal", "none", "window"}},
 	{"dtype=", func(c *Conditions) any { return &c.DType }, []string{"f32", "f16", "bf16"}},
 	{"dropout", func(c *Conditions) any { return &c.Dropout }, nil},
 	{"plain", func(c *Conditions) any { return &c.Plain }, nil},

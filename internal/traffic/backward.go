@@ -85,23 +85,30 @@ type backwardRows struct{ scores, weights, sums, statistics float64 }
 
 // overQueries: a block of keys walks over the tiles of queries that see any of it, of each query head in turn.
 func (t *BackwardTile) overQueries(p attn.Problem) (sum backwardRows) {
-	tiles, group, readers := attn.CeilDiv(p.QueryLen, t.Columns), float64(p.Group()), float64(max(t.RowReaders, 1))
+	group, readers := float64(p.Group()), float64(max(t.RowReaders, 1))
 	mask := p.Mask()
 	for first := 0; first < p.KeyLen; first += t.Rows {
 		n := float64(min(t.Rows, p.KeyLen-first))
 		walk := mask.QueryTiles(first, t.Rows, t.Columns)
-		begin, whole := walk.Begin, walk.WholeBegin
 		if t.Restaged {
-			begin = min(begin, tiles-1) // one tile at least
-			queries := group * float64(p.QueryLen-begin*t.Columns)
-			rows := group*float64(tiles-begin)*n + queries
+			begin := max(min(walk.Begin, walk.End-1), 0) // one tile at least
+			end := max(walk.End, begin+1)
+			queries := group * float64(min(end*t.Columns, p.QueryLen)-begin*t.Columns)
+			rows := group*float64(end-begin)*n + queries
 			sum.scores += rows
 			sum.weights += rows
 			sum.sums += queries
 			sum.statistics += queries * readers
 			continue
 		}
-		once, ahead := t.walk(p.QueryLen, begin, whole, tiles)
+		whole, end := walk.Begin, walk.End
+		if t.Masked {
+			whole = walk.WholeBegin
+		}
+		if mask.Low > -attn.Unbounded { // queries beyond the last are in no mask, those beyond a window are
+			end = walk.WholeEnd
+		}
+		once, ahead := t.walk(p.QueryLen, walk.Begin, whole, end, walk.End)
 		queries := group*once + ahead
 		dispatches := 1.0
 		if t.Apart {
@@ -121,21 +128,20 @@ func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
 		n := min(t.Rows, p.QueryLen-first)
 		sum.statistics += float64(n * max(t.RowReaders, 1))
 		walk := mask.KeyTiles(first, n, t.Columns)
-		tiles := walk.End
 		if t.Restaged {
-			tiles = max(tiles, 1)
-			keys := float64(min(tiles*t.Columns, p.KeyLen))
-			rows := float64(tiles*n) + keys
+			end := max(walk.End, walk.Begin+1)
+			keys := float64(min(end*t.Columns, p.KeyLen) - min(walk.Begin*t.Columns, p.KeyLen))
+			rows := float64((end-walk.Begin)*n) + keys
 			sum.scores += rows
 			sum.weights += rows
 			sum.sums += keys
 			continue
 		}
-		whole := tiles // that all queries see whole
+		whole := walk.End // that all queries see whole
 		if t.Masked {
 			whole = walk.WholeEnd
 		}
-		once, ahead := t.walk(p.KeyLen, 0, whole, tiles)
+		once, ahead := t.walk(p.KeyLen, walk.Begin, walk.WholeBegin, whole, walk.End)
 		rows := float64(n) + once + ahead
 		sum.scores += rows
 		sum.weights += rows
@@ -143,18 +149,15 @@ func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
 	return sum
 }
 
-// walk is the rows, of count, that a walk over the tiles from begin to end loads, whose loop changes at `change`: of each tile
-// once, and ahead of a loop's end.
-func (t *BackwardTile) walk(count, begin, change, end int) (once, ahead float64) {
+// walk is the rows, of count, that loops over tiles load, one after the other, each from one of these tiles up to the next: of each tile once,
+// and ahead of a loop's end.
+func (t *BackwardTile) walk(count int, loops ...int) (once, ahead float64) {
 	rows := func(from, to int) float64 { return float64(max(0, min(to*t.Columns, count)-from*t.Columns)) }
-	if !t.Masked {
-		change = begin
-	}
-	for _, loop := range [][2]int{{begin, change}, {change, end}} {
-		if loop[0] < loop[1] {
-			once += rows(loop[0], loop[1])
+	for i, to := range loops[1:] {
+		if from := loops[i]; from < to {
+			once += rows(from, to)
 			if t.Ahead {
-				ahead += rows(loop[1]-1, loop[1])
+				ahead += rows(to-1, to)
 			}
 		}
 	}

@@ -109,8 +109,9 @@ func (m *BackwardStandard) sum(p attn.Problem, b Product, accumulate bool) (sum 
 				members := float64(min((keyHead+1)*group, head1) - first)
 				for key0 := 0; key0 < p.KeyLen; key0 += b.Rows {
 					n := min(b.Rows, p.KeyLen-key0)
-					start := min(max(mask.QueriesOf(key0).Begin-row0, 0), end-row0-1) / b.Columns * b.Columns
-					rows := members * float64(end-row0-start)
+					walk := mask.Part(row0, end-row0, 0, p.KeyLen).QueryTiles(key0, b.Rows, b.Columns)
+					begin := max(min(walk.Begin, walk.End-1), 0) // one tile at least
+					rows := members * float64(min(max(walk.End, begin+1)*b.Columns, end-row0)-begin*b.Columns)
 					sum.matrix += rows * float64(min(b.Rows, pitch(p)-key0))
 					sum.rows += rows
 					sum.written += float64(n)

@@ -42,7 +42,7 @@ func (m KeysOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 		between = float64(fp32 * m.Fragment * attn.CeilDiv(p.ValueDim, m.Fragment))
 	}
 	mask := p.Mask()
-	seen := max(1, attn.CeilDiv(p.MostKeys(), m.Keys)) // blocks of keys that any query sees, the first in any case
+	seen := max(1, mask.KeyTiles(p.QueryLen-1, 1, m.Keys).End) // blocks of keys up to the last that any query sees, the first in any case
 	kv := float64(min(seen*m.Keys, p.KeyLen))
 	v := kv                   // rows of V loaded
 	var visits, again float64 // rows, of all visits and of those but the first
@@ -51,7 +51,11 @@ func (m KeysOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 	}
 	for first := 0; first < p.QueryLen; first += m.Rows {
 		rows := min(m.Rows, p.QueryLen-first)
-		n := max(1, mask.KeyTiles(first, rows, m.Keys).End)
+		walk := mask.KeyTiles(first, rows, m.Keys)
+		n := 1 // blocks of keys visited, the first in any case
+		if walk.End > 1 {
+			n += walk.End - max(walk.Begin, 1)
+		}
 		visits += float64(rows * n)
 		if m.Fragment > 0 {
 			again += float64(m.Rows * (n - 1))
@@ -59,7 +63,10 @@ func (m KeysOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 			again += float64(rows * (n - 1))
 		}
 		if m.VAgain {
-			v += float64(min(n*m.Keys, p.KeyLen))
+			v += float64(min(m.Keys, p.KeyLen))
+			if walk.End > 1 {
+				v += float64(min(walk.End*m.Keys, p.KeyLen) - max(walk.Begin, 1)*m.Keys)
+			}
 		}
 	}
 	n, rows := p.AllHeads(), float64(p.QueryLen)

@@ -83,13 +83,14 @@ func (m QueriesOutside) walk(p attn.Problem) (sum rows) {
 	mask, all, parts := p.Mask(), p.QueryLen*group, max(m.Parts, 1)
 	for first := 0; first < all; first += m.Rows {
 		n := min(m.Rows, all-first)
-		tiles := mask.KeyTiles(first/group, (first+n-1)/group-first/group+1, m.Keys).End
+		w := mask.KeyTiles(first/group, (first+n-1)/group-first/group+1, m.Keys)
 		if !m.NoneUnseen && parts == 1 {
-			tiles = max(tiles, 1)
+			w.End = max(w.End, w.Begin+1)
 		}
+		tiles := w.End - w.Begin
 		for part := range parts {
-			begin := part*(tiles/parts) + min(part, tiles%parts) // the first parts have a tile more
-			end := (part+1)*(tiles/parts) + min(part+1, tiles%parts)
+			begin := w.Begin + part*(tiles/parts) + min(part, tiles%parts) // the first parts have a tile more
+			end := w.Begin + (part+1)*(tiles/parts) + min(part+1, tiles%parts)
 			loads := float64(max(m.QReaders, 1))
 			if m.QAgain {
 				loads = max(float64(end-begin), one(!m.NoneUnseen))
@@ -124,15 +125,16 @@ func (m QueriesOutside) walkBlocks(p attn.Problem, blocks blocks) (sum rows) {
 	for head := range int(blocks.masks()) {
 		for first := 0; first < p.QueryLen; first += m.Rows {
 			n := min(m.Rows, p.QueryLen-first)
-			end := mask.KeyTiles(first, n, m.Keys).End
+			walk := mask.KeyTiles(first, n, m.Keys)
+			begin, end := walk.Begin, walk.End
 			seen := blocks.of(head, first, n)
 			var tiles, keys float64
-			for t := range end {
+			for t := begin; t < end; t++ {
 				visit := seen.any(keysTo(t), keysTo(t+1))
 				tiles += visit
 				keys += visit * float64(keysTo(t+1)-keysTo(t))
 			}
-			some := seen.any(0, keysTo(end))
+			some := seen.any(keysTo(begin), keysTo(end))
 			loads := float64(max(m.QReaders, 1))
 			if m.QAgain {
 				loads = tiles + one(!m.NoneUnseen)*(1-some)

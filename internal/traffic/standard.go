@@ -111,9 +111,10 @@ func (b *Product) scores(p attn.Problem, slabRows int) (loaded, stored float64) 
 	slabs(p, slabRows, func(row0, end int) {
 		for first := row0; first < end; first += b.Rows {
 			n := min(b.Rows, end-first)
-			seen := mask.KeysOf(first + n - 1).End
-			for col := 0; col < seen; col += run {
-				cols := min(attn.CeilDiv(min(run, seen-col), b.Columns)*b.Columns, p.KeyLen-col)
+			walk := mask.KeyTiles(first, n, b.Columns)
+			from, seen := walk.Begin*b.Columns, walk.End*b.Columns
+			for col := from; col < seen; col = col/run*run + run {
+				cols := min(col/run*run+run, seen, p.KeyLen) - col
 				loaded += float64(n + cols)
 				stored += float64(n * attn.CeilDiv(cols, unit) * unit)
 			}
@@ -128,9 +129,10 @@ func (b *Product) product(p attn.Problem, slabRows int) (weights, values float64
 	slabs(p, slabRows, func(row0, end int) {
 		for first := row0; first < end; first += b.Rows {
 			n := min(b.Rows, end-first)
-			walked := b.Columns * max(1, mask.KeyTiles(first, n, b.Columns).End)
-			weights += float64(n * min(walked, pitch(p)))
-			values += float64(min(walked, p.KeyLen))
+			walk := mask.KeyTiles(first, n, b.Columns)
+			from, to := b.Columns*walk.Begin, b.Columns*max(walk.Begin+1, walk.End)
+			weights += float64(n * (min(to, pitch(p)) - min(from, pitch(p))))
+			values += float64(min(to, p.KeyLen) - min(from, p.KeyLen))
 		}
 	})
 	return weights, values

@@ -82,7 +82,7 @@ const fp32 = 4
 func forward(p attn.Problem, share float64) []Step {
 	pairs := share * p.AllHeads() * p.PaperPairs()
 	steps := []Step{{Name: StepScores, FLOPs: 2 * pairs * float64(p.HeadDim)}}
-	if p.Causal != attn.CausalNone {
+	if p.Masked() {
 		steps = append(steps, Step{Name: StepMask, FLOPs: maskOps * pairs})
 	}
 	steps = append(steps, Step{Name: StepSoftmax, FLOPs: softmaxOps * pairs})

@@ -1,4 +1,4 @@
-// Push constants of every forward kernel: 24 words of the 32 that every device has. The host writes them by these
+// Push constants of every forward kernel: 25 words of the 32 that every device has. The host writes them by these
 // names (internal/kernel/args.go). Standard attention's kernels, of both passes, have words for a slab of its matrices besides (SLABS).
 //
 // Tensors are strided: element (b, h, n, d) of a tensor lies at off + b*sb + h*sh + n*sn + d, counted in elements of its type. Offsets are
@@ -14,7 +14,7 @@ layout(push_constant) uniform Args {
   uint v_sb, v_sh, v_sn;
   uint o_sb, o_sh, o_sn;
   float score_scale;       // scale * log2(e): scores are kept in units of log 2; with SLABS scale itself
-  int causal_shift;        // include/mask.glsl
+  int first_shift, last_shift;   // include/mask.glsl
   uint base;               // first workgroup of this dispatch
   uint total;              // workgroups of the whole problem, over all dispatches
   uint seed_lo, seed_hi;   // dropout, see dropout.glsl

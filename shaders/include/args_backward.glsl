@@ -1,4 +1,4 @@
-// Push constants of the backward kernels: 31 words of the 32 that every device has. The host writes them by these
+// Push constants of the backward kernels: the 32 words that every device has. The host writes them by these
 // names (internal/kernel/args.go). (Standard attention's backward kernels have those of args.glsl.)
 //
 // g is dO, the gradient of the output; x and y are what the kernel writes: dK and dV, or dQ (y unused). Strides and offsets as in
@@ -17,7 +17,7 @@ layout(push_constant) uniform Args {
   uint x_sb, x_sh, x_sn;
   uint y_sb, y_sh, y_sn;
   float scale;
-  int causal_shift;        // include/mask.glsl
+  int first_shift, last_shift;   // include/mask.glsl
   uint base;               // first workgroup of this dispatch
   uint total;              // workgroups of the whole problem, over all dispatches
   uint seed_lo, seed_hi;   // dropout, see dropout.glsl

@@ -1,8 +1,8 @@
 // Which keys a query may attend to. No other file knows, but for walk.glsl, which makes tiles of it; on the host it is internal/attn.Mask.
 //
 // By position, the allowed keys of a query are a span, and so are the queries of a key; both ends of a span only ever move on from row to
-// row. Today one bound makes them: with CAUSAL, key j is allowed for query i iff j <= i + causal_shift. A lower bound, a sliding window,
-// is a change of this file alone: LOWER_BOUND, in_band, the first of keys_of and the last of queries_of.
+// row. Two bounds make them: key j is allowed for query i iff i + first_shift <= j (LOWER_BOUND: a window) and j <= i + last_shift
+// (UPPER_BOUND: causal order, or a window).
 //
 // A kernel that defines BLOCKS can do with a block mask besides, where BLOCK_MASK is true: which blocks of BLOCK_ROWS queries by BLOCK_KEYS
 // keys take part is given then, a bit each, in binding 5, which is there with BLOCK_MASK false too. Bit c % 32 of word
@@ -10,15 +10,13 @@
 // BLOCK_PER_HEAD (flash/blockmask.go writes it). Bits beyond the last column are 0. Where blocks are whole tiles (BLOCKS_OF_TILES) tiles
 // without a bit are left out, and that is all there is to do; else each score of a tile looks its bit up.
 //
-// Needs nq, nk and causal_shift among the push constants; with BLOCKS also BR and BC, queries and keys of a tile.
+// Needs nq, nk, first_shift and last_shift among the push constants; with BLOCKS also BR and BC, queries and keys of a tile.
 
-layout(constant_id = 5) const bool CAUSAL = false;
-
-// Whether keys before a query's first are not allowed. A constant, so that what asks for it is no code.
-const bool LOWER_BOUND = false;
+layout(constant_id = 5) const bool UPPER_BOUND = false;
+layout(constant_id = 58) const bool LOWER_BOUND = false;
 
 // Whether later queries may attend to more keys than earlier ones, so that blocks of queries, and of keys, differ in what there is to do.
-const bool UNEVEN = CAUSAL;
+const bool UNEVEN = UPPER_BOUND && !LOWER_BOUND;
 
 // Positions first to last, both included; none where last < first.
 struct Span { int first, last; };
@@ -27,9 +25,12 @@ struct Span { int first, last; };
 // query or key it goes on as before.
 Span keys_of(uint query) {
   const int last = int(nk) - 1;
-  return Span(0, CAUSAL ? min(last, int(query) + causal_shift) : last);
+  return Span(LOWER_BOUND ? max(int(query) + first_shift, 0) : 0, UPPER_BOUND ? min(last, int(query) + last_shift) : last);
 }
-Span queries_of(uint key) { return Span(CAUSAL ? max(int(key) - causal_shift, 0) : 0, int(nq) - 1); }
+Span queries_of(uint key) {
+  const int last = int(nq) - 1;
+  return Span(UPPER_BOUND ? max(int(key) - last_shift, 0) : 0, LOWER_BOUND ? min(last, int(key) - first_shift) : last);
+}
 
 bool has(Span span, uint at) { return (!LOWER_BOUND || int(at) >= span.first) && int(at) <= span.last; }
 bvec4 has(Span span, uvec4 at) {
@@ -41,7 +42,9 @@ bvec4 has(Span span, uvec4 at) {
 uint end_of(Span span) { return uint(max(span.last + 1, 0)); }
 
 // Whether the bounds leave a key out for a query, whether or not there is such a key.
-bool out_of_band(uint query, uint key) { return CAUSAL && int(key) > int(query) + causal_shift; }
+bool out_of_band(uint query, uint key) {
+  return UPPER_BOUND && int(key) > int(query) + last_shift || LOWER_BOUND && int(key) < int(query) + first_shift;
+}
 
 #ifdef BLOCKS
 layout(constant_id = 59) const bool BLOCK_MASK = false;

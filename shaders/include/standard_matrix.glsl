@@ -15,7 +15,7 @@
 //
 //   0 WG  workgroup size = WR WC subgroup size     1 M, 2 N, 3 K  fragment; multiples of 8
 //   4 WR, 10 WC  subgroups down and across         6 FR, 7 FC  fragments of a subgroup down and across
-//   5 CAUSAL  include/mask.glsl     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
+//   5 and 58  include/mask.glsl     11 ALIGNED  inputs (and O) can be read and written in units of 16 bytes
 //   12 SHARED  length of shared memory in units
 //   13 ACCUMULATE  the result is added to what is there
 //   14 DROPOUT  the matrix is P, of which weights with their sign bits set are dropped (standard_softmax.comp)

@@ -38,7 +38,7 @@
 // matrix_shared_softmax.glsl (forms 2 and 3), matrix_dropout.glsl; matrix_attention.glsl has what they work on.
 //
 // Specialization constants (odd(x) = x | 1):
-//   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 CAUSAL (include/mask.glsl)
+//   0 WG = W SG   1 BR = W RM FM   2 BC   3 D   4 DV   5 and 58 (include/mask.glsl)
 //   6 ALIGNED     every row of q, k, v, o begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 WRITE_LSE   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN     11 SG subgroup size    12 FORM
 //  13 RM row fragments of a subgroup    14 CK keys of a chunk: a multiple of FN and FK that divides BC

@@ -20,7 +20,7 @@
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; TY = BR/MR, TX = WG/TY):
 //
 //   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits       1 BR  keys of a block, a multiple of 8
-//   2 BC  queries staged at a time, a multiple of 4     3 D  columns of G and Y, 1..256     5 CAUSAL  include/mask.glsl
+//   2 BC  queries staged at a time, a multiple of 4     3 D  columns of G and Y, 1..256     5 and 58  include/mask.glsl
 //   4 ALIGNED  every row of g begins 16-byte aligned, every row of y aligned to four elements, D is a multiple of 16 bytes
 //   6 MR  keys of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)

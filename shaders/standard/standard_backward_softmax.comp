@@ -26,7 +26,7 @@
 //
 //   0 WG   workgroup size, a multiple of TPR     1 TPR  invocations of a row, a power of two
 //   2 KEEP  4-element pieces of a row that an invocation keeps: at least ceil(nk / (4 TPR)), or 0
-//   4 DLSE     5 CAUSAL  include/mask.glsl
+//   4 DLSE     5 and 58  include/mask.glsl
 //   3 ZERO  columns behind the row's last key (up to pitch) that become 0, rounded up to fours: as many as the product reads there,
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two

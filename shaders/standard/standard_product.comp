@@ -15,7 +15,7 @@
 //
 //   0 WG  workgroup size, a multiple of TY; TX even where ALIGNED and the type has 16 bits
 //   1 BR  rows of a block      2 BC  keys staged at a time, a multiple of 8
-//   3 D  1..256     5 CAUSAL  include/mask.glsl
+//   3 D  1..256     5 and 58  include/mask.glsl
 //   4 ALIGNED  every row of v begins 16-byte aligned, every row of o aligned to four elements, D is a multiple of 16 bytes
 //   6 MR  rows of an invocation, divides BR
 //   7 SHARED_V4  length of shared memory in v4 = BR odd(BC/4) + BC TX ceil(ceil(D/4)/TX)

@@ -17,7 +17,7 @@
 // Specialization constants (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4):
 //
 //   0 WG  workgroup size = (BR/MR)(BC/MC)     1 BR  rows of a tile      2 BC  columns of a tile     3 D  1..256     4 ALIGNED
-//                every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes     5 CAUSAL  include/mask.glsl
+//                every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes     5 and 58  include/mask.glsl
 //   6 MR, 7 MC  scores of an invocation, MC a multiple of 4
 //   8 DK  columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
 //   9 SHARED_V4  length of shared memory in v4 = (BR + BC) odd(DK4)

@@ -58,9 +58,21 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dk-mask", File: mask, Modules: "scalar_backward_kv",
-		Old: "int(key) > int(query) + causal_shift;", New: "int(key) >= int(query) + causal_shift;",
+		Old: "int(key) > int(query) + last_shift ||", New: "int(key) >= int(query) + last_shift ||",
 		Breaks: "dK and dV lack the diagonal",
 		Kill:   []Killer{gradientsCase},
+	},
+	{
+		ID: "dk-window", File: mask, Modules: "scalar_backward_kv",
+		Old: "int(key) < int(query) + first_shift;", New: "int(key) <= int(query) + first_shift;",
+		Breaks: "dK and dV lack the first key of a window",
+		Kill:   []Killer{differences},
+	},
+	{
+		ID: "dk-window-walk", File: walk, Modules: "scalar_backward_kv",
+		Old: "w.whole_end = min(w.whole_end, uint(max(a.last", New: "w.whole_end = min(w.whole_end, uint(max(b.last",
+		Breaks: "dK and dV have queries beyond a window",
+		Kill:   []Killer{differences},
 	},
 	{
 		ID: "dk-first-tile", File: walk, Modules: "scalar_backward_kv",

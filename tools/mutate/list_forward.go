@@ -16,21 +16,33 @@ const (
 var forwardMutants = []Mutant{
 	{
 		ID: "mask-diagonal", File: mask, Modules: forwardF32,
-		Old: "min(last, int(query) + causal_shift)", New: "min(last, int(query) + causal_shift + 1)",
+		Old: "min(last, int(query) + last_shift)", New: "min(last, int(query) + last_shift + 1)",
 		Breaks: "with a causal mask each query sees one key too many",
 		Kill:   []Killer{in("./flash", "TestBackwardFiniteDifferences")},
 	},
 	{
 		ID: "mask-top-left", File: "internal/attn/problem.go",
-		Old: "if p.Causal == CausalBottomRight {\n\t\treturn p.KeyLen - p.QueryLen", New: "if p.Causal != CausalNone {\n\t\treturn p.KeyLen - p.QueryLen",
+		Old: "\t\tm.High = 0\n", New: "\t\tm.High = diagonal\n",
 		Breaks: "the top-left mask is taken for the bottom-right one",
 		Kill:   []Killer{conformance("core/top-left/f32", scalar)},
 	},
 	{
 		ID: "mask-bottom-right", File: "internal/attn/problem.go",
-		Old: "\t\treturn p.KeyLen - p.QueryLen\n", New: "\t\treturn p.KeyLen - p.QueryLen - 1\n",
+		Old: "\t\tm.High = diagonal\n", New: "\t\tm.High = diagonal - 1\n",
 		Breaks: "the bottom-right mask hides one key too many",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", scalar)},
+	},
+	{
+		ID: "window-left", File: mask, Modules: forwardF32,
+		Old: "LOWER_BOUND ? max(int(query) + first_shift, 0)", New: "LOWER_BOUND ? max(int(query) + first_shift + 1, 0)",
+		Breaks: "a window hides one key too many on its left",
+		Kill:   []Killer{in("./flash", "TestBackwardFiniteDifferences")},
+	},
+	{
+		ID: "window-walk", File: walk, Modules: forwardF32,
+		Old: "w.whole_begin = min((uint(b.first) + size - 1) / size, w.end);", New: "w.whole_begin = min(uint(b.first) / size, w.end);",
+		Breaks: "the tile in which a window begins takes the way of whole ones",
+		Kill:   []Killer{in("./flash", "TestForward")},
 	},
 	{
 		ID: "mask-finite", File: softmaxTile, Modules: forwardF32 + " " + forwardF16,

@@ -40,7 +40,7 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "bytes-pitch", File: "internal/traffic/standard.go",
-		Old: "weights += float64(n * min(walked, pitch(p)))", New: "weights += float64(n * walked)",
+		Old: "weights += float64(n * (min(to, pitch(p)) - min(from, pitch(p))))", New: "weights += float64(n * (to - from))",
 		Breaks: "the model of standard attention's traffic counts weights beyond the row's pitch",
 		Kill:   []Killer{bytesTests},
 	},
@@ -130,7 +130,7 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "tuning-causal", File: "flash/tuned.go",
-		Old: "Causal: p.Causal != attn.CausalNone,", New: "Causal: true,",
+		Old: "Causal: p.Masked(),", New: "Causal: true,",
 		Breaks: "a tuning measured with a causal mask holds without one",
 		Kill:   []Killer{tuningTest},
 	},

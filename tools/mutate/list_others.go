@@ -29,7 +29,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "standard-mask", File: mask, Modules: "standard_softmax",
-		Old: "min(last, int(query) + causal_shift)", New: "min(last, int(query) + causal_shift - 1)",
+		Old: "min(last, int(query) + last_shift)", New: "min(last, int(query) + last_shift - 1)",
 		Breaks: "standard attention hides the diagonal",
 		Kill:   []Killer{conformance("core/d16/bottom-right/f32", "standard/scalar")},
 	},

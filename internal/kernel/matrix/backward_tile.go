@@ -188,7 +188,7 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			tile.shrink(&k, p)
 		}
 		tile.HeadsTogether = 1
-		if p.Causal != attn.CausalNone {
+		if p.Uneven() {
 			tile.HeadsTogether = HeadsTogether(&k, p)
 		}
 		for _, x := range []struct {

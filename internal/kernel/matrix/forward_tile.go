@@ -211,7 +211,7 @@ func (t Tile) Complete(k *kernel.Prediction, p *attn.Problem, s kernel.Fragment,
 		t = t.fill(k, p)
 	}
 	switch {
-	case p.Causal != attn.CausalNone:
+	case p.Uneven():
 		t.HeadsTogether = CausalHeadsTogether(k, p)
 	case t.HeadsTogether == 0:
 		t.HeadsTogether = 1

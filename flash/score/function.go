@@ -1,0 +1,83 @@
+package score
+
+// Function is a function of the scores, one or several applied in order. It never changes and may be used by several goroutines. The zero value is
+// the identity, s′ = s.
+type Function struct{ f *function }
+
+type function struct {
+	stages  []*node // in the order of application
+	g       *graph
+	value   ref
+	slope   ref // by s
+	tensors []*tensor
+	err     error
+}
+
+var identity = mustIdentity()
+
+func mustIdentity() *function {
+	b := newBuilder()
+	return &function{g: b.g, value: b.s, slope: b.g.float(1)}
+}
+
+func (f Function) get() *function {
+	if f.f == nil {
+		return identity
+	}
+	return f.f
+}
+
+// New makes a function of an expression for s′. Its errors are those of the expression: a zero value or a bad constant, shape or number of
+// indices in it, one name for different tensors, or more than MaxNodes operations.
+func New(result Float) (Function, error) { return build([]*node{result.n}) }
+
+// Compose is the function that applies several in order: the second's S is the first's result. Without any it is the identity.
+func Compose(functions ...Function) (Function, error) {
+	var stages []*node
+	for _, f := range functions {
+		if err := f.Err(); err != nil {
+			return Function{f.f}, err
+		}
+		stages = append(stages, f.get().stages...)
+	}
+	return build(stages)
+}
+
+// made is New for this package's own functions, which keep their error.
+func made(result Float) Function {
+	f, _ := New(result)
+	return f
+}
+
+func build(stages []*node) (Function, error) {
+	b := newBuilder()
+	for _, n := range stages {
+		s, err := b.expression(n, kindFloat)
+		if err != nil {
+			return Function{&function{g: identity.g, value: identity.value, slope: identity.slope, err: err}}, err
+		}
+		b.s = s
+	}
+	f := &function{stages: stages, g: b.g, value: b.s, tensors: b.tensors}
+	f.slope = b.g.derivative(f.value, 0)
+	return Function{f}, nil
+}
+
+// Err is what was wrong with the expression, which functions that return no error, such as ALiBi, keep.
+func (f Function) Err() error { return f.get().err }
+
+// Identity says whether the function leaves every score as it is.
+func (f Function) Identity() bool { return f.get().value == 0 }
+
+// Captures lists the captured tensors in the order in which kernels bind them, which is that in which the expression first reads them.
+func (f Function) Captures() []Tensor { return describe(f.get().tensors) }
+
+// CacheKey identifies the code that the function becomes: its structure, its constants, and the captured tensors' types and shapes. The values of
+// tables are not part of it.
+func (f Function) CacheKey() string {
+	d := f.get()
+	return cacheKey(d.g, d.tensors, d.value)
+}
+
+// String is the formula, shortened where it is long.
+func (f Function) String() string { return format(f.get().stages) }

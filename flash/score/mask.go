@@ -1,0 +1,80 @@
+package score
+
+// MaskFunction says which pairs take part, one or the conjunction of several. It never changes and may be used by several goroutines. The zero value
+// lets all take part.
+type MaskFunction struct{ f *maskFunction }
+
+type maskFunction struct {
+	parts   []*node
+	g       *graph
+	value   ref
+	tensors []*tensor
+	err     error
+}
+
+var everything = func() *maskFunction {
+	g := newGraph(false)
+	return &maskFunction{g: g, value: g.bool(true)}
+}()
+
+func (m MaskFunction) get() *maskFunction {
+	if m.f == nil {
+		return everything
+	}
+	return m.f
+}
+
+// NewMask makes a mask function of an expression that is true where the query sees the key. It may not read S. Its errors are those of New.
+func NewMask(allowed Bool) (MaskFunction, error) { return buildMask([]*node{allowed.n}) }
+
+// ComposeMasks is the mask that lets a pair take part where all of several do. Without any, all pairs take part.
+func ComposeMasks(masks ...MaskFunction) (MaskFunction, error) {
+	var parts []*node
+	for _, m := range masks {
+		if err := m.Err(); err != nil {
+			return MaskFunction{m.f}, err
+		}
+		parts = append(parts, m.get().parts...)
+	}
+	return buildMask(parts)
+}
+
+func madeMask(allowed Bool) MaskFunction {
+	m, _ := NewMask(allowed)
+	return m
+}
+
+func buildMask(parts []*node) (MaskFunction, error) {
+	b := newBuilder()
+	b.noS = true
+	all := b.g.bool(true)
+	for _, n := range parts {
+		r, err := b.expression(n, kindBool)
+		if err != nil {
+			return MaskFunction{&maskFunction{g: everything.g, value: everything.value, err: err}}, err
+		}
+		all = b.g.apply(opAnd, all, r)
+	}
+	return MaskFunction{&maskFunction{parts: parts, g: b.g, value: all, tensors: b.tensors}}, nil
+}
+
+// Err is what was wrong with the expression, which masks that return no error, such as PrefixLM, keep.
+func (m MaskFunction) Err() error { return m.get().err }
+
+// Everything says whether the mask lets every pair take part.
+func (m MaskFunction) Everything() bool {
+	w, ok := m.get().g.constant(m.get().value)
+	return ok && w != 0
+}
+
+// Captures lists the captured tensors in the order in which the expression first reads them.
+func (m MaskFunction) Captures() []Tensor { return describe(m.get().tensors) }
+
+// CacheKey identifies the code that the mask becomes, as Function.CacheKey does.
+func (m MaskFunction) CacheKey() string {
+	d := m.get()
+	return cacheKey(d.g, d.tensors, d.value)
+}
+
+// String is the formula, shortened where it is long.
+func (m MaskFunction) String() string { return formatMask(m.get().parts) }
