@@ -15,7 +15,8 @@ import (
 func TestScores(t *testing.T) {
 	d := testDevice(t)
 	for i, causal := range []Causal{CausalNone, CausalBottomRight, CausalTopLeft} {
-		p := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 139, HeadDim: 8, DType: []DType{F16, F32, F32}[i], Causal: causal, Scale: 0.7}
+		window := []Window{{}, SlidingWindow(30, -1), {}}[i]
+		p := Problem{Window: window, Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 139, HeadDim: 8, DType: []DType{F16, F32, F32}[i], Causal: causal, Scale: 0.7}
 		everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
 			for _, slab := range []int{0, 70000} {
 				if slab > 0 {
