@@ -49,7 +49,7 @@ func (e emulation) attention(c *Case) (o, lse []float64) {
 			top := float32(math.Inf(-1))
 			for n := range s {
 				s[n] = float32(math.Inf(-1))
-				if start+n > r.I+shift || p.Blocks != nil && !p.Blocks.Allows(r.H, r.I, start+n) {
+				if start+n > r.I+shift || outside(p.Window, start+n-(r.I+p.K.N-p.Q.N)) || p.Blocks != nil && !p.Blocks.Allows(r.H, r.I, start+n) {
 					continue
 				}
 				var sum float32
@@ -105,6 +105,11 @@ func (e emulation) attention(c *Case) (o, lse []float64) {
 		}
 	}
 	return o, lse
+}
+
+// outside says whether a key so many positions after the query's own is outside a window.
+func outside(w *ref.Window, after int) bool {
+	return w != nil && (w.Left >= 0 && after < -w.Left || w.Right >= 0 && after > w.Right)
 }
 
 // judge runs a case on the emulation.
