@@ -89,7 +89,7 @@ func (b *builder) load(n *node, index []ref) ref {
 // slotOf is the place of t in a list of tensors, at whose end it is put if it is new.
 func slotOf(list *[]*tensor, t *tensor) (int, error) {
 	for i, u := range *list {
-		switch same, err := t.same(u); {
+		switch same, err := u.same(t); {
 		case err != nil:
 			return 0, err
 		case same:

@@ -28,7 +28,8 @@
 //
 // exp, log and tanh are made of the device's exp2, log2 and division, which Vulkan bounds by 3 + 2·|x| ulp, 3 ulp (2⁻²¹ absolute between 1/2 and 2)
 // and 2.5 ulp. tanh(x) = 1 − 2/(1 + exp2(2x·log₂e)) has an absolute error of at most 1e−6, no bound on the relative error near 0, and is ±1
-// without a NaN for arguments however large. Divisions by constants are multiplications, and constants are folded in float64.
+// without a NaN for arguments however large. Divisions by constants are multiplications, and constants are folded in float64. Numbers below
+// 2⁻¹²⁶ may be 0 on devices, and drivers may join constant factors: what is computed on the way should be far from both ends of fp32.
 //
 // # Captured tensors
 //

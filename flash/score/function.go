@@ -69,6 +69,9 @@ func (f Function) Err() error { return f.get().err }
 // Identity says whether the function leaves every score as it is.
 func (f Function) Identity() bool { return f.get().value == 0 }
 
+// UnitSlope says whether ∂s′/∂s is 1 everywhere, as of functions that add to s what does not depend on it: kernels need not keep it then.
+func (f Function) UnitSlope() bool { return f.get().g.isFloat(f.get().slope, 1) }
+
 // Captures lists the captured tensors in the order in which kernels bind them, which is that in which the expression first reads them.
 func (f Function) Captures() []Tensor { return describe(f.get().tensors) }
 

@@ -8,7 +8,7 @@ package score
 // 1e−6·c. (Gemma 2, "Improving Open Language Models at a Practical Size", 2024, section 2, "Logit soft-capping".)
 func Softcap(c float64) Function {
 	limit := Const(c)
-	if limit.n.err == nil && !(c > 0) {
+	if limit.n.err == nil && !(float32(c) > 0) {
 		limit = Float{bad("Softcap(%v): the cap must be greater than 0", c)}
 	}
 	return made(S().Div(limit).Tanh().Mul(limit))

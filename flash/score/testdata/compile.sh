@@ -10,4 +10,5 @@ compile hooks vulkan1.1 hooks
 compile hooks vulkan1.3 hooks16
 compile hooks vulkan1.1 hooksfloat -DFLOATS
 compile many vulkan1.1 many
+compile branches vulkan1.1 branches
 sha256sum -- *.comp *.spv > sums.sha256
