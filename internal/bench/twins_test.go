@@ -84,7 +84,7 @@ func TestPyTorchRefusesWhatItDoesNotKnow(t *testing.T) {
 	require.NoError(t, err, complaint)
 	for text, want := range map[string]string{
 		good + `{"impl":"flash2","B":1,"H":2,"N":64,"D":64,"pages":128}`: "-:2: unknown key pages",
-		"\n" + `{"impl":"flash2","B":1,"H":2,"N":64}`:                     "-:2: missing key D",
+		"\n" + `{"impl":"flash2","B":1,"H":2,"N":64}`:                    "-:2: missing key D",
 		`[1]`: "-:1: a case must be a JSON object",
 		`x`:   "-:1: ",
 		"\n":  "- has no cases",
