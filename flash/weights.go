@@ -12,7 +12,7 @@ import (
 // Weights is the matrix P of one forward pass of standard attention, of Batch·Heads·QueryLen·KeyLen elements of the problem's
 // type: what its backward pass needs besides tensors. Give it to Forward, which then writes P there and not into its
 // workspace, and to Backward. Dropout needs no room: a weight that was dropped has its sign bit set. Any number of Weights of
-// one plan may be in use, one for each forward pass whose backward pass is still to come.
+// one plan may be in use, one for each forward pass whose backward pass is still to come. Download reads it.
 type Weights struct {
 	plan     *Plan
 	parts    []*Tensor // a slab each

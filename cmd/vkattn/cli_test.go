@@ -77,6 +77,9 @@ func TestUsageErrors(t *testing.T) {
 		{"verify --parallel -1", "--parallel is -1: it must be at least 1, or 0"},
 		{"verify --tuning fm", `--tuning "fm": it must be a comma list of name=number`},
 		{"verify --tuning form=1 --tuning form=1", `--tuning "form=1" is given twice`},
+		{"verify --vectors x --random 3", "--vectors and --random are both given"},
+		{"verify --vectors x --quick", "--vectors and --quick are both given"},
+		{"verify --vectors x --seed 3", "--vectors and --seed are both given"},
 		{"verify --run [", `--run "[": it must be a regular expression`},
 	} {
 		t.Run(test.args, func(t *testing.T) {

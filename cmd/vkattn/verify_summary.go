@@ -77,6 +77,9 @@ func covered(results []conformance.Result) (order []string, of map[string]*[2]co
 	of = map[string]*[2]coverage{}
 	for i := range results {
 		r := &results[i]
+		if r.Target == "" {
+			continue // no kernel could run it
+		}
 		c := of[r.Target]
 		if c == nil {
 			c = &[2]coverage{}

@@ -74,7 +74,7 @@ func dropouts(s *suite) {
 func (c *Case) hasGradients() bool {
 	p, err := c.Problem.Normalize()
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	return err == nil && c.Gradients && !c.NoLSE && work <= gradientWork
+	return err == nil && c.Gradients && !c.NoLSE && (work <= gradientWork || c.every)
 }
 
 // differentiate computes the gradients, once the inputs are there.
@@ -121,6 +121,9 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}
 	if c.vector != nil { // what the file says is what is right
 		for i, name := range gradientNames {
+			if err := agree(name, c.vector, d.answers[i]); err != nil {
+				return err
+			}
 			d.answers[i] = widen(c.vector.Answers[name])
 		}
 		for name, to := range map[string]*[]float64{"dbias": &d.dbias[0], "dsinks": &d.dsinks[0]} {
@@ -133,8 +136,8 @@ func (c *Case) differentiate(random *rand.Rand) error {
 	return nil
 }
 
-// backward runs the backward pass on what forward left in the arenas: overwriting, three times, then adding up.
-func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, arenas *[len(attn.ForwardOperands)]*arena, scores *scoreTensors, weights *flash.Weights, r *Result) (err error) {
+// backward runs the backward pass of a forward one that has run: overwriting, three times, then adding up.
+func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward, scores *scoreTensors, r *Result) (err error) {
 	if _, err := plan.BackwardInfo(); err != nil {
 		if unsupported(err) {
 			r.NoGradients = err.Error()
@@ -165,9 +168,9 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		return err
 	}
 	b := flash.Backward{
-		Q: arenas[0].tensor, K: arenas[1].tensor, V: arenas[2].tensor, O: arenas[3].tensor, LSE: arenas[4].tensor,
-		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: weights, Seed: c.Seed, Offset: c.Offset,
-		Bias: tensorOf(scores.bias), Mask: tensorOf(scores.mask), Sinks: tensorOf(scores.sinks), Captured: scores.captured,
+		Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE,
+		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: f.Weights, Seed: f.Seed, Offset: f.Offset,
+		Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, Captured: f.Captured,
 	}
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {
@@ -290,6 +293,7 @@ func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads 
 // judge compares one gradient.
 func (c *Case) judge(name string, got []float32, right, plain []float64, t ref.DType, r *Result) {
 	v := ref.CheckGradient(widen(got), right, plain, t)
+	r.note(name, v)
 	if v.Err/v.Bound > r.GradErr/max(r.GradBound, 1e-300) || r.GradBound == 0 {
 		r.GradErr, r.GradBound = v.Err, v.Bound
 	}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -30,23 +31,26 @@ type Case struct {
 	// Only restricts the case, its Tuning above all, to these implementations; nil means all.
 	Only []flash.Implementation
 
-	fill    func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
-	bits    func(head, row, column int) bool       // the block mask, in place of Share
-	do      float64                                // standard deviation of the gradient of o; 0 means 1
-	seed    uint64
-	vector  *ref.Vector                 // inputs from a golden file, and o and lse
-	load    func() (*ref.Vector, error) // reads it
-	refuse  string                      // why no target can run it
-	once    bool                        // too slow to be run three times
-	ready   sync.Once
-	inputs  ref.Problem
-	rows    []ref.Row // compared
-	o, lse  []float64 // of these rows
-	plainO  []float64
-	plainL  []float64
-	ties    []float64 // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
-	grads   *derivatives
-	prepErr error
+	fill     func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
+	bits     func(head, row, column int) bool       // the block mask, in place of Share
+	do       float64                                // standard deviation of the gradient of o; 0 means 1
+	seed     uint64
+	vector   *ref.Vector                 // inputs from a golden file, and o and lse
+	load     func() (*ref.Vector, error) // reads it
+	lacks    []string                    // what it asks for and the library does not have: no target can run it
+	partly   []string                    // the same of a part of it: the other outputs are compared
+	every    bool                        // all that its file holds is to be compared, however long it takes
+	operator *operator                   // of a case of an operator's suite
+	once     bool                        // too slow to be run three times
+	ready    sync.Once
+	inputs   ref.Problem
+	rows     []ref.Row // compared
+	o, lse   []float64 // of these rows
+	plainO   []float64
+	plainL   []float64
+	ties     []float64 // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
+	grads    *derivatives
+	prepErr  error
 }
 
 // prepare computes inputs and answers, once.
@@ -73,6 +77,8 @@ func (c *Case) compute() error {
 			return err
 		}
 		c.inputs = c.vector.Problem
+	} else if c.operator != nil {
+		c.inputs = c.operator.attention.Problem
 	} else {
 		c.inputs = ref.Problem{
 			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal), Window: refWindow(p.Window)},
@@ -123,6 +129,9 @@ func (c *Case) compute() error {
 		}
 	}
 	if c.vector != nil { // what the file says is what is right
+		if err := errors.Join(agree("o", c.vector, c.o), agree("lse", c.vector, c.lse)); err != nil {
+			return err
+		}
 		c.o, c.lse = widen(c.vector.Answers["o"]), widen(c.vector.Answers["lse"])
 	}
 	if c.hasGradients() {
@@ -216,9 +225,14 @@ func (c *Case) check(target Target, o, lse []float32, r *Result) {
 		plainO = c.ties
 	}
 	verdict := judge(got, c.o, plainO, t)
+	r.note("o", verdict)
 	r.MaxErr, r.Bound = verdict.Err, verdict.Bound
 	if !verdict.OK {
 		r.fail("o: %v%s", verdict, c.where(verdict.At, dv))
+	}
+	// Standard attention stores its scores in bf16, of eight bits: the bound above allows for that, and tolerances of ONNX, made for scores in fp32, do not.
+	if c.operator != nil && !(target.Implementation == flash.Standard && t == ref.BF16) {
+		r.judged("Y", c.operator.judge(got, c.Problem.OShape()))
 	}
 	for n := range c.rows {
 		if !math.IsInf(c.lse[n], -1) {
@@ -246,6 +260,7 @@ func (c *Case) check(target Target, o, lse []float32, r *Result) {
 		plain = nil // its scores are never rounded to 16 bits; in fp32 sums that cancel are as inexact as plain's
 	}
 	v := ref.CheckLSE(c.pick(lse, 1), c.lse, plain, t)
+	r.note("lse", v)
 	r.LSEErr, r.LSEBound = v.Err, v.Bound
 	if !v.OK {
 		r.fail("lse: %v%s", v, c.where(v.At, 1))

@@ -11,6 +11,13 @@ import (
 func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	small := onCPU(dev.Info())
 	s := &suite{seed: o.Seed, small: small}
+	if o.Folder != nil {
+		var err error
+		if s.cases, err = o.Folder.cases(); err != nil {
+			return nil, fmt.Errorf("conformance: %w", err)
+		}
+		return s.chosen(o)
+	}
 	for _, add := range generators {
 		add(s)
 	}
@@ -29,6 +36,11 @@ func Cases(dev *flash.Device, o Options) ([]*Case, error) {
 	}
 	random(s, n, small)
 	differentiated(s)
+	return s.chosen(o)
+}
+
+// chosen are the cases that the options leave.
+func (s *suite) chosen(o Options) ([]*Case, error) {
 	var out []*Case
 	for _, c := range s.cases {
 		if (!o.Quick || c.Core) && (o.Filter == nil || o.Filter.MatchString(c.Name)) {

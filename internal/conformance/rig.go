@@ -140,12 +140,11 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 	if c.NoLSE {
 		f.LSE = nil
 	}
-	if c.inputs.Blocks != nil {
-		if f.Blocks, err = g.Plan.Device().NewBlockMask(ctx, c.Problem, c.inputs.Blocks.Data); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Blocks.Close()) }()
+	free, err := bind(ctx, g.Plan.Device(), c.Problem, &c.inputs, &f)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, free()) }()
 	at.q.fill(s.bytes(at.q), c.inputs.Q.Data)
 	at.k.fill(s.bytes(at.k), c.inputs.K.Data)
 	at.v.fill(s.bytes(at.v), c.inputs.V.Data)

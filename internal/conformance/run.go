@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"regexp"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/ref"
 )
 
 // Options say what Run runs. The zero value is the whole suite on everything that the device offers.
@@ -27,6 +29,7 @@ type Options struct {
 	Random   int              // how many random problems; 0: as many as suit the device
 	Filter   *regexp.Regexp   // of case names; nil: all
 	Vectors  fs.FS            // folder of golden vectors; nil: the few that are built in
+	Folder   *Folder          // cases to run in place of the suite's; nil: the suite
 	Parallel int              // how many cases run at once; 0: as many as suit the device and this machine
 	// Progress is called with each result, in their order and one at a time, done counting from 1 to total.
 	Progress func(done, total int, r Result)
@@ -67,8 +70,12 @@ type Result struct {
 	Accumulated    bool // and gradients were added to others
 	ForwardFailed  bool // the failure is of the forward pass
 	Pass           bool
-	Skipped        string // why it did not run
-	Failure        string // why it did not pass
+	Skipped        string   // why it did not run
+	Lacks          []string // what the case asks for and the library does not have; without a Target no kernel could run it
+	Failure        string   // why it did not pass
+	Worst          string   // the output that is nearest its bound, or farthest beyond
+	WorstErr       float64
+	WorstBound     float64
 	ByRounding     string // of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
 	Duration       time.Duration
 }
@@ -76,6 +83,23 @@ type Result struct {
 func (r *Result) fail(format string, a ...any) {
 	if r.Failure == "" { // the first failure is the one to look at
 		r.Failure = fmt.Sprintf(format, a...)
+	}
+}
+
+// note keeps the verdict that is nearest its bound.
+func (r *Result) note(output string, v ref.Verdict) {
+	ratio := func(err, bound float64) float64 {
+		switch x := err / bound; {
+		case err == 0:
+			return 0
+		case x != x:
+			return math.Inf(1)
+		default:
+			return x
+		}
+	}
+	if r.Worst == "" || ratio(v.Err, v.Bound) > ratio(r.WorstErr, r.WorstBound) {
+		r.Worst, r.WorstErr, r.WorstBound = output, v.Err, v.Bound
 	}
 }
 
@@ -91,11 +115,13 @@ func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := &collected{slots: make([]slot, len(cases)*len(targets)), progress: o.Progress}
+	all := &collected{progress: o.Progress}
 	groups := make([]group, len(cases))
 	for i, c := range cases {
-		groups[i] = c.group(targets, func(n int, t Target) error {
-			at := i*len(targets) + n
+		first, on := len(all.slots), c.on(targets)
+		all.slots = append(all.slots, make([]slot, len(on))...)
+		groups[i] = c.group(on, func(n int, t Target) error {
+			at := first + n
 			all.begin(at, c, t)
 			r := c.Run(ctx, dev, t)
 			if err := ctx.Err(); err != nil {
@@ -110,6 +136,14 @@ func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
 	}
 	err = schedule(ctx, o.workers(dev), budget(dev), groups)
 	return all.results(), err
+}
+
+// on is the targets of a case. What the library lacks is said once, and not of each target.
+func (c *Case) on(targets []Target) []Target {
+	if len(c.lacks) > 0 {
+		return make([]Target, 1)
+	}
+	return targets
 }
 
 // workers is how many cases run at once.
@@ -219,8 +253,14 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 	defer func() {
 		r.ForwardFailed = r.ForwardFailed || r.Failure != "" && !r.Gradients
 		r.Duration = time.Since(start)
-		r.Pass = r.Failure == "" && r.Skipped == ""
+		if r.Skipped == "" {
+			r.Lacks = c.partly
+		}
+		r.Pass = r.Failure == "" && r.Skipped == "" && len(r.Lacks) == 0
 	}()
+	if len(c.lacks) > 0 {
+		r.Implementation, r.Tier, r.Target, r.Lacks = 0, "", "", c.lacks
+	}
 	if r.Skipped != "" {
 		return r
 	}
@@ -229,7 +269,7 @@ func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) 
 		return r
 	}
 	if err := c.execute(ctx, dev, t, &r); err != nil {
-		if t.declines() && unsupported(err) {
+		if (t.declines() || c.every) && unsupported(err) { // cases of others run on what takes them
 			r.Skipped = err.Error()
 			if u := (*flash.UnsupportedError)(nil); errors.As(err, &u) {
 				r.Skipped = strings.Join(u.Reasons, "; ") // without the problem, so that skips of one reason are counted together
@@ -296,13 +336,13 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 		defer func() { err = errors.Join(err, weights.Close()) }()
 	}
-	var mask *flash.BlockMask
-	if c.inputs.Blocks != nil {
-		if mask, err = dev.NewBlockMask(ctx, p, c.inputs.Blocks.Data); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, mask.Close()) }()
+	f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Seed: c.Seed, Offset: c.Offset}
+	scores.give(&f)
+	free, err := bind(ctx, dev, p, &c.inputs, &f)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, free()) }()
 	var firstO, firstLSE []byte
 	times := runs
 	if c.once {
@@ -312,8 +352,6 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		if err := errors.Join(o.poison(ctx, run), lse.poison(ctx, run)); err != nil {
 			return err
 		}
-		f := flash.Forward{Q: q.tensor, K: k.tensor, V: v.tensor, O: o.tensor, LSE: lseTensor, Blocks: mask, Seed: c.Seed, Offset: c.Offset,
-			Bias: tensorOf(scores.bias), Mask: tensorOf(scores.mask), Sinks: tensorOf(scores.sinks), Captured: scores.captured}
 		if run == times-1 {
 			f.Weights = weights
 		}
@@ -347,8 +385,14 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 			return fmt.Errorf("run %d differs from the first in bits", run+1)
 		}
 	}
+	if c.operator != nil {
+		c.operator.presents(r)
+	}
+	if c.operator.stored() {
+		return c.matrix(ctx, dev, plan, t, f, r)
+	}
 	if !differentiate {
 		return nil
 	}
-	return c.backward(ctx, dev, plan, &arenas, scores, weights, r)
+	return c.backward(ctx, dev, plan, &f, scores, r)
 }

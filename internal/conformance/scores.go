@@ -187,6 +187,11 @@ func (s *scoreTensors) close() error {
 	return err
 }
 
+// give gives them to a forward pass.
+func (s *scoreTensors) give(f *flash.Forward) {
+	f.Bias, f.Mask, f.Sinks, f.Captured = tensorOf(s.bias), tensorOf(s.mask), tensorOf(s.sinks), s.captured
+}
+
 // tensorOf is the tensor of an arena that may not be.
 func tensorOf(a *arena) *flash.Tensor {
 	if a == nil {

@@ -185,8 +185,8 @@ func (t Target) hasGradients(c *Case) bool { return !t.skipsGradients(c) && t.in
 
 // skip says why a case does not run on this target, "" when it does.
 func (t Target) skip(c *Case) string {
-	if c.refuse != "" {
-		return c.refuse
+	if len(c.lacks) > 0 {
+		return "the library does not have this: " + strings.Join(c.lacks, ", ")
 	}
 	if !slices.Contains(t.info.DTypes, c.Problem.DType) {
 		for _, why := range t.info.Missing {
@@ -198,6 +198,9 @@ func (t Target) skip(c *Case) string {
 	}
 	if c.Only != nil && !slices.Contains(c.Only, t.Implementation) {
 		return fmt.Sprintf("for %v only", c.Only)
+	}
+	if c.operator.stored() && t.Implementation != flash.Standard {
+		return "the scores are an output: standard alone stores them"
 	}
 	if masked := c.Problem.Blocks != (flash.Blocks{}); masked && !t.MasksBlocks() {
 		return "for kernels with a block mask only"

@@ -114,5 +114,12 @@ type BackwardProgram interface {
 // Keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.
 type Keeper interface{ Kept() []uint64 }
 
+// Scorer is a program that can stop at the scores: RecordScores leaves in f.Weights what the softmax is taken of, except that what no query sees by
+// its position may be anything. Of the tensors it reads those of the scores alone.
+type Scorer interface {
+	Keeper
+	RecordScores(r *Recorder, f *Operands) error
+}
+
 // AnyKernel is a kernel of either pass.
 type AnyKernel interface{ Offered() *Offer }

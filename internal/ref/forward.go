@@ -70,7 +70,7 @@ func (p *Problem) forwardRow(r Row, o []float64) (lse float64) {
 // receives ∂s/∂(scale·q·k), which differs from 1 only with a softcap.
 func (p *Problem) scores(r Row, s, slope []float64) {
 	q, hk, scale := p.Q.Row(r.B, r.H, r.I), r.H/p.group(), p.scale()
-	diagonal := r.I + p.K.N - p.Q.N
+	diagonal := p.diagonal(r.B, r.I)
 	for j := range s {
 		if !p.Allows(r.B, r.H, r.I, j) {
 			s[j] = negInf

@@ -35,9 +35,13 @@ type Options struct {
 	Score    score.Function     // after softcap and slopes, before the bias
 	Sees     score.MaskFunction // keys that a query sees besides
 	Captured score.Data         // by the two
+	KeyLens  []int              // [B], from 0 to Nk: keys from there on are padding, which nobody sees; nil: none is
+	// Offset is how many keys lie before that of query 0, any sign: the diagonal of [BottomRight], [Window] and ALiBi is key i + Offset.
+	// nil: the keys of the batch entry, as many as are no padding, minus Nq.
+	Offset *int
 }
 
-// Window allows i + Nk − Nq − Left ≤ j ≤ i + Nk − Nq + Right, inclusive; −1 is unbounded.
+// Window allows i + Nk − Nq − Left ≤ j ≤ i + Nk − Nq + Right, inclusive; −1 is unbounded. See Options.Offset.
 type Window struct{ Left, Right int }
 
 // Mask is a boolean [B|1, H|1, N|1, M] array over (batch, query head, query, key): true may attend.
@@ -148,20 +152,45 @@ func (p *Problem) Check() error {
 	if p.sees, err = p.Sees.Bind(p.Captured); err != nil {
 		return fmt.Errorf("ref: %w", err)
 	}
+	if p.KeyLens != nil && len(p.KeyLens) != q.B {
+		return fmt.Errorf("ref: %d lengths of keys for a batch of %d", len(p.KeyLens), q.B)
+	}
+	for b, n := range p.KeyLens {
+		if n < 0 || n > k.N {
+			return fmt.Errorf("ref: %d keys in batch entry %d: want from 0 to %d", n, b, k.N)
+		}
+	}
 	if p.Dropout != nil {
 		return p.Dropout.check()
 	}
 	return nil
 }
 
+// keys is the number of keys of a batch entry that are no padding.
+func (p *Problem) keys(b int) int {
+	if p.KeyLens != nil {
+		return p.KeyLens[b]
+	}
+	return p.K.N
+}
+
+// diagonal is the position among the keys of query i.
+func (p *Problem) diagonal(b, i int) int {
+	if p.Offset != nil {
+		return i + *p.Offset
+	}
+	return i + p.keys(b) - p.Q.N
+}
+
 func broadcasts(length, to int) bool { return length == 1 || length == to }
 
-// Allows says whether query i may attend to key j (block mask, causal order, window and mask).
+// Allows says whether query i may attend to key j (padding, block mask, causal order, window and mask).
 func (p *Problem) Allows(b, h, i, j int) bool {
-	diagonal := i + p.K.N - p.Q.N
+	diagonal := p.diagonal(b, i)
 	switch {
 	case p.Causal == BottomRight && j > diagonal,
-		p.Causal == TopLeft && j > i:
+		p.Causal == TopLeft && j > i,
+		j >= p.keys(b):
 		return false
 	}
 	if w := p.Window; w != nil {

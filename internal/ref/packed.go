@@ -78,8 +78,8 @@ func (p *Problem) checkPacked(startsQ, startsK []int32) error {
 	if p.Q.B != 1 {
 		return fmt.Errorf("ref: batch of packed tensors is %d, want 1", p.Q.B)
 	}
-	if p.Bias != nil || p.Mask != nil || p.Blocks != nil {
-		return fmt.Errorf("ref: bias, mask and block mask are not defined for packed sequences")
+	if p.Bias != nil || p.Mask != nil || p.Blocks != nil || p.KeyLens != nil || p.Offset != nil {
+		return fmt.Errorf("ref: bias, mask, block mask, lengths of keys and offset are not defined for packed sequences")
 	}
 	if len(startsQ) != len(startsK) || len(startsQ) < 2 {
 		return fmt.Errorf("ref: %d and %d sequence starts: want as many for q as for k, at least 2", len(startsQ), len(startsK))

@@ -69,7 +69,7 @@ func (p *Problem) plainRow(r Row, t DType, o []float64) float64 {
 // plainScores is scores in the dtype t.
 func (p *Problem) plainScores(r Row, t DType, s, slope []float32) {
 	q, hk, scale := p.Q.Row(r.B, r.H, r.I), r.H/p.group(), float32(p.scale())
-	diagonal, softcap := r.I+p.K.N-p.Q.N, float32(p.Softcap)
+	diagonal, softcap := p.diagonal(r.B, r.I), float32(p.Softcap)
 	for j := range s {
 		if !p.Allows(r.B, r.H, r.I, j) {
 			s[j] = float32(math.Inf(-1))

@@ -92,6 +92,14 @@ func (s Stored) Floats() ([]float32, error) {
 	return out, nil
 }
 
+// Fits says what is wrong with the shape, if anything, where an element takes so many bytes.
+func (s Stored) Fits(size int) error {
+	if len(s.Data)%size != 0 || !s.holds(len(s.Data)/size) {
+		return fmt.Errorf("safetensors: %d bytes of %s of shape %v", len(s.Data), s.DType, s.Shape)
+	}
+	return nil
+}
+
 // holds says whether the shape has n elements.
 func (s Stored) holds(n int) bool {
 	want, empty := 1, false

@@ -28,6 +28,8 @@
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
+//   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and nothing else is done
+//   63..67 include/score.glsl, sinks.glsl: bindings from 2 on
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -49,6 +51,7 @@ layout(constant_id = 3) const uint ZERO = 256;
 layout(constant_id = 6) const uint SG = 32;
 #endif
 layout(constant_id = 7) const bool DROPOUT = false;
+layout(constant_id = 8) const bool SCORES_ONLY = false;
 
 #define SLABS
 #include "args.glsl"
@@ -102,6 +105,11 @@ void main() {
   const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
   const uint pieces = (end_of(keys) + 3) / 4;
+
+  if (SCORES_ONLY) {
+    if (real) for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(scores(at, c, row, keys) * LN2));
+    return;
+  }
 
   float m = LOWEST, l = 0;
   vec4 own4[KEEP > 0 ? KEEP : 1];

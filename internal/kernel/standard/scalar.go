@@ -171,7 +171,7 @@ func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 // reads up to zero columns beyond a row's last key, and lanes is the size of a subgroup, 0 where none is used.
 func softmaxConstants(p *attn.Problem, lse bool, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": keep,
-		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p)), lanes)
+		"WRITE_LSE": kernel.BoolInt(lse), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "SCORES_ONLY": 0}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.SinkConstants(p)), lanes)
 }
 
 func (t *ScalarTile) Product(p *attn.Problem, aligned bool) standardKernel {

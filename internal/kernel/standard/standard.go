@@ -50,6 +50,7 @@ type Program struct {
 
 	scoresKernels  [2]atomic.Pointer[pipeline.Kernel] // by aligned
 	softmaxKernels [2]atomic.Pointer[pipeline.Kernel] // by lse
+	scoresOnly     atomic.Pointer[pipeline.Kernel]    // softmax that stops at what it is taken of
 	productKernels [2]atomic.Pointer[pipeline.Kernel] // by aligned
 	checked        [8]atomic.Bool                     // by variant
 }
@@ -221,24 +222,19 @@ func (s *Program) run(r *kernel.Recorder, f *kernel.Operands, k *pipelines) erro
 }
 
 func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *pipelines) error {
-	p, b, g, w := &s.Problem, &s.slabs[i], &s.grids[i], &r.Push
+	b, g, w := &s.slabs[i], &s.grids[i], &r.Push
 	matrix := r.Scratch
 	if f.Weights != nil {
 		matrix = f.Weights
 	}
-
-	at := s.scoresArgs(w, b, &f.Q, &f.K, p.Scale)
-	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
-	r.Access[2] = pipeline.Access{Binding: matrix[i], Mode: pipeline.Write}
-	if err := r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, scoresLabel); err != nil {
+	if err := s.recordScores(r, f, i, matrix[i], k); err != nil {
 		return err
 	}
 
-	at = s.RowsArgs(w, b, &f.LSE, &f.Drop)
+	at := s.RowsArgs(w, b, &f.LSE, &f.Drop)
 	r.Access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.Access[1] = f.LSEAccess()
-	r.BindScores(2, k.softmax.Bindings(), p, &f.Scores, matrix[i]) // shaders/standard/standard_softmax.comp
+	r.BindScores(2, k.softmax.Bindings(), &s.Problem, &f.Scores, matrix[i]) // shaders/standard/standard_softmax.comp
 	if err := r.Dispatch(k.softmax, r.Accesses(k.softmax), at, g.softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
 		return err
 	}
@@ -248,4 +244,48 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 	r.Access[1] = pipeline.Access{Binding: f.V.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
 	return r.Dispatch(k.product, r.Access[:3], at, g.product, g.product.Total, productLabel)
+}
+
+// recordScores is the first of a slab's dispatches.
+func (s *Program) recordScores(r *kernel.Recorder, f *kernel.Operands, i int, matrix pipeline.Binding, k *pipelines) error {
+	g := &s.grids[i]
+	at := s.scoresArgs(&r.Push, &s.slabs[i], &f.Q, &f.K, s.Problem.Scale)
+	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
+	r.Access[2] = pipeline.Access{Binding: matrix, Mode: pipeline.Write}
+	return r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, scoresLabel)
+}
+
+// RecordScores records what the softmax is taken of, for every slab, into the weights of the pass.
+func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
+	aligned := s.dense().VO // of v and o, which are not there: the variant that plans have built
+	k, err := s.Build(Variant{QK: f.Q.Aligned && f.K.Aligned, VO: aligned, LSE: true})
+	if err != nil {
+		return err
+	}
+	var made *pipeline.Kernel // what functions, bias and masks make of the products
+	if s.Problem.Features()&attn.OfScores != 0 {
+		w := s.Shape.Softmax(&s.Problem, false)
+		w.Spec["SCORES_ONLY"] = 1
+		if made, err = s.env.Variant(&s.scoresOnly, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
+			return err
+		}
+	}
+	for i := range s.slabs {
+		if err := s.recordScores(r, f, i, f.Weights[i], &k); err != nil {
+			return err
+		}
+		if made == nil {
+			continue
+		}
+		b := &s.slabs[i]
+		at := s.RowsArgs(&r.Push, b, &f.LSE, &f.Drop)
+		r.Access[0] = pipeline.Access{Binding: f.Weights[i], Mode: pipeline.ReadWrite}
+		r.Access[1] = pipeline.Access{Binding: f.Weights[i], Mode: pipeline.Unused}
+		r.BindScores(2, made.Bindings(), &s.Problem, &f.Scores, f.Weights[i])
+		if err := r.Dispatch(made, r.Accesses(made), at, s.grids[i].softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/conformance"
+)
+
+// goldenFolder holds cases that others computed.
+const goldenFolder = "../../testdata/vectors"
+
+// folderOf copies files of testdata/vectors, by the names that they are to have.
+func folderOf(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, from := range files {
+		data, err := os.ReadFile(filepath.Join(goldenFolder, from))
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
+	return dir
+}
+
+// TestVerifyVectors: cases of a folder run on every kernel, a case that asks for what there is not is counted apart, and a part that is missing is no pass.
+func TestVerifyVectors(t *testing.T) {
+	needDevice(t)
+	dir := folderOf(t, map[string]string{
+		"one.safetensors":            "f16_one.safetensors",
+		"b/plain.safetensors":        "onnx/test_attention_3d_gqa_causal.safetensors",
+		"b/scores.safetensors":       "onnx/test_attention_4d_with_qk_matmul.safetensors",
+		"b/c/window.safetensors":     "onnx/test_attention_bidirectional_window.safetensors",
+		"b/c/lengths.safetensors":    "onnx/test_attention_4d_causal_nonpad_batch_prefill.safetensors",
+		"b/c/rotary.safetensors":     "onnx/test_rotary_embedding.safetensors",
+		"b/c/notes.txt":              "README.md",
+		"b/d/blocks/one.safetensors": "f16_block_sparse.safetensors",
+	})
+	status, stdout, stderr := call("verify", "--vectors", dir, "--tier", "scalar", "--no-skipped")
+	require.Zero(t, status, stdout+stderr)
+	require.Regexp(t, `b/plain +flash2/scalar\S* +pass +forward +\S+ +\S+ +\S+\n`, stdout)
+	require.Regexp(t, `b/scores +standard/scalar +pass +forward`, stdout)
+	require.NotRegexp(t, `b/scores +flash`, stdout)
+	require.Regexp(t, `one +standard/scalar +pass +both`, stdout)
+	require.Regexp(t, `b/c/window +standard/scalar +pass +forward`, stdout)
+	require.Regexp(t, `b/c/lengths +none +lacks +lacks: lengths of keys\n`, stdout)
+	require.Regexp(t, `b/d/blocks/one +blocksparse/scalar +lacks +forward +\S+ +\S+ +\S+ +lacks: gradients with a block mask\n`, stdout)
+	require.Regexp(t, `lacks +blocksparse/scalar +0 cases passed, 1 right as far as it goes`, stdout)
+	require.Contains(t, stdout, "3 cases ask for what vkattn does not have, and 2 not run: gradients with a block mask (1), lengths of keys (1), "+
+		"the operator RotaryEmbedding (1)\n")
+
+	status, stdout, _ = call("verify", "--vectors", dir, "--tier", "scalar", "--run", "^b/(plain|c/)", "--summary")
+	require.Zero(t, status)
+	require.Contains(t, stdout, "cases by option")
+	require.Contains(t, stdout, "2 cases ask for")
+	status, stdout, _ = call("verify", "--vectors", dir, "--tier", "scalar", "--run", "^b/c/[nr]", "--failed")
+	require.Equal(t, exitFailure, status, "nothing ran")
+	require.Contains(t, stdout, "no case ran")
+	require.NotContains(t, stdout, "b/c/lengths")
+}
+
+// TestVerifyWrongVectors: an output that is not what a file says fails.
+func TestVerifyWrongVectors(t *testing.T) {
+	needDevice(t)
+	for file, output := range map[string]string{"f16_one.safetensors": "o", "f16_d16.safetensors": "dk", "onnx/test_attention_local_window_default.safetensors": "out.Y"} {
+		dir := folderOf(t, map[string]string{"wrong.safetensors": file})
+		path := filepath.Join(dir, "wrong.safetensors")
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		n := binary.LittleEndian.Uint64(data)
+		var header map[string]struct {
+			Offsets [2]int `json:"data_offsets"`
+		}
+		require.NoError(t, json.Unmarshal(data[8:8+n], &header))
+		data[8+int(n)+header[output].Offsets[1]-1] ^= 0x40 // the exponent of its last element
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		status, stdout, _ := call("verify", "--vectors", dir, "--tier", "scalar", "--impl", "flash,standard")
+		require.Equal(t, exitFailure, status, file)
+		require.Regexp(t, `wrong +flash2/scalar\S* +FAIL`, stdout, file)
+		require.Regexp(t, `standard/scalar +0 cases passed, 1 FAILED`, stdout, file)
+	}
+}
+
+// TestVectorsAreCheckedBeforeTheDevice: what is wrong with a folder is said at once, with the file's name.
+func TestVectorsAreCheckedBeforeTheDevice(t *testing.T) {
+	none := t.TempDir()
+	bad := folderOf(t, map[string]string{"a/good.safetensors": "f16_one.safetensors", "a/z.safetensors": "README.md"})
+	for _, test := range []struct{ dir, want string }{
+		{none, "vkattn: --vectors: in " + none + ": there is no .safetensors file in it"},
+		{bad, "vkattn: --vectors: in " + bad + ": a/z.safetensors: safetensors: "},
+		{filepath.Join(none, "other"), "vkattn: --vectors: stat "},
+		{filepath.Join(bad, "a", "z.safetensors"), "is a file: it must be a folder"},
+		{"", "vkattn: --vectors: stat : "},
+	} {
+		status, stdout, stderr := call("verify", "--device", "no such device", "--vectors", test.dir)
+		require.Equal(t, exitFailure, status, test.dir)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, test.want)
+	}
+}
+
+// TestLacksLine: a case counts once, and for everything that it asks for.
+func TestLacksLine(t *testing.T) {
+	require.Equal(t, "lacks", resultWord(conformance.Result{Lacks: []string{"bias"}, Skipped: "x"}))
+	require.Equal(t, "FAIL", resultWord(conformance.Result{Lacks: []string{"bias"}, Failure: "x"}))
+	require.Equal(t, "1 case asks for", asks(1))
+}

@@ -1,0 +1,113 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// feature is something that attention in package ref may have beyond sizes, scale and type, and what there is of it in the library. When the library
+// learns it, that is said here: set, bind where it takes tensors, and forwardOnly as long as it has no gradients.
+type feature struct {
+	name        string
+	used        func(*ref.Options) bool
+	set         func(*ref.Options, *flash.Problem) // nil: the library does not have it
+	forwardOnly bool
+	// bind gives a forward pass, and with it the backward pass of the same tensors, what the problem takes besides q, k and v; nil: nothing.
+	bind func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (io.Closer, error)
+}
+
+// features is the one place where the two are translated: golden vectors and cases of other programs' suites go through it.
+var features = []feature{
+	{name: "causal", used: func(o *ref.Options) bool { return o.Causal != ref.NotCausal },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Causal = flash.CausalBottomRight
+			if o.Causal == ref.TopLeft {
+				p.Causal = flash.CausalTopLeft
+			}
+		}},
+	{name: "window", used: func(o *ref.Options) bool { return o.Window != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.Window = flash.SlidingWindow(o.Window.Left, o.Window.Right) }},
+	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil }, forwardOnly: true,
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Blocks = flash.Blocks{Queries: o.Blocks.BQ, Keys: o.Blocks.BK, PerHead: o.Blocks.H > 1}
+		},
+		bind: func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (_ io.Closer, err error) {
+			f.Blocks, err = dev.NewBlockMask(ctx, p, in.Blocks.Data)
+			return f.Blocks, err
+		}},
+	// What takes tensors from here on gets them from scoreTensors, as the suite's own cases do.
+	{name: "softcap", used: func(o *ref.Options) bool { return o.Softcap != 0 },
+		set: func(o *ref.Options, p *flash.Problem) { p.Score = then(p.Score, score.Softcap(o.Softcap)) }},
+	{name: "ALiBi", used: func(o *ref.Options) bool { return o.Slopes != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.Score = then(p.Score, score.ALiBi(o.Slopes)) }},
+	{name: "bias", used: func(o *ref.Options) bool { return o.Bias != nil },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Bias = flash.PerScore{DType: p.DType, Batch: o.Bias.B, Heads: o.Bias.H, Queries: o.Bias.N, Keys: o.Bias.D}
+		}},
+	{name: "mask", used: func(o *ref.Options) bool { return o.Mask != nil },
+		set: func(o *ref.Options, p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: o.Mask.B, Heads: o.Mask.H, Queries: o.Mask.N, Keys: o.Mask.M}
+		}},
+	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil }, set: func(o *ref.Options, p *flash.Problem) { p.Sinks = true }},
+	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil }},
+	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil }},
+}
+
+// then is a score function after others. One that is no function is kept, and the plan says what is wrong with it.
+func then(functions ...score.Function) score.Function {
+	f, _ := score.Compose(functions...)
+	return f
+}
+
+// translate is the problem of package ref in the library's terms; lacks names what it asks for and the library does not have, forwardOnly that of which
+// it has no gradients.
+func translate(in *ref.Problem, t ref.DType) (p flash.Problem, lacks, forwardOnly []string) {
+	p = flash.Problem{
+		Batch: in.Q.B, Heads: in.Q.H, KeyHeads: in.K.H, QueryLen: in.Q.N, KeyLen: in.K.N, HeadDim: in.Q.D, ValueDim: in.V.D, Scale: in.Scale,
+		DType: map[ref.DType]flash.DType{ref.F32: flash.F32, ref.F16: flash.F16, ref.BF16: flash.BF16}[t],
+	}
+	for _, f := range features {
+		switch {
+		case !f.used(&in.Options):
+			continue
+		case f.set == nil:
+			lacks = append(lacks, f.name)
+			continue
+		case f.forwardOnly:
+			forwardOnly = append(forwardOnly, f.name)
+		}
+		f.set(&in.Options, &p)
+	}
+	if d := max(p.HeadDim, p.ValueDim); d > flash.MaxHeadDim {
+		lacks = append(lacks, fmt.Sprintf("a head dimension of %d", d))
+	}
+	return p, lacks, forwardOnly
+}
+
+// bind makes what the features of a problem give a forward pass; the function frees it.
+func bind(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (free func() error, err error) {
+	var made []io.Closer
+	free = func() (err error) {
+		for _, m := range made {
+			err = errors.Join(err, m.Close())
+		}
+		return err
+	}
+	for _, feature := range features {
+		if feature.bind == nil || !feature.used(&in.Options) {
+			continue
+		}
+		m, err := feature.bind(ctx, dev, p, in, f)
+		if err != nil {
+			return nil, errors.Join(err, free())
+		}
+		made = append(made, m)
+	}
+	return free, nil
+}
