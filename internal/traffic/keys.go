@@ -44,6 +44,9 @@ func (m KeysOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 	mask := p.Mask()
 	seen := max(1, mask.KeyTiles(p.QueryLen-1, 1, m.Keys).End) // blocks of keys up to the last that any query sees, the first in any case
 	kv := float64(min(seen*m.Keys, p.KeyLen))
+	if unseen := mask.KeyTiles(0, min(m.Rows, p.QueryLen), m.Keys).Begin; unseen > 1 { // blocks between the first and the windows
+		kv -= float64(min(unseen, seen)-1) * float64(m.Keys)
+	}
 	v := kv                   // rows of V loaded
 	var visits, again float64 // rows, of all visits and of those but the first
 	if m.VAgain {

@@ -20,6 +20,7 @@ type QueriesOutside struct {
 	KeysAhead   int  `json:"keys_ahead,omitempty"` // tiles of K and of V fetched beyond the last that is used
 	ValuesAhead int  `json:"values_ahead,omitempty"`
 	AheadAgain  bool `json:"ahead_again,omitempty"` // beyond the last tile of all, those are that tile again, not nothing
+	Batch       int  `json:"batch,omitempty"`       // keys are loaded from the multiple of this at or before the first that is seen; 0: 1
 	NoneUnseen  bool `json:"none_unseen,omitempty"` // a block of queries that sees no key loads none, not one tile
 }
 
@@ -35,7 +36,7 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 	if err := block(name, m.Rows, m.Keys); err != nil {
 		return nil, err
 	}
-	if err := numbers(name, m.Parts, m.QReaders, m.KeysAhead, m.ValuesAhead); err != nil {
+	if err := numbers(name, m.Parts, m.QReaders, m.KeysAhead, m.ValuesAhead, m.Batch); err != nil {
 		return nil, err
 	}
 	share := 1.0
@@ -86,6 +87,9 @@ func (m QueriesOutside) walk(p attn.Problem) (sum rows) {
 		w := mask.KeyTiles(first/group, (first+n-1)/group-first/group+1, m.Keys)
 		if !m.NoneUnseen && parts == 1 {
 			w.End = max(w.End, w.Begin+1)
+		}
+		if m.Batch > 0 {
+			w.Begin -= w.Begin % m.Batch
 		}
 		tiles := w.End - w.Begin
 		for part := range parts {

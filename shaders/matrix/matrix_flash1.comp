@@ -148,10 +148,11 @@ void main() {
   zero_beyond_columns(1);
 
   [[dont_unroll]] for (; j < end_j; ++j) {
-    fetch_k(j); fetch_v(j);
     const Walk queries = query_tiles(j * BC, (j + 1) * BC - 1, BR, 0, span);
     uint i = j > 0 ? queries.begin : 0;
     const uint end_i = j > 0 ? queries.end : query_blocks;
+    if (LOWER_BOUND) { if (i >= end_i) continue; }   // before every window
+    fetch_k(j); fetch_v(j);
     // Blocks of queries from whole up to full see all keys of the block.
     uint whole = i, full = end_i;
     if (MASKS) {

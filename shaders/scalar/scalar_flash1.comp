@@ -318,16 +318,18 @@ void main() {
 
   do {
     const uint key0 = j * BC;
+    const Walk queries = query_tiles(key0, key0 + BC - 1, BR, 0, nq);
+    uint i = j > 0 ? queries.begin : 0;
+    const uint end_i = j > 0 ? queries.end : query_blocks;
+    if (LOWER_BOUND) { if (i >= end_i) continue; }   // before every window
     barrier();
     stage_k(K_AT, k_origin, k_sn, key0, nk, 0, true);
     if (V_STAYS) stage_v(V_AT, v_origin, v_sn, key0, nk, 0, true);
-    const Walk queries = query_tiles(key0, key0 + BC - 1, BR, 0, nq);
-    uint i = j > 0 ? queries.begin : 0;
     do {
       q0 = i * BR;
       const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);
       query_block(key0, !is_whole(keys, j), j == 0, j + 1 == max(keys.end, 1));
-    } while (++i < (j > 0 ? queries.end : query_blocks));
+    } while (++i < end_i);
     memoryBarrierBuffer();  // m and l, for the other invocations of a row
     barrier();
   } while (++j < end_j);

@@ -84,7 +84,7 @@ func (s *DecodeProgram) Dispatches() int   { return s.grid.Dispatches() + s.comb
 
 func (s *DecodeProgram) Model() traffic.Model {
 	t := &s.Shape // lanes that take a key together load all queries of the workgroup
-	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Packed: true, NoneUnseen: true, QReaders: t.Threads() / t.LPR,
+	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Batch: t.batch(), Packed: true, NoneUnseen: true, QReaders: t.Threads() / t.LPR,
 		Parts: t.Parts, Combine: s.combine.Label()}
 }
 
