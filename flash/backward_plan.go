@@ -55,6 +55,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 type BackwardInfo struct {
 	Tier           Tier           // of the kernels, which may be another than the forward pass's
 	Kernel         string         // with its tile
+	KernelName     string         // without
 	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
 	Tuning         map[string]int // parameters in effect by name
 	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
@@ -71,7 +72,7 @@ func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
 	if err != nil {
 		return BackwardInfo{}, err
 	}
-	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), Tuning: maps.Clone(c.tuning),
+	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name, Tuning: maps.Clone(c.tuning),
 		WhyNotFaster: append([]string(nil), c.reasons...)}
 	for _, n := range c.program.Scratch() {
 		info.WorkspaceBytes += n

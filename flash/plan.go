@@ -129,6 +129,14 @@ func (p *Plan) Kernel() string {
 	return p.kernel.Name + " " + p.program.Tile()
 }
 
+// KernelName names the kernel without its tile, for example "scalar_forward".
+func (p *Plan) KernelName() string {
+	if !p.made() {
+		return ""
+	}
+	return p.kernel.Name
+}
+
 // Tuning gives the tuning parameters in effect by name.
 func (p *Plan) Tuning() map[string]int {
 	if p == nil {

@@ -56,7 +56,7 @@ type kernels struct{ forward, backward string }
 
 // kernelsOf names a plan's kernels with what tells their forms apart.
 func kernelsOf(p *flash.Plan, f *family) (kernels, error) {
-	k := kernels{forward: kernelName(p.Kernel(), p.Tuning())}
+	k := kernels{forward: withForm(p.KernelName(), p.Tuning())}
 	if p.Tuning()["parts"] > 1 {
 		k.forward += ", parts"
 	}
@@ -67,12 +67,12 @@ func kernelsOf(p *flash.Plan, f *family) (kernels, error) {
 	if err != nil {
 		return k, err
 	}
-	k.backward = kernelName(info.Kernel, info.Tuning)
+	k.backward = withForm(info.KernelName, info.Tuning)
 	return k, nil
 }
 
-func kernelName(kernel string, tuning map[string]int) string {
-	name, _, _ := strings.Cut(kernel, " ")
+// withForm is a kernel's name with the form of the matrices it works on, where it has one.
+func withForm(name string, tuning map[string]int) string {
 	if form, ok := tuning["form"]; ok {
 		name += fmt.Sprintf(" form %d", form)
 	}
