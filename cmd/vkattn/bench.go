@@ -133,6 +133,8 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 		err := fmt.Errorf("unexpected argument %q", args[0])
 		if cmd.Flags().Changed("causal") { // it may be meant for that
 			err = fmt.Errorf("%w (--causal takes true, false or both)", err)
+		} else if cmd.Flags().Changed("sinks") {
+			err = fmt.Errorf("%w (--sinks takes its value after an equals sign: --sinks=both)", err)
 		}
 		return none, err
 	}
