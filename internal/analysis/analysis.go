@@ -64,7 +64,7 @@ func (m Machine) Ridge(dtype, tier string) float64 {
 // implementationOf is the order of loops of an implementation, a peer's or ours; false for one that is not known.
 func implementationOf(impl string) (flash.Implementation, bool) {
 	switch impl {
-	case "fa2", "cudnn", bench.BlockSparse:
+	case "fa2", "cudnn", "efficient", "flex", bench.BlockSparse:
 		return flash.Flash, true
 	}
 	of, err := flash.ParseImplementation(impl)
