@@ -171,6 +171,7 @@ func TestScoredRows(t *testing.T) {
 			require.Positive(t, row.Fwd.Ms)
 			require.Positive(t, row.Bwd.Ms)
 			require.InEpsilon(t, c.BackwardFLOPs()/row.Bwd.Ms/1e9, row.Bwd.TFLOPS, 1e-9)
+			require.Equal(t, c.Bias == "", row.Fwd.Bytes > 0, "bytes are not known of a bias")
 			s := shape.(*deviceShape)
 			rows := c.B * (c.H*c.Nq + c.Hkv*c.N)
 			if c.Bias != "" {
