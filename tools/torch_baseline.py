@@ -10,24 +10,31 @@
   vkattn bench --compare torch.jsonl                             rows of an earlier run
 
 Implementations: standard (scores, softmax and product as separate PyTorch operations), fa2 (FlashAttention-2), cudnn, and
-efficient (memory-efficient attention); the last three are backends of scaled_dot_product_attention. A case that its backend
-cannot run gives a row with the backend's words in `error`, and memory, unsupported, check or failed in `reason`: no other
-backend ever stands in for it. Where only the backward pass cannot be, forward's figures stand beside `bwd_error` and `bwd_reason`.
+efficient (memory-efficient attention), which are backends of scaled_dot_product_attention, and flex (FlexAttention through
+torch.compile, each case in a process of its own: after a few compilations PyTorch would fall back to attention that is not fused;
+what compiling took is told in `note` and is in no figure). A case that its implementation cannot run gives a row with the reason in
+`error`, and memory, unsupported, check or failed in `reason`: no other implementation ever stands in for it, and no option is left
+out. Where only the backward pass cannot be, forward's figures stand beside `bwd_error` and `bwd_reason`.
 
-Sweeps are vkattn's: every flag of `vkattn bench` that names sizes, a window, passes or dropout is one of the list too. A list has a line
+Sweeps are vkattn's: every flag of `vkattn bench` that says what the problem is, and the passes, is one of the list too. A list has a line
 for each of vkattn's implementations, tiles and block masks; here each of its problems is measured once by every one of --impl,
 densely, in the passes that any of those lines asks for. So each row there has its twin here.
 
 A case has the keys impl, dtype (float16, bfloat16, float32), B, H, N (keys), D and, where they differ from the obvious, Hkv
 (= H), Nq (= N), Dv (= D), causal (= false; aligned to the bottom right: key j is allowed for query i iff j <= i + N - Nq),
-window (= 0, none; else the keys before its position i + N - Nq that a query sees and, if not causal, after it; standard and fa2),
+window (= 0, none; else the keys before its position i + N - Nq that a query sees and, if not causal, after it; standard, fa2, flex),
+score (= "", none; alibi, t5 or softcap=30; standard, flex), bias (= "", none; else which of [B, H, Nq, N] it has, being 1 long in the
+others: full all, heads [1, H, Nq, N], batch [B, 1, Nq, N], pairs [1, 1, Nq, N], keys [B, 1, 1, N]; in the case's dtype; its gradient is
+part of backward; standard, and what scaled_dot_product_attention takes), mask (= "", none; documents=8, so many of equal length, or
+prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard),
 passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
 nearest 1/256).
 
 A row repeats the case and adds, for each pass asked for:
   fwd_ms, fwd_p20_ms, fwd_p80_ms   median and percentiles of n samples
   fwd_tflops                       operations as the FlashAttention papers count them: 2 B H Nq N (D + Dv), half of it when
-                                   causal with Nq = N (otherwise the allowed pairs); backward 2.5 times that
+                                   causal with Nq = N (otherwise, and with a window or a mask, the pairs that are seen); backward
+                                   2.5 times that
   fwd_peak_MiB                     memory beyond inputs and outputs
   max_err, err_rows                largest difference of that many sampled rows of the output from attention in float64;
                                    not with dropout, whose mask PyTorch keeps to itself: outputs are then only seen to be finite
@@ -43,7 +50,9 @@ import dataclasses
 import gc
 import json
 import math
+import subprocess
 import sys
+import time
 import warnings
 
 try:
@@ -55,9 +64,11 @@ except ModuleNotFoundError as missing:  # --list does without
     torch, torch_missing = None, missing
 
 BACKENDS = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}  # of SDPBackend
-IMPLEMENTATIONS = ("standard", *BACKENDS)
+IMPLEMENTATIONS = ("standard", *BACKENDS, "flex")
 DTYPES = ("float16", "bfloat16", "float32")  # of torch
 PASSES = (("fwd",), ("bwd",), ("fwd", "bwd"))
+BIASES = {"full": "BHQK", "heads": "HQK", "batch": "BQK", "pairs": "QK", "keys": "BK"}  # the dimensions that are not broadcast
+T5_BUCKETS, T5_DISTANCE = 32, 128
 
 WARM_UP_MS = 25.0
 MEASURE_MS = 100.0
@@ -83,6 +94,10 @@ class Case:
     passes: tuple = ("fwd",)
     dropout: float = 0.0
     window: int = 0
+    score: str = ""
+    bias: str = ""
+    mask: str = ""
+    sinks: bool = False
 
     def __post_init__(self):
         self.Hkv, self.Nq, self.Dv = self.Hkv or self.H, self.Nq or self.N, self.Dv or self.D
@@ -103,6 +118,24 @@ class Case:
             raise ValueError(f"window is {self.window!r}, must be a whole number from 0")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}, must be at least 0 and below 1")
+        self.check_scores()
+
+    def check_scores(self):
+        for key in ("score", "bias", "mask"):
+            if not isinstance(getattr(self, key), str):
+                raise ValueError(f"{key} is {getattr(self, key)!r}, must be text")
+        name, number = option(self.score)
+        if self.score not in ("", "alibi", "t5") and not (name == "softcap" and number is not None and 0 < number < math.inf):
+            raise ValueError(f"score is {self.score!r}, must be alibi, t5 or softcap=30")
+        if self.bias not in ("", *BIASES):
+            raise ValueError(f"bias is {self.bias!r}, must be one of {', '.join(BIASES)}")
+        name, number = option(self.mask)
+        if self.mask and not (name in ("documents", "prefix") and number in range(1, self.N + 1)):
+            raise ValueError(f"mask is {self.mask!r}, must be documents=8 or prefix=256, of at most as many as there are keys")
+        if name == "prefix" and self.causal:
+            raise ValueError(f"mask is {self.mask!r}, which is causal beyond the prefix by itself: causal must be false")
+        if not isinstance(self.sinks, bool):
+            raise ValueError(f"sinks is {self.sinks!r}, must be true or false")
 
     @classmethod
     def from_json(cls, line):
@@ -122,7 +155,8 @@ class Case:
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
         window = dict(window=self.window) if self.window > 0 else {}
-        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **dropout)
+        scores = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks") if getattr(self, name)}
+        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **scores, **dropout)
 
     def row(self):
         return dict(library=f"torch {torch.__version__}", **self.problem())
@@ -140,11 +174,27 @@ class Case:
         left, right = self.reach()
         position = i + self.N - self.Nq
         first = max(0, position - left) if left >= 0 else 0
-        return first, max(first, min(self.N, position + right + 1) if right >= 0 else self.N)
+        end = min(self.N, position + right + 1) if right >= 0 else self.N
+        name, number = option(self.mask)
+        if name == "documents":
+            document = self.document(max(0, position), number)
+            first = max(first, -(-document * self.N // number))
+            end = min(end, -(-(document + 1) * self.N // number))
+        elif name == "prefix":
+            end = min(end, max(number, position + 1))
+        return first, max(first, end)
+
+    def document(self, token, documents):
+        """Which of so many documents a token is of, all of one length or of two that differ by one."""
+        return token * documents // self.N
+
+    def bias_shape(self):
+        """[B, H, Nq, N] of the bias, 1 where it is broadcast."""
+        return [n if dimension in BIASES[self.bias] else 1 for dimension, n in zip("BHQK", (self.B, self.H, self.Nq, self.N))]
 
     def pairs(self):
         """(query, key) pairs of one head that count as computed."""
-        if self.window:
+        if self.window or self.mask:
             return sum(end - first for first, end in map(self.seen, range(self.Nq)))
         if not self.causal:
             return self.Nq * self.N
@@ -163,6 +213,40 @@ def sum_to(n):
     return n * (n + 1) // 2
 
 
+def option(text):
+    """("softcap", 30) of softcap=30; the number is None where there is none, or it is none."""
+    name, _, number = text.partition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        return name, None
+    return name, int(value) if value.is_integer() else value
+
+
+def alibi_slopes(heads):
+    """The paper's slopes: powers of 2^(-8/n) for a power of two n; beyond it, every second one of twice that number."""
+    n = 2 ** int(math.log2(heads))
+    return [2 ** (-8 * (h + 1) / n) for h in range(n)] + [2 ** (-8 * (h + 1) / (2 * n)) for h in range(0, 2 * (heads - n), 2)]
+
+
+def t5_classes(bidirectional):
+    """T5's bucket of each relative position key - query from -T5_DISTANCE to T5_DISTANCE; beyond, that of the nearest."""
+    n = T5_BUCKETS // 2 if bidirectional else T5_BUCKETS
+    exact = n // 2
+
+    def bucket(distance):
+        if distance < exact:
+            return distance
+        # a hair above, so that what is whole in exact arithmetic is not rounded down
+        ratio = math.log(distance / exact) / math.log(T5_DISTANCE / exact) * (n - exact)
+        return min(exact + int(ratio + 1e-6), n - 1)
+
+    span = range(-T5_DISTANCE, T5_DISTANCE + 1)
+    if bidirectional:
+        return [bucket(abs(r)) + (n if r > 0 else 0) for r in span]
+    return [bucket(max(-r, 0)) for r in span]
+
+
 class Unsupported(Exception):
     """The implementation does not do this case, and nothing is wrong with either."""
 
@@ -171,23 +255,98 @@ class Unsupported(Exception):
 
 
 def attention(case, device):
-    """The function (q, k, v) -> o that the case asks for. It runs inside backend_of(case)."""
+    """The function (q, k, v, bias, sinks) -> o that the case asks for. It runs inside backend_of(case)."""
     if case.impl == "standard":
         return standard_attention(case, device)
+    if case.impl == "flex":
+        return flex_attention(case, device)
+    for used, what in ((case.score, "score functions"), (case.mask, f"{case.mask} but as a dense mask"), (case.sinks, "sinks")):
+        if used:
+            raise Unsupported(f"{case.impl} in PyTorch has no {what}")
+    if case.bias and (case.window or case.masks()):
+        raise Unsupported("scaled_dot_product_attention takes a bias, or is causal, or neither, and has no window")
     if case.window:
         return windowed(case)
     options = dict(dropout_p=case.dropout)
     if case.Hkv != case.H:
         options["enable_gqa"] = True
+    if case.bias:  # the backend says what it does not take, fa2 that it takes none
+        shape = (case.B, case.H, case.Nq, case.N)
+        return lambda q, k, v, bias, _: F.scaled_dot_product_attention(q, k, v, attn_mask=bias.expand(shape), **options)
     if not case.masks():
-        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options)
+        return lambda q, k, v, *_: F.scaled_dot_product_attention(q, k, v, **options)
     if case.Nq == case.N:
-        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
+        return lambda q, k, v, *_: F.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
     # is_causal is aligned to the top left; this bias asks fa2 and efficient for the bottom right without storing a mask.
     if case.impl == "cudnn":
         raise Unsupported("cudnn in PyTorch has no bottom-right causal mask for Nq != N")
     bias = causal_lower_right(case.Nq, case.N)
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
+    return lambda q, k, v, *_: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
+
+
+def score_function(case, device):
+    """The case's score function (s, b, h, q, k) -> s, as FlexAttention's score_mod is called; None without."""
+    name, number = option(case.score)
+    shift = case.N - case.Nq
+    if name == "alibi":
+        slopes = torch.tensor(alibi_slopes(case.H), device=device)
+        return lambda s, b, h, q, k: s - slopes[h] * (q + shift - k).abs()
+    if name == "softcap":
+        return lambda s, b, h, q, k: number * torch.tanh(s / number)
+    if name == "t5":
+        generator = torch.Generator(device).manual_seed(SEED)
+        table = torch.randn(T5_BUCKETS, case.H, device=device, generator=generator)
+        classes = torch.tensor(t5_classes(not case.causal), device=device)
+
+        def biased(s, b, h, q, k):
+            near = torch.clamp(k - (q + shift), -T5_DISTANCE, T5_DISTANCE)
+            return s + table[classes[near + T5_DISTANCE], h]
+
+        return biased
+    return None
+
+
+def mask_function(case, device):
+    """What a query sees as FlexAttention's mask_mod, (b, h, q, k) -> bool; None where it sees all."""
+    shift, seen = case.N - case.Nq, None
+    left, right = case.reach()
+
+    def and_also(condition):
+        nonlocal seen
+        before = seen
+        seen = condition if before is None else lambda b, h, q, k: before(b, h, q, k) & condition(b, h, q, k)
+
+    if left >= 0:
+        and_also(lambda b, h, q, k: k >= q + shift - left)
+    if right >= 0 and (case.masks() or case.window):
+        and_also(lambda b, h, q, k: k <= q + shift + right)
+    name, number = option(case.mask)
+    if name == "documents":
+        ids = torch.tensor([case.document(j, number) for j in range(case.N)], device=device, dtype=torch.int32)
+        and_also(lambda b, h, q, k: ids[torch.clamp(q + shift, min=0)] == ids[k])
+    elif name == "prefix":
+        and_also(lambda b, h, q, k: (k < number) | (k <= q + shift))
+    return seen
+
+
+def flex_attention(case, device):
+    """FlexAttention, compiled whole for these very shapes: what cannot be is an error, and nothing falls back to eager."""
+    for used, what in ((case.dropout, "dropout"), (case.bias, "dense bias"), (case.sinks, "sinks")):
+        if used:
+            raise Unsupported(f"flex here has no {what}")
+    import torch._functorch.config
+    from torch.nn.attention import flex_attention as flex
+
+    torch._functorch.config.donated_buffer = False  # backward is timed over and over on one graph, which such buffers forbid
+    options = {}
+    if score := score_function(case, device):
+        options["score_mod"] = score
+    if seen := mask_function(case, device):
+        options["block_mask"] = flex.create_block_mask(seen, None, None, case.Nq, case.N, device=device)
+    if case.Hkv != case.H:
+        options["enable_gqa"] = True
+    compiled = torch.compile(flex.flex_attention, dynamic=False, fullgraph=True)
+    return lambda q, k, v, *_: compiled(q, k, v, **options)
 
 
 def windowed(case):
@@ -196,7 +355,7 @@ def windowed(case):
         raise Unsupported(f"{case.impl} in PyTorch has no sliding window")
     left, right = case.reach()
 
-    def run(q, k, v):
+    def run(q, k, v, *_):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         o = torch.ops.aten._flash_attention_forward(
             q, k, v, None, None, case.Nq, case.N, case.dropout, case.causal, False, window_size_left=left, window_size_right=right)[0]
@@ -208,19 +367,28 @@ def windowed(case):
 def standard_attention(case, device):
     """What one writes without a fused kernel. Query heads that share keys are rows of one product, so keys are not copied."""
     scale, group = 1 / math.sqrt(case.D), case.H // case.Hkv
-    hidden = None
-    if case.masks() or case.window:
+    hidden, score = None, score_function(case, device)
+    head, query = torch.arange(case.H, device=device)[:, None, None], torch.arange(case.Nq, device=device)[:, None]
+    if case.masks() or case.window or case.mask:
         rows = [case.seen(i) for i in range(case.Nq)]
         first, end = torch.tensor(rows, device=device).T[..., None]
         key = torch.arange(case.N, device=device)
         hidden = (key < first) | (key >= end)
 
-    def run(q, k, v):
+    def run(q, k, v, bias, sinks):
         rows = q.reshape(case.B, case.Hkv, group * case.Nq, case.D)
         s = (rows @ k.transpose(-1, -2)) * scale
+        of_rows, of_heads = s.shape, (case.B, case.H, case.Nq, case.N)
+        if score:  # in fp32, as one writes what depends on distances of thousands
+            s = score(s.view(of_heads).float(), None, head, query, torch.arange(case.N, device=device))
+        if bias is not None:
+            s = s.view(of_heads) + bias
         if hidden is not None:
-            s = s.view(case.B, case.H, case.Nq, case.N).masked_fill(hidden, float("-inf")).view(s.shape)
-        p = torch.softmax(s, -1)
+            s = s.view(of_heads).masked_fill(hidden, float("-inf"))
+        if sinks is not None:
+            beside = sinks.to(s.dtype).view(1, case.H, 1, 1).expand(case.B, case.H, case.Nq, 1)
+            s = torch.cat([s.view(of_heads), beside], -1)
+        p = torch.softmax(s, -1)[..., : case.N].to(v.dtype).reshape(of_rows)
         if case.dropout > 0:
             p = F.dropout(p, case.dropout, training=True)
         return (p @ v).view(case.B, case.H, case.Nq, case.Dv)
@@ -232,7 +400,7 @@ class backend_of:
     """Allow only the case's backend, and turn `no available kernel` into the reasons that PyTorch gives as warnings."""
 
     def __init__(self, case):
-        self.context = None if case.impl == "standard" else sdpa_kernel(getattr(SDPBackend, BACKENDS[case.impl]))
+        self.context = sdpa_kernel(getattr(SDPBackend, BACKENDS[case.impl])) if case.impl in BACKENDS else None
         self.caught = warnings.catch_warnings(record=True)
 
     def __enter__(self):
@@ -257,7 +425,8 @@ class backend_of:
 
 
 def make_inputs(case, device, generator):
-    """Sets of q, k, v (and the gradient of o): one, or so many that going round them passes the L2 cache."""
+    """Sets ((q, k, v, bias, sinks), gradient of o), with None for what the case has not: one, or so many that going round them
+    passes the L2 cache."""
     dtype, backward = getattr(torch, case.dtype), "bwd" in case.passes
 
     def tensor(*shape, grad=backward):
@@ -269,10 +438,12 @@ def make_inputs(case, device, generator):
         k = tensor(case.B, case.Hkv, case.N, case.D)
         v = tensor(case.B, case.Hkv, case.N, case.Dv)
         do = tensor(case.B, case.H, case.Nq, case.Dv, grad=False) if backward else None
-        return q, k, v, do
+        bias = tensor(*case.bias_shape()) if case.bias else None
+        sinks = torch.randn(case.H, device=device, generator=generator).requires_grad_(backward) if case.sinks else None
+        return (q, k, v, bias, sinks), do
 
     sets = [one_set()]
-    size = sum(t.numel() * t.element_size() for t in sets[0] if t is not None)
+    size = sum(t.numel() * t.element_size() for t in (*sets[0][0], sets[0][1]) if t is not None)
     cache = torch.cuda.get_device_properties(device).L2_cache_size
     if size < cache:
         sets += [one_set() for _ in range(min(MAX_SETS, math.ceil(2 * cache / size)) - 1)]
@@ -283,8 +454,10 @@ def all_finite(tensors):
     return all(torch.isfinite(t).all().item() for t in tensors)
 
 
-def sampled_error(case, q, k, v, o, generator):
+def sampled_error(case, inputs, o, generator):
     """(largest difference, rows): rows of o beside attention in float64; the first, the last and random ones, over heads."""
+    q, k, v, bias, sinks = inputs
+    score = score_function(case, q.device)
     places = [(0, 0, 0), (case.B - 1, case.H - 1, case.Nq - 1)]
     for limit in (case.B, case.H, case.Nq):
         places.append(torch.randint(limit, (14,), generator=generator, device=q.device).tolist())
@@ -297,7 +470,13 @@ def sampled_error(case, q, k, v, o, generator):
         if end > first:
             kv = h // (case.H // case.Hkv)
             s = k[b, kv, first:end].double() @ q[b, h, i].double() / math.sqrt(case.D)
-            expected = torch.softmax(s, -1) @ v[b, kv, first:end].double()
+            if score:
+                s = score(s, b, h, i, torch.arange(first, end, device=q.device))
+            if bias is not None:
+                s = s + bias[tuple(at % n for at, n in zip((b, h, i), bias.shape))][first:end].double()
+            if sinks is not None:
+                s = torch.cat([s, sinks[h : h + 1].double()])
+            expected = torch.softmax(s, -1)[: end - first] @ v[b, kv, first:end].double()
         difference = (o[b, h, i].double() - expected).abs().max().item()
         worst = difference if not difference <= worst else worst  # a NaN stays
     return worst, len(places)
@@ -392,48 +571,59 @@ def measure_forward(case, function, sets, generator):
     found = {}
     time_calls = time_queued if case.dropout > 0 else time_graph  # a graph would have to carry the state of the generator
     with backend_of(case), torch.no_grad():
-        function(*sets[0][:3])  # libraries that load themselves on first use shall not count as memory
-        o, peak = peak_mib(lambda: function(*sets[0][:3]))
+        began = time.perf_counter()
+        function(*sets[0][0])  # libraries that load themselves on first use shall not count as memory, nor compilers as time
+        note_compiling(case, found, "forward", began)
+        o, peak = peak_mib(lambda: function(*sets[0][0]))
         if case.dropout == 0:
-            found["max_err"], found["err_rows"] = sampled_error(case, *sets[0][:3], o, generator)
+            found["max_err"], found["err_rows"] = sampled_error(case, sets[0][0], o, generator)
         if not all_finite([o]):
             raise ArithmeticError("the output has NaN or infinity where it should not")
         del o
         if "fwd" in case.passes:
             found["fwd_peak_MiB"] = peak
-            found.update(figures("fwd", time_calls(lambda one: function(*one[:3]), sets), case))
+            found.update(figures("fwd", time_calls(lambda one: function(*one[0]), sets), case))
     return found
+
+
+def note_compiling(case, found, what, began):
+    """Say how long a first call took whose code was compiled for it."""
+    if case.impl != "flex":
+        return
+    torch.cuda.synchronize()
+    told = f"{what} {time.perf_counter() - began:.0f} s"
+    found["note"] = f"{found['note']}, {told}" if "note" in found else f"torch.compile, in no figure: {told}"
 
 
 def forward_graphs(function, sets, device):
     """What gradients are taken of: (o, inputs, gradient of o) for each set, as long as what forward keeps is little."""
     made, most = [], torch.cuda.get_device_properties(device).total_memory / 4
     before = torch.cuda.memory_allocated()
-    for q, k, v, do in sets:
-        made.append((function(q, k, v), (q, k, v), do))
+    for inputs, do in sets:
+        made.append((function(*inputs), tuple(t for t in inputs if t is not None), do))
         kept = torch.cuda.memory_allocated() - before
         if kept + kept / len(made) > most:
             break
     return made
 
 
-def measure_backward(case, function, sets, device):
-    """The backward pass's figures."""
+def measure_backward(case, function, sets, device, found):
+    """Adds the backward pass's figures."""
 
     def gradients(one):
         o, inputs, do = one
         return torch.autograd.grad(o, inputs, do, retain_graph=True)
 
-    found = {}
     with backend_of(case):
+        began = time.perf_counter()
         graphs = forward_graphs(function, sets, device)
         gradients(graphs[0])
+        note_compiling(case, found, "both passes", began)
         got, found["bwd_peak_MiB"] = peak_mib(lambda: gradients(graphs[0]))
         if not all_finite(got):
             raise ArithmeticError("the gradients have NaN or infinity where they should not")
         del got
         found.update(figures("bwd", time_queued(gradients, graphs), case))
-    return found
 
 
 def measure(case):
@@ -446,16 +636,38 @@ def measure(case):
     found = measure_forward(case, function, sets, generator)
     if "bwd" in case.passes:
         try:
-            found.update(measure_backward(case, function, sets, device))
+            measure_backward(case, function, sets, device, found)
         except Exception as error:
             if "fwd" not in case.passes:
                 raise
+            found.pop("bwd_peak_MiB", None)
             found.update(bwd_error=describe(error), bwd_reason=reason_of(error))
     return found
 
 
 def answer(case):
     """The row of a case: its figures, or its error and none."""
+    if case.impl == "flex":
+        return answer_apart(case)
+    return answer_here(case)
+
+
+def answer_apart(case):
+    """The row of a case from a fresh process, which measures nothing else."""
+    torch.cuda.empty_cache()
+    question = json.dumps(dict(case.problem(), passes=list(case.passes)))
+    done = subprocess.run([sys.executable, __file__, "--alone"], input=question, capture_output=True, text=True)
+    try:
+        row = json.loads(done.stdout.strip().splitlines()[-1])
+        if row.get("impl") == case.impl:
+            return row
+    except (IndexError, ValueError, AttributeError):
+        pass  # what it printed is no row
+    words = " ".join(done.stderr.split())[-300:]
+    return dict(case.row(), error=f"its process ended with status {done.returncode}: {words}", reason="failed")
+
+
+def answer_here(case):
     row = case.row()
     try:
         row.update(measure(case))
@@ -548,12 +760,13 @@ def main():
     usual = "standard,fa2,cudnn"
     parser.add_argument("--impl", default=usual, help=f"comma list of {', '.join(IMPLEMENTATIONS)} (default: {usual})")
     parser.add_argument("--list", action="store_true", help="print the cases, and measure nothing")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)  # the process of one case: see answer_apart
     options = parser.parse_args()
     impls = options.impl.split(",")
     if unknown := [name for name in impls if name not in IMPLEMENTATIONS]:
         parser.error(f"--impl {','.join(unknown)}: must be of {', '.join(IMPLEMENTATIONS)}")
     cases = []
-    if not options.peer:
+    if not options.peer and not options.alone:
         if options.cases == "-" and sys.stdin.isatty():
             parser.error("no cases: name a file of them, or pipe them: vkattn bench --suite papers --list | torch_baseline.py")
         try:
@@ -573,6 +786,8 @@ def main():
         sys.exit(f"torch_baseline: PyTorch {torch.__version__} finds no CUDA GPU")
 
     torch.backends.cuda.matmul.allow_tf32 = False  # fp32 means fp32
+    if options.alone:
+        return emit(answer_here(Case.from_json(sys.stdin.read())))
     if options.peer:
         emit(header())
         return serve()

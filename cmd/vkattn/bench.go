@@ -44,6 +44,9 @@ device timestamps with full barriers. Times are medians. Inputs are random and r
 sets where they would fit a cache. A backward pass starts from a forward pass, whose output and
 log-sum-exp are checked before the gradients are.
 
+--score, --bias, --mask, --sinks and --window say what becomes of the scores. Rates count the pairs that
+a mask or a window lets be seen; "× plain" is the rate over that of the same problem without any of them.
+
 Suites:
 ` + suiteHelp(),
 		Example: `  vkattn bench
@@ -55,6 +58,8 @@ Suites:
   vkattn bench --suite papers --list | python3 tools/torch_baseline.py > torch.jsonl
   vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
   vkattn bench --suite block-sparsity --density 100%,25%,5%
+  vkattn bench --suite scores --head-dim 64 --rounds 3 --out scores.jsonl
+  vkattn bench --impl flash --seq 4k --score none,alibi,softcap=30 --bias none,heads --pass both
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
 	}
@@ -133,6 +138,8 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 		err := fmt.Errorf("unexpected argument %q", args[0])
 		if cmd.Flags().Changed("causal") { // it may be meant for that
 			err = fmt.Errorf("%w (--causal takes true, false or both)", err)
+		} else if cmd.Flags().Changed("sinks") {
+			err = fmt.Errorf("%w (--sinks takes its value after an equals sign: --sinks=both)", err)
 		}
 		return none, err
 	}

@@ -64,7 +64,7 @@ func (m Machine) Ridge(dtype, tier string) float64 {
 // implementationOf is the order of loops of an implementation, a peer's or ours; false for one that is not known.
 func implementationOf(impl string) (flash.Implementation, bool) {
 	switch impl {
-	case "fa2", "cudnn", bench.BlockSparse:
+	case "fa2", "cudnn", "efficient", "flex", bench.BlockSparse:
 		return flash.Flash, true
 	}
 	of, err := flash.ParseImplementation(impl)
@@ -83,7 +83,7 @@ func Forward(m Machine, row bench.Row) (Entry, error) {
 // forward is Forward of a problem and a call that may be others than the row's case has.
 func forward(m Machine, row bench.Row, p flash.Problem, call flash.Call) (Entry, error) {
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "forward", Library: row.Library, Kernel: row.Kernel,
-		FLOPs: p.ForwardFLOPs(), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
+		FLOPs: flopsOf(row, p), Ms: row.Fwd.Ms, TFLOPS: row.Fwd.TFLOPS, Note: row.Error}
 	of, ok := implementationOf(row.Impl)
 	if !ok {
 		return Entry{}, unknown(row.Impl)
@@ -105,6 +105,16 @@ func forward(m Machine, row bench.Row, p flash.Problem, call flash.Call) (Entry,
 	}
 	e.bound(m, row)
 	return e, nil
+}
+
+// flopsOf counts the operations of a forward pass, of all blocks: of a mask, which is no part of the row's lengths, the pairs that are seen.
+func flopsOf(row bench.Row, p flash.Problem) float64 {
+	if row.Mask == "" {
+		return p.ForwardFLOPs()
+	}
+	c := row.Case
+	c.Density = 0
+	return c.ForwardFLOPs()
 }
 
 // unknown is the error of an implementation that nothing is known of.
@@ -153,7 +163,7 @@ func Backward(m Machine, row bench.Row) (Entry, error) {
 		return Entry{}, unknown(row.Impl)
 	}
 	e := Entry{Case: row.Case, Name: row.Case.String(), Impl: row.Impl, Pass: "backward", Library: row.Library, Kernel: row.BwdKernel,
-		FLOPs: p.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdError}
+		FLOPs: row.BackwardFLOPs(), Ms: row.Bwd.Ms, TFLOPS: row.Bwd.TFLOPS, Note: row.BwdError}
 	if err := e.count(row.Bwd, traffic.BackwardOperations{}, p, row.Case.Call()); err != nil {
 		return Entry{}, err
 	}

@@ -63,9 +63,17 @@ func (ms *models) add(m Model) {
 	ms.list = append(ms.list, m)
 }
 
+// plainProblem is the problem of a row without functions, tensors and masks of its scores: those are of the row's lengths, and the
+// tables have others.
+func plainProblem(row bench.Row) (flash.Problem, error) {
+	c, _ := row.Plain()
+	c.Window = row.Window
+	return c.Problem()
+}
+
 // forward and backward add the model of a row that has one.
 func (ms *models) forward(row bench.Row) (err error) {
-	if ms.last, err = row.Problem(); err != nil || row.Fwd.Model.IsZero() {
+	if ms.last, err = plainProblem(row); err != nil || row.Fwd.Model.IsZero() {
 		return err
 	}
 	ms.add(forwardModel(row.Impl, row.Fwd.Model, ms.last.Blocks, row.Density))
@@ -76,7 +84,7 @@ func (ms *models) forward(row bench.Row) (err error) {
 }
 
 func (ms *models) backward(row bench.Row) (err error) {
-	if ms.last, err = row.Problem(); err == nil && !row.Bwd.Model.IsZero() {
+	if ms.last, err = plainProblem(row); err == nil && !row.Bwd.Model.IsZero() {
 		ms.add(backwardModel(row.Impl, row.Bwd.Model))
 	}
 	return err

@@ -61,12 +61,33 @@ var Axes = []Axis{
 		Told: func(cell string) string { return choose(cell == "yes", "causal", "not causal") },
 		Text: func(c Case) string { return choose(c.Causal, "causal", "") },
 		axisValues: values[bool]{list: func(g *Grid) *[]bool { return &g.Causal }, field: func(c *Case) *bool { return &c.Causal },
-			from: lastCausal}},
+			from: last(ParseCausal)}},
 	{Name: "window", Usage: "`list` of sliding windows: keys that a query sees before its position and, if not causal, after it; 0: all", Usual: "0", Size: true,
 		Key: "window", Label: "window", Cell: func(c Case) string { return number(float64(c.Window)) }, Told: toldUnlessEmpty("window "),
 		Text: func(c Case) string { return positive("window", float64(c.Window)) },
 		axisValues: values[int]{list: func(g *Grid) *[]int { return &g.Window }, field: func(c *Case) *int { return &c.Window },
 			from: ParseWindows, rule: reach}},
+	{Name: "score", Usage: "`list` of score functions: none, alibi (the paper's slopes), softcap=30, t5 (32 buckets, distances up to 128)", Usual: "none",
+		Key: "score", Label: "score", Left: true, Cell: func(c Case) string { return c.Score }, Told: told("%s"),
+		Text: func(c Case) string { return c.Score },
+		axisValues: values[string]{list: func(g *Grid) *[]string { return &g.Scores }, field: func(c *Case) *string { return &c.Score },
+			from: each(ParseScore), spell: ParseScore}},
+	{Name: "bias", Usage: biasUsage(), Usual: "none",
+		Key: "bias", Label: "bias", Left: true, Cell: func(c Case) string { return c.Bias }, Told: toldUnlessEmpty("bias "),
+		Text: func(c Case) string { return unlessEmpty("bias ", c.Bias) },
+		axisValues: values[string]{list: func(g *Grid) *[]string { return &g.Biases }, field: func(c *Case) *string { return &c.Bias },
+			from: each(ParseBias), spell: ParseBias}},
+	{Name: "mask", Usage: "`list` of masks besides causal and window: none, documents=8 (so many of equal length), prefix=256 (the first keys are seen by all, later ones causally)", Usual: "none",
+		Key: "mask", Label: "mask", Left: true, Cell: func(c Case) string { return c.Mask }, Told: told("%s"),
+		Text: func(c Case) string { return c.Mask },
+		axisValues: values[string]{list: func(g *Grid) *[]string { return &g.Masks }, field: func(c *Case) *string { return &c.Mask },
+			from: each(ParseMask), spell: ParseMask}},
+	{Name: "sinks", Usage: "a `logit` without a value beside each head's scores: true, false or both", Usual: "false", Alone: "true", Whole: true,
+		Key: "sinks", Label: "sinks", Left: true, Cell: func(c Case) string { return choose(c.Sinks, "yes", "") },
+		Told: func(cell string) string { return choose(cell == "yes", "sinks", "") },
+		Text: func(c Case) string { return choose(c.Sinks, "sinks", "") },
+		axisValues: values[bool]{list: func(g *Grid) *[]bool { return &g.Sinks }, field: func(c *Case) *bool { return &c.Sinks },
+			from: last(ParseSinks)}},
 	{Name: "dropout", Usage: "`list` of probabilities of dropping a weight, each taken to the nearest 1/256", Usual: "0",
 		Key: "dropout", Label: "dropout", Cell: func(c Case) string { return number(c.Dropout) }, Told: toldUnlessEmpty("dropout "),
 		Text: func(c Case) string { return positive("dropout", c.Dropout) },
@@ -219,12 +240,14 @@ func each[T any](one func(string) (T, error)) func([]string) ([]T, error) {
 	}
 }
 
-// lastCausal takes the last of several --causal, as flags with one value do.
-func lastCausal(list []string) ([]bool, error) {
-	if len(list) == 0 || list[len(list)-1] == "" {
-		return nil, nil
+// last takes the last of several, as flags with one value do.
+func last(one func(string) ([]bool, error)) func([]string) ([]bool, error) {
+	return func(list []string) ([]bool, error) {
+		if len(list) == 0 || list[len(list)-1] == "" {
+			return nil, nil
+		}
+		return one(list[len(list)-1])
 	}
-	return ParseCausal(list[len(list)-1])
 }
 
 // What the table requires of values: what a wrong one must be.

@@ -23,6 +23,12 @@ type Case struct {
 	Causal bool
 	Window int // how many keys before its position a query sees and, if not Causal, after it; 0: all
 
+	// What becomes of scores, as the flags spell it; "" is nothing.
+	Score string // function: alibi, t5, softcap=30
+	Bias  string // shape of a tensor that is added: full, heads, batch, pairs, keys
+	Mask  string // which keys a query sees besides: documents=8, prefix=256
+	Sinks bool   // a logit without a value beside each head's scores
+
 	Dropout float64 // probability
 
 	// Density is the share of blocks that a block mask leaves, and like Impl no part of the shape: the same tensors are attended to
@@ -51,7 +57,8 @@ func (c Case) Problem() (flash.Problem, error) {
 		return flash.Problem{}, err
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
-		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks()}
+		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(),
+		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks}
 	if c.Causal {
 		p.Causal = flash.CausalBottomRight
 	}
@@ -70,18 +77,32 @@ func (c Case) reach() (left, right int) {
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention
-// papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone; 0 for
-// an impossible case.
+// papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone, and
+// with a mask those of the pairs that are seen, each one counted; 0 for an
+// impossible case. What becomes of a score is not counted: rates with and
+// without it differ by what it costs.
 func (c Case) ForwardFLOPs() float64 {
 	p, err := c.Problem()
 	if err != nil {
 		return 0
 	}
-	if c.Density > 0 {
-		return p.ForwardFLOPs() * c.Density
+	flops := p.ForwardFLOPs()
+	if c.Mask != "" {
+		pairs := 0.0
+		for i := range c.Nq {
+			first, end := c.seen(i)
+			pairs += float64(end - first)
+		}
+		flops = 2 * float64(c.B) * float64(c.H) * pairs * float64(c.D+c.Dv)
 	}
-	return p.ForwardFLOPs()
+	if c.Density > 0 {
+		flops *= c.Density
+	}
+	return flops
 }
+
+// BackwardFLOPs counts those of the backward pass.
+func (c Case) BackwardFLOPs() float64 { return backwardWork * c.ForwardFLOPs() }
 
 // Call is what measuring the case adds to what its plan knows: lse is written, and gradients are written over what was there.
 func (c Case) Call() flash.Call {
@@ -96,11 +117,15 @@ func (c Case) Call() flash.Call {
 // pass, as the FlashAttention papers count them.
 const backwardWork = 2.5
 
-// elements returns the sizes of q, k, v and o.
-func (c Case) elements() (q, k, v, o int64) {
+// elements returns the sizes of q, k, v, o and the bias.
+func (c Case) elements() (q, k, v, o, bias int64) {
 	bh, bk := int64(c.B)*int64(c.H), int64(c.B)*int64(c.Hkv)
+	bias = 1
+	for _, n := range c.biasShape() {
+		bias *= int64(n)
+	}
 	return bh * int64(c.Nq) * int64(c.D), bk * int64(c.N) * int64(c.D),
-		bk * int64(c.N) * int64(c.Dv), bh * int64(c.Nq) * int64(c.Dv)
+		bk * int64(c.N) * int64(c.Dv), bh * int64(c.Nq) * int64(c.Dv), bias
 }
 
 // String reads "flash2 float16 B16 H32 N2048 D64 causal".
@@ -139,7 +164,7 @@ func (c Case) validate() error {
 	if c.H%c.Hkv != 0 {
 		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
 	}
-	return nil
+	return c.checkScores()
 }
 
 var dtypeNames = map[string]string{

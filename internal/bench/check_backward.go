@@ -18,6 +18,7 @@ type gradientHead struct {
 	left    int // a query sees the keys from left before its position, i + nk − nq, to right after it
 	right   int
 	drop    *ref.Dropout
+	scores  scoring
 	nq, nk  int
 	d, dv   int
 	head0   int // b·Hq + the first query head
@@ -29,12 +30,13 @@ type gradientHead struct {
 }
 
 // term is p and ds of a query and a key, in float64 and as attention in the inputs' own dtype has them: scores, do·vᵀ, P and
-// ds rounded.
-type term struct{ zp, ds, plainZP, plainDS float64 }
+// ds rounded. ds is the gradient of the score as q·k gives it, df that of what functions and a bias made of it; plainDS has the
+// scale in it.
+type term struct{ zp, ds, df, plainZP, plainDS, plainDF float64 }
 
 func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	lse := float64(g.lse[h][i])
-	if from := j - (i + g.nk - g.nq); from < -g.left || from > g.right || math.IsInf(lse, -1) {
+	if from := j - (i + g.nk - g.nq); from < -g.left || from > g.right || math.IsInf(lse, -1) || !g.scores.allows(g.head0+h, i, j) {
 		return t, false
 	}
 	z := 1.0
@@ -46,11 +48,14 @@ func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	}
 	s := g.scale * inner(g.q[h][i*g.d:(i+1)*g.d], g.k[j*g.d:(j+1)*g.d])
 	dp := inner(g.do[h][i*g.dv:(i+1)*g.dv], g.v[j*g.dv:(j+1)*g.dv])
-	p := math.Exp(s - lse)
-	t.zp, t.ds = z*p, p*(z*dp-g.delta[h][i])
-	plain := math.Exp(g.rounded(s) - lse)
+	f, slope, plainF, plainSlope := g.scores.of(g.head0+h, i, j, s, g.rounded)
+	p := math.Exp(f - lse)
+	t.zp, t.df = z*p, p*(z*dp-g.delta[h][i])
+	t.ds = t.df * slope
+	plain := math.Exp(plainF - lse)
 	t.plainZP = g.rounded(z * g.rounded(plain))
-	t.plainDS = g.rounded(g.rounded(plain*(g.rounded(z*g.rounded(dp))-g.delta[h][i])) * g.scale)
+	t.plainDF = g.rounded(plain * (g.rounded(z*g.rounded(dp)) - g.delta[h][i]))
+	t.plainDS = g.rounded(g.rounded(t.plainDF*plainSlope) * g.scale)
 	return t, true
 }
 
@@ -119,6 +124,10 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	if p.Dropout > 0 {
 		g.drop = &ref.Dropout{P: p.Dropout, Seed: dropoutSeed, Offset: seedOffset}
 	}
+	var err error
+	if g.scores, err = newScoring(s.c, in); err != nil {
+		return nil, err
+	}
 	g.k = in.k.floats(uint64(n*p.KeyLen*p.HeadDim), p.KeyLen*p.HeadDim)
 	g.v = in.v.floats(uint64(n*p.KeyLen*p.ValueDim), p.KeyLen*p.ValueDim)
 	for h := range group {
@@ -153,16 +162,28 @@ func readHead(ctx context.Context, t *flash.Tensor, b, h, first, n int) ([]float
 	return values, view.Download(ctx, values)
 }
 
-// checkGradients compares rows of dq and keys of dk and dv with float64: all of a small problem, else some of the first, the
-// last and a random key head, at the places where kernels go wrong.
+// judgedGradients are names of gradients in the order of gradients.
+var judgedGradients = [...]string{"dq", "dk", "dv", "dbias", "dsinks"}
+
+// gradients are elements of gradients, one after the other, each in the order of judgedGradients.
+type gradients [len(judgedGradients)][]float64
+
+// checkGradients compares rows of dq, keys of dk and dv, rows of dbias and dsinks with float64: all of a small problem, else
+// some of the first, the last and a random key head, at the places where kernels go wrong.
 func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, error) {
 	p, set := s.problem, &s.sets[last]
 	heads := p.Batch * p.KeyHeads
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
 	random := rand.New(rand.NewPCG(inputSeed, uint64(heads)))
 	full := work <= inFullBelow/4
+	pick := func(n int) []int {
+		if full {
+			return upTo(n)
+		}
+		return sampleQueries(n, 8, random)
+	}
 	chosen := map[int]bool{0: true, heads - 1: true, random.IntN(heads): true}
-	var got, want, plain [3][]float64 // dq, dk, dv
+	var got, want, plain gradients
 	res := checked{}
 	for n := range heads {
 		if !full && !chosen[n] {
@@ -176,16 +197,6 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, er
 			return res, err
 		}
 		b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
-		pick := func(n int) []int {
-			if full {
-				n, all := n, []int{}
-				for i := range n {
-					all = append(all, i)
-				}
-				return all
-			}
-			return sampleQueries(n, 8, random)
-		}
 		for h := range group {
 			if !full && h > 0 && h < group-1 {
 				continue
@@ -216,14 +227,31 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, er
 			res.rows++
 		}
 	}
+	if s.c.Bias != "" {
+		rows, err := s.biasGradients(ctx, set, uint32(last), full, pick, random, [3]*[]float64{&got[3], &want[3], &plain[3]})
+		if err != nil {
+			return res, err
+		}
+		res.rows += rows
+	}
+	if s.c.Sinks {
+		rows, err := s.sinkGradients(ctx, set, full, random, [3]*[]float64{&got[4], &want[4], &plain[4]})
+		if err != nil {
+			return res, err
+		}
+		res.rows += rows
+	}
 	worst := -1.0
-	for i, name := range [3]string{"dq", "dk", "dv"} {
+	for i, name := range judgedGradients {
+		if len(want[i]) == 0 {
+			continue
+		}
 		most := 0.0
 		for j := range got[i] {
 			most = max(most, math.Abs(got[i][j]-want[i][j])) // max keeps a NaN
 		}
 		v := ref.CheckGradient(got[i], want[i], plain[i], set.in.dtype)
-		if ratio := v.Err / v.Bound; !(ratio <= worst) {
+		if ratio := v.Err / v.Bound; ratio > worst || math.IsNaN(ratio) { // a NaN stays
 			worst, res.maxErr = ratio, most
 			if set.in.dtype != ref.F32 {
 				res.bound = v.Bound

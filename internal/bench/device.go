@@ -96,9 +96,10 @@ func outOfMemory(err error) bool {
 
 // tensorSet is one set of inputs with its output.
 type tensorSet struct {
-	q, k, v, o *flash.Tensor
-	grad       gradientSet // nil tensors where backward is not timed
-	in         *inputs
+	q, k, v, o  *flash.Tensor
+	bias, sinks *flash.Tensor // nil where the case has none
+	grad        gradientSet   // nil tensors where backward is not timed
+	in          *inputs
 }
 
 // deviceShape is the Shape of a Device.
@@ -141,8 +142,8 @@ func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error
 
 // setsFor is the number of input sets whose rotation outgrows the cache.
 func (d *Device) setsFor(c Case, passes Passes) int {
-	q, k, v, o := c.elements()
-	bytes := (q + k + v + o) * elementSize(c.DType)
+	q, k, v, o, bias := c.elements()
+	bytes := (q + k + v + o + bias) * elementSize(c.DType)
 	if passes.Bwd {
 		bytes *= 2
 	}
@@ -163,12 +164,21 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 			set.close()
 		}
 	}()
-	for _, t := range []struct {
+	type filled struct {
 		dst    **flash.Tensor
+		dtype  flash.DType
 		shape  [4]int
 		values *normal
-	}{{&set.q, p.QShape(), &set.in.q}, {&set.k, p.KShape(), &set.in.k}, {&set.v, p.VShape(), &set.in.v}, {&set.o, p.OShape(), nil}} {
-		if *t.dst, err = d.dev.NewTensor(p.DType, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
+	}
+	all := []filled{{&set.q, p.DType, p.QShape(), &set.in.q}, {&set.k, p.DType, p.KShape(), &set.in.k}, {&set.v, p.DType, p.VShape(), &set.in.v}, {&set.o, p.DType, p.OShape(), nil}}
+	if c.Bias != "" {
+		all = append(all, filled{&set.bias, p.Bias.DType, c.biasShape(), &set.in.bias})
+	}
+	if c.Sinks {
+		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), &set.in.sinks})
+	}
+	for _, t := range all {
+		if *t.dst, err = d.dev.NewTensor(t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
 			return set, err
 		}
 		if t.values == nil {
@@ -179,23 +189,33 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 		}
 	}
 	if passes.Bwd {
-		set.grad, err = d.newGradients(ctx, p, set.in)
+		set.grad, err = d.newGradients(ctx, c, p, set.in)
 	}
 	return set, err
 }
 
 // bytes is the size of inputs and outputs.
-func (s *tensorSet) bytes() uint64 { return bytesOf(s.q, s.k, s.v, s.o) }
+func (s *tensorSet) bytes() uint64 { return bytesOf(s.all()...) }
 
+func (s *tensorSet) all() []*flash.Tensor {
+	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks}
+}
+
+// sinksShape is that of sinks and of their gradient.
+func sinksShape(p flash.Problem) [4]int { return [4]int{1, 1, 1, p.Heads} }
+
+// bytesOf is the size of those tensors that there are.
 func bytesOf(tensors ...*flash.Tensor) (n uint64) {
 	for _, t := range tensors {
-		n += t.Bytes()
+		if t != nil {
+			n += t.Bytes()
+		}
 	}
 	return n
 }
 
 func (s *tensorSet) close() {
-	for _, t := range append([]*flash.Tensor{s.q, s.k, s.v, s.o}, s.grad.all()...) {
+	for _, t := range append(s.all(), s.grad.all()...) {
 		if t != nil {
 			t.Close()
 		}
@@ -335,6 +355,9 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 // count notes in a pass what its kernel says of its work. Work that takes too long to count leaves the row its times, and a note.
 func (r *Row) count(f *Pass, m flash.Model, p flash.Problem) error {
 	f.Model = m
+	if r.Bias != "" { // models leave it out, and it is most of the bytes: none are better than too few
+		return nil
+	}
 	steps, err := m.Work(p, r.Case.Call())
 	if errors.Is(err, flash.ErrArgument) {
 		r.Note = "bytes are not counted: " + err.Error()
@@ -403,7 +426,7 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 
 func (s *deviceShape) forward(set int, lse *flash.Tensor, mask *flash.BlockMask) flash.Forward {
 	t := s.sets[set]
-	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Blocks: mask, Seed: dropoutSeed, Offset: uint32(set)}
+	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks, Blocks: mask, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 const dropoutSeed = 0x76_6b_61_74_74_6e

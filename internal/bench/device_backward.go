@@ -8,17 +8,31 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// gradientSet is what a backward pass takes and gives besides a tensorSet's tensors.
-type gradientSet struct{ lse, do, dq, dk, dv *flash.Tensor }
+// gradientSet is what a backward pass takes and gives besides a tensorSet's tensors. Of a case without a bias or sinks, their
+// gradients are nil.
+type gradientSet struct{ lse, do, dq, dk, dv, dbias, dsinks *flash.Tensor }
 
-func (g *gradientSet) all() []*flash.Tensor { return []*flash.Tensor{g.lse, g.do, g.dq, g.dk, g.dv} }
+func (g *gradientSet) all() []*flash.Tensor { return append(g.outputs(), g.lse, g.do) }
 
-func (d *Device) newGradients(ctx context.Context, p flash.Problem, in *inputs) (g gradientSet, err error) {
-	for _, t := range []struct {
+func (g *gradientSet) outputs() []*flash.Tensor {
+	return []*flash.Tensor{g.dq, g.dk, g.dv, g.dbias, g.dsinks}
+}
+
+func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *inputs) (g gradientSet, err error) {
+	type empty struct {
 		dst   **flash.Tensor
+		dtype flash.DType
 		shape [4]int
-	}{{&g.do, p.OShape()}, {&g.dq, p.QShape()}, {&g.dk, p.KShape()}, {&g.dv, p.VShape()}} {
-		if *t.dst, err = d.dev.NewTensor(p.DType, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
+	}
+	all := []empty{{&g.do, p.DType, p.OShape()}, {&g.dq, p.DType, p.QShape()}, {&g.dk, p.DType, p.KShape()}, {&g.dv, p.DType, p.VShape()}}
+	if c.Bias != "" {
+		all = append(all, empty{&g.dbias, p.Bias.DType, c.biasShape()})
+	}
+	if c.Sinks {
+		all = append(all, empty{&g.dsinks, flash.F32, sinksShape(p)})
+	}
+	for _, t := range all {
+		if *t.dst, err = d.dev.NewTensor(t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
 			return g, err
 		}
 	}
@@ -31,6 +45,7 @@ func (d *Device) newGradients(ctx context.Context, p flash.Problem, in *inputs) 
 func (s *deviceShape) backward(set int, weights *flash.Weights) flash.Backward {
 	t := &s.sets[set]
 	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
+		Bias: t.bias, Sinks: t.sinks, DBias: t.grad.dbias, DSinks: t.grad.dsinks,
 		Weights: weights, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
@@ -77,7 +92,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {
 		return err
 	}
-	last, samples, err := s.time(ctx, row, &row.Bwd, s.problem.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0])) })
+	last, samples, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0])) })
 	if err != nil {
 		return err
 	}
@@ -104,7 +119,10 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, verify bool) error {
 	g := &s.sets[set].grad
 	if verify {
-		for _, t := range []*flash.Tensor{g.lse, g.dq, g.dk, g.dv} {
+		for _, t := range append(g.outputs(), g.lse) {
+			if t == nil {
+				continue
+			}
 			if err := poison(ctx, t); err != nil {
 				return err
 			}

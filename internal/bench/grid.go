@@ -23,7 +23,11 @@ type Grid struct {
 	ValueDim []int // 0 means the same as HeadDim
 	EmbDim   []int
 	Causal   []bool
-	Window   []int // 0 means none
+	Window   []int    // 0 means none
+	Scores   []string // score functions, as ParseScore spells them; "" is none
+	Biases   []string // shapes, as ParseBias spells them; "" is none
+	Masks    []string // besides the causal one and the window, as ParseMask spells them; "" is none
+	Sinks    []bool
 	Dropout  []float64
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1
 	Tunings  []Tuning  // of flash2 and blocksparse, the implementations whose tile this is about; "" is the library's choice

@@ -99,9 +99,10 @@ func (g normal) bytes(start uint64, n int) []byte {
 
 // inputs are the streams that q, k and v of one input set are filled with.
 type inputs struct {
-	dtype   ref.DType
-	q, k, v normal
-	do      normal // the gradient of o
+	dtype       ref.DType
+	q, k, v     normal
+	do          normal // the gradient of o
+	bias, sinks normal // of a case that has them
 }
 
 func newInputs(c Case, seed uint64) *inputs {
@@ -113,7 +114,18 @@ func newInputs(c Case, seed uint64) *inputs {
 		dtype = ref.BF16
 	}
 	return &inputs{dtype: dtype, q: newNormal(dtype, 3*seed+1), k: newNormal(dtype, 3*seed+2), v: newNormal(dtype, 3*seed+3),
-		do: newNormal(dtype, ^seed)}
+		do: newNormal(dtype, ^seed), bias: newNormal(dtype, ^(2*seed + 1<<32)), sinks: newNormal(ref.F32, ^(2*seed + 1<<32 + 1))}
+}
+
+// biasAt is where a bias of that shape has what is added to a score.
+func biasAt(shape [4]int, b, h, i, j int) (at uint64) {
+	for dimension, index := range [4]int{b, h, i, j} {
+		if shape[dimension] == 1 { // it stands for all
+			index = 0
+		}
+		at = at*uint64(shape[dimension]) + uint64(index)
+	}
+	return at
 }
 
 // head makes the problem of a single head that computes the given rows (all of
@@ -133,6 +145,18 @@ func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []re
 		p.Window = &ref.Window{Left: left, Right: right}
 	}
 	p.Blocks = c.blockMask()
+	p.Score, p.Sees = c.scoreOf(h, 1), c.sees()
+	if c.Sinks {
+		p.Sinks = in.sinks.floats(uint64(h), 1)
+	}
+	if c.Bias != "" {
+		shape := c.biasShape()
+		bias := ref.NewTensor(1, 1, shape[2], c.N)
+		for _, r := range rows {
+			copy(bias.Row(0, 0, min(r.I, bias.N-1)), in.bias.floats(biasAt(shape, b, h, r.I, 0), c.N))
+		}
+		p.Bias = &bias
+	}
 	if c.Dropout > 0 {
 		p.Dropout = &ref.Dropout{P: c.Dropout, Seed: dropoutSeed, Offset: offset, Head: b*c.H + h}
 	}

@@ -47,6 +47,22 @@ var (
 	dropouts   = Grid{Dropout: []float64{0, 0.1}, Passes: both}
 )
 
+// ofScores are the sweeps of what can become of scores, each thing beside attention without it, at a shape of that size.
+func ofScores(shape, ofBias Grid, softcap, window, documents string) []Grid {
+	reach, err := ParseWindows([]string{"0", window})
+	if err != nil {
+		panic(err) // a literal of this file
+	}
+	shape = shape.Override(Grid{Impls: []string{"flash2"}, Passes: both})
+	return []Grid{
+		shape.Override(Grid{Causal: no, Scores: []string{"", "alibi", softcap}}),
+		shape.Override(Grid{Causal: no, Sinks: yes}),
+		shape.Override(Grid{Causal: yes, Window: reach}),
+		shape.Override(Grid{Causal: yes, Masks: []string{documents}}),
+		shape.Override(Grid{Causal: no, Biases: []string{"", "heads"}}).Override(ofBias),
+	}
+}
+
 // The sweeps of the course reports and of the FlashAttention papers. Axes that
 // are not named take Defaults: batch 16, 32 heads of 64, fp16, both causal.
 var suites = []Suite{
@@ -105,6 +121,13 @@ var suites = []Suite{
 		Name: "block-sparsity", About: "reports: time against the share of nonzero blocks of 128 × 128, beside flash without a mask",
 		Grids: []Grid{sparse.Override(Grid{Heads: []int{16}, Seq: []int{4096, 8192, 16384, 32768, 65536}})},
 		CPU:   []Grid{sparse.Override(Grid{Heads: []int{2}, Seq: []int{512, 1024}, Density: []float64{1, 0.5, 0.25}})},
+	},
+	{
+		Name: "scores", About: "what functions, windows, masks, sinks and a bias of scores cost, beside plain attention, forward and backward",
+		Grids: ofScores(Grid{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{8192}},
+			Grid{Batch: []int{1}, Seq: []int{4096}}, "softcap=30", "1024", "documents=8"),
+		CPU: ofScores(Grid{Batch: []int{1}, Heads: []int{2}, HeadDim: []int{16}, Seq: []int{256}},
+			Grid{Seq: []int{128}}, "softcap=30", "64", "documents=4"),
 	},
 	{
 		Name: "papers", About: "the papers' grid: 16k tokens, embedding 2048, head dimensions 64, 128, 256",

@@ -220,7 +220,7 @@ func (s *Sweep) learn(r Row) {
 		}
 	}
 	note(false, r.ForwardFLOPs(), r.Fwd.Ms)
-	note(true, backwardWork*r.ForwardFLOPs(), r.Bwd.Ms)
+	note(true, r.BackwardFLOPs(), r.Bwd.Ms)
 }
 
 // tooSlow predicts the time of one run of all passes from the best rates that
@@ -248,7 +248,7 @@ func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
 	seconds := j.Case.ForwardFLOPs() / forward
 	if j.Passes.Bwd { // even alone it starts from a forward pass
 		what = "one run forward and backward"
-		seconds += backwardWork * j.Case.ForwardFLOPs() / backward
+		seconds += j.Case.BackwardFLOPs() / backward
 	}
 	if seconds <= s.Limit.Seconds() {
 		return "", 0

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"os/exec"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash/score"
 )
 
 // torchList runs tools/torch_baseline.py --list on a list of cases. Listing needs Python alone.
@@ -96,5 +99,134 @@ func TestPyTorchRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 	_, complaint, err = torchList(t, []byte(good), "--impl", "flash9")
 	require.Error(t, err)
-	require.Contains(t, complaint, "--impl flash9: must be of standard, fa2, cudnn, efficient")
+	require.Contains(t, complaint, "--impl flash9: must be of standard, fa2, cudnn, efficient, flex")
+
+	for text, want := range map[string]string{
+		`"score":"rope"`:                  `score is 'rope', must be`,
+		`"score":"softcap=0"`:             `score is 'softcap=0', must be`,
+		`"score":3`:                       "score is 3, must be text",
+		`"bias":"rows"`:                   "bias is 'rows', must be one of full, heads, batch, pairs, keys",
+		`"mask":"documents=65"`:           "mask is 'documents=65', must be",
+		`"mask":"prefix"`:                 "mask is 'prefix', must be",
+		`"mask":"prefix=4","causal":true`: "causal must be false",
+		`"sinks":1`:                       "sinks is 1, must be true or false",
+		`"window":-1`:                     "window is -1",
+	} {
+		_, complaint, err := torchList(t, []byte(`{"impl":"flash2","B":1,"H":2,"N":64,"D":64,`+text+"}"))
+		require.Error(t, err, text)
+		require.Contains(t, complaint, want)
+		require.NotContains(t, complaint, "Traceback")
+	}
+}
+
+// torchSays runs a program in Python that has tools/torch_baseline.py as torch_baseline, and gives what it prints as JSON.
+func torchSays(t *testing.T, program string, input []byte, out any) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3:", err)
+	}
+	cmd := exec.Command(python, "-c", "import sys, json, torch_baseline as torch\n"+program)
+	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=../../tools")
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), &stderr
+	text, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	require.NoError(t, json.Unmarshal(text, out))
+}
+
+// TestPyTorchComputesTheSameProblem: both programs count the same operations, and mean the same by what cases do with their scores.
+func TestPyTorchComputesTheSameProblem(t *testing.T) {
+	var cases []Case
+	var list bytes.Buffer
+	w := NewWriter(&list)
+	for _, c := range []Case{
+		{}, {Causal: true}, {Window: 9}, {Window: 9, Causal: true}, {Mask: "documents=8"}, {Mask: "documents=7", Causal: true}, {Mask: "documents=3", Window: 20, Causal: true},
+		{Mask: "prefix=10"}, {Mask: "prefix=50", Window: 30}, {Nq: 20, Causal: true}, {Nq: 20, Mask: "documents=5"}, {Nq: 200, Mask: "documents=5", Causal: true}, {Nq: 200, Mask: "prefix=3"},
+		{Bias: "full", Nq: 5}, {Bias: "heads"}, {Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"}, {Score: "softcap=30", Sinks: true},
+	} {
+		c.Impl, c.DType, c.B, c.H, c.Hkv, c.N, c.D, c.Dv = "standard", "float16", 2, 6, 3, 96, 16, 32
+		c.Nq = max(c.Nq, 1)
+		if c.Nq == 1 {
+			c.Nq = c.N
+		}
+		require.NoError(t, c.validate())
+		require.NoError(t, w.Job(Job{Case: c}))
+		cases = append(cases, c)
+	}
+	var told []struct {
+		Fwd, Bwd float64
+		Seen     [][2]int
+		Bias     [4]int
+	}
+	torchSays(t, `
+cases = [torch.Case.from_json(line) for line in sys.stdin]
+json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in range(c.Nq)], bias=c.bias_shape() if c.bias else [0] * 4)
+    for c in cases], sys.stdout)`, list.Bytes(), &told)
+	require.Len(t, told, len(cases))
+	for i, c := range cases {
+		require.Equal(t, c.ForwardFLOPs(), told[i].Fwd, "%s", c)
+		require.Equal(t, c.BackwardFLOPs(), told[i].Bwd, "%s", c)
+		require.Equal(t, c.biasShape(), told[i].Bias, "%s", c)
+		for q, seen := range told[i].Seen {
+			first, end := c.seen(q)
+			require.Equal(t, [2]int{first, end}, seen, "%s: query %d", c, q)
+		}
+	}
+
+	var scores struct {
+		Slopes   map[string][]float32
+		One, Two []float64 // buckets of T5, causal and not
+	}
+	torchSays(t, `json.dump(dict(slopes={n: torch.alibi_slopes(n) for n in range(1, 41)}, one=torch.t5_classes(False), two=torch.t5_classes(True)), sys.stdout)`, nil, &scores)
+	require.Len(t, scores.Slopes, 40)
+	for heads, slopes := range scores.Slopes {
+		n, err := strconv.Atoi(heads)
+		require.NoError(t, err)
+		require.InDeltaSlice(t, alibiSlopes(n), slopes, 1e-7)
+	}
+	numbers := make([]float32, t5Buckets)
+	for i := range numbers {
+		numbers[i] = float32(i)
+	}
+	for both, classes := range map[bool][]float64{false: scores.One, true: scores.Two} {
+		e, err := score.RelativeBias(score.Table(numbers, t5Buckets, 1), score.T5Bucket(both, t5Buckets, t5Distance)).Bind(nil)
+		require.NoError(t, err)
+		require.Len(t, classes, 2*t5Distance+1)
+		for i, class := range classes {
+			require.Equal(t, e.Value(score.Point{Key: 1000 + i - t5Distance, Position: 1000}), class, "both ways %v, distance %d", both, i-t5Distance)
+		}
+	}
+}
+
+// TestPyTorchIgnoresNoOption: an implementation that cannot do what a case asks of its scores says so.
+func TestPyTorchIgnoresNoOption(t *testing.T) {
+	takes := map[string][]string{
+		"standard": {"window", "score", "bias", "mask", "sinks", "dropout"}, "flex": {"window", "score", "mask"},
+		"fa2": {"window", "bias", "dropout"}, "cudnn": {"bias", "dropout"}, "efficient": {"bias", "dropout"}, // their backends refuse the biases that they do not take
+	}
+	var refused map[string][]string
+	torchSays(t, `
+options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, dropout=0.5)
+refused = {}
+for impl in torch.IMPLEMENTATIONS:
+    refused[impl] = []
+    for name, value in options.items():
+        try:
+            torch.attention(torch.Case(impl=impl, B=1, H=2, N=64, D=8, **{name: value}), None)
+        except torch.Unsupported:
+            refused[impl].append(name)
+        except (AttributeError, ImportError):
+            pass  # where PyTorch itself would be asked
+json.dump(refused, sys.stdout)`, nil, &refused)
+	require.Len(t, refused, len(takes))
+	for impl, options := range takes {
+		var others []string
+		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "dropout"} {
+			if !slices.Contains(options, o) {
+				others = append(others, o)
+			}
+		}
+		require.ElementsMatch(t, others, refused[impl], impl)
+	}
 }

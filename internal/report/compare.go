@@ -28,6 +28,7 @@ type peerKey struct {
 // index holds the forward times that rows are compared with.
 type index struct {
 	standard map[bench.Case]float64
+	rates    map[bench.Case]float64 // by our own cases
 	peers    map[peerKey]float64
 	impls    []string
 	earlier  bool // the peer is an earlier run of ours: compare like with like
@@ -35,9 +36,13 @@ type index struct {
 
 // newIndex collects times by shape. Repeated rows count with their median.
 func newIndex(r *Results) *index {
-	x := &index{standard: map[bench.Case]float64{}, peers: map[peerKey]float64{}, impls: r.PeerImpls}
+	x := &index{standard: map[bench.Case]float64{}, rates: map[bench.Case]float64{}, peers: map[peerKey]float64{}, impls: r.PeerImpls}
 	own, peers := map[bench.Case][]float64{}, map[peerKey][]float64{}
+	rates := map[bench.Case][]float64{}
 	for _, row := range r.Rows {
+		if row.Fwd.TFLOPS > 0 {
+			rates[row.Case] = append(rates[row.Case], row.Fwd.TFLOPS)
+		}
 		if row.Impl == standard && row.Fwd.Ms > 0 {
 			own[row.Shape()] = append(own[row.Shape()], row.Fwd.Ms)
 		}
@@ -51,6 +56,9 @@ func newIndex(r *Results) *index {
 	}
 	for k, v := range own {
 		x.standard[k] = bench.Median(v)
+	}
+	for k, v := range rates {
+		x.rates[k] = bench.Median(v)
 	}
 	for k, v := range peers {
 		x.peers[k] = bench.Median(v)
@@ -75,6 +83,9 @@ func (x *index) of(row bench.Row) bench.Ratios {
 		return out
 	}
 	out.Standard = x.standard[row.Shape()] / row.Fwd.Ms
+	if plain, costs := row.Plain(); costs && x.rates[plain] > 0 {
+		out.Plain = row.Fwd.TFLOPS / x.rates[plain]
+	}
 	for _, impl := range x.impls {
 		if impl == sameImpl {
 			impl = row.Impl

@@ -195,3 +195,39 @@ func TestTableColumnsKeepTheirOrder(t *testing.T) {
 	r.Rows = []bench.Row{all, all}
 	require.Equal(t, []string{"float16", "head dim 64", "emb dim 512", "batch 2", "8 on 4 heads", "1 query", "seq 64", "not causal"}, build(r).shared)
 }
+
+// TestPlainRatio: what functions, masks and the like of scores cost is a ratio of rates, within one implementation.
+func TestPlainRatio(t *testing.T) {
+	plain := row("vkattn 1", "flash2", 512, true, 2)
+	plain.Bwd = bench.Pass{Ms: 5, TFLOPS: 50}
+	softcap := plain
+	softcap.Score, softcap.Fwd.Ms, softcap.Fwd.TFLOPS, softcap.Bwd.TFLOPS = "softcap=30", 4, plain.Fwd.TFLOPS/2, 40
+	documents := row("vkattn 1", "flash2", 512, true, 2)
+	documents.Mask = "documents=8"
+	documents.Fwd.TFLOPS = documents.ForwardFLOPs() / 2 / 1e9 // an eighth of the pairs in the same time
+	lone := row("vkattn 1", "standard", 512, true, 9)
+	lone.Sinks = true
+	r := &Results{Rows: []bench.Row{plain, softcap, documents, lone}}
+	x := newIndex(r)
+	require.Zero(t, x.of(plain).Plain)
+	require.InDelta(t, 0.5, x.of(softcap).Plain, 1e-9)
+	require.InDelta(t, 1.0/8, x.of(documents).Plain, 3e-3, "pairs on the diagonals count whole")
+	require.Zero(t, x.of(lone).Plain, "flash2 is no measure of standard")
+
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "csv", r, false))
+	lines, err := csv.NewReader(&out).ReadAll()
+	require.NoError(t, err)
+	at := map[string]int{}
+	for i, key := range lines[0] {
+		at[key] = i
+	}
+	require.Equal(t, "0.5", lines[2][at["vs_plain"]])
+	require.Equal(t, "softcap=30", lines[2][at["score"]])
+	require.Equal(t, "documents=8", lines[3][at["mask"]])
+	out.Reset()
+	require.NoError(t, Write(&out, "md", r, false))
+	require.Contains(t, out.String(), "× plain")
+	require.Contains(t, out.String(), "bwd × plain")
+	require.Contains(t, out.String(), "0.80", "backward")
+}

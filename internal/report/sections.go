@@ -20,7 +20,7 @@ const onA100 = "On an A100, GPT-2 medium, forward and backward, the FlashAttenti
 // sections are the tables that the rows of a run can make.
 func (r *Run) sections() []Section {
 	var out []Section
-	for _, s := range []Section{r.blockSizes(), r.dropouts(), r.sparsity()} {
+	for _, s := range []Section{r.blockSizes(), r.dropouts(), r.scores(), r.sparsity()} {
 		if len(s.Table.Rows) > 0 {
 			out = append(out, s)
 		}
@@ -127,6 +127,54 @@ func (r *Run) dropouts() Section {
 		line("backward", rows[i].Bwd, row.Bwd, failedBackward)
 	}
 	return s
+}
+
+// scores sets what becomes of scores beside the same problem with plain ones, those of peers too.
+func (r *Run) scores() Section {
+	s := Section{ID: "scores", Title: "Functions, masks, biases and sinks of scores: what they cost",
+		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", "TFLOP/s plain", "TFLOP/s", "rate / plain"}},
+		Fixed: "TFLOP/s: of the pairs of queries and keys that are seen. The last column is 1 where nothing is lost."}
+	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
+	for _, row := range rows {
+		plain, costs := row.Plain()
+		i := slices.IndexFunc(rows, func(o bench.Row) bool { return costs && o.Case == plain && o.Library == row.Library })
+		if i < 0 || row.Tuning != "" {
+			continue
+		}
+		name := row.Impl
+		if !IsOurs(row) {
+			name += " (" + row.Library + ")"
+		}
+		for _, p := range []struct {
+			name       string
+			plain, own bench.Pass
+			failed     string
+		}{{"forward", rows[i].Fwd, row.Fwd, choose(row.Error, row.Reason)}, {"backward", rows[i].Bwd, row.Bwd, choose(row.BwdError, row.BwdReason)}} {
+			if p.own.Ms == 0 && p.failed == "" {
+				continue
+			}
+			line := []string{name, row.Shape().String(), p.name, "", p.failed, "", "", ""}
+			if p.plain.Ms > 0 {
+				line[3], line[5] = exact(p.plain.Ms), exact(p.plain.TFLOPS)
+			}
+			if p.own.Ms > 0 {
+				line[4], line[6] = exact(p.own.Ms), exact(p.own.TFLOPS)
+			}
+			if p.plain.TFLOPS > 0 && p.own.TFLOPS > 0 {
+				line[7] = fmt.Sprintf("%.3f", p.own.TFLOPS/p.plain.TFLOPS)
+			}
+			s.Table.Rows = append(s.Table.Rows, line)
+		}
+	}
+	return s
+}
+
+// choose is the word for a reason where there is an error.
+func choose(err string, reason bench.Reason) string {
+	if err == "" {
+		return ""
+	}
+	return reason.Word()
 }
 
 // sparsity sets attention with block masks beside that of flash without, which the other implementations of the shape are.

@@ -184,3 +184,22 @@ func TestSparsitySection(t *testing.T) {
 	}, s.Table.Rows)
 	require.Empty(t, sectionsOf(t, &bench.File{Path: "a", Headers: []bench.Header{{}}, Rows: rows[:1]}))
 }
+
+// TestScoresSection: each pass beside the same with plain scores of the same program; what has no twin is left out.
+func TestScoresSection(t *testing.T) {
+	plain, used := row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 512, false, 4)
+	plain.Bwd = bench.Pass{Ms: 5, TFLOPS: 50}
+	used.Score, used.BwdError, used.BwdReason = "alibi", "no such kernel", bench.ReasonUnsupported
+	peer, peers := row("torch 2", "flex", 512, false, 3), row("torch 2", "flex", 512, false, 3)
+	peers.Mask = "documents=4"
+	peers.Fwd.TFLOPS = peer.Fwd.TFLOPS / 4
+	lone := row("vkattn 1", "flash2", 1024, false, 4)
+	lone.Sinks = true
+	s := sectionsOf(t, &bench.File{Rows: []bench.Row{plain, used, lone, peer, peers}})["scores"]
+	rate, quarter := exact(plain.Fwd.TFLOPS), exact(peer.Fwd.TFLOPS/4)
+	require.Equal(t, [][]string{
+		{"flash2", "float16 B2 H8 N512 D64 alibi", "forward", "2", "4", rate, exact(plain.Fwd.TFLOPS / 2), "0.500"},
+		{"flash2", "float16 B2 H8 N512 D64 alibi", "backward", "5", "unsupported", "50", "", ""},
+		{"flex (torch 2)", "float16 B2 H8 N512 D64 documents=4", "forward", "3", "3", exact(peer.Fwd.TFLOPS), quarter, "0.250"},
+	}, s.Table.Rows)
+}

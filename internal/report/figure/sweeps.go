@@ -164,6 +164,12 @@ func fixed(c bench.Case, sw string, masks bool) string {
 	if c.Dropout > 0 {
 		parts = append(parts, fmt.Sprintf("dropout %g", c.Dropout))
 	}
+	for _, name := range []string{"window", "score", "bias", "mask", "sinks"} {
+		a := bench.AxisOf(name)
+		if text := a.Told(a.Cell(c)); text != "" {
+			parts = append(parts, text)
+		}
+	}
 	if masks {
 		if c.Causal {
 			parts = append(parts, "causal")
