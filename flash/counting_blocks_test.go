@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -100,9 +101,8 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 
 // masked gives the sample the answers with a block mask.
 func (s *sample) masked(t *testing.T, bits []bool) {
-	shape := s.p.MaskShape()
 	in := s.in
-	in.Blocks = &ref.BlockMask{H: shape[0], Rows: shape[1], Cols: shape[2], BQ: s.p.Blocks.Queries, BK: s.p.Blocks.Keys, Data: bits}
+	in.Blocks = kernel.RefBlocks(attnOf(s.p), bits)
 	o, lse, err := ref.Forward(in)
 	require.NoError(t, err)
 	plain, plainLSE, err := ref.PlainForward(in, ref.DType(s.p.DType))
