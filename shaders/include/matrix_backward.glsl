@@ -428,7 +428,7 @@ void walk(uint first, uint n, bool masked) {
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
     if (PREFETCH != 2 || DROPOUT) barrier();
     if (PREFETCH == 1) {
-      const uint next = min(after, tiles - 1);
+      const uint next = BLOCK_MASK ? (after < tiles ? after : t) : min(after, tiles - 1);
       fetch(KEYS_ARE_ROWS ? next / n : 0, (first + (KEYS_ARE_ROWS ? next % n : next)) * BC);
     }
     // Not unrolled: what chunks have in common (operands in shared memory, addresses) would be kept in registers across them.
