@@ -18,6 +18,7 @@ type gradientHead struct {
 	left    int // a query sees the keys from left before its position, i + nk − nq, to right after it
 	right   int
 	drop    *ref.Dropout
+	blocks  *ref.BlockMask // one for all heads; nil: none
 	nq, nk  int
 	d, dv   int
 	head0   int // b·Hq + the first query head
@@ -35,6 +36,9 @@ type term struct{ zp, ds, plainZP, plainDS float64 }
 func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	lse := float64(g.lse[h][i])
 	if from := j - (i + g.nk - g.nq); from < -g.left || from > g.right || math.IsInf(lse, -1) {
+		return t, false
+	}
+	if g.blocks != nil && !g.blocks.Allows(0, 0, i, j) {
 		return t, false
 	}
 	z := 1.0
@@ -105,10 +109,10 @@ func (g *gradientHead) round(x []float64) []float64 {
 }
 
 // gradientHead reads what one key head needs.
-func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32) (*gradientHead, error) {
+func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32, blocks *ref.BlockMask) (*gradientHead, error) {
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
-	g := &gradientHead{dtype: in.dtype, scale: p.Scale, left: math.MaxInt32, right: math.MaxInt32, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
 	if s.c.Window > 0 {
 		g.left, g.right = s.c.Window, s.c.Window
@@ -155,7 +159,7 @@ func readHead(ctx context.Context, t *flash.Tensor, b, h, first, n int) ([]float
 
 // checkGradients compares rows of dq and keys of dk and dv with float64: all of a small problem, else some of the first, the
 // last and a random key head, at the places where kernels go wrong.
-func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, error) {
+func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.BlockMask) (checked, error) {
 	p, set := s.problem, &s.sets[last]
 	heads := p.Batch * p.KeyHeads
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
@@ -171,7 +175,7 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, er
 		if err := ctx.Err(); err != nil {
 			return res, err
 		}
-		g, err := s.gradientHead(ctx, set, n, uint32(last))
+		g, err := s.gradientHead(ctx, set, n, uint32(last), blocks)
 		if err != nil {
 			return res, err
 		}
