@@ -2,13 +2,16 @@ package flash
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -194,4 +197,25 @@ func TestBadBackwardBlockMasks(t *testing.T) {
 	require.ErrorIs(t, plan.Backward(bg, b), ErrClosed)
 	require.NoError(t, other.Close())
 	require.NoError(t, plan.Close())
+}
+
+// TestBlockSparseBackwardTile: tiles of both kernels are cut to lie within blocks, the kernel of keys with its rows along the keys of a block, and
+// stay as they are where that is no use.
+func TestBlockSparseBackwardTile(t *testing.T) {
+	for _, c := range []struct {
+		keys   bool
+		blocks Blocks
+		tile   string // rows, columns, subgroups, row fragments
+	}{
+		{true, Blocks{Queries: 64, Keys: 128}, "128x64 8 1"},
+		{true, Blocks{Queries: 128, Keys: 64}, "64x64 4 1"},
+		{false, Blocks{Queries: 128, Keys: 64}, "128x64 8 1"},
+		{false, Blocks{Queries: 64, Keys: 48}, "64x48 4 1"},
+		{true, Blocks{Queries: 32, Keys: 96}, "96x32 6 1"},
+		{true, Blocks{Queries: 64, Keys: 16}, "128x64 8 1"},  // too few rows
+		{false, Blocks{Queries: 64, Keys: 24}, "128x64 8 1"}, // no whole chunks
+	} {
+		tile := matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 1, BC: 64, CK: 16, Keys: c.keys}.Within(attn.Blocks(c.blocks))
+		require.Equal(t, c.tile, fmt.Sprintf("%v %d %d", &tile, tile.W, tile.RM), "%v, keys %v", c.blocks, c.keys)
+	}
 }

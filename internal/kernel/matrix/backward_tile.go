@@ -88,9 +88,9 @@ func (t *BackwardTile) inBlocks(b attn.Blocks) bool {
 	return b.OfTiles(t.rows(), t.BC)
 }
 
-// within cuts a tile down so that it lies in one block of the problem's mask, and leaves it as it is where that would make it too small to be
+// Within cuts a tile down so that it lies in one block of the problem's mask, and leaves it as it is where that would make it too small to be
 // worth it. As many rows as fit; among as many, subgroups before row fragments until there are enough of them.
-func (t BackwardTile) within(b attn.Blocks) BackwardTile {
+func (t BackwardTile) Within(b attn.Blocks) BackwardTile {
 	const (
 		leastRows      = 32
 		leastSubgroups = 4 // fewer hide no latency
@@ -226,7 +226,7 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			tile.shrink(&k, p)
 		}
 		if !p.Blocks.None() {
-			tile = tile.within(p.Blocks)
+			tile = tile.Within(p.Blocks)
 		}
 		tile.HeadsTogether = 1
 		if p.Uneven() {
