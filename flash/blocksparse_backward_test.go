@@ -26,7 +26,7 @@ func maskedGradients(t *testing.T, d *Device, p Problem, bits []bool, poison fun
 	require.NoError(t, err)
 	defer plan.Close()
 	info, err := plan.BackwardInfo()
-	if errors.Is(err, ErrUnsupported) {
+	if no := (*UnsupportedError)(nil); errors.As(err, &no) && !no.Denied { // a kernel that fails its self-check is wrong, and not absent
 		t.Log(err)
 		return got, want, false
 	}
@@ -103,11 +103,11 @@ func TestBlockSparseBackward(t *testing.T) {
 		{"as chosen", problem(230, F32, CausalNone, odd), TierScalar, nil, false},
 		{"tiles", problem(230, F16, CausalBottomRight, tiles), TierScalar, map[string]int{"kv_br": 32, "kv_bc": 32, "q_br": 32, "q_bc": 32}, false},
 		{"wide", with(problem(90, F32, CausalNone, Blocks{Queries: 2, Keys: 2, PerBatch: true}), window), TierScalar, nil, true},
-		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, matrix(0), false},
+		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, matrix(0), true},
 		{"a tile ahead", problem(230, F16, CausalNone, tiles), TierMatrix, matrix(1), true},
 		{"a tile ahead, odd", with(problem(230, F16, CausalTopLeft, odd), capped), TierMatrix, matrix(1), true},
 		{"two tiles", with(problem(230, F16, CausalNone, tiles), window), TierMatrix, matrix(2), false},
-		{"two tiles, odd", with(problem(256, F16, CausalNone, odd), window), TierMatrix, matrix(2), true},
+		{"two tiles, odd", with(problem(256, F16, CausalNone, odd), window), TierMatrix, matrix(2), false},
 		{"whole", problem(256, F16, CausalNone, tiles), TierMatrix, matrix(2), true},
 		{"form 2", problem(230, F16, CausalTopLeft, odd), TierMatrix, matrix(1, 2), true},
 		{"form 3", with(problem(230, F16, CausalNone, tiles), capped), TierMatrix, matrix(2, 3), true},
