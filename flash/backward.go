@@ -42,9 +42,10 @@ type Backward struct {
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
 	DBias, DSinks *Tensor
 
-	Weights *Weights // those that standard attention's forward pass of these tensors was given, left as they are; else nil
-	Seed    uint64   // of the forward pass; ignored where Problem.Dropout is 0
-	Offset  uint32   // likewise
+	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil
+	Blocks  *BlockMask // that of the forward pass; nil where Problem.Blocks is zero
+	Seed    uint64     // of the forward pass; ignored where Problem.Dropout is 0
+	Offset  uint32     // likewise
 
 	Uses BackwardUses // what barriers a recording begins and ends with; the zero value is right for most
 }
@@ -61,6 +62,9 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
 	all := b.given(to)
 	hold(held, all[:])
+	if b.Blocks != nil {
+		held[len(all)].tensor = b.Blocks.words
+	}
 	for i, t := range b.Captured {
 		held[mostHeld-MaxCaptured+i].tensor = t
 	}
@@ -73,6 +77,9 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 		return err
 	}
 	if err := b.Captured.place("Backward", p, &g.Captured); err != nil {
+		return err
+	}
+	if err := b.Blocks.place("Backward.Blocks", p.dev, &p.problem, &g.Blocks); err != nil {
 		return err
 	}
 	g.HasDLSE, g.HasDBias, g.HasDSinks = b.DLSE != nil, b.DBias != nil, b.DSinks != nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // Blocks says that attention has a block mask, and of what blocks: block (r, c) is the scores of queries r·Queries to
@@ -19,6 +20,7 @@ import (
 type Blocks struct {
 	Queries, Keys int  // size of a block: queries (rows of the scores) by keys (columns), each at least 1
 	PerHead       bool // each query head has a mask of its own; else they share one
+	PerBatch      bool // each batch entry has masks of its own; else they share them
 }
 
 // check gives the error of sizes that cannot be.
@@ -34,8 +36,8 @@ func (b Blocks) check() error {
 	return nil
 }
 
-// MaskShape is the shape of the problem's block mask: masks (1, or Heads with Blocks.PerHead), rows and columns of blocks. It is zero
-// without a mask.
+// MaskShape is the shape of the problem's block mask: masks, rows and columns of blocks. There is one mask, Heads with Blocks.PerHead, Batch
+// with Blocks.PerBatch, and with both Batch·Heads, those of the first batch entry first. It is zero without a mask.
 func (p Problem) MaskShape() [3]int { return p.filled().MaskShape() }
 
 // BlockMask is a block mask in device memory: which blocks of a problem's scores are attended to. It may be used by any number of plans
@@ -48,7 +50,7 @@ type BlockMask struct {
 }
 
 // NewBlockMask puts the block mask of a problem into device memory: bits in row-major order, of shape MaskShape, true where the
-// block is attended to. All batch entries share it. The error is an *ArgumentError where Problem.Blocks is zero or the number of bits is wrong.
+// block is attended to. Forward and backward passes take the same mask. The error is an *ArgumentError where Problem.Blocks is zero or the number of bits is wrong.
 func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *BlockMask, err error) {
 	defer during("NewBlockMask", &err)
 	p, err = p.Normalize()
@@ -63,7 +65,7 @@ func (d *Device) NewBlockMask(ctx context.Context, p Problem, bits []bool) (_ *B
 		return nil, badArgument("len(bits)", len(bits), "must be %d, for %d masks of %d × %d blocks", n, shape[0], shape[1], shape[2])
 	}
 	m := &BlockMask{blocks: p.Blocks, shape: shape}
-	if m.words, err = d.allocate("block mask", F32, [4]int{1, shape[0], shape[1], kernel.MaskWords(shape)}, attn.Contiguous); err != nil {
+	if m.words, err = d.allocate("block mask", F32, [4]int{1, 1, shape[0], kernel.MaskWords(shape)}, attn.Contiguous); err != nil {
 		return nil, err
 	}
 	for _, bit := range bits {
@@ -100,9 +102,18 @@ func (m *BlockMask) Close() error {
 	return m.words.Close()
 }
 
-// fits checks what Forward was given against the problem.
-func (m *BlockMask) fits(d *Device, p *Problem) error {
-	const name = "Forward.Blocks"
+// place checks what a pass was given as name against the problem, and puts it where kernels find it. It does not allocate unless it fails.
+func (m *BlockMask) place(name string, d *Device, p *Problem, to *pipeline.Binding) error {
+	*to = pipeline.Binding{}
+	if err := m.fits(name, d, p); err != nil || m == nil {
+		return err
+	}
+	*to = m.words.bound.Binding
+	return nil
+}
+
+// fits is the check.
+func (m *BlockMask) fits(name string, d *Device, p *Problem) error {
 	switch {
 	case m == nil && p.Blocks == (Blocks{}):
 		return nil

@@ -25,7 +25,7 @@ func TestBlockSparseRowsOfOneTile(t *testing.T) {
 		return x
 	}
 	masked := ref.Problem{Q: tensor(p.QShape(), s.q), K: tensor(p.KShape(), s.k), V: tensor(p.VShape(), s.v)}
-	masked.Blocks = &ref.BlockMask{H: 1, Rows: shape[1], Cols: shape[2], BQ: 5, BK: 7, Data: bits}
+	masked.Blocks = &ref.BlockMask{B: 1, H: 1, Rows: shape[1], Cols: shape[2], BQ: 5, BK: 7, Data: bits}
 	o, lse, err := ref.Forward(masked)
 	require.NoError(t, err)
 	s.o, s.plain, s.lse = o.Data, o.Data, lse.Data

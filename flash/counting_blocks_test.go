@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -98,11 +99,61 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 	}
 }
 
+// TestBlockSparseBackwardMovesWhatTheModelSays is the same of a backward pass: tiles that are blocks, or touch several; heads with masks of
+// their own, whose walks end at different tiles.
+func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
+	d, c := countingDevice(t)
+	tiles, odd := Blocks{Queries: 32, Keys: 32, PerHead: true}, Blocks{Queries: 20, Keys: 12, PerHead: true, PerBatch: true}
+	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
+		return Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: keys, HeadDim: 8, ValueDim: 16, DType: dtype, Causal: causal, Blocks: b}
+	}
+	matrix := func(prefetch int) map[string]int {
+		m := map[string]int{}
+		for _, part := range []string{"kv_", "q_"} {
+			m[part+"w"], m[part+"rm"], m[part+"bc"], m[part+"ck"], m[part+"prefetch"] = 2, 1, 32, 16, prefetch
+		}
+		return m
+	}
+	for _, v := range []struct {
+		name string
+		p    Problem
+		tier Tier
+		tune map[string]int
+		long bool // -short leaves it out
+	}{
+		{"as chosen", problem(230, F16, CausalNone, odd), TierScalar, nil, false},
+		{"shared", problem(230, F32, CausalBottomRight, Blocks{Queries: 32, Keys: 32}), TierScalar, nil, false},
+		{"fewer keys", problem(60, F16, CausalBottomRight, tiles), TierScalar, nil, true},
+		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, matrix(0), true},
+		{"a tile ahead", problem(230, F16, CausalTopLeft, tiles), TierMatrix, matrix(1), false},
+		{"a tile ahead, odd", problem(230, F16, CausalNone, odd), TierMatrix, matrix(1), true},
+		{"two tiles", problem(230, F16, CausalNone, tiles), TierMatrix, matrix(2), true},
+		{"two tiles, odd", problem(256, F16, CausalBottomRight, odd), TierMatrix, matrix(2), true},
+	} {
+		t.Run(fmt.Sprintf("%s/%s", v.name, v.tier), func(t *testing.T) {
+			if v.long {
+				vktest.Long(t, "another mask, or another way of fetching ahead")
+			}
+			vktest.Budget(t)
+			plan, err := d.Plan(v.p, WithTier(v.tier), WithBackwardTuning(v.tune))
+			if errors.Is(err, ErrUnsupported) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			defer plan.Close()
+			bits := countedBits(v.p.MaskShape())
+			mask, err := d.NewBlockMask(bg, v.p, bits)
+			require.NoError(t, err)
+			defer mask.Close()
+			backwardMoves(t, c, plan, Call{Blocks: bits}, mask)
+		})
+	}
+}
+
 // masked gives the sample the answers with a block mask.
 func (s *sample) masked(t *testing.T, bits []bool) {
-	shape := s.p.MaskShape()
 	in := s.in
-	in.Blocks = &ref.BlockMask{H: shape[0], Rows: shape[1], Cols: shape[2], BQ: s.p.Blocks.Queries, BK: s.p.Blocks.Keys, Data: bits}
+	in.Blocks = kernel.RefBlocks(attnOf(s.p), bits)
 	o, lse, err := ref.Forward(in)
 	require.NoError(t, err)
 	plain, plainLSE, err := ref.PlainForward(in, ref.DType(s.p.DType))

@@ -251,14 +251,14 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 }
 
 // countBackward runs the plan's backward pass, after a forward pass, and gives what each label's dispatches move.
-func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool) map[string]map[string]moved {
+func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool, mask *BlockMask) map[string]map[string]moved {
 	p := plan.Problem()
 	make := plainly(t, c.dev)
 	f := newSample(t, p).tensors(t, c.dev, make)
 	weights, err := plan.NewWeights()
 	require.NoError(t, err)
-	f.Weights = weights
-	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Weights: weights, Accumulate: accumulate}
+	f.Weights, f.Blocks = weights, mask
+	b := Backward{Blocks: mask, Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Weights: weights, Accumulate: accumulate}
 	b.DO, b.DQ, b.DK, b.DV = make(p.DType, p.OShape()), make(p.DType, p.QShape()), make(p.DType, p.KShape()), make(p.DType, p.VShape())
 	if accumulate {
 		b.DLSE = make(F32, p.LSEShape())
@@ -273,6 +273,30 @@ func countBackward(t *testing.T, c *counts, plan *Plan, accumulate bool) map[str
 	return c.during(func() { require.NoError(t, plan.Backward(bg, b)) })
 }
 
+// backwardMoves compares what the kernels of a plan's backward pass count with what its model says.
+func backwardMoves(t *testing.T, c *counts, plan *Plan, call Call, mask *BlockMask) {
+	t.Helper()
+	steps, err := plan.BackwardWork(call)
+	if errors.Is(err, ErrUnsupported) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	counted := countBackward(t, c, plan, call.Accumulate, mask)
+	eachDispatch(t, steps, counted)
+	model, fused := plan.gradient.program.Model().(traffic.BackwardFused)
+	if !fused {
+		require.Len(t, counted, 5)
+		return
+	}
+	require.Len(t, counted, 3)
+	for _, kernel := range []string{model.Keys.Label, model.Queries.Label} {
+		by := counted[kernel]
+		equalBytes(t, modelled(steps, kernel, traffic.StepScoresAgain, traffic.StepKeyGrads, traffic.StepQueryGrads), total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
+		equalBytes(t, modelled(steps, kernel, traffic.StepWeightGrads, traffic.StepValueGrads), total(by, "v", "g", "y"), kernel+": V, dO and dV")
+		equalBytes(t, modelled(steps, kernel, traffic.StepWeightsAgain), total(by, "lse", "delta"), kernel+": lse and δ")
+	}
+}
+
 // TestBackwardMovesWhatTheModelSays is the same of the backward pass.
 func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 	d, c := countingDevice(t)
@@ -280,25 +304,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		plan, err := d.Plan(p, opts...)
 		require.NoError(t, err)
 		defer plan.Close()
-		steps, err := plan.BackwardWork(Call{Accumulate: accumulate, DLSE: accumulate})
-		if errors.Is(err, ErrUnsupported) {
-			t.Skip(err)
-		}
-		require.NoError(t, err)
-		counted := countBackward(t, c, plan, accumulate)
-		eachDispatch(t, steps, counted)
-		model, fused := plan.gradient.program.Model().(traffic.BackwardFused)
-		if !fused {
-			require.Len(t, counted, 5)
-			return
-		}
-		require.Len(t, counted, 3)
-		for _, kernel := range []string{model.Keys.Label, model.Queries.Label} {
-			by := counted[kernel]
-			equalBytes(t, modelled(steps, kernel, traffic.StepScoresAgain, traffic.StepKeyGrads, traffic.StepQueryGrads), total(by, "q", "k", "x"), kernel+": Q, K and their gradients")
-			equalBytes(t, modelled(steps, kernel, traffic.StepWeightGrads, traffic.StepValueGrads), total(by, "v", "g", "y"), kernel+": V, dO and dV")
-			equalBytes(t, modelled(steps, kernel, traffic.StepWeightsAgain), total(by, "lse", "delta"), kernel+": lse and δ")
-		}
+		backwardMoves(t, c, plan, Call{Accumulate: accumulate, DLSE: accumulate}, nil)
 	}
 	for name, p := range countedProblems {
 		for _, impl := range []Implementation{Flash, Standard} {

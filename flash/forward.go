@@ -60,11 +60,8 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	if err := f.Captured.place("Forward", p, &ops.Captured); err != nil {
 		return err
 	}
-	if err := f.Blocks.fits(p.dev, &p.problem); err != nil {
+	if err := f.Blocks.place("Forward.Blocks", p.dev, &p.problem, &ops.Blocks); err != nil {
 		return err
-	}
-	if ops.Blocks = (pipeline.Binding{}); f.Blocks != nil {
-		ops.Blocks = f.Blocks.words.bound.Binding
 	}
 	ops.HasLSE = f.LSE != nil
 	ops.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}

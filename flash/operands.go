@@ -19,7 +19,7 @@ type heldTensor struct {
 }
 
 // mostHeld is the most tensors that a pass has, a block mask and captured ones among them.
-const mostHeld = max(len(attn.ForwardOperands)+1, len(attn.BackwardOperands)) + MaxCaptured
+const mostHeld = max(len(attn.ForwardOperands), len(attn.BackwardOperands)) + 1 + MaxCaptured
 
 // place checks what a caller gave for the operands of a pass, in the order of the table, and puts it where kernels find it. It does not
 // allocate unless it fails.

@@ -38,7 +38,7 @@ type Problem struct {
 	Window   Window  // of keys near a query's position, besides Causal; zero: none
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
-	Blocks   Blocks  // of a block mask, which Flash takes, forward only; zero: none
+	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
 
 	Score score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
 	Sees  score.MaskFunction // which keys a query sees besides; zero: all

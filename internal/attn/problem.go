@@ -46,16 +46,20 @@ func (p Problem) OShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p
 // LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
 func (p Problem) LSEShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, 1} }
 
-// MaskShape is the shape of the block mask: masks (1, or Heads with Blocks.PerHead), rows and columns of blocks; zero without one.
+// MaskShape is the shape of the block mask: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch), rows and columns
+// of blocks; zero without one.
 func (p Problem) MaskShape() [3]int {
 	if p.Blocks.None() {
 		return [3]int{}
 	}
-	heads := 1
+	masks := 1
 	if p.Blocks.PerHead {
-		heads = p.Heads
+		masks *= p.Heads
 	}
-	return [3]int{heads, CeilDiv(p.QueryLen, p.Blocks.Queries), CeilDiv(p.KeyLen, p.Blocks.Keys)}
+	if p.Blocks.PerBatch {
+		masks *= p.Batch
+	}
+	return [3]int{masks, CeilDiv(p.QueryLen, p.Blocks.Queries), CeilDiv(p.KeyLen, p.Blocks.Keys)}
 }
 
 // Group is the number of query heads that read one key head.

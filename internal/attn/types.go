@@ -80,6 +80,7 @@ func (c Causal) String() string {
 type Blocks struct {
 	Queries, Keys int
 	PerHead       bool // each query head has a mask of its own
+	PerBatch      bool // each batch entry has
 }
 
 // BlockSparse is what sweeps and the conformance suite call FlashAttention of a problem with a block mask, beside the implementations.
@@ -93,11 +94,16 @@ func (b Blocks) OfTiles(queries, keys int) bool {
 	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
 }
 
-// String gives the size of a block, queries by keys, for example "64x128 per head".
+// String gives the size of a block, queries by keys, for example "64x128 per head" or "64x128 per head and batch entry".
 func (b Blocks) String() string {
 	text := fmt.Sprintf("%dx%d", b.Queries, b.Keys)
-	if b.PerHead {
+	switch {
+	case b.PerHead && b.PerBatch:
+		text += " per head and batch entry"
+	case b.PerHead:
 		text += " per head"
+	case b.PerBatch:
+		text += " per batch entry"
 	}
 	return text
 }

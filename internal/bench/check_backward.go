@@ -19,6 +19,7 @@ type gradientHead struct {
 	right   int
 	drop    *ref.Dropout
 	scores  scoring
+	blocks  *ref.BlockMask // one for all heads; nil: none
 	nq, nk  int
 	d, dv   int
 	head0   int // b·Hq + the first query head
@@ -37,6 +38,9 @@ type term struct{ zp, ds, df, plainZP, plainDS, plainDF float64 }
 func (g *gradientHead) term(h, i, j int) (t term, allowed bool) {
 	lse := float64(g.lse[h][i])
 	if from := j - (i + g.nk - g.nq); from < -g.left || from > g.right || math.IsInf(lse, -1) || !g.scores.allows(g.head0+h, i, j) {
+		return t, false
+	}
+	if g.blocks != nil && !g.blocks.Allows(0, 0, i, j) {
 		return t, false
 	}
 	z := 1.0
@@ -110,10 +114,10 @@ func (g *gradientHead) round(x []float64) []float64 {
 }
 
 // gradientHead reads what one key head needs.
-func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32) (*gradientHead, error) {
+func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32, blocks *ref.BlockMask) (*gradientHead, error) {
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
-	g := &gradientHead{dtype: in.dtype, scale: p.Scale, left: math.MaxInt32, right: math.MaxInt32, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
 	if s.c.Window > 0 {
 		g.left, g.right = s.c.Window, s.c.Window
@@ -170,7 +174,7 @@ type gradients [len(judgedGradients)][]float64
 
 // checkGradients compares rows of dq, keys of dk and dv, rows of dbias and dsinks with float64: all of a small problem, else
 // some of the first, the last and a random key head, at the places where kernels go wrong.
-func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, error) {
+func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.BlockMask) (checked, error) {
 	p, set := s.problem, &s.sets[last]
 	heads := p.Batch * p.KeyHeads
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
@@ -192,7 +196,7 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, er
 		if err := ctx.Err(); err != nil {
 			return res, err
 		}
-		g, err := s.gradientHead(ctx, set, n, uint32(last))
+		g, err := s.gradientHead(ctx, set, n, uint32(last), blocks)
 		if err != nil {
 			return res, err
 		}
@@ -228,7 +232,7 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int) (checked, er
 		}
 	}
 	if s.c.Bias != "" {
-		rows, err := s.biasGradients(ctx, set, uint32(last), full, pick, random, [3]*[]float64{&got[3], &want[3], &plain[3]})
+		rows, err := s.biasGradients(ctx, set, uint32(last), blocks, full, pick, random, [3]*[]float64{&got[3], &want[3], &plain[3]})
 		if err != nil {
 			return res, err
 		}

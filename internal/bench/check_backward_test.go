@@ -50,19 +50,19 @@ func TestBackwardRow(t *testing.T) {
 		require.Equal(t, row.Fwd.Model, back.Fwd.Model)
 		require.True(t, both.Done(back))
 
-		res, err := s.checkGradients(ctx, 0)
+		res, err := s.checkGradients(ctx, 0, nil)
 		require.NoError(t, err)
 		require.NoError(t, res.err)
 		set := &s.sets[0]
 		set.grad.dk, set.grad.dv = set.grad.dv, set.grad.dk
 		if c.D == c.Dv {
-			res, err = s.checkGradients(ctx, 0)
+			res, err = s.checkGradients(ctx, 0, nil)
 			require.NoError(t, err)
 			require.ErrorContains(t, res.err, "dk is wrong")
 		}
 		set.grad.dk, set.grad.dv = set.grad.dv, set.grad.dk
 		require.NoError(t, poison(ctx, set.grad.dq))
-		res, err = s.checkGradients(ctx, 0)
+		res, err = s.checkGradients(ctx, 0, nil)
 		require.NoError(t, err)
 		require.ErrorContains(t, res.err, "dq is wrong")
 		require.NoError(t, shape.Close())
@@ -134,4 +134,26 @@ func TestParsePasses(t *testing.T) {
 	}
 	_, err := ParsePasses([]string{"sideways"})
 	require.ErrorContains(t, err, "sideways")
+}
+
+// TestBlockSparseBackwardRow: a backward pass with a block mask is timed by the operations of its nonzero blocks, its bytes are counted, and its
+// gradients are compared with those of the masked reference, which those of another mask are not.
+func TestBlockSparseBackwardRow(t *testing.T) {
+	ctx := context.Background()
+	d := NewDevice(testDevice(t), "test", Peaks{})
+	c := Case{Impl: BlockSparse, DType: "float32", B: 1, H: 2, Hkv: 1, Nq: 300, N: 300, D: 16, Dv: 16, Density: 0.5}
+	shape, err := d.Shape(ctx, c, both)
+	require.NoError(t, err)
+	s := shape.(*deviceShape)
+	row := shape.Measure(ctx, Job{c, both}, true)
+	require.Empty(t, row.Error)
+	require.Empty(t, row.BwdError)
+	require.Empty(t, row.Note)
+	require.InEpsilon(t, 0.5*s.problem.BackwardFLOPs()/row.Bwd.Ms/1e9, row.Bwd.TFLOPS, 1e-9)
+	require.Positive(t, row.Bwd.Bytes)
+	require.NotNil(t, row.BwdMaxErr)
+	res, err := s.checkGradients(ctx, 0, nil)
+	require.NoError(t, err)
+	require.Error(t, res.err, "without the mask")
+	require.NoError(t, shape.Close())
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"github.com/vkattn/vkattn/internal/ref"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -88,7 +89,7 @@ func ends(n int, all bool, random *rand.Rand) []int {
 
 // biasGradients adds rows of dbias to lists of what the device gave, what is right and the yardstick, and says how many: whole
 // rows, but single keys where one row is summed over all queries. What the bias is broadcast over is summed.
-func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset uint32, full bool, pick func(int) []int, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
+func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset uint32, blocks *ref.BlockMask, full bool, pick func(int) []int, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
 	p, shape := s.problem, s.c.biasShape()
 	keys := upTo(p.KeyLen)
 	if shape[2] == 1 {
@@ -110,7 +111,7 @@ func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset 
 				}
 				group := p.Heads / p.KeyHeads
 				if n := b*p.KeyHeads + h/group; n != read { // the heads of a group come one after the other
-					if g, err = s.gradientHead(ctx, set, n, offset); err != nil {
+					if g, err = s.gradientHead(ctx, set, n, offset, blocks); err != nil {
 						return rows, err
 					}
 					read = n

@@ -30,7 +30,7 @@ func (c Case) blockMask() *ref.BlockMask {
 	if c.Density == 0 {
 		return nil
 	}
-	m := &ref.BlockMask{H: 1, Rows: (c.Nq + maskBlock - 1) / maskBlock, Cols: (c.N + maskBlock - 1) / maskBlock, BQ: maskBlock, BK: maskBlock}
+	m := &ref.BlockMask{B: 1, H: 1, Rows: (c.Nq + maskBlock - 1) / maskBlock, Cols: (c.N + maskBlock - 1) / maskBlock, BQ: maskBlock, BK: maskBlock}
 	m.Data = make([]bool, m.Rows*m.Cols)
 	due := 0.0
 	for r := range m.Rows {

@@ -117,5 +117,8 @@ func TestMeasureBlockSparse(t *testing.T) {
 	defer shapes.Close()
 	row := shapes.Measure(context.Background(), both, true)
 	require.Empty(t, row.Error)
-	require.Equal(t, ReasonUnsupported, row.BwdReason)
+	require.Empty(t, row.BwdError)
+	full := both
+	full.Case.Density = 1
+	require.Less(t, row.Bwd.Bytes, shapes.Measure(context.Background(), full, true).Bwd.Bytes)
 }

@@ -298,7 +298,7 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	if !passes.Bwd {
 		return nil
 	}
-	err = s.measureBackward(ctx, row, plan, backward, verify)
+	err = s.measureBackward(ctx, row, plan, mask, backward, verify)
 	if err == nil || !passes.Fwd || reasonOf(err) == ReasonCheck || ctx.Err() != nil {
 		return err
 	}

@@ -42,16 +42,16 @@ func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *
 	return g, g.do.UploadBytes(ctx, in.do.bytes(0, g.do.Elements()))
 }
 
-func (s *deviceShape) backward(set int, weights *flash.Weights) flash.Backward {
+func (s *deviceShape) backward(set int, weights *flash.Weights, mask *flash.BlockMask) flash.Backward {
 	t := &s.sets[set]
 	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
 		Bias: t.bias, Sinks: t.sinks, DBias: t.grad.dbias, DSinks: t.grad.dsinks,
-		Weights: weights, Seed: dropoutSeed, Offset: uint32(set)}
+		Weights: weights, Blocks: mask, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 // measureBackward times the backward pass of a plan on the sets, after a forward pass on each, and compares the output and lse
 // that the last run's gradients came from, and then those, with the reference.
-func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, mask *flash.BlockMask, limit time.Duration, verify bool) error {
 	info, err := plan.BackwardInfo()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 			return nil, err
 		}
 		kept = append(kept, weights)
-		if err := s.forwardForBackward(ctx, plan, i, weights, verify); err != nil {
+		if err := s.forwardForBackward(ctx, plan, i, weights, mask, verify); err != nil {
 			return nil, err
 		}
 		s.d.dev.ResetPeak() // forward's own workspace is not backward's
@@ -79,7 +79,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 		if err != nil {
 			return nil, err
 		}
-		return r, r.Backward(s.backward(i, weights))
+		return r, r.Backward(s.backward(i, weights, mask))
 	})
 	defer closeAll(runs)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {
 		return err
 	}
-	last, samples, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0])) })
+	last, samples, err := s.time(ctx, row, &row.Bwd, row.BackwardFLOPs(), limit, runs, func() error { return runs[0].Backward(s.backward(0, kept[0], mask)) })
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err := s.checkForward(ctx, row, last, s.sets[last].grad.lse); err != nil {
 		return err
 	}
-	res, err := s.checkGradients(ctx, last)
+	res, err := s.checkGradients(ctx, last, row.blockMask())
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 }
 
 // forwardForBackward runs the forward pass of a set whose backward pass is to be timed, all outputs poisoned where it is verified too.
-func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, verify bool) error {
+func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, mask *flash.BlockMask, verify bool) error {
 	g := &s.sets[set].grad
 	if verify {
 		for _, t := range append(g.outputs(), g.lse) {
@@ -128,7 +128,7 @@ func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, 
 			}
 		}
 	}
-	f := s.forward(set, g.lse, nil) // no kernel has a block mask backward
+	f := s.forward(set, g.lse, mask)
 	f.Weights = weights
 	pending, err := plan.SubmitForward(f)
 	if err != nil {

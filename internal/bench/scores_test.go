@@ -198,7 +198,7 @@ func TestScoredRows(t *testing.T) {
 			default:
 				require.NoError(t, poison(ctx, set.grad.dq))
 			}
-			res, err := s.checkGradients(ctx, 0)
+			res, err := s.checkGradients(ctx, 0, nil)
 			require.NoError(t, err)
 			require.ErrorContains(t, res.err, wrong)
 			require.True(t, math.IsNaN(res.maxErr))

@@ -159,7 +159,7 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if steps, err = plan.BackwardWork(row.Case.Call()); err != nil {
 		return err
 	}
-	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights)) }, flash.ForBackward()); err != nil {
+	if timings, err = timeDispatches(ctx, plan, func(r *flash.Recording) error { return r.Backward(s.backward(0, forward.Weights, mask)) }, flash.ForBackward()); err != nil {
 		return err
 	}
 	t.add(row, true, timings, steps)

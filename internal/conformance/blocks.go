@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -36,7 +37,7 @@ func blockMasks(s *suite) {
 			if i > 1 && i%len(dtypes) != j {
 				continue
 			}
-			size := flash.Blocks{Queries: b.rows, Keys: b.keys, PerHead: b.perHead}
+			size := flash.Blocks{Queries: b.rows, Keys: b.keys, PerHead: b.perHead, PerBatch: i%4 == 1}
 			p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: b.nq, KeyLen: b.nk, HeadDim: s.dim(16), DType: dtype, Causal: causals[i%3], Blocks: size}
 			c := &Case{Name: name(dtype, "blocks/%v-share%g-%dx%d", size, b.share, b.nq, b.nk), Core: b.core, Problem: p, Share: b.share}
 			switch i % 5 {
@@ -50,6 +51,34 @@ func blockMasks(s *suite) {
 			s.add(c)
 		}
 	}
+	// With what else hides scores, changes them or drops weights, on blocks of whole tiles and of others, forward and backward.
+	for i, x := range []struct {
+		name string
+		size flash.Blocks
+		set  func(p *flash.Problem)
+		core bool
+	}{
+		{"window", flash.Blocks{Queries: 32, Keys: 32}, func(p *flash.Problem) { p.Window = flash.SlidingWindow(50, 20) }, false},
+		{"window-odd", flash.Blocks{Queries: 12, Keys: 20, PerHead: true, PerBatch: true}, func(p *flash.Problem) {
+			p.Window, p.Dropout = flash.SlidingWindow(40, -1), 0.25
+		}, true},
+		{"softcap", flash.Blocks{Queries: 64, Keys: 64, PerBatch: true}, func(p *flash.Problem) { p.Score = score.Softcap(2) }, true},
+		{"bias", flash.Blocks{Queries: 32, Keys: 64, PerHead: true}, func(p *flash.Problem) {
+			p.Bias = flash.PerScore{DType: p.DType, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
+		}, false},
+		{"all", flash.Blocks{Queries: 20, Keys: 33, PerBatch: true}, func(p *flash.Problem) {
+			p.Bias = flash.PerScore{DType: flash.F32, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
+			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
+			p.Score, p.Sinks, p.Dropout = score.Softcap(4), true, 0.25
+		}, false},
+	} {
+		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, KeyLen: 170, HeadDim: s.dim(16), DType: dtypes[i%3], Causal: causals[i%3], Blocks: x.size}
+		x.set(&p)
+		c := s.add(&Case{Name: name(p.DType, "blocks/%s", x.name), Core: x.core, Problem: p, Share: 0.4})
+		if p.Dropout > 0 {
+			c.Seed = uint64(i)
+		}
+	}
 	// Each column of a mask in turn is the only one, whatever tiles make of it.
 	for c := range 3 {
 		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 96, KeyLen: 96, HeadDim: s.dim(16), DType: flash.F16, Blocks: flash.Blocks{Queries: 32, Keys: 32}}
@@ -59,14 +88,17 @@ func blockMasks(s *suite) {
 
 // drawBlocks makes the block mask of a case: of each block with probability Share, or as bits says.
 func (c *Case) drawBlocks(p flash.Problem, r *rand.Rand) *ref.BlockMask {
-	shape := p.MaskShape()
-	m := &ref.BlockMask{H: shape[0], Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys}
-	for h := range m.H {
+	shape, batch := p.MaskShape(), 1
+	if p.Blocks.PerBatch {
+		batch = p.Batch
+	}
+	m := &ref.BlockMask{B: batch, H: shape[0] / batch, Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys}
+	for mask := range shape[0] {
 		for row := range m.Rows {
 			for column := range m.Cols {
 				bit := r.Float64() < c.Share
 				if c.bits != nil {
-					bit = c.bits(h, row, column)
+					bit = c.bits(mask, row, column)
 				}
 				m.Data = append(m.Data, bit)
 			}

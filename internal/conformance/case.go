@@ -32,7 +32,7 @@ type Case struct {
 	Only []flash.Implementation
 
 	fill     func(r *rand.Rand, q, k, v ref.Tensor) // default: normal random numbers
-	bits     func(head, row, column int) bool       // the block mask, in place of Share
+	bits     func(mask, row, column int) bool       // the block mask, in place of Share
 	do       float64                                // standard deviation of the gradient of o; 0 means 1
 	seed     uint64
 	vector   *ref.Vector                 // inputs from a golden file, and o and lse

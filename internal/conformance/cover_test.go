@@ -142,6 +142,8 @@ func blocksName(b flash.Blocks) string {
 		return "none"
 	case b.PerHead:
 		return "for each head"
+	case b.PerBatch:
+		return "for each batch entry"
 	}
 	return "for all heads"
 }

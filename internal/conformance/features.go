@@ -33,9 +33,9 @@ var features = []feature{
 		}},
 	{name: "window", used: func(o *ref.Options) bool { return o.Window != nil },
 		set: func(o *ref.Options, p *flash.Problem) { p.Window = flash.SlidingWindow(o.Window.Left, o.Window.Right) }},
-	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil }, forwardOnly: true,
+	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil },
 		set: func(o *ref.Options, p *flash.Problem) {
-			p.Blocks = flash.Blocks{Queries: o.Blocks.BQ, Keys: o.Blocks.BK, PerHead: o.Blocks.H > 1}
+			p.Blocks = flash.Blocks{Queries: o.Blocks.BQ, Keys: o.Blocks.BK, PerHead: o.Blocks.H > 1, PerBatch: o.Blocks.B > 1}
 		},
 		bind: func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (_ io.Closer, err error) {
 			f.Blocks, err = dev.NewBlockMask(ctx, p, in.Blocks.Data)

@@ -154,7 +154,7 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 		f.Weights = g.weights
 		b = &flash.Backward{
 			Q: at.q.tensor, K: at.k.tensor, V: at.v.tensor, O: at.o.tensor, LSE: at.lse.tensor, DO: at.do.tensor,
-			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Seed: c.Seed, Offset: c.Offset, Accumulate: how.Accumulate,
+			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Blocks: f.Blocks, Seed: c.Seed, Offset: c.Offset, Accumulate: how.Accumulate,
 		}
 		at.do.fill(s.bytes(at.do), c.grads.do.Data)
 		at.dlse.poison(s.bytes(at.dlse), 0)

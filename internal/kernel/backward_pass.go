@@ -11,6 +11,7 @@ type Gradients struct {
 	Scores
 	DQ, DK, DV          Operand
 	DBias, DSinks       Operand
+	Blocks              pipeline.Binding // the block mask, where the problem has one
 	HasDLSE, Accumulate bool
 	HasDBias, HasDSinks bool
 	Drop                Draw
@@ -41,10 +42,14 @@ func (r *Recorder) BackwardInputs(g *Gradients, delta *Operand) {
 	}
 }
 
-// BackwardScores binds what goes with scores, and gives all bindings of a backward kernel.
+// BackwardScores binds what goes with scores, the block mask too, and gives all bindings of a backward kernel.
 func (r *Recorder) BackwardScores(k *pipeline.Kernel, p *attn.Problem, g *Gradients) []pipeline.Access {
-	const at = 8 // shaders/include/scalar_backward.glsl, matrix_backward.glsl
+	const at, blocks = 8, 11 // shaders/include/scalar_backward.glsl, matrix_backward.glsl
 	r.BindScores(at, k.Bindings(), p, &g.Scores, g.Q.Binding)
+	r.Access[blocks] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused} // no sinks here
+	if !p.Blocks.None() {
+		r.Access[blocks] = pipeline.Access{Binding: g.Blocks, Mode: pipeline.Read}
+	}
 	return r.Accesses(k)
 }
 

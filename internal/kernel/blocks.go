@@ -4,35 +4,44 @@ import (
 	"encoding/binary"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// MaskWords is the number of words that a row of blocks takes.
-func MaskWords(shape [3]int) int { return attn.CeilDiv(shape[2], 32) }
+// MaskWords is the number of words that one of the masks takes.
+func MaskWords(shape [3]int) int {
+	return shape[1]*attn.CeilDiv(shape[2], 32) + shape[2]*attn.CeilDiv(shape[1], 32)
+}
 
-// PackMask lays bits out as shaders/include/mask.glsl reads them: every row of blocks in words of its own, the first block lowest.
+// PackMask lays bits out as shaders/include/mask.glsl reads them: of each mask every row of blocks in words of its own, the first block
+// lowest, and behind them every column, which is what a walk over queries looks for.
 func PackMask(shape [3]int, bits []bool) []byte {
-	words := MaskWords(shape)
-	out := make([]byte, 4*shape[0]*shape[1]*words)
+	rows, columns := shape[1], shape[2]
+	across, down, words := attn.CeilDiv(columns, 32), attn.CeilDiv(rows, 32), MaskWords(shape)
+	out := make([]byte, 4*shape[0]*words)
+	set := func(word, bit int) {
+		at := out[4*word:]
+		binary.NativeEndian.PutUint32(at, binary.NativeEndian.Uint32(at)|1<<bit)
+	}
 	for i, bit := range bits {
 		if bit {
-			row, c := i/shape[2], i%shape[2]
-			at := out[4*(row*words+c/32):]
-			binary.NativeEndian.PutUint32(at, binary.NativeEndian.Uint32(at)|1<<(c%32))
+			mask, r, c := i/columns/rows*words, i/columns%rows, i%columns
+			set(mask+r*across+c/32, c%32)
+			set(mask+rows*across+c*down+r/32, r%32)
 		}
 	}
 	return out
 }
 
-// blockConstants are the specialization constants of shaders/include/mask.glsl.
-func blockConstants(b attn.Blocks) Constants {
+// BlockConstants are the specialization constants of shaders/include/mask.glsl.
+func BlockConstants(b attn.Blocks) Constants {
 	return Constants{"BLOCK_MASK": BoolInt(!b.None()), "BLOCK_ROWS": max(b.Queries, 1), "BLOCK_KEYS": max(b.Keys, 1),
-		"BLOCK_PER_HEAD": BoolInt(b.PerHead)}
+		"BLOCK_PER_HEAD": BoolInt(b.PerHead), "BLOCK_PER_BATCH": BoolInt(b.PerBatch)}
 }
 
 // TrialBlock is the mask of a self-check: two blocks of three, the first not among them.
 func TrialBlock(head, row, column int) bool { return (head+2*row+column)%3 != 0 }
 
-// trialBlocks is the mask of a self-check, of the shape [heads, block rows, block columns].
+// trialBlocks is the mask of a self-check, of the shape [masks, block rows, block columns].
 func trialBlocks(shape [3]int) []bool {
 	var bits []bool
 	for h := range shape[0] {
@@ -43,6 +52,15 @@ func trialBlocks(shape [3]int) []bool {
 		}
 	}
 	return bits
+}
+
+// RefBlocks is a block mask of a problem in the words of the oracle.
+func RefBlocks(p *attn.Problem, bits []bool) *ref.BlockMask {
+	shape, batch := p.MaskShape(), 1
+	if p.Blocks.PerBatch {
+		batch = p.Batch
+	}
+	return &ref.BlockMask{B: batch, H: shape[0] / batch, Rows: shape[1], Cols: shape[2], BQ: p.Blocks.Queries, BK: p.Blocks.Keys, Data: bits}
 }
 
 // GrowForBlocks makes the problem of a self-check long enough for some blocks, unless they are very large. Without masks keys stay a

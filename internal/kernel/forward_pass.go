@@ -58,7 +58,7 @@ func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
 	if c != nil {
 		return Constants{"PARTS": parts}
 	}
-	return blockConstants(p.Blocks)
+	return BlockConstants(p.Blocks)
 }
 
 // LSEAccess binds lse, or o in its place, untouched, when there is none.

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -72,9 +71,8 @@ func TrialInputs(p *attn.Problem) *ref.Problem {
 	if p.Dropout > 0 {
 		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset}
 	}
-	if b := p.Blocks; !b.None() {
-		shape := p.MaskShape()
-		in.Blocks = &ref.BlockMask{H: shape[0], Rows: shape[1], Cols: shape[2], BQ: b.Queries, BK: b.Keys, Data: trialBlocks(shape)}
+	if !p.Blocks.None() {
+		in.Blocks = RefBlocks(p, trialBlocks(p.MaskShape()))
 	}
 	return in
 }
@@ -98,16 +96,8 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	if err = t.captured(p, in, &f.Captured); err != nil {
 		return "", err
 	}
-	if in.Blocks != nil {
-		mask := PackMask(p.MaskShape(), in.Blocks.Data)
-		b, err := t.alloc(uint64(len(mask)))
-		if err == nil {
-			f.Blocks = b.All()
-			err = e.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: f.Blocks.Buffer, Offset: f.Blocks.Offset, Size: uint64(len(mask))}, mask)
-		}
-		if err != nil {
-			return "", err
-		}
+	if f.Blocks, err = t.blocks(p, in); err != nil {
+		return "", err
 	}
 	r := &Recorder{Count: e.Counting}
 	if r.Scratch, err = t.allocAll(scratch); err != nil {
@@ -206,12 +196,15 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err = t.captured(p, in, &g.Captured); err != nil {
 		return "", err
 	}
+	if g.Blocks, err = t.blocks(p, in); err != nil {
+		return "", err
+	}
 	r := &Recorder{Count: e.Counting}
 	if r.More, err = t.more(p); err != nil {
 		return "", err
 	}
 	if forward != nil {
-		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, Scores: g.Scores, HasLSE: true, Drop: g.Drop}
+		f := Operands{Q: g.Q, K: g.K, V: g.V, O: g.O, LSE: g.LSE, Scores: g.Scores, Blocks: g.Blocks, HasLSE: true, Drop: g.Drop}
 		if k, ok := forward.(Keeper); ok {
 			if g.Weights, err = t.allocAll(k.Kept()); err != nil {
 				return "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -40,6 +41,20 @@ func (t *trialTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err err
 		all = append(all, b.All())
 	}
 	return all, nil
+}
+
+// blocks puts the block mask of a trial into a buffer, where the problem has one.
+func (t *trialTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Binding, err error) {
+	if in.Blocks == nil {
+		return at, nil
+	}
+	mask := PackMask(p.MaskShape(), in.Blocks.Data)
+	b, err := t.alloc(uint64(len(mask)))
+	if err != nil {
+		return at, err
+	}
+	at = b.All()
+	return at, t.env.Ctx.Upload(context.Background(), pipeline.Binding{Buffer: at.Buffer, Offset: at.Offset, Size: uint64(len(mask))}, mask)
 }
 
 // trialLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second

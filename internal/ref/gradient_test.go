@@ -34,7 +34,7 @@ func everything(seed uint64) (Problem, Tensor, []float32) {
 	}
 	clear(mask.Data[14:21]) // a row with nothing but its sink
 	p.Mask = mask
-	p.Blocks = &BlockMask{1, 3, 2, 2, 4, []bool{true, true, false, true, true, true}}
+	p.Blocks = &BlockMask{1, 1, 3, 2, 2, 4, []bool{true, true, false, true, true, true}}
 	do := fill(NewTensor(2, 4, 5, 4))
 	dlse := make([]float32, 2*4*5)
 	for i := range dlse {

@@ -56,16 +56,16 @@ func (m *Mask) Allows(b, h, i, j int) bool {
 	return m.Data[row*m.M+first(j, m.M)]
 }
 
-// BlockMask holds one bit per (BQ × BK) tile of scores: [H|1, ⌈Nq/BQ⌉, ⌈Nk/BK⌉].
+// BlockMask holds one bit per (BQ × BK) tile of scores: [B|1, H|1, ⌈Nq/BQ⌉, ⌈Nk/BK⌉].
 type BlockMask struct {
-	H, Rows, Cols int
-	BQ, BK        int
-	Data          []bool
+	B, H, Rows, Cols int
+	BQ, BK           int
+	Data             []bool
 }
 
 // Allows reports whether the tile that holds (i, j) is to be computed.
-func (m *BlockMask) Allows(h, i, j int) bool {
-	return m.Data[(first(h, m.H)*m.Rows+i/m.BQ)*m.Cols+j/m.BK]
+func (m *BlockMask) Allows(b, h, i, j int) bool {
+	return m.Data[((first(b, m.B)*m.H+first(h, m.H))*m.Rows+i/m.BQ)*m.Cols+j/m.BK]
 }
 
 // Problem is options with the inputs that they belong to.
@@ -139,10 +139,10 @@ func (p *Problem) Check() error {
 		}
 	}
 	if m := p.Blocks; m != nil {
-		if m.BQ < 1 || m.BK < 1 || !broadcasts(m.H, q.H) || m.Rows != (q.N+m.BQ-1)/m.BQ ||
-			m.Cols != (k.N+m.BK-1)/m.BK || len(m.Data) != m.H*m.Rows*m.Cols {
-			return fmt.Errorf("ref: block mask [%d %d %d] of %d×%d tiles does not cover %d heads of %d×%d scores",
-				m.H, m.Rows, m.Cols, m.BQ, m.BK, q.H, q.N, k.N)
+		if m.BQ < 1 || m.BK < 1 || !broadcasts(m.B, q.B) || !broadcasts(m.H, q.H) || m.Rows != (q.N+m.BQ-1)/m.BQ ||
+			m.Cols != (k.N+m.BK-1)/m.BK || len(m.Data) != m.B*m.H*m.Rows*m.Cols {
+			return fmt.Errorf("ref: block mask [%d %d %d %d] of %d×%d tiles does not cover %d × %d heads of %d×%d scores",
+				m.B, m.H, m.Rows, m.Cols, m.BQ, m.BK, q.B, q.H, q.N, k.N)
 		}
 	}
 	var err error
@@ -198,7 +198,7 @@ func (p *Problem) Allows(b, h, i, j int) bool {
 			return false
 		}
 	}
-	if p.Blocks != nil && !p.Blocks.Allows(h, i, j) {
+	if p.Blocks != nil && !p.Blocks.Allows(b, h, i, j) {
 		return false
 	}
 	if p.Mask != nil && !p.Mask.Allows(b, h, i, j) {

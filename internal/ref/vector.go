@@ -104,7 +104,7 @@ func newVector(tensors map[string]Stored, metadata map[string]string) (*Vector, 
 			if len(c.Block) != 2 {
 				return nil, fmt.Errorf("block mask without the size of a block")
 			}
-			p.Blocks = &BlockMask{shape[1], shape[2], shape[3], c.Block[0], c.Block[1], booleans(data)}
+			p.Blocks = &BlockMask{shape[0], shape[1], shape[2], shape[3], c.Block[0], c.Block[1], booleans(data)}
 		default:
 			v.Answers[name] = data
 		}

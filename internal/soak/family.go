@@ -111,7 +111,7 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 	}
 	f.causal, f.aligned, f.grouped, f.drops, f.lse = one(2), !one(3), one(2), one(4) && !f.decodes(), !one(8) // scalar_decode has no dropout
 	f.tuning, f.backward = map[string]int{}, map[string]int{}
-	f.gradients = f.lse && !one(3) && (t.Family() == "flash2" || t.Family() == "standard")
+	f.gradients = f.lse && !one(3) && t.Implementation != flash.Flash1
 	f.accumulate = f.gradients && one(4)
 	if t.Parts() && one(3) {
 		f.tuning["parts"] = 2 + r.IntN(4)
@@ -127,7 +127,7 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 	if t.MasksBlocks() {
 		sizes := [][2]int{{16, 16}, {32, 32}, {64, 64}, {64, 32}, {8, 24}, {5, 7}, {1, 16}, {33, 10}}
 		size := sizes[r.IntN(len(sizes))]
-		f.blocks = flash.Blocks{Queries: size[0], Keys: size[1], PerHead: one(2)}
+		f.blocks = flash.Blocks{Queries: size[0], Keys: size[1], PerHead: one(2), PerBatch: one(3)}
 	}
 	return f
 }

@@ -30,9 +30,6 @@ func (BackwardFused) Kind() string { return "backward" }
 // Steps counts a backward pass kernel by kernel: steps that two kernels do are there twice.
 func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 	const name = "BackwardFused"
-	if err := unmasked(name, p); err != nil {
-		return nil, err
-	}
 	if err := m.Keys.check(name+".Keys", p.KeyLen, p); err != nil {
 		return nil, err
 	}
@@ -40,33 +37,60 @@ func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 		return nil, err
 	}
 	d, dv := rowBytes(p)
-	heads, keyHeads := p.AllHeads(), float64(p.Batch)*float64(p.KeyHeads)
-	queries, keys := heads*float64(p.QueryLen), keyHeads*float64(p.KeyLen)
+	queries, keys := p.AllHeads()*float64(p.QueryLen), float64(p.Batch)*float64(p.KeyHeads)*float64(p.KeyLen)
 	add := one(c.Accumulate)
 
 	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
 	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
 
-	kv := m.Keys.overQueries(p)
+	kv, q, share, err := m.rows(name, p, c)
+	if err != nil {
+		return nil, err
+	}
 	again := 1.0 // times that the weights are computed
 	if m.Keys.Apart {
 		again = 2
 	}
 	steps = append(steps, gradientsOf(p, m.Keys.Label, again, map[string]Step{
-		StepScoresAgain:  {Read: keyHeads * kv.scores * d},
-		StepWeightsAgain: {Read: keyHeads * kv.statistics * 2 * fp32},
-		StepWeightGrads:  {Read: keyHeads * kv.weights * dv},
-		StepValueGrads:   {Read: (keyHeads*kv.sums + add*keys) * dv, Written: keys * dv},
-		StepKeyGrads:     {Read: (keyHeads*kv.sums + add*keys) * d, Written: keys * d},
+		StepScoresAgain:  {Read: kv.scores * d},
+		StepWeightsAgain: {Read: kv.statistics * 2 * fp32},
+		StepWeightGrads:  {Read: kv.weights * dv},
+		StepValueGrads:   {Read: (kv.sums + add*keys) * dv, Written: keys * dv},
+		StepKeyGrads:     {Read: (kv.sums + add*keys) * d, Written: keys * d},
 	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepValueGrads, StepKeyGrads)...)
 
-	q := m.Queries.overKeys(p)
-	return append(steps, gradientsOf(p, m.Queries.Label, 1, map[string]Step{
-		StepScoresAgain:  {Read: heads * q.scores * d},
-		StepWeightsAgain: {Read: heads * q.statistics * 2 * fp32},
-		StepWeightGrads:  {Read: heads * q.weights * dv},
-		StepQueryGrads:   {Read: (heads*q.sums + add*queries) * d, Written: queries * d},
-	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepQueryGrads)...), nil
+	steps = append(steps, gradientsOf(p, m.Queries.Label, 1, map[string]Step{
+		StepScoresAgain:  {Read: q.scores * d},
+		StepWeightsAgain: {Read: q.statistics * 2 * fp32},
+		StepWeightGrads:  {Read: q.weights * dv},
+		StepQueryGrads:   {Read: (q.sums + add*queries) * d, Written: queries * d},
+	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepQueryGrads)...)
+	for i := range steps {
+		if steps[i].Name != StepDelta {
+			steps[i].FLOPs *= share
+		}
+	}
+	return steps, nil
+}
+
+// rows is what the kernel of keys and that of queries load, all heads together, and the share of pairs that are in nonzero blocks.
+func (m BackwardFused) rows(name string, p attn.Problem, c Call) (kv, q backwardRows, share float64, err error) {
+	if p.Blocks.None() {
+		return m.Keys.overQueries(p).times(float64(p.Batch) * float64(p.KeyHeads)), m.Queries.overKeys(p).times(p.AllHeads()), 1, nil
+	}
+	b, err := newBlocks(p, c)
+	if err == nil {
+		err = b.countable(name+".Queries", blocksOf(p.QueryLen, m.Queries.Rows), blocksOf(p.KeyLen, m.Queries.Columns))
+	}
+	var by blocks
+	if err == nil {
+		by = b.byColumns()
+		err = by.countable(name+".Keys", blocksOf(p.KeyLen, m.Keys.Rows), blocksOf(p.QueryLen, m.Keys.Columns))
+	}
+	if err != nil {
+		return kv, q, 0, err
+	}
+	return m.Keys.maskedOverQueries(p, &by), m.Queries.maskedOverKeys(p, &b), b.share(), nil
 }
 
 func (t *BackwardTile) check(name string, rows int, p attn.Problem) error {
@@ -82,6 +106,10 @@ func (t *BackwardTile) check(name string, rows int, p attn.Problem) error {
 // backwardRows is the rows that a kernel loads for one head: of Q and K for the scores, of dO and V for dP, of what the sums
 // multiply P and dS with, and of lse and δ.
 type backwardRows struct{ scores, weights, sums, statistics float64 }
+
+func (r backwardRows) times(n float64) backwardRows {
+	return backwardRows{n * r.scores, n * r.weights, n * r.sums, n * r.statistics}
+}
 
 // overQueries: a block of keys walks over the tiles of queries that see any of it, of each query head in turn.
 func (t *BackwardTile) overQueries(p attn.Problem) (sum backwardRows) {

@@ -92,6 +92,21 @@ func TestFullBlockMaskIsNone(t *testing.T) {
 			require.Equal(t, bytesOf(t, m, p, Call{}), with)
 		}
 	}
+	p := masked(attn.CausalTopLeft)
+	for _, tile := range []BackwardTile{{Rows: 3, Columns: 2, Restaged: true, RowReaders: 2}, {Rows: p.Blocks.Queries, Columns: 1}, {Rows: 1, Columns: 1, Masked: true, Ahead: true, Apart: true}} {
+		m := BackwardFused{Delta: "δ", Keys: tile, Queries: tile}
+		m.Keys.Label, m.Queries.Label = "keys", "queries"
+		m.Queries.Apart = false
+		for _, c := range []Call{{Blocks: []bool{true, true, true, true}}, {Nonzero: 1}} {
+			with, err := m.Steps(p, c)
+			require.NoError(t, err)
+			p := p
+			p.Blocks = attn.Blocks{}
+			without, err := m.Steps(p, Call{})
+			require.NoError(t, err)
+			require.Equal(t, without, with, "%+v", tile)
+		}
+	}
 }
 
 // What is said of a share of blocks is the mean over masks whose blocks are tossed for.
@@ -121,6 +136,38 @@ func TestShareIsTheMeanOfMasks(t *testing.T) {
 	}
 }
 
+// The same of a backward pass, which has several steps of a name.
+func TestShareIsTheMeanOfMasksBackward(t *testing.T) {
+	const share, masks = 0.3, 5000
+	for _, b := range []attn.Blocks{{Queries: 5, Keys: 7}, {Queries: 6, Keys: 6, PerHead: true}, {Queries: 6, Keys: 12, PerHead: true, PerBatch: true}} {
+		p := attn.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 30, KeyLen: 41, HeadDim: 4, ValueDim: 6, DType: attn.F16, Causal: attn.CausalBottomRight, Blocks: b}
+		for _, m := range []BackwardFused{
+			{Keys: BackwardTile{Rows: 6, Columns: 6, Restaged: true}, Queries: BackwardTile{Rows: 4, Columns: 5, Restaged: true}},
+			{Keys: BackwardTile{Rows: 6, Columns: 6, Masked: true, Ahead: true}, Queries: BackwardTile{Rows: 6, Columns: 6, Masked: true, Ahead: true}},
+		} {
+			random, shape := rand.New(rand.NewPCG(1, 2)), p.MaskShape()
+			bits := make([]bool, shape[0]*shape[1]*shape[2])
+			want, err := m.Steps(p, Call{Nonzero: share})
+			require.NoError(t, err)
+			mean := make([]Step, len(want))
+			for range masks {
+				for i := range bits {
+					bits[i] = random.Float64() < share
+				}
+				steps, err := m.Steps(p, Call{Blocks: bits})
+				require.NoError(t, err)
+				for i, s := range steps {
+					mean[i].FLOPs, mean[i].Read = mean[i].FLOPs+s.FLOPs/masks, mean[i].Read+s.Read/masks
+				}
+			}
+			for i, s := range want {
+				require.InEpsilon(t, 1+s.Read, 1+mean[i].Read, 0.02, "%v %+v: %s", b, m, s.Name)
+				require.InEpsilon(t, 1+s.FLOPs, 1+mean[i].FLOPs, 0.02, "%v %+v: %s", b, m, s.Name)
+			}
+		}
+	}
+}
+
 func TestBadBlockMasks(t *testing.T) {
 	p := masked(attn.CausalNone)
 	m := QueriesOutside{Rows: 2, Keys: 2}
@@ -135,7 +182,7 @@ func TestBadBlockMasks(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	some := Call{Nonzero: 0.5}
-	for _, m := range []Model{QueriesOutside{Rows: 2, Keys: 2, Packed: true}, QueriesOutside{Rows: 2, Keys: 2, Parts: 2}, KeysOutside{Rows: 2, Keys: 2}, Standard{}, BackwardFused{}, BackwardStandard{}} {
+	for _, m := range []Model{QueriesOutside{Rows: 2, Keys: 2, Packed: true}, QueriesOutside{Rows: 2, Keys: 2, Parts: 2}, KeysOutside{Rows: 2, Keys: 2}, Standard{}, BackwardStandard{}} {
 		_, err := m.Steps(p, some)
 		require.ErrorContains(t, err, "block mask", "%T", m)
 	}

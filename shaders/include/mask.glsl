@@ -4,13 +4,16 @@
 // row. Two bounds make them: key j is allowed for query i iff i + first_shift <= j (LOWER_BOUND: a window) and j <= i + last_shift
 // (UPPER_BOUND: causal order, or a window).
 //
-// A kernel that defines BLOCKS can do with a block mask besides, where BLOCK_MASK is true: which blocks of BLOCK_ROWS queries by BLOCK_KEYS
-// keys take part is given then, a bit each, in binding 5, which is there with BLOCK_MASK false too. Bit c % 32 of word
-// (head * block rows + r) * words + c / 32 is block (r, c), with words = ceil(block columns / 32), and head 0 for all unless
-// BLOCK_PER_HEAD (flash/blockmask.go writes it). Bits beyond the last column are 0. Where blocks are whole tiles (BLOCKS_OF_TILES) tiles
-// without a bit are left out, and that is all there is to do; else each score of a tile looks its bit up.
+// A kernel that defines BLOCKS as a binding can do with a block mask besides, where BLOCK_MASK is true: which blocks of BLOCK_ROWS queries
+// by BLOCK_KEYS keys take part is given then, a bit each, in that binding, which is there with BLOCK_MASK false too. A mask is a row of
+// words for each row of blocks, bit c % 32 of word c / 32 for column c, and behind them one for each column of blocks, bit r % 32 of word
+// r / 32 for row r: the same bits again, for kernels that own keys and walk over queries (internal/kernel/blocks.go writes both). Bits
+// beyond the last are 0. There is a mask for each batch entry with BLOCK_PER_BATCH, for each query head of it with BLOCK_PER_HEAD, else one
+// for all. Where blocks are whole tiles (BLOCKS_OF_TILES) tiles without a bit are left out, and that is all there is to do; else each score
+// of a tile looks its bit up.
 //
-// Needs nq, nk, first_shift and last_shift among the push constants; with BLOCKS also BR and BC, queries and keys of a tile.
+// Needs nq, nk, first_shift and last_shift among the push constants; with BLOCKS also heads(), and BR and BC, queries and keys of a tile,
+// or keys and queries where KV is defined, which says that rows are keys.
 
 layout(constant_id = 5) const bool UPPER_BOUND = false;
 layout(constant_id = 58) const bool LOWER_BOUND = false;
@@ -51,30 +54,50 @@ layout(constant_id = 59) const bool BLOCK_MASK = false;
 layout(constant_id = 60) const uint BLOCK_ROWS = 64;
 layout(constant_id = 61) const uint BLOCK_KEYS = 64;
 layout(constant_id = 62) const bool BLOCK_PER_HEAD = false;
-const bool BLOCKS_OF_TILES = BLOCK_ROWS % BR + BLOCK_KEYS % BC == 0;
+layout(constant_id = 72) const bool BLOCK_PER_BATCH = false;
+#ifdef KV
+const uint BLOCK_OWN = BLOCK_KEYS, BLOCK_WALKED = BLOCK_ROWS;   // length of a block across and along the walk
+#define OWN_LENGTH nk
+#define WALKED_LENGTH nq
+#else
+const uint BLOCK_OWN = BLOCK_ROWS, BLOCK_WALKED = BLOCK_KEYS;
+#define OWN_LENGTH nq
+#define WALKED_LENGTH nk
+#endif
+const bool BLOCKS_OF_TILES = BLOCK_OWN % BR + BLOCK_WALKED % BC == 0;
 
-layout(set = 0, binding = 5, std430) readonly buffer Blocks_ { uint block_bits[]; };
+layout(set = 0, binding = BLOCKS, std430) readonly buffer Blocks_ { uint block_bits[]; };
 
-uint block_words;              // of a row of blocks
-uint block_head;               // word at which the head's mask begins
-uint block_row0, block_rows;   // rows of blocks that the workgroup's queries touch: the first, and how many
+uint block_words;              // of a row of bits, which is a row of blocks, or where rows are keys a column of them
+uint block_head;               // word at which those of the head begin
+uint block_row0, block_rows;   // of bits that the workgroup's rows touch: the first, and how many
 
-// For the BR queries from query0 on of a query head.
-void take_blocks(uint head, uint query0) {
-  block_words = ((nk + BLOCK_KEYS - 1) / BLOCK_KEYS + 31) / 32;
-  block_head = BLOCK_PER_HEAD ? head * ((nq + BLOCK_ROWS - 1) / BLOCK_ROWS) * block_words : 0;
-  block_row0 = query0 / BLOCK_ROWS;
-  block_rows = BLOCKS_OF_TILES ? 1 : (min(query0 + BR, nq) - 1) / BLOCK_ROWS - block_row0 + 1;
+// For the BR rows from row0 on of a query head.
+void take_blocks(uint b, uint head, uint row0) {
+  const uint own = (OWN_LENGTH + BLOCK_OWN - 1) / BLOCK_OWN, walked = (WALKED_LENGTH + BLOCK_WALKED - 1) / BLOCK_WALKED;
+  block_words = (walked + 31) / 32;
+  const uint words = own * block_words, others = walked * ((own + 31) / 32);
+  block_head = ((BLOCK_PER_BATCH ? b * (BLOCK_PER_HEAD ? heads() : 1) : 0) + (BLOCK_PER_HEAD ? head : 0)) * (words + others);
+#ifdef KV
+  block_head += others;
+#endif
+  block_row0 = row0 / BLOCK_OWN;
+  block_rows = BLOCKS_OF_TILES ? 1 : (min(row0 + BR, OWN_LENGTH) - 1) / BLOCK_OWN - block_row0 + 1;
 }
 
 // Whether the block of a score is attended to. Beyond the last query or key it is that of the last.
 bool block_allows(uint query, uint key) {
-  const uint c = min(key, nk - 1) / BLOCK_KEYS;
-  return (block_bits[block_head + min(query, nq - 1) / BLOCK_ROWS * block_words + c / 32] >> (c % 32) & 1u) != 0;
+#ifdef KV
+  const uint own = key, walked = query;
+#else
+  const uint own = query, walked = key;
+#endif
+  const uint c = min(walked, WALKED_LENGTH - 1) / BLOCK_WALKED;
+  return (block_bits[block_head + min(own, OWN_LENGTH - 1) / BLOCK_OWN * block_words + c / 32] >> (c % 32) & 1u) != 0;
 }
 #else
 const bool BLOCK_MASK = false, BLOCKS_OF_TILES = true;
-void take_blocks(uint head, uint query0) {}
+void take_blocks(uint b, uint head, uint row0) {}
 bool block_allows(uint query, uint key) { return true; }
 #endif
 

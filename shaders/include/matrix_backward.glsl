@@ -26,7 +26,7 @@
 //
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
-//   5 and 58  include/mask.glsl
+//   5, 58..62, 72  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, MASKS is 1
 //   6 ALIGNED     every row of q, k, v, dO and of the gradients begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 ACCUMULATE  gradients are added to what is there
 //   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN (FN and FK multiples of 8)     11 SG subgroup size    12 FORM
@@ -134,6 +134,7 @@ layout(binding = 5) readonly buffer Delta_ { float delta[]; };
 layout(binding = 6) buffer X4_ { uvec4 x4[]; };
 layout(binding = 6) buffer X16_ { uint16_t x16[]; };
 #include "args_backward.glsl"
+#define BLOCKS 11
 #include "walk.glsl"
 #include "common.glsl"
 #define SCORE_AT 8
@@ -299,6 +300,7 @@ float weight(float s, float l, uint query, uint key, bool masked, out float slop
   if (masked) {
     if (out_of_band(query, key)) p = 0;
     if (!KEYS_ARE_ROWS && key >= nk) p = 0;
+    if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) p = 0; }
   }
   return p;
 }
@@ -368,22 +370,54 @@ void weights_through_shared(uint c, bool masked) {
   }
 }
 
-// The tiles from `first` on, n of each query head of the group (q: of the one key head). masked is a constant where this is called: tiles
-// of which every score counts have no mask code.
+// The block mask of a member of the group, for the workgroup's rows.
+uint first_row;
+void take_blocks(uint member) { take_blocks((bh + member) / heads(), (bh + member) % heads(), first_row); }
+
+// With BLOCK_MASK: the first from t on of `tiles` tiles, counted as walk() counts them, that a block which is attended to touches;
+// `tiles` if there is none.
+uint next_attended(uint t, uint first, uint n, uint tiles) {
+  uint found = tiles;
+  while (t < tiles) {
+    const uint member = KEYS_ARE_ROWS ? t / n : 0, from = first + t - member * n;
+    take_blocks(member);
+    const uint at = next_tile(from, first + n);
+    if (at < first + n) { found = member * n + at - first; break; }
+    t = (member + 1) * n;
+  }
+  return found;
+}
+
+// The tiles from `first` on, n of each query head of the group (q: of the one key head); with BLOCK_MASK those of them that some block
+// which is attended to touches. masked is a constant where this is called: tiles of which every score counts have no mask code.
 void walk(uint first, uint n, bool masked) {
   const uint tiles = KEYS_ARE_ROWS ? n * group() : n;
-  if (PREFETCH == 1 && tiles > 0) fetch(0, first * BC);
-  if (PREFETCH == 2 && tiles > 0) {
-    [[dont_unroll]] for (uint at = 0; at < BC; at += PART) { fetch(0, first * BC + at); store(0, at, first * BC + at); }
+  const uint begin = BLOCK_MASK ? next_attended(0, first, n, tiles) : 0;
+  // PREFETCH 2: of the next tile its member, and which of the n it is; after the last tile they stay, for chunks need them.
+  uint next_member = 0, next_t = 0;
+  if (BLOCK_MASK && begin < tiles) { next_member = KEYS_ARE_ROWS ? begin / n : 0; next_t = begin - next_member * n; }
+  if (PREFETCH == 1 && begin < tiles) fetch(next_member, (first + next_t) * BC);
+  if (PREFETCH == 2 && begin < tiles) {
+    [[dont_unroll]] for (uint at = 0; at < BC; at += PART) {
+      fetch(next_member, (first + next_t) * BC + at); store(0, at, (first + next_t) * BC + at);
+    }
     barrier();
   }
-  uint next_member = 0, next_t = 0;   // PREFETCH 2: (t + 1) / n and (t + 1) % n, those of t after the last tile; chunks need them
-  [[dont_unroll]] for (uint t = 0; t < tiles; ++t) {
+  uint after;   // the tile after t
+  if (BLOCK_MASK) tile = 1;
+  [[dont_unroll]] for (uint t = begin; t < tiles; t = after) {
     const uint member = PREFETCH == 2 ? next_member : KEYS_ARE_ROWS ? t / n : 0;
     const uint col0 = (first + (PREFETCH == 2 ? next_t : KEYS_ARE_ROWS ? t % n : t)) * BC;
-    tile = PREFETCH == 2 ? t % 2 : 0; tile_at = tile * TILE;
+    tile = PREFETCH != 2 ? 0 : BLOCK_MASK ? 1 - tile : t % 2; tile_at = tile * TILE;
+    after = t + 1;
+    if (BLOCK_MASK) {
+      after = next_attended(after, first, n, tiles);
+      if (!BLOCKS_OF_TILES) take_blocks(member);   // for the scores of this tile
+    }
     if (PREFETCH == 2) {
-      if (t + 1 < tiles && ++next_t == n) { next_t = 0; ++next_member; }
+      if (BLOCK_MASK) {
+        if (after < tiles) { next_member = KEYS_ARE_ROWS ? after / n : 0; next_t = after - next_member * n; }
+      } else if (t + 1 < tiles && ++next_t == n) { next_t = 0; ++next_member; }
     } else {
       barrier();
       if (PREFETCH == 0) fetch(member, col0);
@@ -394,7 +428,7 @@ void walk(uint first, uint n, bool masked) {
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
     if (PREFETCH != 2 || DROPOUT) barrier();
     if (PREFETCH == 1) {
-      const uint next = min(t + 1, tiles - 1);
+      const uint next = BLOCK_MASK ? (after < tiles ? after : t) : min(after, tiles - 1);
       fetch(KEYS_ARE_ROWS ? next / n : 0, (first + (KEYS_ARE_ROWS ? next % n : next)) * BC);
     }
     // Not unrolled: what chunks have in common (operands in shared memory, addresses) would be kept in registers across them.

@@ -24,7 +24,7 @@
 //   1 BR          rows of a workgroup (kv: keys; q: queries), a multiple of MR
 //   2 BC          columns of a tile (kv: queries; q: keys), a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and dO: 1..256
-//   5 and 58  include/mask.glsl
+//   5, 58..62, 72  include/mask.glsl: binding 11 is the block mask     63..66 include/score.glsl: bindings from 8 on
 //   6 ALIGNED     1: every row of q, k, v, dO begins 16-byte aligned, every row of the gradients is aligned to four elements, and D and DV
 //                 are multiples of 16 bytes
 //   7 ACCUMULATE  1: gradients are added to what is there
@@ -40,7 +40,7 @@
 //   sizes in v4:  rows BR odd(DK4)   columns BC odd(DK4)   P BR odd(PC4)   V VC TX ceil(W/TX), W = ceil(max(D, DV)/4) (kv), ceil(D/4) (q)
 //   registers of an invocation: 2 MR MC for S and X, 4 MR (ceil(D4/TX) [+ ceil(DV4/TX) for kv]) for the sums; the rest is small.
 //
-// Needs ROW_A, ROW_B, COL_A, COL_B: the tensors R, R', C, C', defined before inclusion.
+// Needs ROW_A, ROW_B, COL_A, COL_B: the tensors R, R', C, C', defined before inclusion, and KV where rows are keys.
 
 layout(local_size_x = 64, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
@@ -80,6 +80,7 @@ INPUT(g, 3)
 layout(set = 0, binding = 4, std430) readonly buffer Lse { float lse[]; };
 layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
 
+#define BLOCKS 11
 #include "walk.glsl"
 #define SCORE_AT 8
 #if DTYPE != F32

@@ -59,19 +59,19 @@ Place place_of_keys(uint id, uint blocks, uint matrices) {
 // is block i.)
 uint longest_first(uint i, uint blocks) { return UNEVEN ? blocks - 1 - i : i; }
 
-// With BLOCK_MASK, after take_blocks: the first tile from t on, below end, that holds a key of a block that one of the queries attends to;
-// end if there is none, whatever t is. What lies between two such tiles is neither read nor computed. The loop is entered at least once:
-// see docs/notes.md on loops that no invocation enters.
+// With BLOCK_MASK, after take_blocks: the first tile from t on, below end, that holds a key of a block that one of the queries attends to,
+// or where rows are keys a query of a block that attends to one of the keys; end if there is none, whatever t is. What lies between two
+// such tiles is neither read nor computed. The loop is entered at least once: see docs/notes.md on loops that no invocation enters.
 uint next_tile(uint t, uint end) {
 #ifdef BLOCKS
-  uint found = end, word = min(t * BC / BLOCK_KEYS / 32, block_words - 1);
-  uint from = ~0u << (t * BC / BLOCK_KEYS % 32);
+  uint found = end, word = min(t * BC / BLOCK_WALKED / 32, block_words - 1);
+  uint from = ~0u << (t * BC / BLOCK_WALKED % 32);
   do {
     uint bits = 0;
     for (uint r = 0; r < block_rows; ++r) bits |= block_bits[block_head + (block_row0 + r) * block_words + word];
     bits &= from;
     from = ~0u;
-    if (bits != 0) { found = min(end, max(t, (word * 32 + findLSB(bits)) * BLOCK_KEYS / BC)); break; }
+    if (bits != 0) { found = min(end, max(t, (word * 32 + findLSB(bits)) * BLOCK_WALKED / BC)); break; }
   } while (++word < block_words);
   return found;
 #else

@@ -10,8 +10,9 @@
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV. Push constants: include/args_backward.glsl (x is dK,
-// y is dV). Workgroups: ceil(nk/BR) B Hk; with a causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask.
+// Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
+// causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
@@ -128,7 +129,7 @@ void main() {
   find_block((nk + BR - 1) / BR);
   const uint b = matrix / key_heads(), h = matrix % key_heads();
   bh = b * heads() + h * group();
-  row0 = i * BR + sub0; first_key = i * BR;
+  row0 = i * BR + sub0; first_key = first_row = i * BR;
   a_rows = k_off() + b * k_sb + h * k_sh; b_rows = v_off() + b * v_sb + h * v_sh;
   a_columns = q_off() + b * q_sb + h * group() * q_sh; a_member = q_sh;
   b_columns = g_off() + b * g_sb + h * group() * g_sh; b_member = g_sh;
@@ -143,10 +144,12 @@ void main() {
 
   // Queries beyond the last need no mask: their lse is +inf.
   const Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (nq + BC - 1) / BC * BC);
-  const uint whole = MASKS ? queries.whole_begin : queries.begin;
-  if (MASKS) walk(queries.begin, whole - queries.begin, true);
-  walk(whole, queries.whole_end - whole, false);
-  if (LOWER_BOUND) walk(queries.whole_end, queries.end - queries.whole_end, true);
+  if (BLOCKS_OF_TILES || !BLOCK_MASK) {
+    const uint whole = MASKS ? queries.whole_begin : queries.begin;
+    if (MASKS) walk(queries.begin, whole - queries.begin, true);
+    walk(whole, queries.whole_end - whole, false);
+    if (LOWER_BOUND) walk(queries.whole_end, queries.end - queries.whole_end, true);
+  } else walk(queries.begin, queries.end - queries.begin, true);
 
   barrier();
   if (MAKE_DK) store_dk();

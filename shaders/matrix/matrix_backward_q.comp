@@ -9,7 +9,8 @@
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ. Push constants: include/args_backward.glsl (x is dQ).
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask.
+// Push constants: include/args_backward.glsl (x is dQ).
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 
@@ -78,7 +79,7 @@ void main() {
   i = longest_first(i, blocks);
   const uint b = matrix / heads(), h = matrix % heads();
   bh = matrix;
-  row0 = i * BR + sub0; first_query = i * BR;
+  row0 = i * BR + sub0; first_query = first_row = i * BR;
   a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
   a_columns = k_off() + b * k_sb + h / group() * k_sh; a_member = 0;
   b_columns = v_off() + b * v_sb + h / group() * v_sh; b_member = 0;
@@ -92,10 +93,12 @@ void main() {
   zero_edges();
 
   const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
-  const uint full = MASKS ? keys.whole_end : keys.end;
-  if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
-  walk(keys.whole_begin, full - keys.whole_begin, false);
-  if (MASKS) walk(full, keys.end - full, true);
+  if (BLOCKS_OF_TILES || !BLOCK_MASK) {
+    const uint full = MASKS ? keys.whole_end : keys.end;
+    if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
+    walk(keys.whole_begin, full - keys.whole_begin, false);
+    if (MASKS) walk(full, keys.end - full, true);
+  } else walk(keys.begin, keys.end - keys.begin, true);
 
   barrier();
   store_dq();

@@ -63,12 +63,12 @@
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
-//  59..62         the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0. (Not with KEY_PARTS.)
+//  59..62, 72     the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0. (Not with KEY_PARTS.)
 
 #extension GL_GOOGLE_include_directive : require
 
 #ifndef KEY_PARTS
-#define BLOCKS
+#define BLOCKS 5
 #endif
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
@@ -165,7 +165,7 @@ void main() {
 #endif
   own_places();
   last_tile = end - 1;
-  if (BLOCK_MASK) take_blocks(q_head, i * BR);
+  if (BLOCK_MASK) take_blocks(b, q_head, i * BR);
   begin_walk();
   at = 0;
   if (end > first) {

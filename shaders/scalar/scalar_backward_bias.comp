@@ -11,7 +11,8 @@
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //  69 OWN_BATCH, 70 OWN_HEADS, 71 OWN_QUERIES   the bias has an element for each batch entry, head, query; else one for all
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dbias. Push constants: include/args_backward.glsl (x is dbias).
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dbias, 8.. scores, 11 block mask.
+// Push constants: include/args_backward.glsl (x is dbias).
 // Workgroups: ceil(nk/BC) tiles of keys, then ceil(nq/BR) blocks of queries, then heads, then batch entries, of the bias.
 
 #extension GL_EXT_control_flow_attributes : require
@@ -58,6 +59,7 @@ void add_scores_of(uint bh, uint key0) {
       const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
       float s = scored(S[i * MC4 + j / 4][j % 4] * scale, query, key) - l;
       if (!has(keys, key)) s = NEG_INFINITY;
+      if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
@@ -99,7 +101,8 @@ void main() {
       uint i = block;
       do {
         row0 = i * BR;
-        add_scores_of(b * heads() + h, key0);
+        take_blocks(b, h, row0);
+        if (!BLOCK_MASK || next_tile(key0 / BC, key0 / BC + 1) == key0 / BC) add_scores_of(b * heads() + h, key0);
         ++i;
       } while (!OWN_QUERIES && i < blocks);
       ++h;

@@ -11,8 +11,9 @@
 //
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV. Push constants: include/args_backward.glsl (x is dK,
-// y is dV). Workgroups: ceil(nk/BR) B Hk; with a causal mask the key blocks that most queries see first.
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask.
+// Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
+// causal mask the key blocks that most queries see first.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -22,6 +23,7 @@
 #include "args_backward.glsl"
 #include "dropout.glsl"
 
+#define KV
 #define ROW_A k
 #define ROW_B v
 #define COL_A q
@@ -101,6 +103,7 @@ void query_tile(uint query0, uint bh, bool edge) {
         s = scored.x - l; slope = scored.y;
       }
       if (edge && out_of_band(query, key)) s = NEG_INFINITY;
+      if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       const float p = exp2(s * LOG2E);
       float x = X[i * MC4 + j / 4][j % 4], z = p;
       if (DROPOUT) {
@@ -111,6 +114,8 @@ void query_tile(uint query0, uint bh, bool edge) {
       }
       S[i * MC4 + j / 4][j % 4] = z;
       X[i * MC4 + j / 4][j % 4] = p * (x - dl) * slope;
+      // Keys that no query attends to do a tile of none, and may be anything: NaNs too.
+      if (BLOCK_MASK) { if (query >= nq) S[i * MC4 + j / 4][j % 4] = X[i * MC4 + j / 4][j % 4] = 0; }
     }
   }
   sum_tile(true, query0, edge);   // dV
@@ -145,7 +150,17 @@ void main() {
     col_b_origin = g_off() + b * g_sb + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.
     uint t = min(queries.begin, queries.end - 1);
-    do query_tile(t * BC, b * heads() + head, !is_whole(queries, t)); while (++t < queries.end);
+    if (BLOCK_MASK) {
+      // For keys without any it lies beyond the last query, whose weights are 0.
+      take_blocks(b, head, row0);
+      t = next_tile(t, queries.end);
+      if (t >= queries.end) t = (nq + BC - 1) / BC;
+    }
+    do {
+      query_tile(t * BC, b * heads() + head, !is_whole(queries, t));
+      ++t;
+      if (BLOCK_MASK) t = next_tile(t, queries.end);
+    } while (t < queries.end);
   }
 
   write_dk(x_off() + b * x_sb + h * x_sh, x_sn, scale);

@@ -9,7 +9,8 @@
 //
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ. Push constants: include/args_backward.glsl (x is dQ).
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask.
+// Push constants: include/args_backward.glsl (x is dQ).
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first.
 
 #extension GL_EXT_control_flow_attributes : require
@@ -67,6 +68,7 @@ void key_tile(uint key0, uint bh, bool edge) {
         s = scored.x - l[i]; slope = scored.y;
       }
       if (edge && !has(keys, key)) s = NEG_INFINITY;
+      if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
@@ -109,7 +111,17 @@ void main() {
 
   const Walk keys = key_tiles(row0, min(row0 + BR, nq) - 1, BC);
   uint t = keys.begin;
-  do key_tile(t * BC, bh, !is_whole(keys, t)); while (++t < keys.end);
+  if (BLOCK_MASK) {
+    // For queries without any it lies beyond the last key, where all is masked.
+    take_blocks(b, h, row0);
+    t = next_tile(t, keys.end);
+    if (t >= keys.end) t = (nk + BC - 1) / BC;
+  }
+  do {
+    key_tile(t * BC, bh, !is_whole(keys, t));
+    ++t;
+    if (BLOCK_MASK) t = next_tile(t, keys.end);
+  } while (t < keys.end);
 
   write_dq(x_off() + b * x_sb + h * x_sh, x_sn, scale);
 }

@@ -51,7 +51,7 @@
 //  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
-//  5 and 58..62   include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
+//  5, 58..62, 72  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 //
@@ -176,7 +176,7 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #include "micro_product.glsl"
 
 #ifndef KEY_PARTS
-#define BLOCKS
+#define BLOCKS 5
 #endif
 #include "walk.glsl"
 #define SCORE_AT 8
@@ -288,7 +288,7 @@ void main() {
   uint t = keys.begin;
   if (BLOCK_MASK) {
     // For queries without any it lies beyond the last key, where all is zero and masked.
-    take_blocks(h, q0);
+    take_blocks(b, h, q0);
     t = next_tile(t, keys.end);
     if (t >= keys.end) t = (nk + BC - 1) / BC;
   }

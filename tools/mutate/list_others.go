@@ -77,7 +77,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "blocks-bit-order", File: "internal/kernel/blocks.go",
-		Old: "binary.NativeEndian.Uint32(at)|1<<(c%32))", New: "binary.NativeEndian.Uint32(at)|1<<(31-c%32))",
+		Old: "set(mask+r*across+c/32, c%32)", New: "set(mask+r*across+c/32, 31-c%32)",
 		Breaks: "the blocks of a mask stand in their words from the highest bit on",
 		Kill:   []Killer{in("./flash", "TestPackMask")},
 	},
@@ -95,9 +95,33 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "blocks-per-head", File: mask, Modules: "scalar_forward. scalar_forward_subgroup.",
-		Old: "block_head = BLOCK_PER_HEAD ? head *", New: "block_head = BLOCK_PER_HEAD ? 0 *",
+		Old: "+ (BLOCK_PER_HEAD ? head : 0))", New: "+ (BLOCK_PER_HEAD ? 0 : 0))",
 		Breaks: "all heads use the first one's mask",
 		Kill:   []Killer{in("./flash", "TestBlockSparseWideMask")},
+	},
+	{
+		ID: "blocks-per-batch", File: mask, Modules: "scalar_backward_q.",
+		Old: "(BLOCK_PER_BATCH ? b *", New: "(BLOCK_PER_BATCH ? 0 *",
+		Breaks: "dQ of all batch entries is made with the first one's block mask",
+		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
+	},
+	{
+		ID: "blocks-columns", File: mask, Modules: "scalar_backward_kv.",
+		Old: "block_head += others;", New: "block_head += 0 * others;",
+		Breaks: "dK and dV are made with the rows of the block mask for its columns",
+		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
+	},
+	{
+		ID: "blocks-matrix-parity", File: "shaders/include/matrix_backward.glsl", Modules: "matrix_backward_",
+		Old: "BLOCK_MASK ? 1 - tile : t % 2", New: "t % 2",
+		Breaks: "with two tiles in shared memory and a block mask that leaves some out, the wrong one is computed with",
+		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
+	},
+	{
+		ID: "blocks-matrix-bits", File: "shaders/include/matrix_backward.glsl", Modules: "matrix_backward_",
+		Old: "if (!block_allows(query, key)) p = 0;", New: "",
+		Breaks: "a ragged tile's gradients have scores of blocks that are not attended to",
+		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
 	},
 	{
 		ID: "blocks-skipping", File: walk, Modules: "scalar_forward. scalar_forward_subgroup.",

@@ -75,9 +75,47 @@ func (t *BackwardTile) groups(p *attn.Problem) uint64 {
 	return uint64(attn.CeilDiv(p.QueryLen, t.rows())) * uint64(p.Batch) * uint64(p.Heads)
 }
 
-// masks says whether any tile needs the loop with masks.
+// masks says whether any tile needs the loop with masks. It is the one that looks at single scores.
 func (t *BackwardTile) masks(p *attn.Problem) bool {
-	return p.Masked() || !t.Keys && p.KeyLen%t.BC != 0
+	return p.Masked() || !t.Keys && p.KeyLen%t.BC != 0 || !p.Blocks.None() && !t.inBlocks(p.Blocks)
+}
+
+// inBlocks says whether every tile lies in one block.
+func (t *BackwardTile) inBlocks(b attn.Blocks) bool {
+	if t.Keys {
+		return b.OfTiles(t.BC, t.rows())
+	}
+	return b.OfTiles(t.rows(), t.BC)
+}
+
+// Within cuts a tile down so that it lies in one block of the problem's mask, and leaves it as it is where that would make it too small to be
+// worth it. As many rows as fit; among as many, subgroups before row fragments until there are enough of them.
+func (t BackwardTile) Within(b attn.Blocks) BackwardTile {
+	const (
+		leastRows      = 32
+		leastSubgroups = 4 // fewer hide no latency
+	)
+	own, walked := b.Queries, b.Keys
+	if t.Keys {
+		own, walked = walked, own
+	}
+	cut := t
+	cut.W, cut.RM = 0, 0
+	for rm := 1; rm <= t.RM; rm++ {
+		for w := 1; w <= t.W*t.RM/rm; w++ {
+			more := w*rm - cut.W*cut.RM
+			if own%(w*rm*t.Fragment.M) == 0 && (more > 0 || more == 0 && w >= leastSubgroups) {
+				cut.W, cut.RM = w, rm
+			}
+		}
+	}
+	for cut.BC > 0 && walked%cut.BC != 0 {
+		cut.BC -= t.CK
+	}
+	if cut.rows() < min(t.rows(), leastRows) || cut.BC <= 0 {
+		return t
+	}
+	return cut
 }
 
 // matrixBackwardShared is the lengths of the shader's shared arrays: tile, rows and h in units of 16 bytes, stats in 8, the others in 4.
@@ -186,6 +224,9 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		tile.BC = attn.CeilDiv(tile.BC, tile.CK) * tile.CK
 		if k.Fill {
 			tile.shrink(&k, p)
+		}
+		if !p.Blocks.None() {
+			tile = tile.Within(p.Blocks)
 		}
 		tile.HeadsTogether = 1
 		if p.Uneven() {
