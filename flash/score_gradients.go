@@ -1,8 +1,11 @@
 package flash
 
 import (
+	"errors"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
@@ -11,31 +14,56 @@ import (
 type scoreGradients struct {
 	kernel.BackwardProgram
 	delta *kernel.DeltaProgram
-	bias  *scalar.BiasGradient // nil without a bias
+	bias  biasGradient         // nil without a bias
 	sinks *kernel.SinkGradient // nil without sinks
 }
 
-// withScoreGradients puts them behind a program where the problem has any.
-func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram) (kernel.BackwardProgram, error) {
+// biasGradient is a kernel that makes the gradient by the bias.
+type biasGradient interface {
+	Dispatches() int
+	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
+}
+
+// withScoreGradients puts them behind a program of a tier where the problem has any. Where they are made by kernels of another tier, note says why.
+func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, tier kernel.Tier, given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	if !p.Bias.In && !p.Sinks {
-		return program, nil
+		return program, "", nil
 	}
 	s := &scoreGradients{BackwardProgram: program}
-	var err error
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if p.Bias.In {
-		if s.bias, err = scalar.PlanBias(e, p); err != nil {
-			return nil, err
+		if s.bias, note, err = planBias(e, p, tier, given); err != nil {
+			return nil, note, err
 		}
 	}
 	if p.Sinks {
 		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
-			return nil, err
+			return nil, note, err
 		}
 	}
-	return s, nil
+	return s, note, nil
+}
+
+// planBias takes the kernel on matrices for a program that is on matrices itself, unless the device cannot; note says why it cannot.
+func planBias(e *kernel.Env, p *attn.Problem, tier kernel.Tier, given map[string]int) (_ biasGradient, note string, err error) {
+	if tier == kernel.TierMatrix {
+		bias, err := matrix.PlanBias(e, p, given)
+		var no *kernel.Declined
+		switch {
+		case err == nil:
+			return bias, "", nil
+		case !errors.As(err, &no):
+			return nil, "", err
+		}
+		note = "its gradient by the bias is made by scalar_backward_bias, because " + no.Why
+	}
+	bias, err := scalar.PlanBias(e, p)
+	if err != nil {
+		return nil, note, err
+	}
+	return bias, note, nil
 }
 
 func (s *scoreGradients) Scratch() []uint64 {

@@ -28,10 +28,15 @@ func (g *Gradients) Aligned() bool {
 }
 
 // GradientVariant says what the pipelines of a set of tensors are built for.
-type GradientVariant struct{ Aligned, Accumulate, DLSE bool }
+type GradientVariant struct {
+	Aligned, Accumulate, DLSE bool
+	// In trials: what the one gradient is by that is made, and whether its rows can be moved 16 bytes at a time; "": those by q, k and v.
+	By        string
+	AlignedBy bool
+}
 
 func (g *Gradients) Variant() GradientVariant {
-	return GradientVariant{g.Aligned(), g.Accumulate, g.HasDLSE}
+	return GradientVariant{Aligned: g.Aligned(), Accumulate: g.Accumulate, DLSE: g.HasDLSE}
 }
 
 // BackwardInputs are the first six bindings of both kernels of a backward pass.
