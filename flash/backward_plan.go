@@ -44,7 +44,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 			return nil, "", err
 		}
 		if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
-			c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, k.Tier, c.given)
+			c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, c.given)
 		}
 		return t, note, err
 	})

@@ -34,6 +34,7 @@ type captured struct {
 	dtype DType
 	shape [4]int
 	table *Tensor // the plan's own, of a table; nil: the caller's
+	why   error   // it has no gradient
 }
 
 // captured lists what the problem's functions capture, with tables in device memory.
@@ -60,6 +61,7 @@ func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err 
 			}
 			continue
 		}
+		_, c.why = p.Score.Gradient(t.Name)
 		out = append(out, c)
 	}
 	return out, nil
@@ -75,34 +77,46 @@ func closeTables(all []captured) (err error) {
 
 // place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it fails.
 func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	return given.fits(pass+".Captured", p, false, to)
+}
+
+// fits does so for captured tensors and for the gradients by them, of which each may be left out.
+func (given *Captured) fits(name string, p *Plan, gradients bool, to *[MaxCaptured]pipeline.Binding) error {
 	n := 0
 	*to = [MaxCaptured]pipeline.Binding{}
 	for i := range p.captured {
 		c := &p.captured[i]
 		if c.table != nil {
-			to[i] = c.table.bound.Binding
+			if !gradients {
+				to[i] = c.table.bound.Binding
+			}
 			continue
 		}
 		t := given[n]
 		n++
-		if err := t.usable(pass + ".Captured"); err != nil {
+		if t == nil && gradients {
+			continue
+		}
+		if err := t.usable(name); err != nil {
 			return err
 		}
 		switch {
+		case gradients && c.why != nil:
+			return badArgument(name, t, "%s has no gradient: %v", c.name, c.why)
 		case t.dev != p.dev:
-			return badArgument(pass+".Captured", t, "%s must be a tensor of the plan's device", c.name)
+			return badArgument(name, t, "%s must be a tensor of the plan's device", c.name)
 		case t.dtype != c.dtype || t.layout.Shape != c.shape:
-			return badArgument(pass+".Captured", t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
+			return badArgument(name, t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
 		case !t.layout.Dense():
-			return badArgument(pass+".Captured", t, "%s must be in row-major order", c.name)
+			return badArgument(name, t, "%s must be in row-major order", c.name)
 		case t.bound.Offset != 0:
-			return badArgument(pass+".Captured", t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
+			return badArgument(name, t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
 		}
 		to[i] = t.bound.Binding
 	}
 	for _, t := range given[n:] {
 		if t != nil {
-			return badArgument(pass+".Captured", t, "the functions capture %d tensors by name", n)
+			return badArgument(name, t, "the functions capture %d tensors by name", n)
 		}
 	}
 	return nil

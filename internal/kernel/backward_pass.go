@@ -11,8 +11,10 @@ type Gradients struct {
 	Scores
 	DQ, DK, DV          Operand
 	DBias, DSinks       Operand
+	DCaptured           [MostCaptured]pipeline.Binding // in the order of Captured; without a buffer where it is not wanted
 	HasDLSE, Accumulate bool
 	HasDBias, HasDSinks bool
+	HasDCaptured        bool
 	Drop                Draw
 	Weights             []pipeline.Binding // Backward.Weights
 }
