@@ -12,15 +12,14 @@ import (
 
 // BiasGradient is the gradient by the bias on cooperative matrices: shaders/matrix/matrix_backward_bias.comp.
 type BiasGradient struct {
-	env      *kernel.Env
-	problem  attn.Problem
-	layout   kernel.FragmentLayout
-	tile     BackwardTile
-	own      [3]bool // whether the bias has an element for each batch entry, head, query; so it has where there is but one
-	exchange int     // floats of shared memory through which dS leaves
-	grid     kernel.Grid
-	kernels  [8]atomic.Pointer[pipeline.Kernel] // by variant
-	checked  [8]atomic.Bool
+	env     *kernel.Env
+	problem attn.Problem
+	layout  kernel.FragmentLayout
+	tile    BackwardTile
+	own     [3]bool // see ownOf
+	grid    kernel.Grid
+	kernels [8]atomic.Pointer[pipeline.Kernel] // by variant
+	checked [8]atomic.Bool
 }
 
 // biasVariant says what the pipelines of a set of tensors are built for.
@@ -44,15 +43,9 @@ func PlanBias(e *kernel.Env, p *attn.Problem, given map[string]int) (*BiasGradie
 	if err != nil {
 		return nil, err
 	}
-	s := &BiasGradient{env: e, problem: *p, layout: layout}
-	for i, n := range [3]int{p.Batch, p.Heads, p.QueryLen} {
-		s.own[i] = p.Bias.Own[i] || n == 1
-	}
-	if s.tile, err = ChooseBackwardTile(&e.Caps, p, &layout, fragment, form, "q_", t); err != nil {
+	s := &BiasGradient{env: e, problem: *p, layout: layout, own: ownOf(p)}
+	if s.tile, err = ChooseBiasTile(&e.Caps, p, &layout, fragment, form, t); err != nil {
 		return nil, declined(err)
-	}
-	if why := s.fit(); why != "" {
-		return nil, &kernel.Declined{Why: why}
 	}
 	if s.grid, err = kernel.GridFor(e, s.groups(p), 2*p.AllHeads()*float64(p.QueryLen)*float64(p.KeyLen)*float64(p.HeadDim+p.ValueDim), kernel.MatrixPace, t); err != nil {
 		return nil, err
@@ -80,42 +73,54 @@ func declined(err error) error {
 	return &kernel.Declined{Why: err.Error()}
 }
 
-// walks says whether a workgroup walks over the keys, since every score has an element of its own.
-func (s *BiasGradient) walks() bool { return s.own == [3]bool{true, true, true} }
+// ownOf says whether a problem's bias has an element for each batch entry, head and query; so it has where there is but one.
+func ownOf(p *attn.Problem) (own [3]bool) {
+	for i, n := range [3]int{p.Batch, p.Heads, p.QueryLen} {
+		own[i] = p.Bias.Own[i] || n == 1
+	}
+	return own
+}
 
-// fit makes the tile one of this kernel, and says what is wrong if none fits into shared memory. Smaller ones follow the larger.
-func (s *BiasGradient) fit() (why string) {
-	t, p := &s.tile, &s.problem
-	if !s.walks() {
+var allOwn = [3]bool{true, true, true}
+
+// walks says whether a workgroup walks over the keys, since every score has an element of its own.
+func (s *BiasGradient) walks() bool { return s.own == allOwn }
+
+// ChooseBiasTile takes the tile of matrix_backward_q and makes it one of this kernel, with fewer keys or rows where what dS leaves through would not
+// fit into shared memory beside it.
+func ChooseBiasTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, tuning *kernel.Tuning) (BackwardTile, error) {
+	t, err := ChooseBackwardTile(c, p, l, f, form, "q_", tuning)
+	if err != nil {
+		return t, err
+	}
+	if ownOf(p) != allOwn {
 		t.BC, t.Prefetch = t.CK, 0
 	}
 	for {
-		t.ByLane = t.LaneOfDraws(p, &s.layout)
-		t.AReg, t.BReg = max(t.AReg, 1), max(t.BReg, 1)
-		sh := s.shared()
-		s.exchange = sh.x
-		if why = kernel.CheckSubgroups(t.W, t.Fragment.Lanes, sh.bytes(), &s.env.Caps); why == "" {
-			return ""
-		}
+		t.ByLane = t.LaneOfDraws(p, l)
+		why := kernel.CheckSubgroups(t.W, f.Lanes, biasShared(&t, p).bytes(), c)
 		switch {
+		case why == "":
+			return t, nil
 		case t.Prefetch == 2:
 			t.Prefetch = 1
 		case t.BC > t.CK:
-			t.BC = t.CK
+			t.BC = max(1, t.BC/2/t.CK) * t.CK
 		case t.W > 1:
 			t.W /= 2
 		default:
-			return why
+			return t, &kernel.Declined{Why: why}
 		}
 	}
 }
 
-// shared is the lengths of shared arrays: those of matrix_backward_q, but for what dS leaves through in form 1.
-func (s *BiasGradient) shared() matrixBackwardShared {
-	sh := s.tile.Shared(&s.problem)
-	if t := &s.tile; t.Form == kernel.FormRegisters {
+// biasShared is the lengths of shared arrays: those of matrix_backward_q, but for what dS leaves through in form 1.
+func biasShared(t *BackwardTile, p *attn.Problem) matrixBackwardShared {
+	sh := t.Shared(p)
+	if t.Form == kernel.FormRegisters {
 		sh.x = t.W * t.Fragment.M * (t.CK + 8)
 	}
+	sh.h = 1
 	return sh
 }
 
@@ -139,13 +144,13 @@ func (s *BiasGradient) module() string { return biasLabel + "." + s.problem.DTyp
 
 func (s *BiasGradient) constants(v biasVariant) kernel.Constants {
 	p, t := &s.problem, &s.tile
-	f, sh := &t.Fragment, s.shared()
+	f, sh := &t.Fragment, biasShared(t, p)
 	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(v.aligned), "ACCUMULATE": kernel.BoolInt(v.accumulate), "ALIGNED_BIAS": kernel.BoolInt(v.alignedBias),
 		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
 		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(p.Masked()), "STATS_LEN": sh.Stats,
-		"ROWS_LEN": sh.rows, "X_LEN": s.exchange, "H_LEN": 1, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane, "SLOPES": 0,
+		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane, "SLOPES": 0,
 		"OWN_BATCH": kernel.BoolInt(s.own[0]), "OWN_HEADS": kernel.BoolInt(s.own[1]), "OWN_QUERIES": kernel.BoolInt(s.own[2])}
 	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), s.layout.Constants())
 }
@@ -188,7 +193,7 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 	if v.alignedBias {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8
 	}
-	mine := &BiasGradient{env: s.env, problem: p, layout: s.layout, tile: s.tile, own: s.own, exchange: s.exchange}
+	mine := &BiasGradient{env: s.env, problem: p, layout: s.layout, tile: s.tile, own: s.own}
 	if mine.grid, err = kernel.NewGrid(mine.groups(&p), 0); err != nil {
 		return "", err
 	}

@@ -51,7 +51,8 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 		s.table = s.elements
 	}
 	groups := uint64(attn.CeilDiv(p.QueryLen, s.tile.BR)) * uint64(p.Batch) * uint64(p.Heads)
-	flops := 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
+	const atomics = 4 // what sums cost beside the products, at worst
+	flops := atomics * 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
 	if s.grid, err = kernel.GridFor(e, groups, flops, kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
