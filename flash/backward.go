@@ -98,7 +98,7 @@ func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) erro
 	if !g.HasDCaptured {
 		return nil
 	}
-	if err := b.DCaptured.fits("Backward.DCaptured", p, true, &g.DCaptured); err != nil {
+	if err := b.DCaptured.fits("Backward", "DCaptured", p, &g.DCaptured); err != nil {
 		return err
 	}
 	for i, t := range b.DCaptured {

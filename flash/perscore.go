@@ -77,12 +77,12 @@ func closeTables(all []captured) (err error) {
 
 // place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it fails.
 func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	return given.fits(pass+".Captured", p, false, to)
+	return given.fits(pass, "Captured", p, to)
 }
 
 // fits does so for captured tensors and for the gradients by them, of which each may be left out.
-func (given *Captured) fits(name string, p *Plan, gradients bool, to *[MaxCaptured]pipeline.Binding) error {
-	n := 0
+func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	n, gradients := 0, field == "DCaptured"
 	*to = [MaxCaptured]pipeline.Binding{}
 	for i := range p.captured {
 		c := &p.captured[i]
@@ -97,26 +97,27 @@ func (given *Captured) fits(name string, p *Plan, gradients bool, to *[MaxCaptur
 		if t == nil && gradients {
 			continue
 		}
-		if err := t.usable(name); err != nil {
-			return err
+		if t == nil || t.mem == nil || t.mem.closed.Load() || t.dev.usable() != nil {
+			return t.usable(pass + "." + field) // a name is made where there is something to say
 		}
+		name := func() string { return pass + "." + field }
 		switch {
 		case gradients && c.why != nil:
-			return badArgument(name, t, "%s has no gradient: %v", c.name, c.why)
+			return badArgument(name(), t, "%s has no gradient: %v", c.name, c.why)
 		case t.dev != p.dev:
-			return badArgument(name, t, "%s must be a tensor of the plan's device", c.name)
+			return badArgument(name(), t, "%s must be a tensor of the plan's device", c.name)
 		case t.dtype != c.dtype || t.layout.Shape != c.shape:
-			return badArgument(name, t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
+			return badArgument(name(), t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
 		case !t.layout.Dense():
-			return badArgument(name, t, "%s must be in row-major order", c.name)
+			return badArgument(name(), t, "%s must be in row-major order", c.name)
 		case t.bound.Offset != 0:
-			return badArgument(name, t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
+			return badArgument(name(), t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
 		}
 		to[i] = t.bound.Binding
 	}
 	for _, t := range given[n:] {
 		if t != nil {
-			return badArgument(name, t, "the functions capture %d tensors by name", n)
+			return badArgument(pass+"."+field, t, "the functions capture %d tensors by name", n)
 		}
 	}
 	return nil

@@ -143,16 +143,21 @@ func (s *BiasGradient) Dispatches() int { return s.grid.Dispatches() }
 func (s *BiasGradient) module() string { return biasLabel + "." + s.problem.DType.Suffix() }
 
 func (s *BiasGradient) constants(v biasVariant) kernel.Constants {
-	p, t := &s.problem, &s.tile
+	return BiasConstants(&s.problem, &s.tile, &s.layout, v.aligned, v.accumulate, v.alignedBias)
+}
+
+// BiasConstants are its specialization constants.
+func BiasConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, aligned, accumulate, alignedBias bool) kernel.Constants {
+	own := ownOf(p)
 	f, sh := &t.Fragment, biasShared(t, p)
 	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(v.aligned), "ACCUMULATE": kernel.BoolInt(v.accumulate), "ALIGNED_BIAS": kernel.BoolInt(v.alignedBias),
+		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate), "ALIGNED_BIAS": kernel.BoolInt(alignedBias),
 		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
 		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(p.Masked()), "STATS_LEN": sh.Stats,
 		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane, "SLOPES": 0,
-		"OWN_BATCH": kernel.BoolInt(s.own[0]), "OWN_HEADS": kernel.BoolInt(s.own[1]), "OWN_QUERIES": kernel.BoolInt(s.own[2])}
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), s.layout.Constants())
+		"OWN_BATCH": kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])}
+	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), l.Constants())
 }
 
 func (s *BiasGradient) kernel(v biasVariant) (*pipeline.Kernel, error) {

@@ -77,22 +77,35 @@ func (s *CapturedGradient) kernel(sums, aligned bool) (*pipeline.Kernel, error) 
 	if k := at.Load(); k != nil {
 		return k, nil
 	}
-	p, t := &s.problem, &s.tile
-	sh, table := t.shared(p.HeadDim), 0
+	table := 0
 	if sums {
 		table = s.table
 	}
-	c := kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": 0, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC,
-		"C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt, "SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": s.groupsLog(), "ROUNDED": kernel.BoolInt(s.rounded)}
+	p := &s.problem
 	code := p.Code()
 	code.Gradient = s.by
-	k, err := s.env.Build(CapturedLabel+"."+p.DType.Suffix(), c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p)), pipeline.KernelInfo{}, code)
+	c := CapturedConstants(p, &s.tile, aligned, sums, table, s.groupsLog(), s.rounded)
+	k, err := s.env.Build(CapturedLabel+"."+p.DType.Suffix(), c, pipeline.KernelInfo{}, code)
 	if err == nil {
 		at.Store(k)
 	}
 	return k, err
+}
+
+// CapturedConstants are the specialization constants of scalar_backward_captured.
+func CapturedConstants(p *attn.Problem, t *BackwardTile, aligned, sums bool, table, groupsLog int, rounded bool) kernel.Constants {
+	sh := t.shared(p.HeadDim)
+	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
+		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": 0, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC,
+		"C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt, "SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
+		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": groupsLog, "ROUNDED": kernel.BoolInt(rounded)}.
+		And(kernel.MaskConstants(p), kernel.ScoreConstants(p))
+}
+
+// CapturedEndsConstants are those of backward_captured.
+func CapturedEndsConstants(read, accumulate bool, elements, groupsLog int) kernel.Constants {
+	return kernel.Constants{"WG": endsThreads, "READ": kernel.BoolInt(read), "ACCUMULATE": kernel.BoolInt(accumulate), "ELEMENTS": elements,
+		"GROUPS_LOG": groupsLog}
 }
 
 func (s *CapturedGradient) end(read, accumulate bool) (*pipeline.Kernel, error) {
@@ -101,8 +114,7 @@ func (s *CapturedGradient) end(read, accumulate bool) (*pipeline.Kernel, error) 
 		at = &s.read[kernel.BoolInt(accumulate)]
 	}
 	return s.env.Variant(at, capturedEndsLabel, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return kernel.Constants{"WG": endsThreads, "READ": kernel.BoolInt(read), "ACCUMULATE": kernel.BoolInt(accumulate), "ELEMENTS": s.elements,
-			"GROUPS_LOG": s.groupsLog()}, pipeline.KernelInfo{}
+		return CapturedEndsConstants(read, accumulate, s.elements, s.groupsLog()), pipeline.KernelInfo{}
 	})
 }
 
