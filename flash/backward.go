@@ -83,6 +83,9 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := b.Captured.place("Backward", p, &g.Captured); err != nil {
 		return err
 	}
+	if err := b.Captured.apart("Backward", attn.BackwardOperands[:], all[:]); err != nil {
+		return err
+	}
 	if err := b.placeCaptured(p, g, all[:]); err != nil {
 		return err
 	}

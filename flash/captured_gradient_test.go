@@ -172,5 +172,11 @@ func TestCapturedRefuses(t *testing.T) {
 		require.ErrorIs(t, err, ErrArgument)
 		require.ErrorContains(t, err, says)
 	}
+	inside, err := b.DQ.View(0, F32, [4]int{1, 1, 5, 2}, [4]int{10, 10, 2, 1})
+	require.NoError(t, err)
+	b.DCaptured, b.Captured[at["table"]] = Captured{}, inside
+	err = plan.Backward(bg, b)
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "one of Captured is")
 	require.NoError(t, plan.Close())
 }

@@ -123,6 +123,22 @@ func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeli
 	return nil
 }
 
+// apart checks that no output of a pass shares memory with a captured tensor.
+func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
+	for i := range table {
+		t := all[i].tensor
+		if !table[i].Output || t == nil {
+			continue
+		}
+		for _, captured := range c {
+			if t.overlaps(captured) {
+				return badArgument(pass+"."+table[i].Name, t, "an output must not overlap another tensor of the pass: one of Captured is %v", captured)
+			}
+		}
+	}
+	return nil
+}
+
 // PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own (Batch,
 // Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
 type PerScore struct {
