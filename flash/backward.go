@@ -3,6 +3,7 @@ package flash
 import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
 )
 
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
@@ -41,6 +42,10 @@ type Backward struct {
 	Captured          Captured // likewise
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
 	DBias, DSinks *Tensor
+	// The gradients by what the score functions capture, in the order of Captured: outputs of type F32, of the tensors' shapes, in row-major order;
+	// nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed in an order of no consequence, as integers that are
+	// fine enough for fp32; where a term is infinite or no number, a whole gradient is NaN.
+	DCaptured Captured
 
 	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil
 	Blocks  *BlockMask // that of the forward pass; nil where Problem.Blocks is zero
@@ -68,6 +73,9 @@ func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
 	for i, t := range b.Captured {
 		held[mostHeld-MaxCaptured+i].tensor = t
 	}
+	for i, t := range b.DCaptured {
+		held[mostHeld-2*MaxCaptured+i].tensor = t
+	}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.
@@ -79,10 +87,44 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := b.Captured.place("Backward", p, &g.Captured); err != nil {
 		return err
 	}
+	if err := b.Captured.apart("Backward", attn.BackwardOperands[:], all[:]); err != nil {
+		return err
+	}
 	if err := b.Blocks.place("Backward.Blocks", p.dev, &p.problem, &g.Blocks); err != nil {
+		return err
+	}
+	if err := b.placeCaptured(p, g, all[:]); err != nil {
 		return err
 	}
 	g.HasDLSE, g.HasDBias, g.HasDSinks = b.DLSE != nil, b.DBias != nil, b.DSinks != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
+	return nil
+}
+
+// placeCaptured checks the gradients by captured tensors and puts them where kernels find them. It does not allocate unless it fails.
+func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) error {
+	const name = "Backward.DCaptured"
+	g.DCaptured, g.HasDCaptured = [MaxCaptured]pipeline.Binding{}, b.DCaptured != Captured{}
+	if !g.HasDCaptured {
+		return nil
+	}
+	if err := b.DCaptured.fits("Backward", "DCaptured", p, &g.DCaptured); err != nil {
+		return err
+	}
+	for i, t := range b.DCaptured {
+		if t == nil {
+			continue
+		}
+		for j := range all {
+			if t.overlaps(all[j].tensor) {
+				return badArgument(name, t, "an output must not overlap another tensor of the pass: %s is %v", attn.BackwardOperands[j].Name, all[j].tensor)
+			}
+		}
+		for j, other := range b.Captured {
+			if t.overlaps(other) || i != j && t.overlaps(b.DCaptured[j]) {
+				return badArgument(name, t, "an output must not overlap another tensor of the pass, as it does one of Captured or DCaptured")
+			}
+		}
+	}
 	return nil
 }

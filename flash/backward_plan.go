@@ -44,9 +44,9 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 			return nil, "", err
 		}
 		if c.program, err = k.Plan(p.dev.env, &p.attn, p.program, t); err == nil {
-			c.program, err = withScoreGradients(p.dev.env, &p.attn, c.program)
+			c.program, note, err = withScoreGradients(p.dev.env, &p.attn, c.program, &k.Offer, c.given)
 		}
-		return t, "", err
+		return t, note, err
 	})
 	return err
 }

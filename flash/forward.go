@@ -60,6 +60,9 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	if err := f.Captured.place("Forward", p, &ops.Captured); err != nil {
 		return err
 	}
+	if err := f.Captured.apart("Forward", attn.ForwardOperands[:], all[:]); err != nil {
+		return err
+	}
 	if err := f.Blocks.place("Forward.Blocks", p.dev, &p.problem, &ops.Blocks); err != nil {
 		return err
 	}

@@ -186,7 +186,7 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		require.Equal(t, rows0(row, s), tile.Rows(), what)
 		require.Equal(t, []int{row.BC, row.Prefetch}, []int{tile.BC, tile.Prefetch}, what)
 		require.Equal(t, []bool{row.Steps, r.When.Whole}, []bool{tile.Steps, !tile.Ragged(attnOf(p))}, what)
-		if p.Causal == CausalNone {
+		if !attnOf(p).Uneven() {
 			require.Equal(t, max(1, row.HeadsTogether), tile.HeadsTogether, what)
 		} else {
 			require.Equal(t, matrix.CausalHeadsTogether(&k, attnOf(p)), tile.HeadsTogether, what)
@@ -214,13 +214,17 @@ func TestMatrixTilesMeasured(t *testing.T) {
 func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) {
 	rows := c.Family().Rows("matrix_forward")
 	row := rows[i]
+	var window Window
+	if row.When.Mask == "window" {
+		window = SlidingWindow(100, -1)
+	}
 	for _, dtype := range []DType{F16, BF16} {
 		for _, causal := range []Causal{CausalNone, CausalTopLeft} {
 			for _, dropout := range []float64{0, 0.1} {
 				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
 						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
-							Dropout: dropout, Blocks: blocks}.Normalize()
+							Window: window, Dropout: dropout, Blocks: blocks}.Normalize()
 						require.NoError(t, err)
 						if slices.IndexFunc(rows, func(r *tiles.Row) bool {
 							return r.Suits(kernel.Asked(attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))

@@ -34,6 +34,7 @@ type captured struct {
 	dtype DType
 	shape [4]int
 	table *Tensor // the plan's own, of a table; nil: the caller's
+	why   error   // it has no gradient
 }
 
 // captured lists what the problem's functions capture, with tables in device memory.
@@ -60,6 +61,7 @@ func (d *Device) captured(ctx context.Context, p *Problem) (out []captured, err 
 			}
 			continue
 		}
+		_, c.why = p.Score.Gradient(t.Name)
 		out = append(out, c)
 	}
 	return out, nil
@@ -75,34 +77,63 @@ func closeTables(all []captured) (err error) {
 
 // place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it fails.
 func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	n := 0
+	return given.fits(pass, "Captured", p, to)
+}
+
+// fits does so for captured tensors and for the gradients by them, of which each may be left out.
+func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	n, gradients := 0, field == "DCaptured"
 	*to = [MaxCaptured]pipeline.Binding{}
 	for i := range p.captured {
 		c := &p.captured[i]
 		if c.table != nil {
-			to[i] = c.table.bound.Binding
+			if !gradients {
+				to[i] = c.table.bound.Binding
+			}
 			continue
 		}
 		t := given[n]
 		n++
-		if err := t.usable(pass + ".Captured"); err != nil {
-			return err
+		if t == nil && gradients {
+			continue
 		}
+		if t == nil || t.mem == nil || t.mem.closed.Load() || t.dev.usable() != nil {
+			return t.usable(pass + "." + field) // a name is made where there is something to say
+		}
+		name := func() string { return pass + "." + field }
 		switch {
+		case gradients && c.why != nil:
+			return badArgument(name(), t, "%s has no gradient: %v", c.name, c.why)
 		case t.dev != p.dev:
-			return badArgument(pass+".Captured", t, "%s must be a tensor of the plan's device", c.name)
+			return badArgument(name(), t, "%s must be a tensor of the plan's device", c.name)
 		case t.dtype != c.dtype || t.layout.Shape != c.shape:
-			return badArgument(pass+".Captured", t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
+			return badArgument(name(), t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
 		case !t.layout.Dense():
-			return badArgument(pass+".Captured", t, "%s must be in row-major order", c.name)
+			return badArgument(name(), t, "%s must be in row-major order", c.name)
 		case t.bound.Offset != 0:
-			return badArgument(pass+".Captured", t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
+			return badArgument(name(), t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
 		}
 		to[i] = t.bound.Binding
 	}
 	for _, t := range given[n:] {
 		if t != nil {
-			return badArgument(pass+".Captured", t, "the functions capture %d tensors by name", n)
+			return badArgument(pass+"."+field, t, "the functions capture %d tensors by name", n)
+		}
+	}
+	return nil
+}
+
+// apart checks that no output of a pass shares memory with a captured tensor.
+func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
+	for i := range table {
+		t := all[i].tensor
+		if !table[i].Output || t == nil {
+			continue
+		}
+		for _, captured := range c {
+			if t.overlaps(captured) {
+				return badArgument(pass+"."+table[i].Name, t, "an output must not overlap another tensor of the pass: one of Captured is %v", captured)
+			}
 		}
 	}
 	return nil

@@ -1,45 +1,106 @@
 package flash
 
 import (
+	"errors"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
-// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias and sinks. These are kernels of their own, which
+// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias, sinks and what functions capture. These are kernels of their own, which
 // need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
 	delta *kernel.DeltaProgram
-	bias  *scalar.BiasGradient // nil without a bias
+	bias  biasGradient         // nil without a bias
 	sinks *kernel.SinkGradient // nil without sinks
+	// In the order of the captured tensors, nil where one has none; sums is the workspace that they take one after the other.
+	captured [MaxCaptured]*scalar.CapturedGradient
+	sums     uint64
 }
 
-// withScoreGradients puts them behind a program where the problem has any.
-func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram) (kernel.BackwardProgram, error) {
-	if !p.Bias.In && !p.Sinks {
-		return program, nil
-	}
+// biasGradient is a kernel that makes the gradient by the bias.
+type biasGradient interface {
+	Dispatches() int
+	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
+}
+
+// withScoreGradients puts them behind a program of a kernel where the problem has any. Where they are made by kernels of another tier, note says why.
+func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer, given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
-	var err error
+	if err = s.planCaptured(e, p, of.Implementation); err != nil {
+		return nil, "", err
+	}
+	if !p.Bias.In && !p.Sinks && s.sums == 0 {
+		return program, "", nil
+	}
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if p.Bias.In {
-		if s.bias, err = scalar.PlanBias(e, p); err != nil {
-			return nil, err
+		if s.bias, note, err = planBias(e, p, of.Tier, given); err != nil {
+			return nil, note, err
 		}
 	}
 	if p.Sinks {
 		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
-			return nil, err
+			return nil, note, err
 		}
 	}
-	return s, nil
+	return s, note, nil
 }
 
+// planBias takes the kernel on matrices for a program that is on matrices itself, unless the device cannot; note says why it cannot.
+func planBias(e *kernel.Env, p *attn.Problem, tier kernel.Tier, given map[string]int) (_ biasGradient, note string, err error) {
+	if tier == kernel.TierMatrix {
+		bias, err := matrix.PlanBias(e, p, given)
+		var no *kernel.Declined
+		switch {
+		case err == nil:
+			return bias, "", nil
+		case !errors.As(err, &no):
+			return nil, "", err
+		}
+		note = "its gradient by the bias is made by scalar_backward_bias, because " + no.Why
+	}
+	bias, err := scalar.PlanBias(e, p)
+	if err != nil {
+		return nil, note, err
+	}
+	return bias, note, nil
+}
+
+// planCaptured fits the gradients by captured tensors that there are. Their pipelines are made where they are first wanted.
+func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.Implementation) error {
+	all, err := p.Code().Captures()
+	if err != nil {
+		return err
+	}
+	for i, t := range all {
+		if t.Table() {
+			continue
+		}
+		by, err := p.Score.Gradient(t.Name)
+		if err != nil { // of integers, of a mask, or read at two indices: refused where it is asked for
+			continue
+		}
+		if s.captured[i], err = scalar.PlanCaptured(e, p, by, of); err != nil {
+			return err
+		}
+		s.sums = max(s.sums, s.captured[i].Bytes())
+	}
+	return nil
+}
+
+// Scratch is the program's, then delta and, where there are any, the sums of captured gradients.
 func (s *scoreGradients) Scratch() []uint64 {
-	return append(append([]uint64(nil), s.BackwardProgram.Scratch()...), s.delta.Bytes())
+	all := append(append([]uint64(nil), s.BackwardProgram.Scratch()...), s.delta.Bytes())
+	if s.sums > 0 {
+		all = append(all, s.sums)
+	}
+	return all
 }
 
 func (s *scoreGradients) Dispatches() int {
@@ -50,14 +111,23 @@ func (s *scoreGradients) Dispatches() int {
 	if s.sinks != nil {
 		n += s.sinks.Dispatches()
 	}
+	for _, c := range s.captured {
+		if c != nil {
+			n += c.Dispatches()
+		}
+	}
 	return n
 }
 
 func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.BackwardProgram.Record(r, g); err != nil || !g.HasDBias && !g.HasDSinks {
+	if err := s.BackwardProgram.Record(r, g); err != nil || !g.HasDBias && !g.HasDSinks && !g.HasDCaptured {
 		return err
 	}
-	delta := kernel.Operand{Binding: r.Scratch[len(r.Scratch)-1]}
+	at := len(r.Scratch) - 1
+	if s.sums > 0 {
+		at--
+	}
+	delta := kernel.Operand{Binding: r.Scratch[at]}
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
@@ -67,7 +137,17 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 		}
 	}
 	if g.HasDSinks {
-		return s.sinks.Record(r, g, &delta)
+		if err := s.sinks.Record(r, g, &delta); err != nil {
+			return err
+		}
+	}
+	for i, to := range g.DCaptured {
+		if to.Buffer == nil {
+			continue
+		}
+		if err := s.captured[i].Record(r, g, &delta, r.Scratch[at+1], to); err != nil {
+			return err
+		}
 	}
 	return nil
 }

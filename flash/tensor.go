@@ -225,6 +225,11 @@ func (t *Tensor) usable(name string) error {
 	return t.dev.usable()
 }
 
+// overlaps says whether two tensors share memory; nil shares none.
+func (t *Tensor) overlaps(o *Tensor) bool {
+	return o != nil && (o == t || o.mem.buf.Handle() == t.mem.buf.Handle() && t.layout.Overlaps(&o.layout))
+}
+
 // Close frees the buffer if the tensor's device allocated it; it waits for work of this library that uses it. Closing again
 // does nothing.
 func (t *Tensor) Close() (err error) {

@@ -24,7 +24,8 @@ type derivatives struct {
 	answers [3][]float64
 	plain   [3][]float64
 
-	dbias, dsinks [2][]float64 // what is right, and plain attention's; empty without
+	dbias, dsinks [2][]float64            // what is right, and plain attention's; empty without
+	dcaptured     map[string][2][]float64 // likewise, by what functions capture
 }
 
 var gradientNames = [3]string{"dq", "dk", "dv"}
@@ -117,6 +118,10 @@ func (c *Case) differentiate(random *rand.Rand) error {
 		}
 	}
 	d.dbias, d.dsinks = [2][]float64{right.DBias.Data, plain.DBias.Data}, [2][]float64{right.DSinks, plain.DSinks}
+	d.dcaptured = map[string][2][]float64{}
+	for name := range right.DCaptured {
+		d.dcaptured[name] = [2][]float64{right.DCaptured[name], plain.DCaptured[name]}
+	}
 	d.answers = [3][]float64{right.DQ.Data, right.DK.Data, right.DV.Data}
 	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}
 	if c.vector != nil { // what the file says is what is right
@@ -188,7 +193,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		if err := scores.poison(ctx, run); err != nil {
 			return err
 		}
-		b.DBias, b.DSinks = tensorOf(scores.dbias), tensorOf(scores.dsinks)
+		b.DBias, b.DSinks, b.DCaptured = tensorOf(scores.dbias), tensorOf(scores.dsinks), scores.gradients()
 		out, err := runBackward(ctx, plan, b, more[2:], run, nil)
 		if err != nil {
 			return err
@@ -218,7 +223,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	r.Accumulated = true
 	// Added to what is there already: the same numbers, rounded once more.
 	start := c.drawStart()
-	b.Accumulate, b.DBias, b.DSinks = true, nil, nil
+	b.Accumulate, b.DBias, b.DSinks, b.DCaptured = true, nil, nil, flash.Captured{}
 	out, err := runBackward(ctx, plan, b, more[2:], times, &start)
 	if err != nil {
 		return err

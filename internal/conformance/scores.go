@@ -65,7 +65,8 @@ type scoreTensors struct {
 	bias, mask, sinks *arena
 	dbias, dsinks     *arena
 	captured          flash.Captured
-	first             [2][]byte // of the gradients, in the first run
+	dcaptured         [flash.MaxCaptured]*arena     // nil where there is no gradient
+	first             [2 + flash.MaxCaptured][]byte // of the gradients, in the first run
 }
 
 func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTensors, err error) {
@@ -128,6 +129,9 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		switch values := in.Captured[t.Name].(type) {
 		case []float32:
 			err = s.captured[i].Upload(ctx, values)
+			if _, none := p.Score.Gradient(t.Name); err == nil && none == nil {
+				s.dcaptured[i], err = newArena(dev, place(Dense, flash.F32, shape))
+			}
 		case []int32:
 			floats := make([]float32, len(values))
 			for j, v := range values {
@@ -139,9 +143,22 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 	return s, err
 }
 
+// gradients are the tensors for the gradients by what functions capture.
+func (s *scoreTensors) gradients() (all flash.Captured) {
+	for i, a := range s.dcaptured {
+		all[i] = tensorOf(a)
+	}
+	return all
+}
+
+// outputs are the buffers of all gradients.
+func (s *scoreTensors) outputs() []*arena {
+	return append([]*arena{s.dbias, s.dsinks}, s.dcaptured[:]...)
+}
+
 // poison fills the gradients' buffers before a run.
 func (s *scoreTensors) poison(ctx context.Context, run int) (err error) {
-	for _, a := range []*arena{s.dbias, s.dsinks} {
+	for _, a := range s.outputs() {
 		if a != nil {
 			err = errors.Join(err, a.poison(ctx, run))
 		}
@@ -149,13 +166,18 @@ func (s *scoreTensors) poison(ctx context.Context, run int) (err error) {
 	return err
 }
 
-// read compares the gradients by bias and sinks with what is right, and in later runs with the first in bits.
+// read compares the gradients by bias, sinks and what functions capture with what is right, and in later runs with the first in bits.
 func (s *scoreTensors) read(ctx context.Context, c *Case, run int, r *Result) error {
-	for i, x := range []struct {
+	type gradient struct {
 		name  string
 		a     *arena
 		right [2][]float64
-	}{{"dbias", s.dbias, c.grads.dbias}, {"dsinks", s.dsinks, c.grads.dsinks}} {
+	}
+	all := []gradient{{"dbias", s.dbias, c.grads.dbias}, {"dsinks", s.dsinks, c.grads.dsinks}}
+	for i, t := range c.Problem.Captures() {
+		all = append(all, gradient{"d" + t.Name, s.dcaptured[i], c.grads.dcaptured[t.Name]})
+	}
+	for i, x := range all {
 		if x.a == nil {
 			continue
 		}
@@ -177,7 +199,7 @@ func (s *scoreTensors) read(ctx context.Context, c *Case, run int, r *Result) er
 }
 
 func (s *scoreTensors) close() error {
-	for _, a := range []*arena{s.bias, s.mask, s.sinks, s.dbias, s.dsinks} {
+	for _, a := range append(s.outputs(), s.bias, s.mask, s.sinks) {
 		a.close()
 	}
 	var err error
@@ -212,6 +234,10 @@ func scored(s *suite) {
 	if err != nil {
 		panic(err)
 	}
+	swin, err := score.Compose(score.RelativeBias(score.Capture("window", 11*13, heads), score.SwinBucket(6, 7)), score.Softcap(3))
+	if err != nil {
+		panic(err)
+	}
 	bias := func(p *flash.Problem, own ...bool) {
 		of := func(i, n int) int {
 			if own[i] {
@@ -230,6 +256,12 @@ func scored(s *suite) {
 		{"softcap", func(p *flash.Problem) { p.Score = score.Softcap(2) }, true},
 		{"alibi-softcap", func(p *flash.Problem) { p.Score = capped }, false},
 		{"table", func(p *flash.Problem) { p.Score = custom }, false},
+		{"t5", func(p *flash.Problem) {
+			p.Score = score.RelativeBias(score.Capture("buckets", 8, heads), score.T5Bucket(true, 8, 40))
+		}, false},
+		{"swin", func(p *flash.Problem) { // a window of patches, capped, so that the derivative by the table is not 1
+			p.QueryLen, p.KeyLen, p.Causal, p.Score = 42, 42, flash.CausalNone, swin
+		}, false},
 		{"prefix", func(p *flash.Problem) { p.Sees, p.Causal = score.PrefixLM(20), flash.CausalNone }, false},
 		{"documents", func(p *flash.Problem) {
 			p.QueryLen, p.Sees = p.KeyLen, score.Documents(score.CaptureInt("documents", p.Batch, p.KeyLen))

@@ -11,9 +11,11 @@ type Gradients struct {
 	Scores
 	DQ, DK, DV          Operand
 	DBias, DSinks       Operand
-	Blocks              pipeline.Binding // the block mask, where the problem has one
+	Blocks              pipeline.Binding               // the block mask, where the problem has one
+	DCaptured           [MostCaptured]pipeline.Binding // in the order of Captured; without a buffer where it is not wanted
 	HasDLSE, Accumulate bool
 	HasDBias, HasDSinks bool
+	HasDCaptured        bool
 	Drop                Draw
 	Weights             []pipeline.Binding // Backward.Weights
 }
@@ -29,10 +31,15 @@ func (g *Gradients) Aligned() bool {
 }
 
 // GradientVariant says what the pipelines of a set of tensors are built for.
-type GradientVariant struct{ Aligned, Accumulate, DLSE bool }
+type GradientVariant struct {
+	Aligned, Accumulate, DLSE bool
+	// In trials: what the one gradient is by that is made, and whether its rows can be moved 16 bytes at a time; "": those by q, k and v.
+	By        string
+	AlignedBy bool
+}
 
 func (g *Gradients) Variant() GradientVariant {
-	return GradientVariant{g.Aligned(), g.Accumulate, g.HasDLSE}
+	return GradientVariant{Aligned: g.Aligned(), Accumulate: g.Accumulate, DLSE: g.HasDLSE}
 }
 
 // BackwardInputs are the first six bindings of both kernels of a backward pass.

@@ -37,8 +37,13 @@ func (s *SinkGradient) Dispatches() int { return s.grid.Dispatches() }
 
 func (s *SinkGradient) kernel(accumulate bool) (*pipeline.Kernel, error) {
 	return s.env.Variant(&s.kernels[BoolInt(accumulate)], sinksLabel, &s.problem, func() (Constants, pipeline.KernelInfo) {
-		return Constants{"WG": sinkThreads, "ACCUMULATE": BoolInt(accumulate)}.And(SinkConstants(&s.problem)), pipeline.KernelInfo{}
+		return SinkGradientConstants(&s.problem, accumulate), pipeline.KernelInfo{}
 	})
+}
+
+// SinkGradientConstants are its specialization constants.
+func SinkGradientConstants(p *attn.Problem, accumulate bool) Constants {
+	return Constants{"WG": sinkThreads, "ACCUMULATE": BoolInt(accumulate)}.And(SinkConstants(p))
 }
 
 // Record writes its dispatches.

@@ -174,12 +174,19 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse})
-	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV}
+	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV, "DBias": want.DBias}
+	made := func(x *attn.Operand) bool { // an output that the kernels in question write
+		return x.Output && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
+	}
 	to := g.List()
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
-		if !x.In(p) || x.Optional && (x.Of != "LSE" || !v.DLSE) {
+		if !x.In(p) || x.Output && !made(x) || x.Optional && !x.Output && !v.DLSE {
 			continue
+		}
+		aligned := v.Aligned
+		if x.Output && v.By != "" {
+			aligned = v.AlignedBy
 		}
 		if x.Output && v.Accumulate {
 			start := make([]float32, Product(x.Shape(p)))
@@ -189,7 +196,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			}
 			values[x.Name] = start
 		}
-		if err = t.place(to[i], x, p, v.Aligned, values[x.Name]); err != nil {
+		if err = t.place(to[i], x, p, aligned, values[x.Name]); err != nil {
 			return "", err
 		}
 	}
@@ -226,10 +233,10 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
-		if !x.Output || x.Optional {
+		if !made(x) {
 			continue
 		}
-		got, err := t.download(p.DType, x.Shape(p), to[i])
+		got, err := t.download(x.DType(p), x.Shape(p), to[i])
 		if err != nil {
 			return "", err
 		}

@@ -7,11 +7,13 @@ import (
 )
 
 // Gradients of a scalar loss by the inputs of attention. DBias has the shape of the bias and DSinks
-// one element per query head; both are empty where there is none.
+// one element per query head; both are empty where there is none. DCaptured are those by what Score
+// captures by name, row-major, of tensors that have one.
 type Gradients struct {
 	DQ, DK, DV Array
 	DBias      Array
 	DSinks     []float64
+	DCaptured  map[string][]float64
 }
 
 // Backward computes the gradients from do = ∂loss/∂o [B, Hq, Nq, Dv] and, where not nil,
@@ -22,6 +24,7 @@ type Gradients struct {
 //	ds   = p ∘ (z ∘ do·vᵀ − δ)               after which softcap's derivative applies
 //	dq   = scale · ds·k,   dk = scale · dsᵀ·q
 //	dbias = Σ ds over broadcast dimensions,  dsink_h = −Σ_i exp(sink_h − lse_i) δ_i
+//	dt[index] = Σ ds · ∂s′/∂t[index] for a captured t of which each pair reads one element, s′ the score function's result
 func Backward(p Problem, do Tensor, dlse []float32) (*Gradients, error) {
 	if err := p.checkBackward(do, dlse); err != nil {
 		return nil, err
@@ -31,7 +34,7 @@ func Backward(p Problem, do Tensor, dlse []float32) (*Gradients, error) {
 
 func (p *Problem) backward(do Tensor, dlse []float32) *Gradients {
 	g := p.newGradients()
-	var shared sync.Mutex // guards DBias and DSinks, which several heads may add to
+	var shared sync.Mutex // guards DBias, DSinks and DCaptured, which several heads may add to
 	// A key head belongs to one call, which therefore owns its dk and dv.
 	parallel(p.K.B*p.K.H, func(n int) {
 		b, hk := n/p.K.H, n%p.K.H
@@ -61,6 +64,12 @@ func (p *Problem) newGradients() *Gradients {
 	}
 	if p.Sinks != nil {
 		g.DSinks = make([]float64, p.Q.H)
+	}
+	for name, by := range p.captured {
+		if g.DCaptured == nil {
+			g.DCaptured = map[string][]float64{}
+		}
+		g.DCaptured[name] = make([]float64, by.elements)
 	}
 	return g
 }
@@ -104,9 +113,11 @@ func (p *Problem) backwardRow(r Row, do []float32, dlse float64, s, slope []floa
 		axpy(z*pij, do, g.DV.Row(r.B, hk, j))
 	}
 	var dbias []float64
-	if p.Bias != nil {
+	if p.Bias != nil || p.Sinks != nil || p.captured != nil {
 		shared.Lock()
 		defer shared.Unlock()
+	}
+	if p.Bias != nil {
 		dbias = g.DBias.Row(first(r.B, p.Bias.B), first(r.H, p.Bias.H), first(r.I, p.Bias.N))
 	}
 	for j := range s {
@@ -117,15 +128,16 @@ func (p *Problem) backwardRow(r Row, do []float32, dlse float64, s, slope []floa
 		if dbias != nil {
 			dbias[j] += ds
 		}
+		for name, by := range p.captured {
+			before, _ := p.beforeFunctions(r, j)
+			coefficient, index := by.At(p.point(r, j, before))
+			g.DCaptured[name][index] += ds * coefficient
+		}
 		ds *= slope[j] * scale
 		axpy(ds, p.K.Row(r.B, hk, j), g.DQ.Row(r.B, r.H, r.I))
 		axpy(ds, p.Q.Row(r.B, r.H, r.I), g.DK.Row(r.B, hk, j))
 	}
 	if p.Sinks != nil {
-		if dbias == nil {
-			shared.Lock()
-			defer shared.Unlock()
-		}
 		g.DSinks[r.H] -= math.Exp(float64(p.Sinks[r.H])-lse) * delta
 	}
 }

@@ -67,28 +67,17 @@ func (p *Problem) forwardRow(r Row, o []float64) (lse float64) {
 }
 
 // scores fills s with the row's scores, −∞ where the row may not attend. Where slope is not nil it
-// receives ∂s/∂(scale·q·k), which differs from 1 only with a softcap.
+// receives ∂s/∂(scale·q·k), which differs from 1 only with a softcap or functions.
 func (p *Problem) scores(r Row, s, slope []float64) {
-	q, hk, scale := p.Q.Row(r.B, r.H, r.I), r.H/p.group(), p.scale()
-	diagonal := p.diagonal(r.B, r.I)
 	for j := range s {
 		if !p.Allows(r.B, r.H, r.I, j) {
 			s[j] = negInf
 			continue
 		}
-		s[j] = scale * dot(q, p.K.Row(r.B, hk, j))
+		before, by := p.beforeFunctions(r, j)
+		s[j] = before
 		if slope != nil {
-			slope[j] = 1
-		}
-		if p.Softcap > 0 {
-			t := math.Tanh(s[j] / p.Softcap)
-			s[j] = p.Softcap * t
-			if slope != nil {
-				slope[j] = 1 - t*t
-			}
-		}
-		if p.Slopes != nil {
-			s[j] -= float64(p.Slopes[r.H]) * math.Abs(float64(diagonal-j))
+			slope[j] = by
 		}
 		if !p.Score.Identity() {
 			value, by := p.score.Slope(p.point(r, j, s[j]))
@@ -101,6 +90,19 @@ func (p *Problem) scores(r Row, s, slope []float64) {
 			s[j] += float64(p.Bias.broadcastRow(r.B, r.H, r.I)[j])
 		}
 	}
+}
+
+// beforeFunctions is a score as score functions find it, and its derivative by scale·q·k.
+func (p *Problem) beforeFunctions(r Row, j int) (s, slope float64) {
+	s, slope = p.scale()*dot(p.Q.Row(r.B, r.H, r.I), p.K.Row(r.B, r.H/p.group(), j)), 1
+	if p.Softcap > 0 {
+		t := math.Tanh(s / p.Softcap)
+		s, slope = p.Softcap*t, 1-t*t
+	}
+	if p.Slopes != nil {
+		s -= float64(p.Slopes[r.H]) * math.Abs(float64(p.diagonal(r.B, r.I)-j))
+	}
+	return s, slope
 }
 
 // logSumExp is log Σ_j exp(s_j), the head's sink included; −∞ for an empty sum.

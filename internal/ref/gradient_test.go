@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash/score"
 )
 
 // everything is a small problem with as many options as go together.
@@ -41,6 +43,18 @@ func everything(seed uint64) (Problem, Tensor, []float32) {
 		dlse[i] = float32(r.NormFloat64())
 	}
 	return p, do, dlse
+}
+
+// captureTable gives the problem a score function of a captured table, of which the derivative depends on the score.
+func captureTable(t *testing.T, p *Problem) (table []float32) {
+	f, err := score.Compose(score.RelativeBias(score.Capture("table", 3, 4), score.Key().Sub(score.Query())), score.Softcap(3))
+	require.NoError(t, err)
+	table = make([]float32, 12)
+	for i := range table {
+		table[i] = float32(math.Sin(float64(i)))
+	}
+	p.Score, p.Captured = f, score.Data{"table": table}
+	return table
 }
 
 // loss is Σ do·o + Σ dlse·lse, whose gradients Backward computes.
@@ -78,6 +92,7 @@ func TestGradientsAgainstDifferences(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p, do, dlse := everything(seed)
+			table := captureTable(t, &p)
 			g, err := Backward(p, do, dlse)
 			require.NoError(t, err)
 			at := func() float64 { return loss(t, p, do, dlse) }
@@ -86,6 +101,7 @@ func TestGradientsAgainstDifferences(t *testing.T) {
 			checkDifferences(t, "dv", p.V.Data, g.DV.Data, at)
 			checkDifferences(t, "dbias", p.Bias.Data, g.DBias.Data, at)
 			checkDifferences(t, "dsinks", p.Sinks, g.DSinks, at)
+			checkDifferences(t, "dtable", table, g.DCaptured["table"], at)
 		})
 	}
 }
@@ -93,6 +109,7 @@ func TestGradientsAgainstDifferences(t *testing.T) {
 // Plain gradients in fp32 are the oracle's gradients, up to fp32, with every option on.
 func TestPlainAgainstOracle(t *testing.T) {
 	p, do, dlse := everything(11)
+	captureTable(t, &p)
 	o, lse, err := Forward(p)
 	require.NoError(t, err)
 	po, plse, err := PlainForward(p, F32)
@@ -107,6 +124,7 @@ func TestPlainAgainstOracle(t *testing.T) {
 	}{
 		{"o", o.Data, po.Data}, {"lse", lse.Data, plse.Data}, {"dq", g.DQ.Data, pg.DQ.Data}, {"dk", g.DK.Data, pg.DK.Data},
 		{"dv", g.DV.Data, pg.DV.Data}, {"dbias", g.DBias.Data, pg.DBias.Data}, {"dsinks", g.DSinks, pg.DSinks},
+		{"dtable", g.DCaptured["table"], pg.DCaptured["table"]},
 	} {
 		require.InDeltaSlice(t, c.want, c.plain, 2e-5, c.name)
 		require.Greater(t, maxAbs(c.want), 0.1, c.name)

@@ -76,6 +76,8 @@ type Problem struct {
 	score score.Evaluator     // Score with what it captures
 	sees  score.MaskEvaluator // Sees likewise
 
+	captured map[string]capturedGradient // by name: how Score depends on what has a gradient
+
 	sequenceIndex int // of a packed sequence: what dropout counts as batch
 
 	nudge     float32 // see Nudged
@@ -152,6 +154,9 @@ func (p *Problem) Check() error {
 	if p.sees, err = p.Sees.Bind(p.Captured); err != nil {
 		return fmt.Errorf("ref: %w", err)
 	}
+	if err = p.bindGradients(); err != nil {
+		return fmt.Errorf("ref: %w", err)
+	}
 	if p.KeyLens != nil && len(p.KeyLens) != q.B {
 		return fmt.Errorf("ref: %d lengths of keys for a batch of %d", len(p.KeyLens), q.B)
 	}
@@ -162,6 +167,36 @@ func (p *Problem) Check() error {
 	}
 	if p.Dropout != nil {
 		return p.Dropout.check()
+	}
+	return nil
+}
+
+// capturedGradient is the derivative by a captured tensor of so many elements.
+type capturedGradient struct {
+	score.GradientEvaluator
+	elements int
+}
+
+// bindGradients finds the captured tensors that have a gradient.
+func (p *Problem) bindGradients() error {
+	all, err := score.Code{Score: p.Score}.Captures()
+	if err != nil {
+		return err
+	}
+	p.captured = nil
+	for _, t := range all {
+		by, err := p.Score.Gradient(t.Name)
+		if t.Table() || err != nil { // integers, or read at two indices
+			continue
+		}
+		at, err := by.Bind(p.Captured)
+		if err != nil {
+			return err
+		}
+		if p.captured == nil {
+			p.captured = map[string]capturedGradient{}
+		}
+		p.captured[t.Name] = capturedGradient{at, t.Elements()}
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package ref
 
-import "math"
+import (
+	"math"
+
+	"github.com/vkattn/vkattn/flash/score"
+)
 
 // PlainBackward is Backward in the dtype t, as automatic differentiation of the plain forward does
 // it: back through the softmax in fp32 with P as it was before rounding; do·vᵀ, ds, and each gradient
@@ -30,6 +34,12 @@ func (p *Problem) plainBackward(t DType, do Tensor, dlse []float32) *Gradients {
 				if p.Sinks != nil {
 					g.DSinks[h] += float64(part.dsink[n])
 				}
+				for name, by := range p.captured {
+					for j, x := range ds {
+						coefficient, index := by.At(p.point(Row{b, h, i}, j, float64(part.before[n][j])))
+						g.DCaptured[name][index] += float64(t.Round(x * float32(coefficient)))
+					}
+				}
 			}
 		}
 	}
@@ -39,8 +49,9 @@ func (p *Problem) plainBackward(t DType, do Tensor, dlse []float32) *Gradients {
 
 // plainHead is what the query heads of one key head contribute to shared gradients, by row.
 type plainHead struct {
-	ds    [][]float32
-	dsink []float32
+	ds     [][]float32
+	before [][]float32 // scores as functions find them; nil where none captures anything
+	dsink  []float32
 }
 
 // plainHeads computes the rows of all query heads that read key head hk; only it writes dk and dv
@@ -79,8 +90,11 @@ func (p *Problem) plainHeads(b, hk int, t DType, do Tensor, dlse []float32, g *G
 			for d, x := range dq {
 				g.DQ.Row(b, h, i)[d] = float64(t.Round(x))
 			}
-			if p.Bias != nil || p.Sinks != nil {
+			if p.Bias != nil || p.Sinks != nil || p.captured != nil {
 				out.ds = append(out.ds, dp)
+			}
+			if p.captured != nil {
+				out.before = append(out.before, p.plainBefore(r, t))
 			}
 			if p.Sinks != nil {
 				out.dsink = append(out.dsink, -exp32(float64(p.Sinks[h])-lse)*delta)
@@ -98,6 +112,19 @@ func (p *Problem) plainHeads(b, hk int, t DType, do Tensor, dlse []float32, g *G
 		}
 	}
 	return out
+}
+
+// plainBefore is a row of scores as score functions find them, in the dtype t.
+func (p Problem) plainBefore(r Row, t DType) []float32 {
+	p.Score, p.Bias = score.Function{}, nil
+	s := make([]float32, p.K.N)
+	p.plainScores(r, t, s, nil)
+	for j, x := range s {
+		if math.IsInf(float64(x), -1) { // unseen: without weight, whatever the score
+			s[j] = 0
+		}
+	}
+	return s
 }
 
 func roundArray(a Array, t DType) {

@@ -26,11 +26,15 @@ void weighted_sum(uint c) {
 
 // Scores as functions, bias and masks make them, in natural units.
 void score_pairs(uint c) {
+  const uint key0 = j * BC + c * CK + col_lane;
+  const float float_key0 = float(key0);
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
-    const uint row = row0 + r * FM + row_lane + ROW_OF(e);
+    const uint row = row0 + r * FM + row_lane + ROW_OF(e), query = query_of(row);
+    const float position = float(int(query) + int(nk) - int(nq));
     if (PACK) scores_of(b, q_head + member_of(row));
     [[unroll]] for (uint n = 0; n < NS; ++n)
-      S[r * NS + n][e] = scored(S[r * NS + n][e] * natural_scale, query_of(row), j * BC + c * CK + n * FN + col_lane + COL_OF(e));
+      S[r * NS + n][e] = scored(S[r * NS + n][e] * natural_scale, query, key0 + n * FN + COL_OF(e),
+        float_key0 + float(n * FN + COL_OF(e)), position);
   }
 }
 

@@ -1,6 +1,6 @@
 // Softmax of a tile of scores of which each invocation owns S[MR * MC4]: masks, the row's maximum and sum over the TX invocations
-// that share it, dropout. Needs BR, BC, MR, MC, MC4, TX, TY, mask.glsl, score.glsl, tx, ty, q0 and bh (first query and flattened head of the
-// workgroup); with SUBGROUP rows are reduced by shuffles, else through the shared array reduce[BR * TX].
+// that share it, dropout. Needs BR, BC, MR, MC, MC4, TX, TY, mask.glsl, score.glsl, tx, ty, q0 and bh (first query and flattened head of
+// the workgroup); with SUBGROUP rows are reduced by shuffles, else through the shared array reduce[BR * TX].
 
 // Draws for four neighbouring keys serve those 4 TX further on as well, unless these lie in another group of 64 or elsewhere in their 8.
 const uint DRAW_STEP = TX % 2 + 64 % (4 * TX) + (BC % 64) * (64 % BC) == 0 ? 64 : 1;

@@ -1,6 +1,6 @@
 // Arguments for which push constants have no room, in a small buffer at binding SCORE_AT. The host writes them by these names
-// (internal/kernel/more.go). Element (b, h, i, j) of a tensor lies at off + b*sb + h*sh + i*sn + j*sk; a stride is 0 where the tensor has one
-// element for all. Only kernels whose constants say that there is such a tensor read any of it.
+// (internal/kernel/scores.go). Element (b, h, i, j) of a tensor lies at off + b*sb + h*sh + i*sn + j*sk; a stride is 0 where the tensor has
+// one element for all. Only kernels whose constants say that there is such a tensor read any of it.
 
 #ifndef MORE_GLSL
 #define MORE_GLSL

@@ -5,11 +5,11 @@
 //   MASK_FUNCTIONS  s = -inf unless the mask functions see the key
 //   SCORE_MASK            s = -inf unless mask[batch, head, query, key], a byte (1) or a bit (2) each, is set
 //
-// What positions and block masks hide comes after, from mask.glsl. SCORED says that there is any of it; all of it is no code where it is off.
+// What positions and block masks hide comes after, from mask.glsl. SCORED says that there is any of it; it is no code where it is off.
 //
 // Functions become code on the host (flash/score): each refract below is an instruction that no kernel needs otherwise, kept by glslc with
-// its operands, and straight-line SPIR-V is put in its place. Its last operand says what is asked for: 1 s', 2 s' and its derivative by s, 3
-// whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor.
+// its operands, and straight-line SPIR-V is put in its place. Its last operand says what is asked for: 1 s', 2 s' and its derivative by s,
+// 3 whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor.
 //
 // Needs nq, nk and heads() of the arguments, and
 //   SCORE_AT         a binding: there lie further arguments (more.glsl), then bias, mask and sinks; captured tensors follow
@@ -51,9 +51,12 @@ bool mask_allows(uint query, uint key) {
   return (mask_words[at / 32] >> at % 32 & 1u) != 0u;
 }
 
-#define HOOK(s, query, key, what)                                                                                            \
-  refract(vec4(s, uintBitsToFloat(score_b), uintBitsToFloat(score_head), uintBitsToFloat(query)),                            \
-    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), 0, 0), what)
+// float_key and float_position are the key and the query's position as floats where a kernel has them cheaper than a conversion for each
+// pair, which takes the place of an exponential; the constant 0 where it has not.
+#define HOOK_WITH(s, query, key, what, float_key, float_position)                                        \
+  refract(vec4(s, uintBitsToFloat(score_b), uintBitsToFloat(score_head), uintBitsToFloat(query)),        \
+    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), float_key, float_position), what)
+#define HOOK(s, query, key, what) HOOK_WITH(s, query, key, what, 0, 0)
 
 float unseen(float s, uint query, uint key) {
   if (MASK_FUNCTIONS) { if (HOOK(0.0, query, key, 3.0).x == 0.0) s = NEG_INFINITY; }
@@ -61,15 +64,17 @@ float unseen(float s, uint query, uint key) {
   return s;
 }
 // s' of a score, and with it the derivative by s.
-float scored(float s, uint query, uint key) {
-  if (SCORE_FUNCTIONS) s = HOOK(s, query, key, 1.0).x;
+float scored(float s, uint query, uint key, float float_key, float float_position) {
+  if (SCORE_FUNCTIONS) s = HOOK_WITH(s, query, key, 1.0, float_key, float_position).x;
   if (SCORE_BIAS != 0) s += bias_of(query, key);
   return unseen(s, query, key);
 }
-vec2 scored_with_slope(float s, uint query, uint key) {
+float scored(float s, uint query, uint key) { return scored(s, query, key, 0, 0); }
+vec2 scored_with_slope(float s, uint query, uint key, float float_key, float float_position) {
   vec2 x = vec2(s, 1);
-  if (SCORE_FUNCTIONS) x = HOOK(s, query, key, 2.0).xy;
+  if (SCORE_FUNCTIONS) x = HOOK_WITH(s, query, key, 2.0, float_key, float_position).xy;
   if (SCORE_BIAS != 0) x.x += bias_of(query, key);
   x.x = unseen(x.x, query, key);
   return x;
 }
+vec2 scored_with_slope(float s, uint query, uint key) { return scored_with_slope(s, query, key, 0, 0); }

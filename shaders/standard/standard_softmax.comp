@@ -28,7 +28,7 @@
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
-//   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and nothing else is done
+//   8 SCORES_ONLY  1: scores as functions, bias and masks make them are stored in place, what the softmax is taken of, and that is all
 //   63..67 include/score.glsl, sinks.glsl: bindings from 2 on
 
 #extension GL_EXT_control_flow_attributes : require

@@ -66,7 +66,7 @@ var forwardMutants = []Mutant{
 		ID: "ragged-rows", File: scalarForward, Modules: forwardF32,
 		Old: `    if (row >= nq) continue;
     const float sunk`,
-		New: `    const float sunk`,
+		New:    `    const float sunk`,
 		Breaks: "rows of O beyond the last query are written",
 		Kill:   []Killer{conformance("mixed/35/f32", scalar)},
 	},

@@ -47,12 +47,12 @@ func (s *BiasGradient) Dispatches() int { return s.grid.Dispatches() }
 func (s *BiasGradient) kernel(aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
 	return s.env.Variant(&s.kernels[i], BiasLabel+"."+s.problem.DType.Suffix(), &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return s.constants(aligned, accumulate), pipeline.KernelInfo{}
+		return BiasConstants(&s.problem, &s.tile, aligned, accumulate), pipeline.KernelInfo{}
 	})
 }
 
-func (s *BiasGradient) constants(aligned, accumulate bool) kernel.Constants {
-	p, t := &s.problem, &s.tile
+// BiasConstants are its specialization constants.
+func BiasConstants(p *attn.Problem, t *BackwardTile, aligned, accumulate bool) kernel.Constants {
 	sh := t.shared(p.HeadDim)
 	rows := attn.CeilDiv(t.BR/t.MR*t.BC, 4) // of partial sums, where a bias has one row for all queries
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
