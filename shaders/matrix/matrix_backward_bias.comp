@@ -10,8 +10,8 @@
 // A workgroup owns BR queries. Where every score has an element of its own (WALKS), it holds their Q and dO and walks over the tiles of
 // keys, writing dS chunk by chunk; where no query of the block sees a key, 0 is written. Else it owns one tile of keys besides, whose sums
 // are kept in registers while all that the tile stands for goes by: batch entries, heads, and blocks of queries where a bias has one row
-// for all; Q and dO are loaded again for each. In the end rows meet in shared memory where there is one for all. Every element is summed in a fixed
-// order, in fp32, and rounded once.
+// for all; Q and dO are loaded again for each. In the end rows meet in shared memory where there is one for all. Every element is
+// summed in a fixed order, in fp32, and rounded once.
 //
 // dS leaves through shared memory (E), a row fragment of a chunk at a time, so that lanes write 8 neighbours of a row at once: form 1 puts
 // it there, forms 2 and 3 find S and dP there anyhow.

@@ -1,5 +1,6 @@
 #version 460
-// Hooks of one score in both branches of a condition, in a loop that carries more than its key: what is made for one branch is no use in the other.
+// Hooks of one score in both branches of a condition, in a loop that carries more than its key: what is made for one branch is
+// no use in the other.
 layout(local_size_x = 64) in;
 layout(binding = 0, std430) readonly buffer Scores { float scores[]; }; // [pairs, keys]
 layout(binding = 1, std430) writeonly buffer Out { float result[]; };   // [pairs]: the sum of s′, twice that where the key is odd
