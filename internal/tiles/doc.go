@@ -22,8 +22,8 @@
 // several families that a device suits, the one that names the most facts has it.
 //
 // Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, mask=causal or none, dtype=f32,
-// f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), whole (keys are whole
-// tiles), lanes= and fragment= (as matrix). "any" is every problem.
+// f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), scored (functions of
+// scores), whole (keys are whole tiles), lanes= and fragment= (as matrix). "any" is every problem.
 //
 // Where rows are from: measured (on a device of the family), derived (from limits and the prediction, for devices that nobody measured
 // here), candidate (no plan takes it by itself, tune measures it) and tuned (tuning parameters that tune measured on one device: they go

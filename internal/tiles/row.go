@@ -15,6 +15,7 @@ type Problem struct {
 	Causal            bool   // or any other mask by positions
 	Window            bool
 	Dropout           bool
+	Scored            bool // functions of scores
 	Blocks            bool // a block mask
 	Lanes             int
 	Fragment          [3]int // M, N, K; zero for kernels without
@@ -73,7 +74,7 @@ func (r *Row) Suits(p *Problem) bool {
 		return false
 	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" && p.DType != c.DType:
 		return false
-	case c.Dropout && !p.Dropout, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
+	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
 		return false
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
 		return false
@@ -94,6 +95,7 @@ type Conditions struct {
 	DType                     string
 	Dropout                   bool // there is some
 	Plain                     bool // neither dropout nor a block mask
+	Scored                    bool // there are functions of scores
 	Whole                     bool // keys are whole tiles of the row's bc
 	Lanes                     int
 	Fragment                  [3]int
@@ -119,6 +121,7 @@ var conditions = []condition{
 	{"dtype=", func(c *Conditions) any { return &c.DType }, []string{"f32", "f16", "bf16"}},
 	{"dropout", func(c *Conditions) any { return &c.Dropout }, nil},
 	{"plain", func(c *Conditions) any { return &c.Plain }, nil},
+	{"scored", func(c *Conditions) any { return &c.Scored }, nil},
 	{"whole", func(c *Conditions) any { return &c.Whole }, nil},
 	{"lanes=", func(c *Conditions) any { return &c.Lanes }, nil},
 	{"fragment=", func(c *Conditions) any { return &c.Fragment }, nil},
