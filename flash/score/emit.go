@@ -15,7 +15,9 @@ const (
 	spvBitcast            = 124
 	spvSelect             = 169
 	spvUDiv               = 134
+	spvConvertSToF        = 111
 	spvFAdd               = 129
+	spvFMul               = 133
 	spvFDiv               = 136
 
 	decorationBlock         = 2
@@ -72,7 +74,7 @@ func (e *emitter) hook(h *hookSite, f *fragment) {
 	used, at := f.g.reachable(f.results...), make([]operand, len(f.g.values))
 	for r := range f.g.values {
 		if used[r] {
-			at[r] = e.value(f, &f.g.values[r], at)
+			at[r] = e.value(f, ref(r), at)
 		}
 	}
 	zero := e.float(0).id

@@ -30,7 +30,7 @@ func newGraph(device bool) *graph { return &graph{index: map[value]ref{}, device
 
 func arity(o op) int {
 	switch o {
-	case opS, opBatch, opHead, opQuery, opKey, opPosition, opConst:
+	case opS, opBatch, opHead, opQuery, opKey, opPosition, opConst, opAhead:
 		return 0
 	case opLoad, opNeg, opAbs, opExp, opLog, opTanh, opNot, opToFloat, opSign, opSech2, opExp2, opLog2, opLogistic:
 		return 1

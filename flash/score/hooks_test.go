@@ -75,7 +75,7 @@ func testHooks(t *testing.T, d *device, module string, functions []score.Functio
 			at, scores = append(at, q), append(scores, math.Float32bits(s))
 		}
 	}
-	got := floatsOf(d.run(code, []uint32{pairs, keys}, 1, 6*pairs*keys, contents(tensors, data), points, scores))
+	got := floatsOf(d.run(code, []uint32{pairs, keys, math.Float32bits(1)}, 1, 9*pairs*keys, contents(tensors, data), points, scores))
 
 	value, err := f.Bind(data)
 	require.NoError(t, err)
@@ -90,8 +90,8 @@ func testHooks(t *testing.T, d *device, module string, functions []score.Functio
 		if seen.Allows(p) {
 			allowed = 1
 		}
-		for n, want := range []float64{v, v, slope, allowed, w, float64(index)} {
-			if g := float64(got[6*i+n]); !(g == want || math.Abs(g-want) <= 1e-5+1e-6*math.Abs(want)) {
+		for n, want := range []float64{v, v, slope, allowed, w, float64(index), v, v, slope} {
+			if g := float64(got[9*i+n]); !(g == want || math.Abs(g-want) <= 1e-5+1e-6*math.Abs(want)) {
 				t.Fatalf("%+v: result %d is %v, want %v (%v; mask %v)", p, n, g, want, f, mask)
 			}
 		}

@@ -37,6 +37,13 @@ func (l *lowering) value(v *value) ref {
 	switch v.op {
 	case opS, opBatch, opHead, opQuery, opKey, opPosition, opConst:
 		return g.put(*v)
+	case opSub:
+		if l.isAhead(a, b) {
+			return g.put(value{op: opAhead, kind: kindFloat})
+		}
+		if l.isAhead(b, a) {
+			return g.apply(opNeg, g.put(value{op: opAhead, kind: kindFloat}))
+		}
 	case opLoad:
 		return g.put(value{op: opLoad, kind: v.kind, args: [3]ref{a}, bits: v.bits})
 	case opDiv:
@@ -59,6 +66,15 @@ func (l *lowering) value(v *value) ref {
 		return g.apply(opMul, g.apply(opSub, r, g.apply(opMul, r, r)), g.float(4))
 	}
 	return g.apply(v.op, args[:arity(v.op)]...)
+}
+
+// isAhead says whether a − b is that of the query's position and the key, both as floats.
+func (l *lowering) isAhead(a, b ref) bool {
+	is := func(r ref, o op) bool {
+		v := &l.to.values[r]
+		return v.op == opToFloat && l.to.values[v.args[0]].op == o
+	}
+	return is(a, opPosition) && is(b, opKey)
 }
 
 func (l *lowering) logistic(x ref) ref {

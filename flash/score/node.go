@@ -55,6 +55,7 @@ const (
 	opExp2
 	opLog2
 	opLogistic   // 1 / (1 + 2^x)
+	opAhead      // the query's position − the key, as a float
 	opShiftRight // arithmetic
 	opBitAnd
 	opBitXor

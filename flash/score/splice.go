@@ -10,10 +10,12 @@ type Hook int
 
 // The hooks. Each gives a vec4 whose other components are 0.
 const (
-	HookValue    Hook = 1 // s′ in x
-	HookSlope    Hook = 2 // s′ in x and ∂s′/∂s in y
-	HookMask     Hook = 3 // 1 in x where the query sees the key, else 0; s is not used
-	HookGradient Hook = 4 // the gradient's coefficient in x and the bits of the flat index, int32, in y
+	HookValue     Hook = 1 // s′ in x
+	HookSlope     Hook = 2 // s′ in x and ∂s′/∂s in y
+	HookMask      Hook = 3 // 1 in x where the query sees the key, else 0; s is not used
+	HookGradient  Hook = 4 // the gradient's coefficient in x and the bits of the flat index, int32, in y
+	HookBits      Hook = 5 // s′·log₂e in x
+	HookBitsSlope Hook = 6 // s′·log₂e in x and ∂s′/∂s in y
 )
 
 // Code is what is put in place of a module's hooks. Zero functions are the identity, with slope 1; a zero mask lets all pairs take part; a zero
@@ -76,7 +78,7 @@ func Hooks(module []uint32) (map[Hook]int, error) {
 
 // hook is what a place asks for.
 func (h *hookSite) hook() (Hook, error) {
-	for _, k := range []Hook{HookValue, HookSlope, HookMask, HookGradient} {
+	for _, k := range []Hook{HookValue, HookSlope, HookMask, HookGradient, HookBits, HookBitsSlope} {
 		if h.eta == float32(k) {
 			return k, nil
 		}
@@ -97,7 +99,7 @@ func Splice(module []uint32, c Code) ([]uint32, error) {
 	if c.FirstBinding < 0 || c.FirstBinding+len(tensors) > MaxBinding {
 		return nil, fmt.Errorf("score: FirstBinding is %d: bindings must be from 0 to %d", c.FirstBinding, MaxBinding)
 	}
-	var made [HookGradient + 1]*fragment
+	var made [HookBitsSlope + 1]*fragment
 	return splice(module, c.FirstBinding, tensors, func(h *hookSite) (*fragment, error) {
 		hook, err := h.hook()
 		if err != nil {
@@ -151,6 +153,15 @@ func (c *Code) fragment(h Hook) *fragment {
 	case HookSlope:
 		f := c.Score.get()
 		return newFragment(f.g, f.tensors, f.value, f.slope)
+	case HookBits, HookBitsSlope:
+		f := c.Score.get()
+		roots := []ref{f.value, f.slope}
+		if h == HookBits {
+			roots = roots[:1]
+		}
+		out := newFragment(f.g, f.tensors, roots...)
+		out.results[0] = inBits(out.g, out.results[0])
+		return out
 	}
 	f := c.Score.get()
 	return newFragment(f.g, f.tensors, f.value)

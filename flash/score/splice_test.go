@@ -53,7 +53,7 @@ func TestCommittedModules(t *testing.T) {
 func TestHooksAreCounted(t *testing.T) {
 	n, err := score.Hooks(spirv(t, "hooks"))
 	require.NoError(t, err)
-	assert.Equal(t, map[score.Hook]int{score.HookValue: 1, score.HookSlope: 1, score.HookMask: 1, score.HookGradient: 1}, n)
+	assert.Equal(t, map[score.Hook]int{score.HookValue: 1, score.HookSlope: 1, score.HookMask: 1, score.HookGradient: 1, score.HookBits: 1, score.HookBitsSlope: 1}, n)
 	out, err := score.Splice(spirv(t, "hooks"), everything(t))
 	require.NoError(t, err)
 	n, err = score.Hooks(out)

@@ -117,7 +117,7 @@ uint patch_at, q_at, x_at, h_at, drop_at, spread_at, stats_at;
 // What is worked on: batch entry, head, first row of the subgroup, where the tensors' parts for them begin, and the staged tile of keys.
 uint b, q_head, row0, q_base, o_base, k_base, v_base;
 uint j, at;                        // tile of keys; where it lies in KV
-float scale;                       // of scores, to units of log 2; of those that are SCORED already, from natural ones
+float scale;                       // of scores, to units of log 2, in which those that are SCORED come
 float natural_scale;               // SCORED: of products, to scores in natural units
 uint flip;                         // a negative scale negates Q instead: both sign bits of a pair
 // What the subgroup holds: Q as operands, O, and of each row the reference m and the sum l; S and P of a chunk.
@@ -138,7 +138,7 @@ void take_place() {
   drop_at = gl_SubgroupID * DRAWS;
   spread_at = x_at + FM * CK; stats_at = spread_at + FM * FN;
   drawn_for = uvec2(~0u);
-  scale = SCORED ? LOG2E : abs(score_scale); natural_scale = abs(score_scale) * LN2; flip = score_scale < 0.0 ? 0x80008000u : 0u;
+  scale = SCORED ? 1.0 : abs(score_scale); natural_scale = abs(score_scale) * LN2; flip = score_scale < 0.0 ? 0x80008000u : 0u;
 }
 
 // Query and head (within the packed group) of a row.

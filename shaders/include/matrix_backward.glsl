@@ -290,12 +290,12 @@ void weight_gradients(uint c) {
 }
 
 // The weight of a score, and the slope of its function, 1 without.
-float weight(float s, float l, uint query, uint key, bool masked, float float_key, float float_position, out float slope) {
+float weight(float s, float l, uint query, uint key, bool masked, float float_key, float ahead, float bias, out float slope) {
   slope = 1;
   float p;
   if (SCORED) {
-    const vec2 x = scored_with_slope(s * scale, query, key, float_key, float_position);
-    p = exp2(fma(x.x, LOG2E, -l)); slope = x.y;
+    const vec2 x = score_bits_with_slope(s, scale, query, key, float_key, ahead, bias);
+    p = exp2(x.x - l); slope = x.y;
   } else p = exp2(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
     if (out_of_band(query, key)) p = 0;
@@ -305,20 +305,28 @@ float weight(float s, float l, uint query, uint key, bool masked, float float_ke
   return p;
 }
 float weight(float s, float l, uint query, uint key, bool masked, out float slope) {
-  return weight(s, l, query, key, masked, 0, 0, slope);
+  return weight(s, l, query, key, masked, 0, 0, SCORE_BIAS == 0 ? 0 : bias_of(query, key), slope);
 }
+#ifdef KV
+#define BIAS_OF(r, n, e, query, key) (SCORE_BIAS == 0 ? 0 : bias_of(query, key))
+#else
+uint bias_row(uint r, uint e) { return bias_base + min(query_of(row_of(r, e), 0), nq - 1) * bias_sn; }
+#include "matrix_bias.glsl"
+#define BIAS_OF bias_at
+#endif
 // P = exp(scale S - lse) in place. A weight that dropout drops is kept as its negative, until its two uses are made of it: what dV is
 // summed with (without dropout's scale; a NaN stays one), and dS.
 void weights(uint c, bool masked) {
-  const int query0 = int(first_query) + int(nk) - int(nq), row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
-  const float float_row0 = float((KEYS_ARE_ROWS ? int(first_key) : query0) + row_lane0);
-  const float float_col0 = float((KEYS_ARE_ROWS ? query0 : int(first_key)) + col_lane0);
+  const int query0 = int(first_query + nk) - int(nq), row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
+  const int key0 = int(first_key) + (KEYS_ARE_ROWS ? row_lane0 : col_lane0);
+  const float float_key0 = float(key0), ahead0 = float(query0 + (KEYS_ARE_ROWS ? col_lane0 : row_lane0) - key0);
   EACH_SCORE {
     const uint row = row_of(r, e), col = column_of(c, n, e);
-    const float at_row = float_row0 + float(r * FM + ROW_OF(e)), at_col = float_col0 + float(n * FN + COL_OF(e));
+    const int in_row = int(r * FM + ROW_OF(e)), in_col = int(n * FN + COL_OF(e));   // beyond the lane's first
     float slope;
     S[r * NS + n][e] = weight(S[r * NS + n][e], lse_at(row, col, r, e), query_of(row, col), key_of(row, col), masked,
-      KEYS_ARE_ROWS ? at_row : at_col, KEYS_ARE_ROWS ? at_col : at_row, slope);
+      float_key0 + float(KEYS_ARE_ROWS ? in_row : in_col), ahead0 + float(KEYS_ARE_ROWS ? in_col - in_row : in_row - in_col),
+      BIAS_OF(r, n, e, query_of(row, col), key_of(row, col)), slope);
     if (SLOPES) slopes[r * NS + n][e] = slope;
   }
   if (DROPOUT && !BITS) EACH_SCORE S[r * NS + n][e] = is_kept(c, r, n, e) ? S[r * NS + n][e] : -S[r * NS + n][e];

@@ -42,7 +42,10 @@ void weights_in_shared(uint c, bool masked) {
       if (masked) keys = keys_of(query_of(row));
       if (SCORED) {
         if (PACK) scores_of(b, q_head + member_of(row));
-        if (mine) for (uint k = 0; k < CK; ++k) X[x0 + k] = scored(X[x0 + k] * natural_scale, query_of(row), j * BC + c * CK + k);
+        if (mine) for (uint k = 0; k < CK; ++k) {
+          const uint key = j * BC + c * CK + k;
+          X[x0 + k] = score_bits(X[x0 + k], natural_scale, query_of(row), key, 0, 0, SCORE_BIAS == 0 ? 0 : bias_of(query_of(row), key));
+        }
         subgroupMemoryBarrierShared(); subgroupBarrier();
       }
       float most = -infinity(), all_weights = 0.0;

@@ -24,17 +24,25 @@ void weighted_sum(uint c) {
   }
 }
 
-// Scores as functions, bias and masks make them, in natural units.
+// Where the bias of a row begins: include/matrix_bias.glsl.
+uint bias_row(uint r, uint e) {
+  const uint row = row0 + r * FM + row_lane + ROW_OF(e);
+  return bias_off + b * bias_sb + (q_head + member_of(row)) * bias_sh + min(query_of(row), nq - 1) * bias_sn;
+}
+#include "matrix_bias.glsl"
+
+// Scores as functions, bias and masks make them, in units of log 2.
 void score_pairs(uint c) {
   const uint key0 = j * BC + c * CK + col_lane;
-  const float float_key0 = float(key0);
+  const float float_key0 = float(key0), ahead0 = float(int(row0 + row_lane + nk) - int(nq + key0));
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint row = row0 + r * FM + row_lane + ROW_OF(e), query = query_of(row);
-    const float position = float(int(query) + int(nk) - int(nq));
+    const float ahead = PACK ? float(int(query + nk) - int(nq + key0)) : ahead0;
     if (PACK) scores_of(b, q_head + member_of(row));
     [[unroll]] for (uint n = 0; n < NS; ++n)
-      S[r * NS + n][e] = scored(S[r * NS + n][e] * natural_scale, query, key0 + n * FN + COL_OF(e),
-        float_key0 + float(n * FN + COL_OF(e)), position);
+      S[r * NS + n][e] = score_bits(S[r * NS + n][e], natural_scale, query, key0 + n * FN + COL_OF(e),
+        float_key0 + float(n * FN + COL_OF(e)), ahead + float(int(PACK ? 0 : r * FM + ROW_OF(e)) - int(n * FN + COL_OF(e))),
+        bias_at(r, n, e, query, key0 + n * FN + COL_OF(e)));
   }
 }
 
@@ -125,6 +133,7 @@ void softmax(uint c, bool masked) {
 void attend(bool masked) {
   if (DROPOUT) draw_tile();
   [[unroll]] for (uint c = 0; c <= CHUNKS; ++c) {
+    if (BIAS_PAIRS) { if (c < CHUNKS) ask_bias(j * BC + c * CK + col_lane); }
     if (c < CHUNKS) scores(c);
     if (PIPE == 1 && c > 0) weighted_sum(c - 1);
     if (c < CHUNKS) { if (FORM == 3) weights_in_shared(c, masked); else softmax(c, masked); }

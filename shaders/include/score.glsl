@@ -9,7 +9,8 @@
 //
 // Functions become code on the host (flash/score): each refract below is an instruction that no kernel needs otherwise, kept by glslc with
 // its operands, and straight-line SPIR-V is put in its place. Its last operand says what is asked for: 1 s', 2 s' and its derivative by s,
-// 3 whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor.
+// 3 whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor, 5 s' in units of log 2, 6 that and the
+// derivative by s.
 //
 // Needs nq, nk and heads() of the arguments, and
 //   SCORE_AT         a binding: there lie further arguments (more.glsl), then bias, mask and sinks; captured tensors follow
@@ -51,11 +52,12 @@ bool mask_allows(uint query, uint key) {
   return (mask_words[at / 32] >> at % 32 & 1u) != 0u;
 }
 
-// float_key and float_position are the key and the query's position as floats where a kernel has them cheaper than a conversion for each
-// pair, which takes the place of an exponential; the constant 0 where it has not.
-#define HOOK_WITH(s, query, key, what, float_key, float_position)                                        \
+// float_key and ahead are the key and how far the query's position is ahead of it as floats, where a kernel has them cheaper than a
+// conversion for each pair, which takes the place of an exponential; the constant 0 where it has not. In the tiles of matrices many pairs
+// are equally far apart: what depends on ahead alone is then computed once for them.
+#define HOOK_WITH(s, query, key, what, float_key, ahead)                                                 \
   refract(vec4(s, uintBitsToFloat(score_b), uintBitsToFloat(score_head), uintBitsToFloat(query)),        \
-    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), float_key, float_position), what)
+    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), float_key, ahead), what)
 #define HOOK(s, query, key, what) HOOK_WITH(s, query, key, what, 0, 0)
 
 float unseen(float s, uint query, uint key) {
@@ -64,17 +66,32 @@ float unseen(float s, uint query, uint key) {
   return s;
 }
 // s' of a score, and with it the derivative by s.
-float scored(float s, uint query, uint key, float float_key, float float_position) {
-  if (SCORE_FUNCTIONS) s = HOOK_WITH(s, query, key, 1.0, float_key, float_position).x;
+float scored(float s, uint query, uint key) {
+  if (SCORE_FUNCTIONS) s = HOOK(s, query, key, 1.0).x;
   if (SCORE_BIAS != 0) s += bias_of(query, key);
   return unseen(s, query, key);
 }
-float scored(float s, uint query, uint key) { return scored(s, query, key, 0, 0); }
-vec2 scored_with_slope(float s, uint query, uint key, float float_key, float float_position) {
+vec2 scored_with_slope(float s, uint query, uint key) {
   vec2 x = vec2(s, 1);
-  if (SCORE_FUNCTIONS) x = HOOK_WITH(s, query, key, 2.0, float_key, float_position).xy;
+  if (SCORE_FUNCTIONS) x = HOOK(s, query, key, 2.0).xy;
   if (SCORE_BIAS != 0) x.x += bias_of(query, key);
   x.x = unseen(x.x, query, key);
   return x;
 }
-vec2 scored_with_slope(float s, uint query, uint key) { return scored_with_slope(s, query, key, 0, 0); }
+
+// The same in units of log 2 for kernels that have s as a product, raw * factor: the factors then become one. bias is what bias_of says, or
+// anything without SCORE_BIAS.
+float bits_of(float s, uint query, uint key, float bias) {
+  if (SCORE_BIAS != 0) s = fma(bias, LOG2E, s);
+  return unseen(s, query, key);
+}
+float score_bits(float raw, float factor, uint query, uint key, float float_key, float ahead, float bias) {
+  float x = raw * (factor * LOG2E);
+  if (SCORE_FUNCTIONS) x = HOOK_WITH(raw * factor, query, key, 5.0, float_key, ahead).x;
+  return bits_of(x, query, key, bias);
+}
+vec2 score_bits_with_slope(float raw, float factor, uint query, uint key, float float_key, float ahead, float bias) {
+  vec2 x = vec2(raw * (factor * LOG2E), 1);
+  if (SCORE_FUNCTIONS) x = HOOK_WITH(raw * factor, query, key, 6.0, float_key, ahead).xy;
+  return vec2(bits_of(x.x, query, key, bias), x.y);
+}

@@ -91,6 +91,7 @@ void put_piece(uint r, uint c, uint piece, float y[8]) {
 
 // Chunk c of the staged tile of keys.
 void chunk(uint c, bool masked) {
+  if (BIAS_PAIRS) ask_bias(first_key + c * CK + col_lane);
   scores(c);                            // S = Q K^T
   if (FORM == 1) {
     weights(c, masked);                 // P = exp(s' - lse)

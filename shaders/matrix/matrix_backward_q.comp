@@ -30,6 +30,7 @@ void add_dq(uint c) {
 
 // Chunk c of the staged tile of keys: what the inner loop of algorithm 2 does for dQ.
 void chunk(uint c, bool masked) {
+  if (BIAS_PAIRS) ask_bias(first_key + c * CK + col_lane);
   scores(c);                            // S = Q K^T
   if (FORM == 1) {
     weights(c, masked);                 // P = exp(scale S - lse)

@@ -126,6 +126,9 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accu
 	if part.Keys {
 		c = c.And(kernel.Constants{"PARTS": parts})
 	}
+	if !part.Keys {
+		c["BIAS_PAIRS"] = kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))
+	}
 	c["SLOPES"] = kernel.BoolInt(p.Features()&attn.WithSlopes != 0)
 	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), s.Layout.Constants())
 }
@@ -152,8 +155,13 @@ func (s *BackwardProgram) build(aligned, accumulate bool) error {
 	return nil
 }
 
+// aligned says whether rows of all tensors lie so that they can be moved by the pipelines that move many bytes at a time.
+func (s *BackwardProgram) aligned(g *kernel.Gradients) bool {
+	return g.Aligned() && s.Layout.BiasLies(&s.Problem, s.Q.Tile.Form, &g.Scores)
+}
+
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.build(g.Aligned(), g.Accumulate); err != nil {
+	if err := s.build(s.aligned(g), g.Accumulate); err != nil {
 		return err
 	}
 	return s.run(r, g)
@@ -164,7 +172,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
-	aligned := g.Aligned()
+	aligned := s.aligned(g)
 	for piece, parts := range s.Kv.Tile.pieces() {
 		k, err := s.Kernel(&s.Kv, piece, aligned, g.Accumulate)
 		if err != nil {
@@ -212,6 +220,7 @@ func (s *BackwardProgram) trial() attn.Problem {
 	small.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
 	small.KeyLen = max(kv.rows(), q.BC) + q.Fragment.M/2 + 3
 	kernel.GrowForBlocks(&small, small.Masked() || q.masks(&s.Problem))
+	kernel.GrowForBias(&small, &s.Problem)
 	if !small.Masked() && !q.masks(&s.Problem) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
 	}

@@ -159,7 +159,8 @@ func BiasConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, a
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
 		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(p.Masked()), "STATS_LEN": sh.Stats,
 		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane, "SLOPES": 0,
-		"OWN_BATCH": kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])}
+		"BIAS_PAIRS": kernel.BoolInt(aligned && l.PairsOfBias(p, t.Form)),
+		"OWN_BATCH":  kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])}
 	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), l.Constants())
 }
 
@@ -201,6 +202,7 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 	if v.alignedBias {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8
 	}
+	kernel.GrowForBias(&p, &s.problem)
 	mine := &BiasGradient{env: s.env, problem: p, layout: s.layout, tile: s.tile, own: s.own}
 	if mine.grid, err = kernel.NewGrid(mine.groups(&p), 0); err != nil {
 		return "", err
@@ -225,7 +227,8 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 
 // Record writes its dispatches.
 func (s *BiasGradient) Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error {
-	v := biasVariant{g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned, g.Accumulate, g.DBias.Aligned}
+	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned && s.layout.BiasLies(&s.problem, s.tile.Form, &g.Scores)
+	v := biasVariant{aligned, g.Accumulate, g.DBias.Aligned}
 	if err := s.build(v); err != nil {
 		return err
 	}

@@ -85,7 +85,8 @@ func (m *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.K
 }
 
 func (m *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := m.Kernel(kernel.Variant{Aligned: f.AlignedInputs() && f.O.Aligned, LSE: f.HasLSE})
+	k, err := m.Kernel(kernel.Variant{
+		Aligned: f.AlignedInputs() && f.O.Aligned && m.layout.BiasLies(&m.Problem, m.Shape.Form, &f.Scores), LSE: f.HasLSE})
 	if err != nil {
 		return err
 	}

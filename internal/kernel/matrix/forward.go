@@ -99,12 +99,15 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 		"PACK": kernel.BoolInt(t.Pack), "HEADS_TOGETHER": t.HeadsTogether, "K_PITCH": sh.KPitch, "V_PITCH": sh.VPitch, "KV_LEN": sh.Kv,
 		"Q_REG": t.QReg, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H, "PATCH": sh.Patch,
 		"MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
-		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps), "RAGGED": kernel.BoolInt(t.Ragged(p))}
+		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps), "RAGGED": kernel.BoolInt(t.Ragged(p)),
+		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && l.PairsOfBias(p, t.Form))}
 	return c.And(kernel.ForwardConstants(p, v), l.Constants())
 }
 
 func (m *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := m.Kernel(f.Variant(m.Combine))
+	v := f.Variant(m.Combine)
+	v.Aligned = v.Aligned && m.layout.BiasLies(&m.Problem, m.Shape.Form, &f.Scores)
+	k, err := m.Kernel(v)
 	if err != nil {
 		return err
 	}
@@ -146,6 +149,7 @@ func (t *Tile) trial(p *attn.Problem) attn.Problem {
 		small.KeyLen = 3 * t.BC
 	}
 	kernel.GrowForBlocks(&small, t.masks(p))
+	kernel.GrowForBias(&small, p)
 	if !t.Ragged(p) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
 	}
