@@ -114,6 +114,11 @@ func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool
 		wide = max(p.HeadDim, p.ValueDim)
 	}
 	sh := t.shared(wide)
+	return t.constants(p, sh, aligned, accumulate)
+}
+
+// constants are the specialization constants that all scalar kernels of backward passes have; sh is the layout of shared memory.
+func (t *BackwardTile) constants(p *attn.Problem, sh backwardShared, aligned, accumulate bool) kernel.Constants {
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,

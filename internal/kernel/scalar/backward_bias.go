@@ -54,13 +54,9 @@ func (s *BiasGradient) kernel(aligned, accumulate bool) (*pipeline.Kernel, error
 // BiasConstants are its specialization constants.
 func BiasConstants(p *attn.Problem, t *BackwardTile, aligned, accumulate bool) kernel.Constants {
 	sh := t.shared(p.HeadDim)
-	rows := attn.CeilDiv(t.BR/t.MR*t.BC, 4) // of partial sums, where a bias has one row for all queries
-	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
-		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": max(sh.length, rows), "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"OWN_BATCH": kernel.BoolInt(p.Bias.Own[0]), "OWN_HEADS": kernel.BoolInt(p.Bias.Own[1]), "OWN_QUERIES": kernel.BoolInt(p.Bias.Own[2])}.
-		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+	sh.length = max(sh.length, attn.CeilDiv(t.BR/t.MR*t.BC, 4)) // partial sums, where a bias has one row for all queries
+	return t.constants(p, sh, aligned, accumulate).And(kernel.Constants{"OWN_BATCH": kernel.BoolInt(p.Bias.Own[0]),
+		"OWN_HEADS": kernel.BoolInt(p.Bias.Own[1]), "OWN_QUERIES": kernel.BoolInt(p.Bias.Own[2])})
 }
 
 // Record writes its dispatches.

@@ -94,12 +94,8 @@ func (s *CapturedGradient) kernel(sums, aligned bool) (*pipeline.Kernel, error) 
 
 // CapturedConstants are the specialization constants of scalar_backward_captured.
 func CapturedConstants(p *attn.Problem, t *BackwardTile, aligned, sums bool, table, groupsLog int, rounded bool) kernel.Constants {
-	sh := t.shared(p.HeadDim)
-	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": 0, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC,
-		"C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt, "SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": groupsLog, "ROUNDED": kernel.BoolInt(rounded)}.
-		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+	return t.constants(p, t.shared(p.HeadDim), aligned, false).And(kernel.Constants{
+		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": groupsLog, "ROUNDED": kernel.BoolInt(rounded)})
 }
 
 // CapturedEndsConstants are those of backward_captured.
