@@ -57,7 +57,7 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	if err := place("Forward", attn.ForwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
-	if err := f.Captured.place("Forward", p, &ops.Captured); err != nil {
+	if err := f.Captured.place("Forward.Captured", p, &ops.Captured); err != nil {
 		return err
 	}
 	if err := f.Captured.apart("Forward", attn.ForwardOperands[:], all[:]); err != nil {
