@@ -147,7 +147,7 @@ func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
 // PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own (Batch,
 // Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
 type PerScore struct {
-	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool
+	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool, a byte for each pair, or Bit
 	Batch, Heads, Queries, Keys int
 }
 
@@ -202,7 +202,7 @@ func (p *Problem) checkScores() error {
 	if err := p.Bias.check("Bias", p, F32, p.DType); err != nil {
 		return err
 	}
-	if err := p.Mask.check("Mask", p, Bool); err != nil {
+	if err := p.Mask.check("Mask", p, Bool, Bit); err != nil {
 		return err
 	}
 	for _, t := range []struct {
