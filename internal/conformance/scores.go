@@ -290,6 +290,7 @@ func scored(s *suite) {
 		{"bits-odd", func(p *flash.Problem) {
 			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
 		}, true},
+		{"softcap-window", func(p *flash.Problem) { p.Score, p.Window = capped, flash.SlidingWindow(30, 10) }, true},
 	} {
 		for j, dtype := range dtypes {
 			if !s.small || i%3 == j || x.core && j == 1 {

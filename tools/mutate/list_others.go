@@ -5,7 +5,7 @@ package main
 var otherKernelMutants = []Mutant{
 	{
 		ID: "standard-scale", File: "shaders/standard/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
-		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
+		Old: "p[t] * (g[t] - delta) * score_scale * slopes(", New: "p[t] * (g[t] - delta) * slopes(",
 		Breaks: "dS of standard attention lacks the scale",
 		Kill:   []Killer{conformance("grid/split/f16", "standard/scalar")},
 	},

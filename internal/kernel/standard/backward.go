@@ -1,6 +1,7 @@
 package standard
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -21,6 +22,9 @@ const (
 	gradKeys                    // dK = dSᵀ Q
 	standardGradients
 )
+
+// againLabel is the label of the products q·k made again, where the derivative of score functions needs them.
+const againLabel = "standard_s"
 
 // Labels of their dispatches.
 var standardGradientLabels = [standardGradients]string{"standard_dp", "standard_ds", "standard_dv", "standard_dq", "standard_dk"}
@@ -43,6 +47,7 @@ type BackwardProgram struct {
 	shape   standardBackwardShape
 	grids   [][standardGradients]kernel.Grid // by slab
 	runs    int                              // Dispatches in all
+	slopes  bool                             // score functions have a derivative by scores, which stand in the workspace too
 
 	// check looks at the kernels of a variant before their first use; nil where none is needed.
 	check func(s *BackwardProgram, v kernel.GradientVariant) error
@@ -52,14 +57,18 @@ type BackwardProgram struct {
 }
 
 func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape, t *kernel.Tuning) (*BackwardProgram, error) {
-	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape}
+	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape, slopes: p.Features()&attn.WithSlopes != 0}
 	var err error
-	var needed uint64 // P too
+	matrices, rule := uint64(2), "the device's memory, for the matrices P and dP"
+	if s.slopes {
+		matrices, rule = 3, "the device's memory, for the matrices P, dP and S"
+	}
+	var needed uint64
 	for _, n := range forward.sizes {
-		needed += 2 * n
+		needed += matrices * n
 	}
 	if memory := e.Caps.Memory(); needed > memory {
-		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: "the device's memory, for the matrices P and dP"}
+		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: rule}
 	}
 	for i := range forward.slabs {
 		b := &forward.slabs[i]
@@ -89,6 +98,9 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 			}
 			s.runs += g[part].Dispatches()
 		}
+		if s.slopes {
+			s.runs += forward.grids[i].scores.Dispatches()
+		}
 		s.grids = append(s.grids, g)
 	}
 	return s, nil
@@ -106,12 +118,21 @@ func (s *BackwardProgram) Model() traffic.Model {
 		gradQueries: &m.Queries.Label, gradKeys: &m.Keys.Label} {
 		*label = standardGradientLabels[part]
 	}
+	if s.slopes {
+		m.Again = s.forward.Shape.Model().Scores
+		m.Again.Label = againLabel
+	}
 	m.SlabHeads, m.SlabRows = s.forward.slabSize()
 	return m
 }
 
-// Scratch is dP, in slabs as P.
-func (s *BackwardProgram) Scratch() []uint64 { return s.forward.sizes }
+// Scratch is dP, in slabs as P, and then with slopes S as well.
+func (s *BackwardProgram) Scratch() []uint64 {
+	if s.slopes {
+		return slices.Concat(s.forward.sizes, s.forward.sizes)
+	}
+	return s.forward.sizes
+}
 
 // dense is the variant of dense tensors, gradients overwritten, without dlse: the usual case.
 func (s *BackwardProgram) dense() kernel.GradientVariant {
@@ -150,6 +171,15 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 // run records the dispatches with the pipelines that are there.
 func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	for i := range s.forward.slabs {
+		if s.slopes {
+			k, err := s.forward.scoresFor(&g.Q, &g.K)
+			if err != nil {
+				return err
+			}
+			if err := s.forward.recordScores(r, &g.Q, &g.K, i, s.scores(r, i), &k, againLabel); err != nil {
+				return err
+			}
+		}
 		for part := range standardGradients {
 			if err := s.recordPart(r, g, i, part); err != nil {
 				return err
@@ -159,11 +189,18 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	return nil
 }
 
+// scores is where the scores of a slab stand.
+func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
+	return r.Scratch[len(s.forward.slabs)+i]
+}
+
 func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient) error {
 	b, w := &s.forward.slabs[i], &r.Push
 	weights, grads := g.Weights[i], r.Scratch[i]
 	total := s.grids[i][part].Total
 	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
+	k := s.kernels[part][g.Variant().Index()].Load()
+	access := r.Access[:3]
 	var at int
 	switch part {
 	case gradWeights:
@@ -178,6 +215,14 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		r.Access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
 		if g.HasDLSE {
 			read(2, g.DLSE.Binding)
+		}
+		access = r.Accesses(k)
+		for n := 3; n < len(access); n++ {
+			r.Access[n] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
+		}
+		if s.slopes {
+			read(3, s.scores(r, i))
+			r.BindScores(4, k.Bindings(), &s.problem, &g.Scores, weights) // shaders/standard/standard_backward_softmax.comp
 		}
 		total = uint32(b.Heads * b.Rows)
 	case gradValues:
@@ -196,8 +241,7 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		read(1, g.Q.Binding)
 		r.Access[2] = s.sum(g, &g.DK, i)
 	}
-	k := s.kernels[part][g.Variant().Index()].Load()
-	return r.Dispatch(k, r.Access[:3], at, s.grids[i][part], total, standardGradientLabels[part])
+	return r.Dispatch(k, access, at, s.grids[i][part], total, standardGradientLabels[part])
 }
 
 // sum is how a slab's dispatch touches a gradient to which every slab may add.
@@ -226,7 +270,8 @@ func backwardRows(rowThreads, keep int) traffic.Rows {
 // zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
 func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
-		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), lanes)
+		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
+		"SCORE_FUNCTIONS": kernel.BoolInt(p.Features()&attn.WithSlopes != 0), "SCORE_BIAS": 0, "SCORE_MASK": 0, "MASK_FUNCTIONS": 0}.And(kernel.MaskConstants(p)), lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.

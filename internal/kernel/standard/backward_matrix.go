@@ -16,7 +16,7 @@ var MatrixBackward = &kernel.BackwardKernel{
 		Name:           "standard_backward_matrix",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout | attn.OfScores&^attn.WithSlopes | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     gradientRanges,
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -187,6 +187,9 @@ func (t *matrixGradients) verify(s *BackwardProgram, v kernel.GradientVariant) e
 	var tried []kernel.Compiled
 	for part := range standardGradients {
 		tried = append(tried, t.Kernel(part, &s.problem, v).Compiled())
+	}
+	if s.slopes {
+		tried[gradScores].Functions = kernel.FunctionsKey(&s.problem)
 	}
 	return s.env.Prove(fmt.Sprintf("standard_backward_matrix %v", t), tried, func() (string, error) { return t.try(s, v) })
 }

@@ -227,7 +227,7 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 	if f.Weights != nil {
 		matrix = f.Weights
 	}
-	if err := s.recordScores(r, f, i, matrix[i], k); err != nil {
+	if err := s.recordScores(r, &f.Q, &f.K, i, matrix[i], k, scoresLabel); err != nil {
 		return err
 	}
 
@@ -247,19 +247,23 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 }
 
 // recordScores is the first of a slab's dispatches.
-func (s *Program) recordScores(r *kernel.Recorder, f *kernel.Operands, i int, matrix pipeline.Binding, k *pipelines) error {
+func (s *Program) recordScores(r *kernel.Recorder, q, key *kernel.Operand, i int, matrix pipeline.Binding, k *pipelines, label string) error {
 	g := &s.grids[i]
-	at := s.scoresArgs(&r.Push, &s.slabs[i], &f.Q, &f.K, s.Problem.Scale)
-	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
+	at := s.scoresArgs(&r.Push, &s.slabs[i], q, key, s.Problem.Scale)
+	r.Access[0] = pipeline.Access{Binding: q.Binding, Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: key.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: matrix, Mode: pipeline.Write}
-	return r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, scoresLabel)
+	return r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, label)
+}
+
+// scoresFor gives the pipelines among which is that of the scores of q and k, for whom the others do not matter.
+func (s *Program) scoresFor(q, k *kernel.Operand) (pipelines, error) {
+	return s.Build(Variant{QK: q.Aligned && k.Aligned, VO: s.dense().VO, LSE: true}) // the variant that plans have built
 }
 
 // RecordScores records what the softmax is taken of, for every slab, into the weights of the pass.
 func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
-	aligned := s.dense().VO // of v and o, which are not there: the variant that plans have built
-	k, err := s.Build(Variant{QK: f.Q.Aligned && f.K.Aligned, VO: aligned, LSE: true})
+	k, err := s.scoresFor(&f.Q, &f.K)
 	if err != nil {
 		return err
 	}
@@ -272,7 +276,7 @@ func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
 		}
 	}
 	for i := range s.slabs {
-		if err := s.recordScores(r, f, i, f.Weights[i], &k); err != nil {
+		if err := s.recordScores(r, &f.Q, &f.K, i, f.Weights[i], &k, scoresLabel); err != nil {
 			return err
 		}
 		if made == nil {
