@@ -205,7 +205,7 @@ func (s *BackwardProgram) compiled(aligned, accumulate bool) []kernel.Compiled {
 	var all []kernel.Compiled
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		for _, parts := range part.Tile.pieces() {
-			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate), Functions: kernel.FunctionsKey(&s.Problem)})
+			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate), Functions: s.Problem.Code()})
 		}
 	}
 	return all

@@ -170,7 +170,7 @@ func (s *BiasGradient) build(v biasVariant) error {
 	}
 	t := &s.tile
 	name := fmt.Sprintf("%s %v %v form %d", biasLabel, t, t.Fragment, t.Form)
-	made := []kernel.Compiled{{Module: s.module(), Constants: s.constants(v), Functions: kernel.FunctionsKey(&s.problem)}}
+	made := []kernel.Compiled{{Module: s.module(), Constants: s.constants(v), Functions: s.problem.Code()}}
 	if err := s.env.Prove(name, made, func() (string, error) { return s.try(v) }); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package standard
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -36,6 +37,7 @@ type standardBackwardShape interface {
 	block(part gradient) (rows, cols int) // of a workgroup; cols 0 where it has all
 	Model() traffic.BackwardStandard      // without labels and slabs
 	Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel
+	trial(p *attn.Problem) attn.Problem // a small problem, with ragged edges and the diagonal across its tiles when causal
 }
 
 // BackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the
@@ -50,7 +52,7 @@ type BackwardProgram struct {
 	slopes  bool                             // score functions have a derivative by scores, which stand in the workspace too
 
 	// check looks at the kernels of a variant before their first use; nil where none is needed.
-	check func(s *BackwardProgram, v kernel.GradientVariant) error
+	check func(v kernel.GradientVariant) error
 
 	kernels [standardGradients][8]atomic.Pointer[pipeline.Kernel] // by variant
 	checked [8]atomic.Bool                                        // the same
@@ -153,12 +155,53 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 		}
 	}
 	if s.check != nil {
-		if err := s.check(s, v); err != nil {
+		if err := s.check(v); err != nil {
 			return err
 		}
 	}
 	s.checked[i].Store(true)
 	return nil
+}
+
+// usual builds the usual variant. Where variants are checked, on a device of the caller's, whose queue recording must leave alone, the others
+// are looked at now too.
+func (s *BackwardProgram) usual() error {
+	dense := s.dense()
+	err := s.build(dense)
+	if !s.env.Attached || s.check == nil {
+		return err
+	}
+	for i := range 8 {
+		v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
+		if err == nil && (dense.Aligned || !v.Aligned) {
+			err = s.build(v)
+		}
+	}
+	return err
+}
+
+// verify lets pipelines of the kernels of a name that were never run on this device and driver prove themselves on a small problem, on weights
+// that the scalar tier keeps.
+func (s *BackwardProgram) verify(name string, v kernel.GradientVariant) error {
+	var tried []kernel.Compiled
+	for part := range standardGradients {
+		tried = append(tried, s.shape.Kernel(part, &s.problem, v).Compiled(&s.problem))
+	}
+	return s.env.Prove(fmt.Sprintf("%s %v", name, s.shape), tried, func() (wrong string, err error) {
+		p := s.shape.trial(&s.problem)
+		forward, err := Scalar.Plan(s.env, &p, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		mine, err := newStandardBackward(s.env, &p, forward.(*Program), s.shape, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
+			mine.kernels[part][v.Index()].Store(s.kernels[part][v.Index()].Load())
+		}
+		return s.env.TryBackward(&p, v, forward, mine.Scratch(), mine.run)
+	})
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {

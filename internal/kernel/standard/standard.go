@@ -1,6 +1,7 @@
 package standard
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -21,6 +22,9 @@ type standardShape interface {
 	Scores(p *attn.Problem, aligned bool) standardKernel
 	Softmax(p *attn.Problem, lse bool) standardKernel
 	Product(p *attn.Problem, aligned bool) standardKernel
+
+	// Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal.
+	Trial(p *attn.Problem) attn.Problem
 }
 
 // standardKernel is a pipeline to be built: of info only what a shape has its own ideas about.
@@ -30,8 +34,9 @@ type standardKernel struct {
 	info   pipeline.KernelInfo
 }
 
-func (k standardKernel) Compiled() kernel.Compiled {
-	return kernel.Compiled{Module: k.module, Constants: k.Spec}
+// Compiled is what the driver compiles for a problem.
+func (k standardKernel) Compiled(p *attn.Problem) kernel.Compiled {
+	return kernel.Compiled{Module: k.module, Constants: k.Spec, Functions: p.Code()}
 }
 
 // Program is scores, softmax and product fitted to a problem.
@@ -46,7 +51,7 @@ type Program struct {
 	runs    int // Dispatches in all
 
 	// check looks at kernels before their first use; nil where none is needed.
-	check func(s *Program, v Variant, k *pipelines) error
+	check func(v Variant, k *pipelines) error
 
 	scoresKernels  [2]atomic.Pointer[pipeline.Kernel] // by aligned
 	softmaxKernels [2]atomic.Pointer[pipeline.Kernel] // by lse
@@ -197,11 +202,46 @@ func (s *Program) buildFirst(v Variant) (pipelines, error) {
 	k.softmax = get(&s.softmaxKernels[kernel.BoolInt(v.LSE)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.LSE) })
 	k.product = get(&s.productKernels[kernel.BoolInt(v.VO)], func() standardKernel { return s.Shape.Product(&s.Problem, v.VO) })
 	if err == nil && s.check != nil {
-		err = s.check(s, v, &k)
+		err = s.check(v, &k)
 	}
 	s.checked[v.index()].Store(err == nil)
 	return k, err
 }
+
+// usual builds the variant of dense tensors with lse, the usual case. Where variants are checked, on a device of the caller's, whose queue
+// recording must leave alone, the others are looked at now too.
+func (s *Program) usual() error {
+	dense := s.dense()
+	_, err := s.Build(dense)
+	if !s.env.Attached || s.check == nil {
+		return err
+	}
+	for _, v := range []Variant{{}, {QK: true}, {VO: true}, {QK: true, VO: true}} {
+		for _, lse := range []bool{false, true} {
+			if err == nil && (dense.QK || !v.QK) && (dense.VO || !v.VO) {
+				_, err = s.Build(Variant{v.QK, v.VO, lse})
+			}
+		}
+	}
+	return err
+}
+
+// verify lets pipelines of the kernel of a name that were never run on this device and driver prove themselves on a small problem.
+func (s *Program) verify(name string, v Variant, k *pipelines) error {
+	tried := []kernel.Compiled{s.Shape.Scores(&s.Problem, v.QK).Compiled(&s.Problem), s.Shape.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
+		s.Shape.Product(&s.Problem, v.VO).Compiled(&s.Problem)}
+	return s.env.Prove(fmt.Sprintf("%s %v", name, s.Shape), tried, func() (wrong string, err error) {
+		p := s.Shape.Trial(&s.Problem)
+		small, err := New(s.env, &p, s.Shape, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		return s.env.TryForward(&p, v.trial(), small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	})
+}
+
+// trial is the variant of a self-check's tensors. Kernels for aligned tensors need all of them aligned; those for others take any.
+func (v Variant) trial() kernel.Variant { return kernel.Variant{Aligned: v.QK || v.VO, LSE: v.LSE} }
 
 func (s *Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	k, err := s.Build(Variant{QK: f.Q.Aligned && f.K.Aligned, VO: f.V.Aligned && f.O.Aligned, LSE: f.HasLSE})
