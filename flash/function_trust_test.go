@@ -136,3 +136,56 @@ func TestCapturedGradientIsProved(t *testing.T) {
 	require.ErrorContains(t, err, "scalar_backward_captured")
 	require.ErrorContains(t, err, "dtable")
 }
+
+// TestScoresAreProved: the same of the kernel that looks at scores, which is tried where it is first asked for.
+func TestScoresAreProved(t *testing.T) {
+	d := testDevice(t)
+	forgetProcess(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F16, Causal: CausalBottomRight, Score: score.Softcap(1)}
+	s := newSample(t, p)
+	f := s.tensors(t, d, plainly(t, d))
+	out := make([]float32, 2*20*23)
+	require.NoError(t, mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar)).Scores(bg, f, out))
+	plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar))
+	forgetProcess(t)
+	d.env.Modules = func(name string) ([]uint32, error) {
+		code, err := shaders.Shipped.Module(name)
+		return crossed(code), err
+	}
+	err := plan.Scores(bg, f, out)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "self-check failed: s[")
+}
+
+// TestStrangeFunctionsAreTrusted: functions that make much of roundings, and such that give no number for some of what a trial draws, are no
+// reason to deny a kernel that computes them as it should.
+func TestStrangeFunctionsAreTrusted(t *testing.T) {
+	d := testDevice(t)
+	build := func(e score.Float) score.Function {
+		f, err := score.New(e)
+		require.NoError(t, err)
+		return f
+	}
+	slope := score.Capture("slope", 2).At(score.Head())
+	for name, f := range map[string]score.Function{
+		"steep":      build(score.S().Mul(score.Const(60))),
+		"square":     build(score.S().Mul(score.S()).Mul(score.Const(20))),
+		"no number":  build(score.S().Sub(slope.Log())),
+		"of nothing": build(score.S().Log()),
+		"jump":       build(score.S().Less(score.Const(0)).Select(score.S().Mul(score.Const(30)), score.S())),
+	} {
+		for _, dtype := range []DType{F32, F16} {
+			for _, impl := range []Implementation{Flash, Standard, Flash1} {
+				t.Run(name+"/"+dtype.String()+"/"+impl.String(), func(t *testing.T) {
+					plan, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 64, DType: dtype, Score: f}, WithImplementation(impl), WithTier(TierScalar))
+					require.NoError(t, err)
+					if impl != Flash1 {
+						_, err = plan.BackwardInfo()
+						require.NoError(t, err)
+					}
+					require.NoError(t, plan.Close())
+				})
+			}
+		}
+	}
+}

@@ -83,30 +83,8 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	t := &trialTensors{env: e}
 	defer t.close()
 	in := TrialInputs(p)
-	f := Operands{Drop: TrialDraw}
-	f.HasLSE = v.LSE
-	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
-	for i := range attn.ForwardOperands {
-		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
-			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
-				return "", err
-			}
-		}
-	}
-	if err = t.captured(p, in, &f.Captured); err != nil {
-		return "", err
-	}
-	if f.Blocks, err = t.blocks(p, in); err != nil {
-		return "", err
-	}
-	r := &Recorder{Count: e.Counting}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return "", err
-	}
-	if r.More, err = t.more(p); err != nil {
-		return "", err
-	}
-	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches); err != nil {
+	f, err := t.forward(p, in, v, scratch, record)
+	if err != nil {
 		return "", err
 	}
 	o, err := t.download(p.DType, p.OShape(), &f.O)
@@ -120,6 +98,73 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 		}
 	}
 	return CompareForward(p, in, o, lse)
+}
+
+// forward runs what record records on the inputs of a trial, and gives the operands.
+func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (f Operands, err error) {
+	f = Operands{Drop: TrialDraw, HasLSE: v.LSE}
+	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
+	for i := range attn.ForwardOperands {
+		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
+			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
+				return f, err
+			}
+		}
+	}
+	if err = t.captured(p, in, &f.Captured); err != nil {
+		return f, err
+	}
+	if f.Blocks, err = t.blocks(p, in); err != nil {
+		return f, err
+	}
+	r := &Recorder{Count: t.env.Counting}
+	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return f, err
+	}
+	if r.More, err = t.more(p); err != nil {
+		return f, err
+	}
+	return f, t.env.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches)
+}
+
+// TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of workspace.
+// What lies outside the keys that a query sees by its position is not looked at.
+func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
+	t := &trialTensors{env: e}
+	defer t.close()
+	in := TrialInputs(p)
+	var matrix Operand
+	_, err = t.forward(p, in, v, scratch, func(r *Recorder, f *Operands) error {
+		matrix = Operand{Binding: r.Scratch[0], Strides: [3]uint32{uint32(p.Heads * p.QueryLen * pitch), uint32(p.QueryLen * pitch), uint32(pitch)}}
+		f.Weights = r.Scratch
+		return record(r, f)
+	})
+	if err != nil {
+		return "", err
+	}
+	want, err := ref.Matrix(*in, ref.Masked)
+	if err != nil {
+		return "", err
+	}
+	rough := 0.0
+	for as, times := range roughTypes(p) {
+		plain, err := ref.PlainMatrix(*in, as)
+		if err != nil {
+			return "", err
+		}
+		rough += times * furthest(plain.Data, want.Data)
+	}
+	got, err := t.download(p.DType, [4]int{p.Batch, p.Heads, p.QueryLen, p.KeyLen}, &matrix)
+	if err != nil {
+		return "", err
+	}
+	mask := p.Mask()
+	for i := range got {
+		if keys := mask.KeysOf(i / p.KeyLen % p.QueryLen); i%p.KeyLen < keys.Begin || i%p.KeyLen >= keys.End {
+			got[i] = float32(want.Data[i])
+		}
+	}
+	return offAt(p, "s", got, want, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], rough), nil
 }
 
 // CompareForward says where o or lse (nil: not compared) is off what the oracle makes of the inputs.

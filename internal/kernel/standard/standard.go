@@ -58,6 +58,7 @@ type Program struct {
 	scoresOnly     atomic.Pointer[pipeline.Kernel]    // softmax that stops at what it is taken of
 	productKernels [2]atomic.Pointer[pipeline.Kernel] // by aligned
 	checked        [8]atomic.Bool                     // by variant
+	scoresTried    atomic.Bool                        // scoresOnly was
 }
 
 type slabGrids struct{ scores, softmax, product kernel.Grid }
@@ -314,9 +315,38 @@ func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
 		if made, err = s.env.Variant(&s.scoresOnly, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
 			return err
 		}
+		if err := s.verifyScores(w, &k, made); err != nil {
+			return err
+		}
 	}
+	return s.runScores(r, f, &k, made)
+}
+
+// verifyScores lets the kernel that makes scores of products prove itself, where functions of the user's are in it and it was never run on this
+// device and driver.
+func (s *Program) verifyScores(w standardKernel, k *pipelines, made *pipeline.Kernel) error {
+	if !kernel.HasFunctions(&s.Problem) || s.scoresTried.Load() {
+		return nil
+	}
+	err := s.env.Prove(fmt.Sprintf("scores of %v", s.Shape), []kernel.Compiled{w.Compiled(&s.Problem)}, func() (wrong string, err error) {
+		p := s.Shape.Trial(&s.Problem)
+		small, err := New(s.env, &p, s.Shape, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		// Tensors as pipelines of aligned ones need them, which all can read.
+		return s.env.TryScores(&p, kernel.Variant{Aligned: true}, small.Pitch, small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error {
+			return small.runScores(r, f, k, made)
+		})
+	})
+	s.scoresTried.Store(err == nil)
+	return err
+}
+
+// runScores records the scores of every slab, and what is made of them; made is nil where that is nothing.
+func (s *Program) runScores(r *kernel.Recorder, f *kernel.Operands, k *pipelines, made *pipeline.Kernel) error {
 	for i := range s.slabs {
-		if err := s.recordScores(r, &f.Q, &f.K, i, f.Weights[i], &k, scoresLabel); err != nil {
+		if err := s.recordScores(r, &f.Q, &f.K, i, f.Weights[i], k, scoresLabel); err != nil {
 			return err
 		}
 		if made == nil {
