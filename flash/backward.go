@@ -84,7 +84,7 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := place("Backward", attn.BackwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
-	if err := b.Captured.place("Backward", p, &g.Captured); err != nil {
+	if err := b.Captured.place("Backward.Captured", p, &g.Captured); err != nil {
 		return err
 	}
 	if err := b.Captured.apart("Backward", attn.BackwardOperands[:], all[:]); err != nil {
@@ -108,7 +108,7 @@ func (b *Backward) placeCaptured(p *Plan, g *kernel.Gradients, all []given) erro
 	if !g.HasDCaptured {
 		return nil
 	}
-	if err := b.DCaptured.fits("Backward", "DCaptured", p, &g.DCaptured); err != nil {
+	if err := b.DCaptured.placeGradients(name, p, &g.DCaptured); err != nil {
 		return err
 	}
 	for i, t := range b.DCaptured {

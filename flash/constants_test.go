@@ -34,14 +34,14 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	onMatrices, err := matrix.ChooseTile(c, attnOf(p), fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	scalarOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&scalar.ForwardProgram{Env: env, Problem: p.attn(), Shape: inFP32, Combine: parts}).Describe(v)
+		out, _ := (&scalar.ForwardProgram{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: inFP32, Combine: parts}).Describe(v)
 		return out
 	}
 	matrixOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
 		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: onMatrices, Combine: parts}).Describe(v)
 		return out
 	}
-	scalarFlash1, _ := (&scalar.Flash1Program{Env: env, Problem: p.attn(), Shape: flash1}).Describe(v)
+	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: flash1}).Describe(v)
 	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
 	decode, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
 	back := &scalar.BackwardProgram{Problem: p.attn()}

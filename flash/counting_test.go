@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -285,7 +286,11 @@ func backwardMoves(t *testing.T, c *counts, plan *Plan, call Call, mask *BlockMa
 	eachDispatch(t, steps, counted)
 	model, fused := plan.gradient.program.Model().(traffic.BackwardFused)
 	if !fused {
-		require.Len(t, counted, 5)
+		kernels := 5
+		if !plan.problem.Score.UnitSlope() {
+			kernels++
+		}
+		require.Len(t, counted, kernels)
 		return
 	}
 	require.Len(t, counted, 3)
@@ -334,6 +339,11 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 			run(t, sums, false, WithImplementation(Standard), WithTier(TierScalar), WithTuning(map[string]int{"max_slab": slab}))
 		})
 	}
+	t.Run("capped/standard", func(t *testing.T) { // the scores are made again, for the derivative
+		capped := sums
+		capped.Score = score.Softcap(2)
+		run(t, capped, false, WithImplementation(Standard), WithTier(TierScalar))
+	})
 	t.Run("added/standard", func(t *testing.T) {
 		run(t, sums, true, WithImplementation(Standard), WithTier(TierScalar))
 	})

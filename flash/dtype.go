@@ -15,12 +15,19 @@ const (
 	BF16               // bfloat16: the upper half of a binary32
 	Bool               // a byte, 0 or not: of masks alone
 	Int32              // of tensors that score and mask functions capture, alone
+	// Bit is of masks alone: element j of a row is bit j%8 of its byte j/8, which is bit j%32 of little-endian word j/32 where the row begins at a
+	// word, and what NumPy's packbits(…, axis=-1, bitorder="little") makes. Rows begin at bytes, so that strides between them are multiples of 8;
+	// bits behind the last one of a row are never read.
+	Bit
 )
 
-// Size gives the bytes of one element, 0 for an unknown type.
+// Size gives the bytes of one element, 0 for an unknown type and for Bit.
 func (t DType) Size() int { return attn.DType(t).Size() }
 
-// String gives the name used in result files: float32, float16, bfloat16, bool, int32.
+// Bytes gives the bytes of n elements one after the other, those of bits rounded up; 0 for an unknown type.
+func (t DType) Bytes(n int) int { return attn.DType(t).Bytes(n) }
+
+// String gives the name used in result files: float32, float16, bfloat16, bool, int32, bit.
 func (t DType) String() string { return attn.DType(t).String() }
 
 // ParseDType reads float32, f32, fp32, float16, f16, fp16, half, bfloat16, bf16.

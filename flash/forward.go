@@ -30,7 +30,7 @@ type Forward struct {
 	LSE     *Tensor // output, fp32 in row-major order, of Problem.LSEShape: what a backward pass needs; nil: not written
 
 	Bias     *Tensor  // of Problem.Bias, nil where that is zero
-	Mask     *Tensor  // of Problem.Mask, where nonzero bytes may be attended to; nil where that is zero
+	Mask     *Tensor  // of Problem.Mask, where nonzero bytes, or bits, may be attended to; nil where that is zero
 	Sinks    *Tensor  // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
 	Captured Captured // what Problem.Score and Problem.Sees capture
 
@@ -57,7 +57,7 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	if err := place("Forward", attn.ForwardOperands[:], all[:], p.dev, &p.attn); err != nil {
 		return err
 	}
-	if err := f.Captured.place("Forward", p, &ops.Captured); err != nil {
+	if err := f.Captured.place("Forward.Captured", p, &ops.Captured); err != nil {
 		return err
 	}
 	if err := f.Captured.apart("Forward", attn.ForwardOperands[:], all[:]); err != nil {

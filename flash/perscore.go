@@ -75,14 +75,19 @@ func closeTables(all []captured) (err error) {
 	return err
 }
 
-// place checks captured tensors and puts them where kernels find them, and where a recording holds them. It does not allocate unless it fails.
-func (given *Captured) place(pass string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	return given.fits(pass, "Captured", p, to)
+// place checks captured tensors and puts them where kernels find them, and where a recording holds them; name is what errors call them. It does not
+// allocate unless it fails.
+func (given *Captured) place(name string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	return given.fits(name, false, p, to)
 }
 
-// fits does so for captured tensors and for the gradients by them, of which each may be left out.
-func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
-	n, gradients := 0, field == "DCaptured"
+// placeGradients does so for the gradients by captured tensors, of which each may be left out, and tables have none.
+func (given *Captured) placeGradients(name string, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	return given.fits(name, true, p, to)
+}
+
+func (given *Captured) fits(name string, gradients bool, p *Plan, to *[MaxCaptured]pipeline.Binding) error {
+	n := 0
 	*to = [MaxCaptured]pipeline.Binding{}
 	for i := range p.captured {
 		c := &p.captured[i]
@@ -98,26 +103,26 @@ func (given *Captured) fits(pass, field string, p *Plan, to *[MaxCaptured]pipeli
 			continue
 		}
 		if t == nil || t.mem == nil || t.mem.closed.Load() || t.dev.usable() != nil {
-			return t.usable(pass + "." + field) // a name is made where there is something to say
+			return t.usable(name)
 		}
-		name := func() string { return pass + "." + field }
 		switch {
 		case gradients && c.why != nil:
-			return badArgument(name(), t, "%s has no gradient: %v", c.name, c.why)
+			return badArgument(name, t, "%s has no gradient: %v", c.name, c.why)
 		case t.dev != p.dev:
-			return badArgument(name(), t, "%s must be a tensor of the plan's device", c.name)
+			return badArgument(name, t, "%s must be a tensor of the plan's device", c.name)
 		case t.dtype != c.dtype || t.layout.Shape != c.shape:
-			return badArgument(name(), t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
+			return badArgument(name, t, "%s must be %v of shape %v", c.name, c.dtype, c.shape)
 		case !t.layout.Dense():
-			return badArgument(name(), t, "%s must be in row-major order", c.name)
+			return badArgument(name, t, "%s must be in row-major order", c.name)
 		case t.bound.Offset != 0:
-			return badArgument(name(), t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name, p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
+			return badArgument(name, t, "%s must begin where the device can bind it: at a multiple of %d bytes", c.name,
+				p.dev.env.Caps.Facts.Limits.MinStorageBufferAlignment)
 		}
 		to[i] = t.bound.Binding
 	}
 	for _, t := range given[n:] {
 		if t != nil {
-			return badArgument(pass+"."+field, t, "the functions capture %d tensors by name", n)
+			return badArgument(name, t, "the functions capture %d tensors by name", n)
 		}
 	}
 	return nil
@@ -142,7 +147,7 @@ func (c *Captured) apart(pass string, table []attn.Operand, all []given) error {
 // PerScore describes a tensor that goes with a problem's scores, of shape [Batch, Heads, Queries, Keys]. Each length is the problem's own (Batch,
 // Heads, QueryLen, KeyLen) or 1, which stands for all. The zero value is no such tensor. Any strides will do whose last is 1.
 type PerScore struct {
-	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool
+	DType                       DType // of a bias: F32 or the problem's; of a mask: Bool, a byte for each pair, or Bit
 	Batch, Heads, Queries, Keys int
 }
 
@@ -197,7 +202,7 @@ func (p *Problem) checkScores() error {
 	if err := p.Bias.check("Bias", p, F32, p.DType); err != nil {
 		return err
 	}
-	if err := p.Mask.check("Mask", p, Bool); err != nil {
+	if err := p.Mask.check("Mask", p, Bool, Bit); err != nil {
 		return err
 	}
 	for _, t := range []struct {

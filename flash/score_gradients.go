@@ -9,8 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
-// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias, sinks and what functions capture. These are kernels of their own, which
-// need of the others nothing but δ, and make that again where they run.
+// scoreGradients is a backward program and, behind it, the gradients by what goes with scores: bias, sinks and what functions capture. These are
+// kernels of their own, which need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
 	delta *kernel.DeltaProgram
@@ -27,7 +27,8 @@ type biasGradient interface {
 	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
 }
 
-// withScoreGradients puts them behind a program of a kernel where the problem has any. Where they are made by kernels of another tier, note says why.
+// withScoreGradients puts them behind a program of a kernel where the problem has any. Where they are made by kernels of another tier, note says
+// why.
 func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer, given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
 	if err = s.planCaptured(e, p, of.Implementation); err != nil {

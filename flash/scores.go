@@ -75,7 +75,7 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 			all[i].to.ScoreStrides(all[i].tensor.layout.Shape)
 		}
 	}
-	if err := f.Captured.place("Forward", p, &r.ops.Captured); err != nil {
+	if err := f.Captured.place("Forward.Captured", p, &r.ops.Captured); err != nil {
 		return err
 	}
 	f.tensors(&r.ops, &r.tensors)

@@ -113,7 +113,8 @@ func TestStandardMatrixVariantRefused(t *testing.T) {
 	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithImplementation(Standard), WithTier(TierMatrix))
 	s := plan.program.(*standard.Program)
 	tile, v := s.Shape.(*standard.MatrixTile), standard.Variant{LSE: true}
-	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.QK).Compiled(), tile.Softmax(&s.Problem, v.LSE).Compiled(), tile.Product(&s.Problem, v.VO).Compiled()})
+	key, err := d.env.ProofKey([]kernel.Compiled{tile.Scores(&s.Problem, v.QK).Compiled(&s.Problem), tile.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
+		tile.Product(&s.Problem, v.VO).Compiled(&s.Problem)})
 	require.NoError(t, err)
 	d.env.Remember(key, "o is wrong")
 	t.Cleanup(func() { forgetProcess(t) })

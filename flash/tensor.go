@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -20,7 +21,8 @@ type BufferRef struct {
 }
 
 // Tensor is a view of a buffer: element [b, h, n, d] stands at byte offset + size·(b·s0 + h·s1 + n·s2 + d), with strides in
-// elements and the last stride 1. It may be used by several recordings at once.
+// elements and the last stride 1; of type Bit it is bit (b·s0 + h·s1 + n·s2 + d) from the lowest one of the byte at offset on.
+// It may be used by several recordings at once.
 type Tensor struct {
 	dev    *Device
 	mem    *memory
@@ -39,7 +41,7 @@ type memory struct {
 	busy   atomic.Int32 // recordings in flight that use it
 }
 
-// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order. Its contents are undefined. The error is
+// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are undefined. The error is
 // an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
 func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
 	defer during("NewTensor", &err)
@@ -69,7 +71,7 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 	if err != nil {
 		return nil, public(err)
 	}
-	l.Strides = strides(shape)
+	l.Strides = strides([4]int{shape[0], shape[1], shape[2], attn.DType(dtype).Pitch(shape[3])})
 	if most := d.env.Caps.Facts.Limits.MaxStorageBufferRange; l.Span > most {
 		return nil, badArgument("shape", shape, "a tensor of %d bytes passes the %d bytes that one binding can hold on this device", l.Span, most)
 	}
@@ -91,7 +93,8 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 }
 
 // TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
-// element size; strides are in elements, the last one 1; all-zero strides mean row-major order. The buffer must outlive the
+// element size; strides are in elements, the last one 1, the others of bits multiples of 8; all-zero strides mean row-major
+// order, rows of bits up to the next byte. The buffer must outlive the
 // tensor and all work on it; Close leaves it alone. The error is an [*ArgumentError] that names what does not fit.
 func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (_ *Tensor, err error) {
 	defer during("TensorOn", &err)
@@ -155,7 +158,10 @@ func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
 		return nil, m.dev.fail(err)
 	}
 	t := &Tensor{dev: m.dev, mem: m, dtype: dtype, layout: l, folded: l.SelfOverlaps()}
-	t.bound = kernel.Operand{Binding: binding, Offset: rest, Aligned: l.Aligned16()}
+	if l.Bits && binding.Size > math.MaxUint32/8 { // kernels number them from where the binding begins
+		return nil, badArgument("shape", l.Shape, "bits must end within %d bytes of where the device can bind them", uint32(math.MaxUint32/8))
+	}
+	t.bound = kernel.Operand{Binding: binding, Offset: l.Elements(rest), Aligned: l.Aligned16()}
 	for i := range t.bound.Strides {
 		if l.Shape[i] > 1 { // the stride of a dimension of 1 is never used, and must not spoil the arithmetic either
 			t.bound.Strides[i] = uint32(l.Strides[i])
@@ -269,7 +275,7 @@ const transferElements = 1 << 20
 
 // Upload converts values, in the order b, h, n, d, to the tensor's type (to nearest even) and copies them to the device; work that
 // was submitted earlier and uses the tensor is waited for by the device. There must be Elements values. Memory between the
-// elements of a strided tensor keeps its contents.
+// elements of a strided tensor keeps its contents, but for the rest of the last byte of a row of bits.
 func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 	defer during("Upload", &err)
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
@@ -278,13 +284,12 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 	if !t.layout.Dense() {
 		return t.uploadStrided(ctx, values)
 	}
-	size := int(t.layout.Size)
-	buf := make([]byte, min(len(values), transferElements)*size)
+	buf := make([]byte, t.dtype.Bytes(min(len(values), transferElements)))
 	for at := 0; at < len(values); at += transferElements {
 		part := values[at:min(at+transferElements, len(values))]
-		bytes := buf[:len(part)*size]
+		bytes := buf[:t.dtype.Bytes(len(part))]
 		attn.Encode(attn.DType(t.dtype), bytes, part)
-		if err := t.dev.env.Ctx.Upload(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+		if err := t.dev.env.Ctx.Upload(ctx, t.bytesAt(t.dtype.Bytes(at), len(bytes)), bytes); err != nil {
 			return t.dev.fail(err)
 		}
 	}
@@ -298,9 +303,9 @@ func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
 			return t.dev.fail(err)
 		}
 	}
-	size, dim := int(t.layout.Size), t.layout.Shape[3]
+	dim := t.layout.Shape[3]
 	t.layout.Rows(func(row, start int) {
-		attn.Encode(attn.DType(t.dtype), raw[start*size:], values[row*dim:(row+1)*dim])
+		attn.Encode(attn.DType(t.dtype), raw[t.dtype.Bytes(start):], values[row*dim:(row+1)*dim])
 	})
 	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
 }
@@ -312,22 +317,22 @@ func (t *Tensor) Download(ctx context.Context, values []float32) (err error) {
 	if err := t.checkTransfer("values", len(values), uint64(t.Elements())); err != nil {
 		return err
 	}
-	size, dim := int(t.layout.Size), t.layout.Shape[3]
+	dim := t.layout.Shape[3]
 	if !t.layout.Dense() {
 		raw := make([]byte, t.layout.Span)
 		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 			return t.dev.fail(err)
 		}
 		t.layout.Rows(func(row, start int) {
-			attn.Decode(attn.DType(t.dtype), values[row*dim:(row+1)*dim], raw[start*size:])
+			attn.Decode(attn.DType(t.dtype), values[row*dim:(row+1)*dim], raw[t.dtype.Bytes(start):])
 		})
 		return nil
 	}
-	buf := make([]byte, min(len(values), transferElements)*size)
+	buf := make([]byte, t.dtype.Bytes(min(len(values), transferElements)))
 	for at := 0; at < len(values); at += transferElements {
 		part := values[at:min(at+transferElements, len(values))]
-		bytes := buf[:len(part)*size]
-		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(at*size, len(bytes)), bytes); err != nil {
+		bytes := buf[:t.dtype.Bytes(len(part))]
+		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(t.dtype.Bytes(at), len(bytes)), bytes); err != nil {
 			return t.dev.fail(err)
 		}
 		attn.Decode(attn.DType(t.dtype), part, bytes)

@@ -50,10 +50,11 @@ import dataclasses
 import gc
 import json
 import math
-import subprocess
 import sys
 import time
 import warnings
+
+import torch_flex
 
 try:
     import torch
@@ -259,7 +260,10 @@ def attention(case, device):
     if case.impl == "standard":
         return standard_attention(case, device)
     if case.impl == "flex":
-        return flex_attention(case, device)
+        for used, what in ((case.dropout, "dropout"), (case.bias, "dense bias"), (case.sinks, "sinks")):
+            if used:
+                raise Unsupported(f"flex here has no {what}")
+        return torch_flex.attention(case, device, score_function(case, device), option(case.mask))
     for used, what in ((case.score, "score functions"), (case.mask, f"{case.mask} but as a dense mask"), (case.sinks, "sinks")):
         if used:
             raise Unsupported(f"{case.impl} in PyTorch has no {what}")
@@ -304,49 +308,6 @@ def score_function(case, device):
 
         return biased
     return None
-
-
-def mask_function(case, device):
-    """What a query sees as FlexAttention's mask_mod, (b, h, q, k) -> bool; None where it sees all."""
-    shift, seen = case.N - case.Nq, None
-    left, right = case.reach()
-
-    def and_also(condition):
-        nonlocal seen
-        before = seen
-        seen = condition if before is None else lambda b, h, q, k: before(b, h, q, k) & condition(b, h, q, k)
-
-    if left >= 0:
-        and_also(lambda b, h, q, k: k >= q + shift - left)
-    if right >= 0 and (case.masks() or case.window):
-        and_also(lambda b, h, q, k: k <= q + shift + right)
-    name, number = option(case.mask)
-    if name == "documents":
-        ids = torch.tensor([case.document(j, number) for j in range(case.N)], device=device, dtype=torch.int32)
-        and_also(lambda b, h, q, k: ids[torch.clamp(q + shift, min=0)] == ids[k])
-    elif name == "prefix":
-        and_also(lambda b, h, q, k: (k < number) | (k <= q + shift))
-    return seen
-
-
-def flex_attention(case, device):
-    """FlexAttention, compiled whole for these very shapes: what cannot be is an error, and nothing falls back to eager."""
-    for used, what in ((case.dropout, "dropout"), (case.bias, "dense bias"), (case.sinks, "sinks")):
-        if used:
-            raise Unsupported(f"flex here has no {what}")
-    import torch._functorch.config
-    from torch.nn.attention import flex_attention as flex
-
-    torch._functorch.config.donated_buffer = False  # backward is timed over and over on one graph, which such buffers forbid
-    options = {}
-    if score := score_function(case, device):
-        options["score_mod"] = score
-    if seen := mask_function(case, device):
-        options["block_mask"] = flex.create_block_mask(seen, None, None, case.Nq, case.N, device=device)
-    if case.Hkv != case.H:
-        options["enable_gqa"] = True
-    compiled = torch.compile(flex.flex_attention, dynamic=False, fullgraph=True)
-    return lambda q, k, v, *_: compiled(q, k, v, **options)
 
 
 def windowed(case):
@@ -573,7 +534,8 @@ def measure_forward(case, function, sets, generator):
     with backend_of(case), torch.no_grad():
         began = time.perf_counter()
         function(*sets[0][0])  # libraries that load themselves on first use shall not count as memory, nor compilers as time
-        note_compiling(case, found, "forward", began)
+        if case.impl == "flex":
+            torch_flex.note_compiling(found, "forward", began)
         o, peak = peak_mib(lambda: function(*sets[0][0]))
         if case.dropout == 0:
             found["max_err"], found["err_rows"] = sampled_error(case, sets[0][0], o, generator)
@@ -584,15 +546,6 @@ def measure_forward(case, function, sets, generator):
             found["fwd_peak_MiB"] = peak
             found.update(figures("fwd", time_calls(lambda one: function(*one[0]), sets), case))
     return found
-
-
-def note_compiling(case, found, what, began):
-    """Say how long a first call took whose code was compiled for it."""
-    if case.impl != "flex":
-        return
-    torch.cuda.synchronize()
-    told = f"{what} {time.perf_counter() - began:.0f} s"
-    found["note"] = f"{found['note']}, {told}" if "note" in found else f"torch.compile, in no figure: {told}"
 
 
 def forward_graphs(function, sets, device):
@@ -618,7 +571,8 @@ def measure_backward(case, function, sets, device, found):
         began = time.perf_counter()
         graphs = forward_graphs(function, sets, device)
         gradients(graphs[0])
-        note_compiling(case, found, "both passes", began)
+        if case.impl == "flex":
+            torch_flex.note_compiling(found, "both passes", began)
         got, found["bwd_peak_MiB"] = peak_mib(lambda: gradients(graphs[0]))
         if not all_finite(got):
             raise ArithmeticError("the gradients have NaN or infinity where they should not")
@@ -648,23 +602,8 @@ def measure(case):
 def answer(case):
     """The row of a case: its figures, or its error and none."""
     if case.impl == "flex":
-        return answer_apart(case)
+        return torch_flex.answer_apart(case, __file__)
     return answer_here(case)
-
-
-def answer_apart(case):
-    """The row of a case from a fresh process, which measures nothing else."""
-    torch.cuda.empty_cache()
-    question = json.dumps(dict(case.problem(), passes=list(case.passes)))
-    done = subprocess.run([sys.executable, __file__, "--alone"], input=question, capture_output=True, text=True)
-    try:
-        row = json.loads(done.stdout.strip().splitlines()[-1])
-        if row.get("impl") == case.impl:
-            return row
-    except (IndexError, ValueError, AttributeError):
-        pass  # what it printed is no row
-    words = " ".join(done.stderr.split())[-300:]
-    return dict(case.row(), error=f"its process ended with status {done.returncode}: {words}", reason="failed")
 
 
 def answer_here(case):
@@ -760,7 +699,7 @@ def main():
     usual = "standard,fa2,cudnn"
     parser.add_argument("--impl", default=usual, help=f"comma list of {', '.join(IMPLEMENTATIONS)} (default: {usual})")
     parser.add_argument("--list", action="store_true", help="print the cases, and measure nothing")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)  # the process of one case: see answer_apart
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)  # the process of one case: see torch_flex
     options = parser.parse_args()
     impls = options.impl.split(",")
     if unknown := [name for name in impls if name not in IMPLEMENTATIONS]:

@@ -7,7 +7,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// Encode writes values as elements of type t, little-endian, to nearest even. dst holds len(src) elements.
+// Encode writes values as elements of type t, little-endian, to nearest even. dst holds len(src) elements; the rest of the last byte of bits is 0.
 func Encode(t DType, dst []byte, src []float32) {
 	switch t {
 	case F32:
@@ -31,6 +31,13 @@ func Encode(t DType, dst []byte, src []float32) {
 			dst[i] = 0
 			if v != 0 {
 				dst[i] = 1
+			}
+		}
+	case Bit:
+		clear(dst[:t.Bytes(len(src))])
+		for i, v := range src {
+			if v != 0 {
+				dst[i/bitsOfByte] |= 1 << (i % bitsOfByte)
 			}
 		}
 	}
@@ -61,6 +68,10 @@ func Decode(t DType, dst []float32, src []byte) {
 			if src[i] != 0 {
 				dst[i] = 1
 			}
+		}
+	case Bit:
+		for i := range dst {
+			dst[i] = float32(src[i/bitsOfByte] >> (i % bitsOfByte) & 1)
 		}
 	}
 }

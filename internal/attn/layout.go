@@ -6,10 +6,12 @@ import (
 	"sort"
 )
 
-// Layout is where a tensor's elements stand: element [b, h, n, d] at byte offset + size·(b·s0 + h·s1 + n·s2 + d).
+// Layout is where a tensor's elements stand: element [b, h, n, d] at byte offset + size·(b·s0 + h·s1 + n·s2 + d). Of bits it is bit
+// (b·s0 + h·s1 + n·s2 + d) from the lowest one of the byte at offset on.
 type Layout struct {
 	Offset  uint64 // bytes
-	Size    uint64 // bytes of an element
+	Size    uint64 // bytes of an element, or the one byte of several where they are bits
+	Bits    bool   // elements are bits, and rows begin at bytes
 	Shape   [4]int
 	Strides [4]int // elements
 	Span    uint64 // bytes from the first element to the end of the last
@@ -26,11 +28,11 @@ func ContiguousBNHD(shape [4]int) [4]int {
 }
 
 // NewLayout checks shape, strides and offset against each other and against the buffer's size. All-zero strides mean
-// row-major order.
+// row-major order, with rows of bits up to the next byte.
 func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uint64) (Layout, error) {
-	l := Layout{Offset: offset, Size: uint64(dtype.Size()), Shape: shape, Strides: strides}
+	l := Layout{Offset: offset, Size: uint64(dtype.Bytes(1)), Bits: dtype == Bit, Shape: shape, Strides: strides}
 	if l.Size == 0 {
-		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool or Int32")
+		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool, Int32 or Bit")
 	}
 	for i, d := range shape {
 		if d < 1 || d > math.MaxInt32 {
@@ -41,7 +43,7 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 		return l, BadArgument("shape", shape, "must have at most 2³²−1 elements")
 	}
 	if strides == ([4]int{}) {
-		l.Strides = Contiguous(shape)
+		l.Strides = Contiguous(l.padded())
 	}
 	if l.Strides[3] != 1 && shape[3] != 1 {
 		return l, BadArgument("strides", strides, "the last stride must be 1")
@@ -51,6 +53,9 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 		if s < 0 || s > math.MaxUint32 {
 			return l, BadArgument("strides", strides, "each must be from 0 to 2³²−1 elements")
 		}
+		if l.Bits && i < 3 && shape[i] > 1 && s%bitsOfByte != 0 {
+			return l, BadArgument("strides", strides, "those between rows of bits must be multiples of %d", bitsOfByte)
+		}
 		hi, lo := bits.Mul64(uint64(s), uint64(shape[i]-1))
 		last += lo
 		if hi != 0 || lo > math.MaxUint32 || last > math.MaxUint32-1 {
@@ -58,6 +63,9 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 		}
 	}
 	l.Span = (last + 1) * l.Size
+	if l.Bits {
+		l.Span = last/bitsOfByte + 1
+	}
 	if offset%l.Size != 0 {
 		return l, BadArgument("offset", offset, "must be a multiple of the element size, %d bytes", l.Size)
 	}
@@ -65,6 +73,37 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 		return l, BadArgument("offset", offset, "offset + %d bytes of elements must fit the buffer's %d bytes", l.Span, bufferSize)
 	}
 	return l, nil
+}
+
+// padded is the shape with rows of bits as long as their bytes.
+func (l *Layout) padded() [4]int {
+	shape := l.Shape
+	if l.Bits {
+		shape[3] = Bit.Pitch(shape[3])
+	}
+	return shape
+}
+
+// bytewise is the layout of the bytes that the elements lie in.
+func (l *Layout) bytewise() Layout {
+	if !l.Bits {
+		return *l
+	}
+	out := *l
+	out.Bits, out.Shape[3] = false, Bit.Bytes(l.Shape[3])
+	for i := range 3 {
+		out.Strides[i] /= bitsOfByte
+	}
+	out.Strides[3] = 1
+	return out
+}
+
+// Elements is how many elements there are in n times Size bytes.
+func (l *Layout) Elements(n uint32) uint32 {
+	if l.Bits {
+		return n * bitsOfByte
+	}
+	return n
 }
 
 // Dense says whether the elements fill the span in row-major order.
@@ -80,7 +119,8 @@ func (l *Layout) Dense() bool {
 
 // Gapless says whether the elements fill the span in some order.
 func (l *Layout) Gapless() bool {
-	n, _ := Elements(l.Shape)
+	bytes := l.bytewise()
+	n, _ := Elements(bytes.Shape)
 	return l.Span == n*l.Size && !l.SelfOverlaps()
 }
 
@@ -112,9 +152,10 @@ func (l *Layout) Overlaps(o *Layout) bool {
 	if l.Offset+l.Span <= o.Offset || o.Offset+o.Span <= l.Offset {
 		return false
 	}
-	for _, t := range [2]*Layout{l, o} {
+	a, b := l.bytewise(), o.bytewise()
+	for _, t := range [2]*Layout{&a, &b} {
 		for i, n := range t.Shape {
-			if n > 1 && apart(l, o, uint64(t.Strides[i])*t.Size) {
+			if n > 1 && apart(&a, &b, uint64(t.Strides[i])*t.Size) {
 				return false
 			}
 		}
@@ -156,6 +197,9 @@ func gcd(a, b uint64) uint64 {
 
 // Aligned16 says whether every row starts on 16 bytes and is a multiple of 16 bytes long.
 func (l *Layout) Aligned16() bool {
+	if l.Bits {
+		return false
+	}
 	ok := l.Offset%16 == 0 && uint64(l.Shape[3])*l.Size%16 == 0
 	for i := range 3 {
 		ok = ok && (l.Shape[i] == 1 || uint64(l.Strides[i])*l.Size%16 == 0)

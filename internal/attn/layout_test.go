@@ -15,6 +15,12 @@ func addresses(l *Layout) map[uint64]int {
 			for n := range l.Shape[2] {
 				for d := range l.Shape[3] {
 					e := uint64(b*l.Strides[0] + h*l.Strides[1] + n*l.Strides[2] + d*l.Strides[3])
+					if l.Bits {
+						if d%8 == 0 { // a byte holds elements of one row alone
+							out[l.Offset+e/8]++
+						}
+						continue
+					}
 					for i := range l.Size {
 						out[l.Offset+e*l.Size+i]++
 					}
@@ -26,14 +32,20 @@ func addresses(l *Layout) map[uint64]int {
 }
 
 func drawLayout(t *rapid.T, name string) Layout {
-	dtype := rapid.SampledFrom([]DType{F32, F16}).Draw(t, name+"dtype")
+	dtype := rapid.SampledFrom([]DType{F32, F16, Bit}).Draw(t, name+"dtype")
 	var shape, strides [4]int
 	for i := range shape {
 		shape[i] = rapid.IntRange(1, 3).Draw(t, name+"dim")
 		strides[i] = rapid.IntRange(0, 24).Draw(t, name+"stride")
 	}
+	if dtype == Bit {
+		shape[3] = rapid.IntRange(1, 30).Draw(t, name+"bits")
+		for i := range strides {
+			strides[i] *= 8
+		}
+	}
 	strides[3] = 1
-	offset := uint64(rapid.IntRange(0, 40).Draw(t, name+"offset")) * uint64(dtype.Size())
+	offset := uint64(rapid.IntRange(0, 40).Draw(t, name+"offset") * dtype.Bytes(1))
 	l, err := NewLayout(offset, dtype, shape, strides, 1<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +113,8 @@ func TestLayoutErrors(t *testing.T) {
 		{"stride overflow", 0, F16, [4]int{3, 1, 2, 2}, [4]int{1 << 31, 4, 2, 1}, 1 << 40, "strides"},
 		{"misaligned", 3, F16, [4]int{1, 1, 2, 2}, [4]int{}, 100, "offset"},
 		{"too small", 94, F16, [4]int{1, 1, 2, 2}, [4]int{}, 100, "offset"},
+		{"rows of bits inside bytes", 0, Bit, [4]int{1, 1, 2, 5}, [4]int{16, 16, 5, 1}, 100, "strides"},
+		{"bits beyond the end", 97, Bit, [4]int{1, 1, 2, 9}, [4]int{}, 100, "offset"},
 		{"far past the end", 1 << 63, F16, [4]int{1, 1, 2, 2}, [4]int{}, 100, "offset"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,4 +127,29 @@ func TestLayoutErrors(t *testing.T) {
 	}
 	_, err := NewLayout(92, F16, [4]int{1, 1, 2, 2}, [4]int{}, 100)
 	require.NoError(t, err)
+}
+
+// TestBitRows: rows of bits begin at bytes, one after the other unless strides say otherwise, and end with the byte of their last bit.
+func TestBitRows(t *testing.T) {
+	l, err := NewLayout(3, Bit, [4]int{2, 1, 3, 17}, [4]int{}, 3+2*3*3)
+	require.NoError(t, err)
+	require.Equal(t, [4]int{72, 72, 24, 1}, l.Strides)
+	require.Equal(t, uint64(18), l.Span)
+	require.True(t, l.Gapless())
+	require.False(t, l.Dense(), "seven bits of each third byte are between rows")
+	l, err = NewLayout(0, Bit, [4]int{1, 1, 4, 16}, [4]int{}, 8)
+	require.NoError(t, err)
+	require.True(t, l.Dense())
+	_, err = NewLayout(97, Bit, [4]int{1, 1, 1, 17}, [4]int{5, 5, 5, 1}, 100)
+	require.NoError(t, err, "strides of dimensions of 1 are not used")
+}
+
+// TestBitsOfBytes: what NumPy's packbits(…, bitorder="little") makes of twelve booleans, there and back; the four bits behind them are 0.
+func TestBitsOfBytes(t *testing.T) {
+	raw := []byte{0xff, 0xff, 0xff}
+	Encode(Bit, raw, []float32{1, 1, 0, 0, 0, 0, 0, 1, 0, 0, -3, 1})
+	require.Equal(t, []byte{0x83, 0x0c, 0xff}, raw)
+	back := make([]float32, 12)
+	Decode(Bit, back, raw)
+	require.Equal(t, []float32{1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1}, back)
 }

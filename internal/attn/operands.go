@@ -25,7 +25,7 @@ var ForwardOperands = [...]Operand{
 
 var (
 	biasOperand  = Operand{Name: "Bias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType}
-	maskOperand  = Operand{Name: "Mask", Shape: (*Problem).BoolMaskShape, When: (*Problem).hasMask, Type: func(*Problem) DType { return Bool }}
+	maskOperand  = Operand{Name: "Mask", Shape: (*Problem).BoolMaskShape, When: (*Problem).hasMask, Type: (*Problem).maskType}
 	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
 )
 
@@ -65,6 +65,9 @@ func (o *Operand) Bytes(p *Problem) float64 {
 	if !o.In(p) {
 		return 0
 	}
-	n, _ := Elements(o.Shape(p)) // a problem's fit
-	return float64(n) * float64(o.DType(p).Size())
+	shape := o.Shape(p)
+	row := o.DType(p).Bytes(shape[3])
+	shape[3] = 1
+	rows, _ := Elements(shape) // a problem's fit
+	return float64(rows) * float64(row)
 }

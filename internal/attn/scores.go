@@ -40,6 +40,7 @@ func (p *Problem) hasBias() bool   { return p.Bias.In }
 func (p *Problem) hasMask() bool   { return p.BoolMask.In }
 func (p *Problem) hasSinks() bool  { return p.Sinks }
 func (p *Problem) biasType() DType { return p.Bias.DType }
+func (p *Problem) maskType() DType { return p.BoolMask.DType }
 
 // Code is the problem's functions as kernels take them; FirstBinding is the kernel's to set.
 func (p *Problem) Code() score.Code { return score.Code{Score: p.Score, Mask: p.Sees} }
@@ -54,7 +55,7 @@ func (p *Problem) ofScores() (text string) {
 	add(!p.Score.Identity(), "scores %v", p.Score)
 	add(!p.Sees.Everything(), "seen %v", p.Sees)
 	add(p.Bias.In, "bias %v %v", p.BiasShape(), p.Bias.DType)
-	add(p.BoolMask.In, "mask %v", p.BoolMaskShape())
+	add(p.BoolMask.In, "mask %v %v", p.BoolMaskShape(), p.BoolMask.DType)
 	add(p.Sinks, "sinks")
 	return text
 }

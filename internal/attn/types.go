@@ -11,9 +11,29 @@ const (
 	BF16               // bfloat16: the upper half of a binary32
 	Bool               // a byte, 0 or not; of masks alone
 	Int32              // of captured tensors alone
+	Bit                // a bit: element j of a row is bit j%8 of its byte j/8; of masks alone
 )
 
-// Size gives the bytes of one element, 0 for an unknown type.
+// bitsOfByte is the number of elements of type Bit in a byte.
+const bitsOfByte = 8
+
+// Bytes gives the bytes of n elements one after the other, 0 for an unknown type.
+func (t DType) Bytes(n int) int {
+	if t == Bit {
+		return CeilDiv(n, bitsOfByte)
+	}
+	return n * t.Size()
+}
+
+// Pitch gives the elements from a row of n to the next where there is no more between them than there must be: rows begin at bytes.
+func (t DType) Pitch(n int) int {
+	if t == Bit {
+		return CeilDiv(n, bitsOfByte) * bitsOfByte
+	}
+	return n
+}
+
+// Size gives the bytes of one element, 0 for an unknown type and for Bit, of which there are several in a byte.
 func (t DType) Size() int {
 	switch t {
 	case F32, Int32:
@@ -26,7 +46,7 @@ func (t DType) Size() int {
 	return 0
 }
 
-// String gives float32, float16, bfloat16, bool or int32.
+// String gives float32, float16, bfloat16, bool, int32 or bit.
 func (t DType) String() string {
 	switch t {
 	case F32:
@@ -39,6 +59,8 @@ func (t DType) String() string {
 		return "bool"
 	case Int32:
 		return "int32"
+	case Bit:
+		return "bit"
 	}
 	return "unknown dtype"
 }

@@ -23,7 +23,7 @@ func newArena(dev *flash.Device, p placement) (*arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensor, err := whole.View(uint64(p.offset*p.dtype.Size()), p.dtype, p.shape, p.strides)
+	tensor, err := whole.View(uint64(p.dtype.Bytes(p.offset)), p.dtype, p.shape, p.strides)
 	if err != nil {
 		whole.Close()
 		return nil, err
@@ -62,7 +62,7 @@ func (a *arena) output(ctx context.Context, name string, run int) ([]byte, error
 }
 
 // bytes is the size of the buffer.
-func (p placement) bytes() int { return p.total * p.dtype.Size() }
+func (p placement) bytes() int { return p.dtype.Bytes(p.total) }
 
 // fill writes the bytes of an input's buffer: values where the tensor's elements are, NaN and infinities everywhere else.
 func (p placement) fill(raw []byte, values []float32) {

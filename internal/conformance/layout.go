@@ -73,6 +73,15 @@ func (c *Case) place(o *attn.Operand, moved bool) placement {
 }
 
 func place(l Layout, dtype flash.DType, shape [4]int) placement {
+	if dtype == flash.Bit { // rows of bytes
+		p := place(l, flash.Bool, [4]int{shape[0], shape[1], shape[2], dtype.Bytes(shape[3])})
+		p.dtype, p.shape = dtype, shape
+		for i := range 3 {
+			p.strides[i] *= 8
+		}
+		p.offset, p.total = 8*p.offset, 8*p.total
+		return p
+	}
 	p := placement{dtype: dtype, shape: shape}
 	h, n, d := shape[1], shape[2], shape[3]
 	size := dtype.Size()

@@ -229,5 +229,10 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		spread = min(spread, 1) // fp32 cannot add scores of hundreds up to the 1e-5 that lse must keep
 	}
 	c.fill = scaled(spread, spread, 1)
+	if r := rand.New(rand.NewPCG(9, c.seed)); p.KeyLen >= 16 && r.IntN(5) == 0 {
+		own := func(n int) int { return []int{1, n}[r.IntN(2)] }
+		c.Problem.Mask = flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[r.IntN(2)],
+			Batch: own(p.Batch), Heads: own(p.Heads), Queries: own(p.QueryLen), Keys: p.KeyLen}
+	}
 	return c
 }

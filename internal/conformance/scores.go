@@ -84,7 +84,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		if *to, err = newArena(dev, place(l, dtype, shape)); err != nil {
 			return
 		}
-		if dtype == flash.Bool { // around the elements, all may be attended to
+		if to == &s.mask { // around the elements, all may be attended to
 			raw := bytes.Repeat([]byte{0xff}, (*to).bytes())
 			err = errors.Join((*to).whole.UploadBytes(ctx, raw), (*to).tensor.Upload(ctx, values))
 			return
@@ -105,7 +105,7 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 				values[i] = 1
 			}
 		}
-		given(&s.mask, c.Layouts.K, flash.Bool, shape(p.Mask), values)
+		given(&s.mask, c.Layouts.K, p.Mask.DType, shape(p.Mask), values)
 	}
 	if in.Sinks != nil {
 		given(&s.sinks, Dense, flash.F32, [4]int{1, 1, 1, p.Heads}, in.Sinks)
@@ -281,6 +281,16 @@ func scored(s *suite) {
 			p.Score, p.Sinks, p.Window = score.Softcap(4), true, flash.SlidingWindow(60, -1)
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
 		}, true},
+		{"mask-bits", func(p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bit, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
+		}, true},
+		{"padding-bits", func(p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: 1, Keys: p.KeyLen}
+		}, false},
+		{"bits-odd", func(p *flash.Problem) {
+			p.Mask = flash.PerScore{DType: flash.Bit, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
+		}, true},
+		{"softcap-window", func(p *flash.Problem) { p.Score, p.Window = capped, flash.SlidingWindow(30, 10) }, true},
 	} {
 		for j, dtype := range dtypes {
 			if !s.small || i%3 == j || x.core && j == 1 {
@@ -299,7 +309,7 @@ func scored(s *suite) {
 	}
 	for i, n := range []int{1, 3} { // few queries
 		p := flash.Problem{Batch: 2, Heads: heads, KeyHeads: 1, QueryLen: n, KeyLen: 300, HeadDim: s.dim(32), DType: dtypes[i], Causal: flash.CausalBottomRight,
-			Score: capped, Sinks: true, Mask: flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 1, Queries: 1, Keys: 300}}
+			Score: capped, Sinks: true, Mask: flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[i], Batch: 2, Heads: 1, Queries: 1, Keys: 300}}
 		bias(&p, false, true, false)
 		s.add(&Case{Name: fmt.Sprintf("scores/few-%d/%v", n, refType(p.DType)), Problem: p})
 	}

@@ -174,9 +174,6 @@ const (
 var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", "core/d29/bottom-right/f16", "core/layout-odd/f16"}
 
 func (t Target) skipsGradients(c *Case) bool {
-	if t.Implementation == flash.Standard && !c.Problem.Score.UnitSlope() { // it keeps weights, and not the scores that the derivative is of
-		return true
-	}
 	return t.light && t.Implementation != flash.Standard && c.Name != lightGradients
 }
 

@@ -30,7 +30,7 @@ func windows(s *suite) {
 		{10, -1, 40, 150, flash.CausalTopLeft, false},    // windows that begin after the causal order ends: no key at all
 		{40, 0, 50, 300, flash.CausalBottomRight, false}, // first keys that no query sees
 		{500, 500, 70, 90, flash.CausalNone, false},
-		{127, -1, 256, 256, flash.CausalBottomRight, false},
+		{100, -1, 256, 256, flash.CausalBottomRight, false},
 	} {
 		for j := range 3 {
 			if i > 3 && i%3 != j {

@@ -36,6 +36,7 @@ type GradientVariant struct {
 	// In trials: what the one gradient is by that is made, and whether its rows can be moved 16 bytes at a time; "": those by q, k and v.
 	By        string
 	AlignedBy bool
+	Captured  string // or the captured tensor that the one gradient is by
 }
 
 func (g *Gradients) Variant() GradientVariant {

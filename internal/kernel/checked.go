@@ -7,13 +7,14 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// CheckedKernels are the pipelines of a matrix kernel fitted to a problem, by variant. What they compute rests on more than
-// Vulkan promises, so each is run on a small problem before its first use on a device and driver (see SelfCheck).
+// CheckedKernels are the pipelines of a kernel fitted to a problem, by variant. Each is run on a small problem before its first use on a
+// device and driver (see SelfCheck), unless what it computes rests on nothing but what Vulkan promises.
 type CheckedKernels struct {
-	Env    *Env
-	For    *attn.Problem
-	Module string
-	Named  string // the tile, for people
+	Env     *Env
+	For     *attn.Problem
+	Module  string
+	Named   string // the tile, for people
+	Trusted bool   // a kernel of the scalar tier: tried only with functions of the user's in it
 
 	// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 	Describe func(v Variant) (Constants, pipeline.KernelInfo)
@@ -30,7 +31,7 @@ func (m *CheckedKernels) Tile() string { return m.Named }
 func (m *CheckedKernels) Usual(p *attn.Problem) error {
 	usual := Variant{Aligned: p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, LSE: true}
 	_, err := m.Kernel(usual)
-	if err == nil && usual.Aligned && m.Env.Attached {
+	if err == nil && usual.Aligned && m.Env.Attached && m.tried() {
 		_, err = m.Kernel(Variant{LSE: true})
 	}
 	return err
@@ -40,6 +41,9 @@ func (m *CheckedKernels) Usual(p *attn.Problem) error {
 func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 	if k := m.Kernels[v.Index()].Load(); k != nil {
 		return k, nil
+	}
+	if !m.tried() {
+		return m.Env.Variant(&m.Kernels[v.Index()], m.Module, m.For, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
 	}
 	var built atomic.Pointer[pipeline.Kernel]
 	k, err := m.Env.Variant(&built, m.Module, m.For, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
@@ -53,8 +57,11 @@ func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 	return k, nil
 }
 
+// tried says whether pipelines are tried before their first use.
+func (m *CheckedKernels) tried() bool { return !m.Trusted || HasFunctions(m.For) }
+
 // Compiled is what the driver compiles for a variant.
 func (m *CheckedKernels) Compiled(v Variant) []Compiled {
 	c, _ := m.Describe(v)
-	return []Compiled{{m.Module, c, FunctionsKey(m.For)}}
+	return []Compiled{{m.Module, c, m.For.Code()}}
 }

@@ -41,12 +41,16 @@ func (e *Env) ModuleHash(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return hashOf(code), nil
+}
+
+func hashOf(code []uint32) string {
 	raw := make([]byte, 0, 4*len(code))
 	for _, w := range code {
 		raw = binary.LittleEndian.AppendUint32(raw, w)
 	}
 	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:])
 }
 
 // CountingBuilds replace a device's kernels by builds of them that add up the bytes they load and store, for tests of the byte

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// What kernels on matrices compute rests on more than Vulkan promises. So each specialization runs a small problem, a trial, before its
-// first use on a device and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (matrix_known.go),
-// and a kernel that failed is denied: plans pass it over, and say so.
+// What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put into
+// rests on code that no compiler has seen before. So each such specialization runs a small problem, a trial, before its first use on a device
+// and driver, and is compared with attention in float64 (internal/ref). The verdict is remembered (known.go), and a kernel that failed is
+// denied: plans pass it over, and say so.
 
 // Passed is the verdict on a kernel whose trial went well; any other says what was wrong.
 const Passed = "pass"
@@ -18,29 +20,23 @@ const Passed = "pass"
 type Compiled struct {
 	Module    string
 	Constants Constants
-	Functions string // of its scores, see FunctionsKey
+	Functions score.Code // of its scores, which stand in the module where the constants say so
 }
 
-// FunctionsKey names the functions of a problem's scores, "" where there are none.
-func FunctionsKey(p *attn.Problem) string {
-	if p.Score.Identity() && p.Sees.Everything() {
-		return ""
-	}
-	return " " + p.Code().CacheKey()
-}
+// HasFunctions says whether functions of the user's are put into a problem's kernels.
+func HasFunctions(p *attn.Problem) bool { return !p.Score.Identity() || !p.Sees.Everything() }
 
-// ProofKey names what a driver compiles for kernels that are tried together.
+// ProofKey names what a driver compiles for kernels that are tried together: modules by the hash of what they are with functions in them.
 func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 	var key strings.Builder
 	key.WriteString("check")
 	for _, k := range kernels {
-		hash, err := e.ModuleHash(k.Module)
+		code, _, err := e.spliced(k.Module, k.Constants, k.Functions)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&key, " %s %.16s", k.Module, hash)
+		fmt.Fprintf(&key, " %s %.16s", k.Module, hashOf(code))
 		key.WriteString(k.Constants.String())
-		key.WriteString(k.Functions)
 	}
 	return key.String(), nil
 }

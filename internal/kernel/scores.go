@@ -43,7 +43,15 @@ func ScoreConstants(p *attn.Problem) Constants {
 	default:
 		bias = 1
 	}
-	return Constants{"SCORE_BIAS": bias, "SCORE_MASK": BoolInt(!p.BoolMask.None()), "SCORE_FUNCTIONS": BoolInt(!p.Score.Identity()),
+	mask := 0
+	switch {
+	case p.BoolMask.None():
+	case p.BoolMask.DType == attn.Bit:
+		mask = 2
+	default:
+		mask = 1
+	}
+	return Constants{"SCORE_BIAS": bias, "SCORE_MASK": mask, "SCORE_FUNCTIONS": BoolInt(!p.Score.Identity()),
 		"MASK_FUNCTIONS": BoolInt(!p.Sees.Everything())}
 }
 

@@ -83,30 +83,8 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	t := &trialTensors{env: e}
 	defer t.close()
 	in := TrialInputs(p)
-	f := Operands{Drop: TrialDraw}
-	f.HasLSE = v.LSE
-	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
-	for i := range attn.ForwardOperands {
-		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
-			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
-				return "", err
-			}
-		}
-	}
-	if err = t.captured(p, in, &f.Captured); err != nil {
-		return "", err
-	}
-	if f.Blocks, err = t.blocks(p, in); err != nil {
-		return "", err
-	}
-	r := &Recorder{Count: e.Counting}
-	if r.Scratch, err = t.allocAll(scratch); err != nil {
-		return "", err
-	}
-	if r.More, err = t.more(p); err != nil {
-		return "", err
-	}
-	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches); err != nil {
+	f, err := t.forward(p, in, v, scratch, record)
+	if err != nil {
 		return "", err
 	}
 	o, err := t.download(p.DType, p.OShape(), &f.O)
@@ -122,25 +100,100 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 	return CompareForward(p, in, o, lse)
 }
 
+// forward runs what record records on the inputs of a trial, and gives the operands.
+func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (f Operands, err error) {
+	f = Operands{Drop: TrialDraw, HasLSE: v.LSE}
+	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
+	for i := range attn.ForwardOperands {
+		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
+			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
+				return f, err
+			}
+		}
+	}
+	if err = t.captured(p, in, &f.Captured); err != nil {
+		return f, err
+	}
+	if f.Blocks, err = t.blocks(p, in); err != nil {
+		return f, err
+	}
+	r := &Recorder{Count: t.env.Counting}
+	if r.Scratch, err = t.allocAll(scratch); err != nil {
+		return f, err
+	}
+	if r.More, err = t.more(p); err != nil {
+		return f, err
+	}
+	return f, t.env.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &f) }, trialDispatches)
+}
+
+// TryScores is TryForward for kernels that make the matrix of what the softmax is taken of, of rows of pitch elements, in one buffer of workspace.
+// What lies outside the keys that a query sees by its position is not looked at.
+func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
+	t := &trialTensors{env: e}
+	defer t.close()
+	in := TrialInputs(p)
+	var matrix Operand
+	_, err = t.forward(p, in, v, scratch, func(r *Recorder, f *Operands) error {
+		matrix = Operand{Binding: r.Scratch[0], Strides: [3]uint32{uint32(p.Heads * p.QueryLen * pitch), uint32(p.QueryLen * pitch), uint32(pitch)}}
+		f.Weights = r.Scratch
+		return record(r, f)
+	})
+	if err != nil {
+		return "", err
+	}
+	want, err := ref.Matrix(*in, ref.Masked)
+	if err != nil {
+		return "", err
+	}
+	rough := 0.0
+	for as, times := range roughTypes(p) {
+		plain, err := ref.PlainMatrix(*in, as)
+		if err != nil {
+			return "", err
+		}
+		rough += times * furthest(plain.Data, want.Data)
+	}
+	got, err := t.download(p.DType, [4]int{p.Batch, p.Heads, p.QueryLen, p.KeyLen}, &matrix)
+	if err != nil {
+		return "", err
+	}
+	mask := p.Mask()
+	for i := range got {
+		if keys := mask.KeysOf(i / p.KeyLen % p.QueryLen); i%p.KeyLen < keys.Begin || i%p.KeyLen >= keys.End {
+			got[i] = float32(want.Data[i])
+		}
+	}
+	return offAt(p, "s", got, want, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], rough), nil
+}
+
 // CompareForward says where o or lse (nil: not compared) is off what the oracle makes of the inputs.
 func CompareForward(p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong string, err error) {
 	wantO, wantLSE, err := ref.Forward(*in)
 	if err != nil {
 		return "", err
 	}
-	if wrong := offAt(p, "o", o, wantO, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType]); wrong != "" || lse == nil {
+	roughO, roughLSE, err := roughForward(p, in, wantO, wantLSE)
+	if err != nil {
+		return "", err
+	}
+	if wrong := offAt(p, "o", o, wantO, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], roughO); wrong != "" || lse == nil {
 		return wrong, nil
 	}
 	// Standard attention rounds its scores to the storage type; bf16 has eight bits.
-	return offAt(p, "lse", lse, wantLSE, map[attn.DType]float64{attn.F32: 2e-3, attn.F16: 2e-3, attn.BF16: 8e-3}[p.DType]), nil
+	return offAt(p, "lse", lse, wantLSE, map[attn.DType]float64{attn.F32: 2e-3, attn.F16: 2e-3, attn.BF16: 8e-3}[p.DType], roughLSE), nil
 }
 
-// offAt says where values are further from what they should be than the tolerance, relative beyond 1. Tolerances are for normally
-// distributed inputs, generous: it is mistakes that are looked for, not roundings.
-func offAt(p *attn.Problem, name string, got []float32, want ref.Array, tolerance float64) string {
+// offAt says where values are further from what they should be than the tolerance, relative beyond 1, and what functions may make of roundings.
+// Tolerances are for normally distributed inputs, generous: it is mistakes that are looked for, not roundings. What should be no number, as
+// functions may make it of numbers they are not meant for, tells nothing.
+func offAt(p *attn.Problem, name string, got []float32, want ref.Array, tolerance, rough float64) string {
 	for i, should := range want.Data {
 		have := float64(got[i])
-		if have == should || math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should)) { // false for NaN
+		if have == should || math.Abs(have-should) <= tolerance*math.Max(1, math.Abs(should))+rough { // false for NaN
+			continue
+		}
+		if math.IsNaN(should) {
 			continue
 		}
 		row := i / want.D
@@ -172,11 +225,15 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err != nil {
 		return "", err
 	}
+	rough, err := roughGradients(p, in, do, dlse, want)
+	if err != nil {
+		return "", err
+	}
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse})
 	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV, "DBias": want.DBias}
 	made := func(x *attn.Operand) bool { // an output that the kernels in question write
-		return x.Output && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
+		return x.Output && v.Captured == "" && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
 	}
 	to := g.List()
 	for i := range attn.BackwardOperands {
@@ -201,6 +258,10 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		}
 	}
 	if err = t.captured(p, in, &g.Captured); err != nil {
+		return "", err
+	}
+	captured, err := t.capturedGradient(p, v.Captured, &g)
+	if err != nil {
 		return "", err
 	}
 	if g.Blocks, err = t.blocks(p, in); err != nil {
@@ -231,6 +292,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return record(r, &g) }, trialDispatches); err != nil {
 		return "", err
 	}
+	near := map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]
 	for i := range attn.BackwardOperands {
 		x := &attn.BackwardOperands[i]
 		if !made(x) {
@@ -240,9 +302,17 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		if err != nil {
 			return "", err
 		}
-		if wrong := offAt(p, strings.ToLower(x.Name), got, gradients[x.Name], map[attn.DType]float64{attn.F32: 1e-3, attn.F16: 1e-2, attn.BF16: 8e-2}[p.DType]); wrong != "" {
+		if wrong := offAt(p, strings.ToLower(x.Name), got, gradients[x.Name], near, rough[x.Name]); wrong != "" {
 			return wrong, nil
 		}
+	}
+	if captured != nil {
+		should := ref.Array{B: 1, H: 1, N: 1, D: captured.elements, Data: want.DCaptured[v.Captured]}
+		got, err := t.download(attn.F32, [4]int{1, 1, 1, captured.elements}, &captured.Operand)
+		if err != nil {
+			return "", err
+		}
+		return offAt(p, "d"+v.Captured, got, should, near, rough[v.Captured]), nil
 	}
 	return "", nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -94,6 +95,31 @@ func (t *trialTensors) captured(p *attn.Problem, in *ref.Problem, to *[MostCaptu
 		}
 	}
 	return nil
+}
+
+// capturedTrial is the gradient by a captured tensor in a trial.
+type capturedTrial struct {
+	Operand
+	elements int
+}
+
+// capturedGradient makes room for the gradient by the captured tensor of a name; nil where that is "".
+func (t *trialTensors) capturedGradient(p *attn.Problem, name string, g *Gradients) (*capturedTrial, error) {
+	if name == "" {
+		return nil, nil
+	}
+	all, err := p.Code().Captures()
+	if err != nil {
+		return nil, err
+	}
+	g.HasDCaptured = true
+	i := slices.IndexFunc(all, func(c score.Tensor) bool { return c.Name == name })
+	c := &capturedTrial{elements: all[i].Elements()}
+	if c.Operand, err = t.add(attn.F32, [4]int{1, 1, 1, c.elements}, true, nil); err != nil {
+		return nil, err
+	}
+	g.DCaptured[i] = c.Binding
+	return c, nil
 }
 
 // more is the buffer of further arguments, nil where the problem has none.

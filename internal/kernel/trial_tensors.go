@@ -58,13 +58,13 @@ func (t *trialTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Bin
 }
 
 // trialLayout is row-major; not aligned, every row is one element longer than it need be and the first begins at the second
-// element.
+// element, or of bits at the second byte.
 func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) {
 	if aligned {
 		return attn.NewLayout(0, dtype, s, [4]int{}, 1<<63)
 	}
-	n := s[3] + 1
-	return attn.NewLayout(uint64(dtype.Size()), dtype, s, [4]int{s[1] * s[2] * n, s[2] * n, n, 1}, 1<<63)
+	n := dtype.Pitch(s[3] + 1)
+	return attn.NewLayout(uint64(dtype.Bytes(1)), dtype, s, [4]int{s[1] * s[2] * n, s[2] * n, n, 1}, 1<<63)
 }
 
 // place makes the tensor of an operand with these values; statistics are never unaligned.
@@ -87,9 +87,8 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 		raw[i] = 0xff // a NaN in every type: gaps between rows must not be read, outputs must be written
 	}
 	if values != nil {
-		size := int(l.Size)
 		l.Rows(func(row, start int) {
-			attn.Encode(dtype, raw[int(l.Offset)+start*size:], values[row*shape[3]:(row+1)*shape[3]])
+			attn.Encode(dtype, raw[int(l.Offset)+dtype.Bytes(start):], values[row*shape[3]:(row+1)*shape[3]])
 		})
 	}
 	b, err := t.alloc(uint64(len(raw)))
@@ -103,7 +102,7 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 	if err != nil {
 		return Operand{}, err
 	}
-	x := Operand{Binding: binding, Offset: rest, Aligned: l.Aligned16()}
+	x := Operand{Binding: binding, Offset: l.Elements(rest), Aligned: l.Aligned16()}
 	for i := range x.Strides {
 		x.Strides[i] = uint32(l.Strides[i])
 	}

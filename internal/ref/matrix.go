@@ -40,6 +40,24 @@ func (s Stage) At(p Problem) Problem {
 	return p
 }
 
+// PlainMatrix is Matrix of masked scores in the dtype t.
+func PlainMatrix(p Problem, t DType) (Array, error) {
+	if err := p.Check(); err != nil {
+		return Array{}, err
+	}
+	out := NewArray(p.Q.B, p.Q.H, p.Q.N, p.K.N)
+	all := AllRows(p.Q)
+	parallel(len(all), func(n int) {
+		r, s := all[n], make([]float32, p.K.N)
+		p.plainScores(r, t, s, nil)
+		row := out.Row(r.B, r.H, r.I)
+		for j, x := range s {
+			row[j] = float64(x)
+		}
+	})
+	return out, nil
+}
+
 // Matrix computes the matrix [B, Hq, Nq, Nk] of a stage.
 func Matrix(p Problem, s Stage) (Array, error) {
 	if s < Products || s > Weights {

@@ -5,11 +5,12 @@ import "github.com/vkattn/vkattn/internal/attn"
 // BackwardStandard is standard attention's backward pass in five kernels: P stands in memory from the forward pass, dP and dS are matrices
 // like it, and dV, dQ and dK are products.
 type BackwardStandard struct {
-	Weights Product `json:"weights"` // dP: rows are queries, columns keys
-	Scores  Rows    `json:"scores"`  // dS
-	Values  Product `json:"values"`  // dV: rows are keys, columns queries of a step of its loop
-	Queries Product `json:"queries"` // dQ: rows are queries, columns keys of a step
-	Keys    Product `json:"keys"`    // dK: as dV
+	Again   Product `json:"again,omitzero"` // the products q·k once more, for the derivative of score functions; zero: not made
+	Weights Product `json:"weights"`        // dP: rows are queries, columns keys
+	Scores  Rows    `json:"scores"`         // dS
+	Values  Product `json:"values"`         // dV: rows are keys, columns queries of a step of its loop
+	Queries Product `json:"queries"`        // dQ: rows are queries, columns keys of a step
+	Keys    Product `json:"keys"`           // dK: as dV
 
 	SlabHeads int `json:"slab_heads,omitempty"` // heads of a buffer of P, where it holds all of their rows; 0: all
 	SlabRows  int `json:"slab_rows,omitempty"`  // else rows of one head; 0: all
@@ -42,12 +43,19 @@ func (m BackwardStandard) Steps(p attn.Problem, c Call) ([]Step, error) {
 	passes := 1 + one(m.Scores.ReadTwice)
 	readers := one(c.DLSE) * float64(max(m.Scores.Readers, 1))
 	var steps []Step
+	raw := 0.0 // elements of S that the kernel of dS reads, of a head
+	if m.Again != (Product{}) {
+		raw = seen
+		loaded, stored := m.Again.scores(p, m.SlabRows)
+		bytes := Step{Read: heads * loaded * d, Written: heads * stored * size}
+		steps = gradientsOf(p, m.Again.Label, 1, map[string]Step{StepScoresAgain: bytes}, StepScoresAgain)
+	}
 	for _, k := range []struct {
 		label, step string
 		bytes       Step
 	}{
 		{m.Weights.Label, StepWeightGrads, Step{Read: heads * loaded * dv, Written: heads * grads * size}},
-		{m.Scores.Label, StepScoreGrads, Step{Read: 2*passes*heads*seen*size + queries*fp32*readers, Written: heads * written * size}},
+		{m.Scores.Label, StepScoreGrads, Step{Read: (2*passes*seen+raw)*heads*size + queries*fp32*readers, Written: heads * written * size}},
 		{m.Values.Label, StepValueGrads, Step{Read: values.matrix*size + (values.rows+values.added)*dv, Written: values.written * dv}},
 		{m.Queries.Label, StepQueryGrads, Step{Read: heads*(scores*size+keys*d) + add*queries*d, Written: queries * d}},
 		{m.Keys.Label, StepKeyGrads, Step{Read: keySums.matrix*size + (keySums.rows+keySums.added)*d, Written: keySums.written * d}},
@@ -78,6 +86,11 @@ func (m *BackwardStandard) check(p attn.Problem) error {
 	}
 	if err := m.Weights.scoresCountable(name+".Weights", p, m.SlabRows); err != nil {
 		return err
+	}
+	if m.Again != (Product{}) {
+		if err := m.Again.scoresCountable(name+".Again", p, m.SlabRows); err != nil {
+			return err
+		}
 	}
 	slabs, sums := 1.0, 2.0 // of dK and dV
 	if m.SlabRows > 0 {

@@ -1,10 +1,13 @@
 #version 460
 // Standard attention's backward pass, the softmax's part: from dP, in its place,
 //
-//   delta_i = sum_j P_ij z_ij dP_ij - dlse_i,   dS_ij = scale P_ij (z_ij dP_ij - delta_i)
+//   delta_i = sum_j P_ij z_ij dP_ij - dlse_i,   dS_ij = scale P_ij (z_ij dP_ij - delta_i) f'(S_ij)
+//
+// with f' the derivative of the score functions by the scaled products S, where it is not 1 everywhere (SCORE_FUNCTIONS).
 //
 // Dao et al., "FlashAttention", 2022, algorithm 3. The unfused backward keeps the matrix P of forward (standard_scores.comp,
 // standard_softmax.comp). Its kernels, each on matrices too:
+//   S = scale Q K^T       standard_scores.comp, with SCORE_FUNCTIONS alone: P tells nothing of S where f is not invertible
 //   dP = dO V^T           standard_scores.comp with dO, V, DV and scale 1 in place of Q, K, D and scale
 //   dS                    this one
 //   dV = (z o P)^T dO     standard_backward_product.comp
@@ -18,7 +21,8 @@
 // becomes 0 as far as the product dS K reads.
 // With dropout the weights that were dropped have their sign bits set (standard_softmax.comp): z is 0 for them and drop_scale() for others.
 //
-// Bindings: 0 P, 1 dP, overwritten by dS: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 2 dlse [B,Hq,Nq] fp32, with DLSE.
+// Bindings: 0 P, 1 dP, overwritten by dS: [bh - bh0][row - row0][pitch], pitch a multiple of 8; 2 dlse [B,Hq,Nq] fp32, with DLSE;
+// 3 S as it was stored in forward, with SCORE_FUNCTIONS; from 4 on those of score.glsl.
 // Push constants: include/args.glsl with SLABS; lse is dlse.
 // `total` counts rows: of all matrices in the slab. Workgroups: ceil(total / (WG/TPR)); `base` counts workgroups.
 //
@@ -31,6 +35,7 @@
 //           its BR + BC
 //   6 SG    with -DSUBGROUP, invocations of a subgroup, a power of two
 //   7 DROPOUT
+//   65 SCORE_FUNCTIONS  include/score.glsl; the others there are of forward alone, and off here
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -58,10 +63,13 @@ layout(constant_id = 7) const bool DROPOUT = false;
 #include "dropout.glsl"
 
 #include "walk.glsl"
+#define SCORE_AT 4
+#include "score.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer Weights { QUAD p4[]; };
 layout(set = 0, binding = 1, std430) buffer Scores { QUAD s4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer DLse { float dlse[]; };
+layout(set = 0, binding = 3, std430) readonly buffer Raw { QUAD raw4[]; };
 
 #include "standard_rows.glsl"
 
@@ -78,6 +86,16 @@ void load(uint at, uint piece, Span keys, out vec4 p, out vec4 g) {
   }
 }
 
+// The derivatives of the score functions at four scores of a row with weights p; 1 where there is no weight, whatever they are there.
+vec4 slopes(vec4 p, uint at, uint piece, uint row) {
+  vec4 x = vec4(1);
+  if (SCORE_FUNCTIONS) {
+    const vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, raw4[at + piece]));
+    [[unroll]] for (uint e = 0; e < 4; ++e) x[e] = p[e] == 0 ? 1 : scored_with_slope(s[e], row, 4 * piece + e).y;
+  }
+  return x;
+}
+
 void main() {
   const uint id = workgroup_index();
   if (id * (WG / TPR) >= total) return;
@@ -86,6 +104,7 @@ void main() {
   COUNTING(is_real = real;)
   const uint r = min(id * (WG / TPR) + own, total - 1);
   const uint row = row0 + r % rows;
+  if (SCORE_FUNCTIONS) scores_of(bh0 + r / rows);
   const Span keys = keys_of(row);
   const uint at = r * (pitch / 4);  // r pitch may pass 2^32 bytes, not 2^32 elements
   const uint pieces = (end_of(keys) + 3) / 4;
@@ -110,11 +129,14 @@ void main() {
   if (real) {
     if (KEEP > 0) {
       [[unroll]] for (uint t = 0; t < KEEP; ++t)
-        if (lane + t * TPR < pieces) STORED(gradients, 4 * BYTES, s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));
+        if (lane + t * TPR < pieces) {
+          const vec4 ds = p[t] * (g[t] - delta) * score_scale * slopes(p[t], at, lane + t * TPR, row);
+          STORED(gradients, 4 * BYTES, s4[at + lane + t * TPR] = encode4(ds));
+        }
     } else {
       for (uint c = lane; c < pieces; c += TPR) {
         load(at, c, keys, p[0], g[0]);
-        STORED(gradients, 4 * BYTES, s4[at + c] = encode4(p[0] * (g[0] - delta) * score_scale));
+        STORED(gradients, 4 * BYTES, s4[at + c] = encode4(p[0] * (g[0] - delta) * score_scale * slopes(p[0], at, c, row)));
       }
     }
     const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;

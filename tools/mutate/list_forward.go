@@ -42,7 +42,7 @@ var forwardMutants = []Mutant{
 		ID: "window-walk", File: walk, Modules: forwardF32,
 		Old: "w.whole_begin = min((uint(b.first) + size - 1) / size, w.end);", New: "w.whole_begin = min(uint(b.first) / size, w.end);",
 		Breaks: "the tile in which a window begins takes the way of whole ones",
-		Kill:   []Killer{in("./flash", "TestForward")},
+		Kill:   []Killer{conformance("window/100--1-256x256-bottom-right/f32", "flash2/scalar")},
 	},
 	{
 		ID: "mask-finite", File: softmaxTile, Modules: forwardF32 + " " + forwardF16,

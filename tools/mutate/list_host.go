@@ -88,7 +88,7 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "verdict-module", File: "internal/kernel/proof.go",
-		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.Module, hash)", New: "fmt.Fprintf(&key, \" %s %.0s\", k.Module, hash)",
+		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.Module, hashOf(code))", New: "fmt.Fprintf(&key, \" %s %.0s\", k.Module, hashOf(code))",
 		Breaks: "the verdict on a kernel outlives its shader",
 		Kill:   []Killer{in("./flash", "TestVerdictsBelongToAModule")},
 	},

@@ -5,9 +5,27 @@ package main
 var otherKernelMutants = []Mutant{
 	{
 		ID: "standard-scale", File: "shaders/standard/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
-		Old: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta) * score_scale));", New: "s4[at + lane + t * TPR] = encode4(p[t] * (g[t] - delta)));",
+		Old: "p[t] * (g[t] - delta) * score_scale * slopes(", New: "p[t] * (g[t] - delta) * slopes(",
 		Breaks: "dS of standard attention lacks the scale",
 		Kill:   []Killer{conformance("grid/split/f16", "standard/scalar")},
+	},
+	{
+		ID: "standard-slopes", File: "shaders/standard/standard_backward_softmax.comp", Modules: "standard_backward_softmax",
+		Old: "score_scale * slopes(p[t]", New: "score_scale; slopes(p[t]",
+		Breaks: "dS of standard attention lacks the derivative of score functions",
+		Kill:   []Killer{conformance("scores/softcap-window/f16", "standard/scalar")},
+	},
+	{
+		ID: "mask-bits", File: "shaders/include/score.glsl", Modules: forwardF32,
+		Old: "mask_words[at / 32] >> at % 32 & 1u", New: "mask_words[at / 32] >> 31u - at % 32 & 1u",
+		Breaks: "a mask of bits is read from the high end of its words",
+		Kill:   []Killer{conformance("scores/bits-odd/f32", scalar)},
+	},
+	{
+		ID: "proof-of-functions", File: "internal/kernel/proof.go",
+		Old: "return !p.Score.Identity() || !p.Sees.Everything()", New: "return false",
+		Breaks: "kernels of the scalar tier are used unproved with functions in them",
+		Kill:   []Killer{in("./flash", "TestFunctionsAreProved")},
 	},
 	{
 		ID: "standard-dlse-sign", File: "shaders/standard/standard_backward_softmax.comp", Modules: "standard_backward_softmax",

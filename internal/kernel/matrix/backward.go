@@ -116,21 +116,24 @@ func (s *BackwardProgram) Model() traffic.Model {
 // Constants are the specialization constants of a kernel; parts says which sums it makes.
 func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accumulate bool) kernel.Constants {
 	p, t := &s.Problem, &part.Tile
-	f, sh := &t.Fragment, t.Shared(p)
+	c := t.constants(p, t.Shared(p), &s.Layout, aligned, accumulate).And(kernel.Constants{
+		"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)})
+	if part.Keys {
+		return c.And(kernel.Constants{"PARTS": parts})
+	}
+	return c.And(kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))})
+}
+
+// constants are the specialization constants that all kernels of backward passes on matrices have; sh is the lengths of the kernel's shared arrays.
+func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *kernel.FragmentLayout, aligned, accumulate bool) kernel.Constants {
+	f := &t.Fragment
 	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
-		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(t.masks(p)), "STATS_LEN": sh.Stats,
+		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "STATS_LEN": sh.Stats,
 		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane}
-	if part.Keys {
-		c = c.And(kernel.Constants{"PARTS": parts})
-	}
-	if !part.Keys {
-		c["BIAS_PAIRS"] = kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))
-	}
-	c["SLOPES"] = kernel.BoolInt(p.Features()&attn.WithSlopes != 0)
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), s.Layout.Constants())
+	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), l.Constants())
 }
 
 func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
@@ -207,7 +210,7 @@ func (s *BackwardProgram) compiled(aligned, accumulate bool) []kernel.Compiled {
 	var all []kernel.Compiled
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		for _, parts := range part.Tile.pieces() {
-			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate), Functions: kernel.FunctionsKey(&s.Problem)})
+			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate), Functions: s.Problem.Code()})
 		}
 	}
 	return all

@@ -152,16 +152,10 @@ func (s *BiasGradient) constants(v biasVariant) kernel.Constants {
 // BiasConstants are its specialization constants.
 func BiasConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, aligned, accumulate, alignedBias bool) kernel.Constants {
 	own := ownOf(p)
-	f, sh := &t.Fragment, biasShared(t, p)
-	c := kernel.Constants{"WG": t.W * f.Lanes, "BR": t.rows(), "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate), "ALIGNED_BIAS": kernel.BoolInt(alignedBias),
-		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
-		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
-		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(p.Masked()), "STATS_LEN": sh.Stats,
-		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane, "SLOPES": 0,
+	return t.constants(p, biasShared(t, p), l, aligned, accumulate).And(kernel.Constants{
+		"ALIGNED_BIAS": kernel.BoolInt(alignedBias), "MASKS": kernel.BoolInt(p.Masked()), "SLOPES": 0,
 		"BIAS_PAIRS": kernel.BoolInt(aligned && l.PairsOfBias(p, t.Form)),
-		"OWN_BATCH":  kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])}
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), l.Constants())
+		"OWN_BATCH":  kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])})
 }
 
 func (s *BiasGradient) kernel(v biasVariant) (*pipeline.Kernel, error) {
@@ -177,7 +171,7 @@ func (s *BiasGradient) build(v biasVariant) error {
 	}
 	t := &s.tile
 	name := fmt.Sprintf("%s %v %v form %d", biasLabel, t, t.Fragment, t.Form)
-	made := []kernel.Compiled{{Module: s.module(), Constants: s.constants(v), Functions: kernel.FunctionsKey(&s.problem)}}
+	made := []kernel.Compiled{{Module: s.module(), Constants: s.constants(v), Functions: s.problem.Code()}}
 	if err := s.env.Prove(name, made, func() (string, error) { return s.try(v) }); err != nil {
 		return err
 	}

@@ -45,22 +45,88 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
-	blocks := uint64(attn.CeilDiv(p.KeyLen, s.Kv.Tile.BR)) * uint64(p.Batch) * uint64(p.KeyHeads)
-	if s.Kv.grid, err = kernel.GridFor(e, blocks, 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	if s.Kv.grid, err = kernel.GridFor(e, s.Kv.Tile.keyBlocks(p), 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	blocks = uint64(attn.CeilDiv(p.QueryLen, s.Q.Tile.BR)) * uint64(p.Batch) * uint64(p.Heads)
-	if s.Q.grid, err = kernel.GridFor(e, blocks, 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+	if s.Q.grid, err = kernel.GridFor(e, s.Q.Tile.queryBlocks(p), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors, gradients overwritten.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	if _, err = s.delta.Kernel(aligned, false); err == nil {
-		if _, err = s.Kernel(&s.Kv, aligned, false); err == nil {
-			_, err = s.Kernel(&s.Q, aligned, false)
+		err = s.build(aligned, false)
+	}
+	if e.Attached && kernel.HasFunctions(p) { // to a device of the caller's, whose queue recording must leave alone
+		for i := range 4 {
+			if err == nil && (aligned || i&1 == 0) {
+				err = s.build(i&1 != 0, i&2 != 0)
+			}
 		}
 	}
 	return s, err
+}
+
+// build makes the pipelines of a variant. Those with functions of the user's in them prove themselves where they were never run on this device
+// and driver.
+func (s *BackwardProgram) build(aligned, accumulate bool) error {
+	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
+	if s.checked[i].Load() {
+		return nil
+	}
+	var made []kernel.Compiled
+	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
+		if _, err := s.Kernel(part, aligned, accumulate); err != nil {
+			return err
+		}
+		made = append(made, kernel.Compiled{Module: part.module, Constants: s.Constants(part, aligned, accumulate), Functions: s.Problem.Code()})
+	}
+	if kernel.HasFunctions(&s.Problem) {
+		if err := s.env.Prove("scalar_backward "+s.Tile(), made, func() (string, error) { return s.try(aligned, accumulate) }); err != nil {
+			return err
+		}
+	}
+	s.checked[i].Store(true)
+	return nil
+}
+
+// trialOf is a small problem for a tile: two blocks of rows and of columns whichever of keys and queries they are, the last ones ragged.
+func trialOf(p *attn.Problem, tiles ...*BackwardTile) attn.Problem {
+	small := kernel.TrialOf(p)
+	small.QueryLen, small.KeyLen = 0, 0
+	for _, t := range tiles {
+		small.QueryLen = max(small.QueryLen, t.BR+3, t.BC+3)
+		small.KeyLen = max(small.KeyLen, t.BR+5, t.BC+5)
+	}
+	kernel.GrowForBlocks(&small, true)
+	return small
+}
+
+// try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
+func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
+	p := trialOf(&s.Problem, &s.Kv.Tile, &s.Q.Tile)
+	mine := &BackwardProgram{env: s.env, Problem: p}
+	mine.Kv.Tile, mine.Q.Tile = s.Kv.Tile, s.Q.Tile
+	if mine.Kv.grid, err = kernel.NewGrid(mine.Kv.Tile.keyBlocks(&p), 0); err != nil {
+		return "", err
+	}
+	if mine.Q.grid, err = kernel.NewGrid(mine.Q.Tile.queryBlocks(&p), 0); err != nil {
+		return "", err
+	}
+	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
+	mine.Kv.kernels[i].Store(s.Kv.kernels[i].Load()) // the very pipelines that are in question, not others of the small problem
+	mine.Q.kernels[i].Store(s.Q.kernels[i].Load())
+	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
+		return "", err
+	}
+	return s.env.TryBackward(&p, kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate}, nil, mine.Scratch(), mine.run)
+}
+
+// keyBlocks and queryBlocks are the workgroups of a kernel whose rows are keys or queries.
+func (t *BackwardTile) keyBlocks(p *attn.Problem) uint64 {
+	return uint64(attn.CeilDiv(p.KeyLen, t.BR)) * uint64(p.Batch) * uint64(p.KeyHeads)
+}
+func (t *BackwardTile) queryBlocks(p *attn.Problem) uint64 {
+	return uint64(attn.CeilDiv(p.QueryLen, t.BR)) * uint64(p.Batch) * uint64(p.Heads)
 }
 
 // BackwardProgram is the three kernels fitted to a problem.
@@ -69,6 +135,7 @@ type BackwardProgram struct {
 	Problem attn.Problem
 	delta   *kernel.DeltaProgram
 	Kv, Q   BackwardPart
+	checked [4]atomic.Bool // by alignment and accumulation
 }
 
 // BackwardPart is one of the two kernels.
@@ -114,6 +181,11 @@ func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool
 		wide = max(p.HeadDim, p.ValueDim)
 	}
 	sh := t.shared(wide)
+	return t.constants(p, sh, aligned, accumulate)
+}
+
+// constants are the specialization constants that all scalar kernels of backward passes have; sh is the layout of shared memory.
+func (t *BackwardTile) constants(p *attn.Problem, sh backwardShared, aligned, accumulate bool) kernel.Constants {
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
@@ -121,6 +193,14 @@ func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	if err := s.build(g.Aligned(), g.Accumulate); err != nil {
+		return err
+	}
+	return s.run(r, g)
+}
+
+// run records the dispatches with pipelines that are there or, without functions, are made now.
+func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	delta := kernel.Operand{Binding: r.Scratch[0]}
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err

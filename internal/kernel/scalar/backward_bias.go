@@ -1,6 +1,7 @@
 package scalar
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -15,6 +16,7 @@ type BiasGradient struct {
 	tile    BackwardTile
 	grid    kernel.Grid
 	kernels [4]atomic.Pointer[pipeline.Kernel] // by alignment and accumulation
+	checked [4]atomic.Bool                     // likewise
 }
 
 // BiasLabel is the label of its dispatches, and the name of its module.
@@ -27,26 +29,81 @@ func PlanBias(e *kernel.Env, p *attn.Problem) (*BiasGradient, error) {
 	if s.tile, err = ChooseBackwardTile(&e.Caps, p, "q_", t); err != nil {
 		return nil, err
 	}
-	shape := p.BiasShape()
-	groups := uint64(shape[0]) * uint64(shape[1]) * uint64(attn.CeilDiv(p.KeyLen, s.tile.BC))
-	if p.Bias.Own[2] {
-		groups *= uint64(attn.CeilDiv(p.QueryLen, s.tile.BR))
-	}
 	// Two products, of all scores: masks leave no tile out.
 	flops := 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	if s.grid, err = kernel.GridFor(e, groups, flops, kernel.ScalarPace, t); err != nil {
+	if s.grid, err = kernel.GridFor(e, s.groups(p), flops, kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	_, err = s.kernel(p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, false)
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
+	_, err = s.build(aligned, false)
+	if e.Attached && kernel.HasFunctions(p) { // to a device of the caller's, whose queue recording must leave alone
+		for i := range s.kernels {
+			if err == nil && (aligned || i&1 == 0) {
+				_, err = s.build(i&1 != 0, i&2 != 0)
+			}
+		}
+	}
 	return s, err
+}
+
+// groups is the number of workgroups for a problem.
+func (s *BiasGradient) groups(p *attn.Problem) uint64 {
+	shape := p.BiasShape()
+	n := uint64(shape[0]) * uint64(shape[1]) * uint64(attn.CeilDiv(p.KeyLen, s.tile.BC))
+	if p.Bias.Own[2] {
+		n *= uint64(attn.CeilDiv(p.QueryLen, s.tile.BR))
+	}
+	return n
+}
+
+// build makes the pipeline of a variant. One with functions of the user's in it proves itself where it was never run on this device and driver.
+func (s *BiasGradient) build(aligned, accumulate bool) (*pipeline.Kernel, error) {
+	k, err := s.kernel(aligned, accumulate)
+	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
+	if err != nil || s.checked[i].Load() {
+		return k, err
+	}
+	if kernel.HasFunctions(&s.problem) {
+		made := []kernel.Compiled{{Module: s.module(), Constants: BiasConstants(&s.problem, &s.tile, aligned, accumulate), Functions: s.problem.Code()}}
+		try := func() (string, error) { return s.try(k, aligned, accumulate) }
+		if err := s.env.Prove(fmt.Sprintf("%s %v", BiasLabel, &s.tile), made, try); err != nil {
+			return nil, err
+		}
+	}
+	s.checked[i].Store(true)
+	return k, nil
+}
+
+// try runs a pipeline on a small problem, with two of whatever the bias has one element for, and says what is wrong with the gradient.
+func (s *BiasGradient) try(k *pipeline.Kernel, aligned, accumulate bool) (wrong string, err error) {
+	mine := &BiasGradient{problem: trialOf(&s.problem, &s.tile), tile: s.tile}
+	p := &mine.problem
+	p.Batch = 2
+	if mine.grid, err = kernel.NewGrid(mine.groups(p), 0); err != nil {
+		return "", err
+	}
+	delta, err := kernel.NewDeltaProgram(s.env, p, kernel.NewTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	variant := kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate, By: "Bias"}
+	return s.env.TryBackward(p, variant, nil, []uint64{delta.Bytes()}, func(r *kernel.Recorder, g *kernel.Gradients) error {
+		at := kernel.Operand{Binding: r.Scratch[0]}
+		if err := delta.Record(r, g, &at); err != nil {
+			return err
+		}
+		return mine.dispatch(r, k, g, &at)
+	})
 }
 
 // Dispatches is the number of its dispatches.
 func (s *BiasGradient) Dispatches() int { return s.grid.Dispatches() }
 
+func (s *BiasGradient) module() string { return BiasLabel + "." + s.problem.DType.Suffix() }
+
 func (s *BiasGradient) kernel(aligned, accumulate bool) (*pipeline.Kernel, error) {
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	return s.env.Variant(&s.kernels[i], BiasLabel+"."+s.problem.DType.Suffix(), &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
+	return s.env.Variant(&s.kernels[i], s.module(), &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
 		return BiasConstants(&s.problem, &s.tile, aligned, accumulate), pipeline.KernelInfo{}
 	})
 }
@@ -54,21 +111,21 @@ func (s *BiasGradient) kernel(aligned, accumulate bool) (*pipeline.Kernel, error
 // BiasConstants are its specialization constants.
 func BiasConstants(p *attn.Problem, t *BackwardTile, aligned, accumulate bool) kernel.Constants {
 	sh := t.shared(p.HeadDim)
-	rows := attn.CeilDiv(t.BR/t.MR*t.BC, 4) // of partial sums, where a bias has one row for all queries
-	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
-		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": max(sh.length, rows), "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"OWN_BATCH": kernel.BoolInt(p.Bias.Own[0]), "OWN_HEADS": kernel.BoolInt(p.Bias.Own[1]), "OWN_QUERIES": kernel.BoolInt(p.Bias.Own[2])}.
-		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+	sh.length = max(sh.length, attn.CeilDiv(t.BR/t.MR*t.BC, 4)) // partial sums, where a bias has one row for all queries
+	return t.constants(p, sh, aligned, accumulate).And(kernel.Constants{"OWN_BATCH": kernel.BoolInt(p.Bias.Own[0]),
+		"OWN_HEADS": kernel.BoolInt(p.Bias.Own[1]), "OWN_QUERIES": kernel.BoolInt(p.Bias.Own[2])})
 }
 
 // Record writes its dispatches.
 func (s *BiasGradient) Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error {
-	k, err := s.kernel(g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned, g.Accumulate)
+	k, err := s.build(g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned, g.Accumulate)
 	if err != nil {
 		return err
 	}
+	return s.dispatch(r, k, g, delta)
+}
+
+func (s *BiasGradient) dispatch(r *kernel.Recorder, k *pipeline.Kernel, g *kernel.Gradients, delta *kernel.Operand) error {
 	at := r.Push.Backward(&s.problem, g, delta, &g.DBias, nil)
 	r.BackwardInputs(g, delta)
 	r.Access[6] = g.Output(&g.DBias)

@@ -1,6 +1,7 @@
 package scalar
 
 import (
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 
@@ -21,9 +22,11 @@ type CapturedGradient struct {
 	table    int // elements whose sums meet in shared memory: all or none
 	tile     BackwardTile
 	grid     kernel.Grid
+	log      int                                // GROUPS_LOG of both shaders
 	ends     kernel.Grid                        // of backward_captured
 	largest  [2]atomic.Pointer[pipeline.Kernel] // by alignment
 	sums     [2]atomic.Pointer[pipeline.Kernel] // likewise
+	checked  [2]atomic.Bool                     // likewise
 	clear    atomic.Pointer[pipeline.Kernel]    // before
 	read     [2]atomic.Pointer[pipeline.Kernel] // after, by accumulation
 }
@@ -50,14 +53,23 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 	if room := int(e.Caps.Facts.Limits.MaxSharedMemory) - 16*s.tile.shared(p.HeadDim).length - 4; s.elements <= largestTable && 8*s.elements <= room {
 		s.table = s.elements
 	}
-	groups := uint64(attn.CeilDiv(p.QueryLen, s.tile.BR)) * uint64(p.Batch) * uint64(p.Heads)
 	const atomics = 4 // what sums cost beside the products, at worst
 	flops := atomics * 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	if s.grid, err = kernel.GridFor(e, groups, flops, kernel.ScalarPace, t); err != nil {
+	if s.grid, err = kernel.GridFor(e, s.tile.queryBlocks(p), flops, kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	s.ends, err = kernel.NewGrid(uint64(attn.CeilDiv(s.elements, endsThreads)), 0)
-	return s, err
+	s.log = bits.Len32(s.grid.Total - 1)
+	if s.ends, err = kernel.NewGrid(uint64(attn.CeilDiv(s.elements, endsThreads)), 0); err != nil {
+		return nil, err
+	}
+	if e.Attached { // to a device of the caller's, whose queue recording must leave alone
+		for _, aligned := range []bool{false, p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0} {
+			if err = s.build(aligned); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, nil
 }
 
 // Bytes is the size of its workspace.
@@ -65,9 +77,6 @@ func (s *CapturedGradient) Bytes() uint64 { return 8 + 8*uint64(s.elements) }
 
 // Dispatches is the number of its dispatches.
 func (s *CapturedGradient) Dispatches() int { return 2*s.grid.Dispatches() + 2*s.ends.Dispatches() }
-
-// groupsLog is GROUPS_LOG of both shaders.
-func (s *CapturedGradient) groupsLog() int { return bits.Len32(s.grid.Total - 1) }
 
 func (s *CapturedGradient) kernel(sums, aligned bool) (*pipeline.Kernel, error) {
 	at := &s.largest[kernel.BoolInt(aligned)]
@@ -77,29 +86,85 @@ func (s *CapturedGradient) kernel(sums, aligned bool) (*pipeline.Kernel, error) 
 	if k := at.Load(); k != nil {
 		return k, nil
 	}
-	table := 0
-	if sums {
-		table = s.table
-	}
-	p := &s.problem
-	code := p.Code()
-	code.Gradient = s.by
-	c := CapturedConstants(p, &s.tile, aligned, sums, table, s.groupsLog(), s.rounded)
-	k, err := s.env.Build(CapturedLabel+"."+p.DType.Suffix(), c, pipeline.KernelInfo{}, code)
+	c, code := s.describe(sums, aligned)
+	k, err := s.env.Build(s.module(), c, pipeline.KernelInfo{}, code)
 	if err == nil {
 		at.Store(k)
 	}
 	return k, err
 }
 
+func (s *CapturedGradient) module() string { return CapturedLabel + "." + s.problem.DType.Suffix() }
+
+// describe gives the specialization constants of a pipeline, and the functions in it.
+func (s *CapturedGradient) describe(sums, aligned bool) (kernel.Constants, score.Code) {
+	table := 0
+	if sums {
+		table = s.table
+	}
+	code := s.problem.Code()
+	code.Gradient = s.by
+	return CapturedConstants(&s.problem, &s.tile, aligned, sums, table, s.log, s.rounded), code
+}
+
+// build makes the two pipelines of a variant, which prove themselves where they were never run on this device and driver.
+func (s *CapturedGradient) build(aligned bool) error {
+	i := kernel.BoolInt(aligned)
+	if s.checked[i].Load() {
+		return nil
+	}
+	var made []kernel.Compiled
+	for _, sums := range [2]bool{false, true} {
+		if _, err := s.kernel(sums, aligned); err != nil {
+			return err
+		}
+		c, code := s.describe(sums, aligned)
+		made = append(made, kernel.Compiled{Module: s.module(), Constants: c, Functions: code})
+	}
+	if err := s.env.Prove(fmt.Sprintf("%s %v", CapturedLabel, &s.tile), made, func() (string, error) { return s.try(aligned) }); err != nil {
+		return err
+	}
+	s.checked[i].Store(true)
+	return nil
+}
+
+// try runs the pipelines of a variant on a small problem, of no more workgroups than they are built for, and says what is wrong with the gradient.
+func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
+	mine := &CapturedGradient{env: s.env, problem: trialOf(&s.problem, &s.tile), by: s.by, elements: s.elements, table: s.table, tile: s.tile, ends: s.ends}
+	p := &mine.problem
+	p.Heads, p.QueryLen = min(p.Heads, s.problem.Heads), min(p.QueryLen, s.problem.QueryLen)
+	groups := s.tile.queryBlocks(p)
+	if mine.grid, err = kernel.NewGrid(groups, 0); err != nil {
+		return "", err
+	}
+	mine.log = s.log
+	i := kernel.BoolInt(aligned)
+	mine.largest[i].Store(s.largest[i].Load()) // the very pipelines that are in question, not others of the small problem
+	mine.sums[i].Store(s.sums[i].Load())
+	mine.checked[i].Store(true)
+	delta, err := kernel.NewDeltaProgram(s.env, p, kernel.NewTuning(nil))
+	if err != nil {
+		return "", err
+	}
+	variant := kernel.GradientVariant{Aligned: aligned, Captured: s.by.Tensor().Name}
+	return s.env.TryBackward(p, variant, nil, []uint64{delta.Bytes(), mine.Bytes()}, func(r *kernel.Recorder, g *kernel.Gradients) error {
+		at := kernel.Operand{Binding: r.Scratch[0]}
+		if err := delta.Record(r, g, &at); err != nil {
+			return err
+		}
+		for _, to := range g.DCaptured {
+			if to.Buffer != nil {
+				return mine.Record(r, g, &at, r.Scratch[1], to)
+			}
+		}
+		return nil
+	})
+}
+
 // CapturedConstants are the specialization constants of scalar_backward_captured.
 func CapturedConstants(p *attn.Problem, t *BackwardTile, aligned, sums bool, table, groupsLog int, rounded bool) kernel.Constants {
-	sh := t.shared(p.HeadDim)
-	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
-		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": 0, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC,
-		"C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt, "SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": groupsLog, "ROUNDED": kernel.BoolInt(rounded)}.
-		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+	return t.constants(p, t.shared(p.HeadDim), aligned, false).And(kernel.Constants{
+		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": groupsLog, "ROUNDED": kernel.BoolInt(rounded)})
 }
 
 // CapturedEndsConstants are those of backward_captured.
@@ -114,13 +179,17 @@ func (s *CapturedGradient) end(read, accumulate bool) (*pipeline.Kernel, error) 
 		at = &s.read[kernel.BoolInt(accumulate)]
 	}
 	return s.env.Variant(at, capturedEndsLabel, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return CapturedEndsConstants(read, accumulate, s.elements, s.groupsLog()), pipeline.KernelInfo{}
+		return CapturedEndsConstants(read, accumulate, s.elements, s.log), pipeline.KernelInfo{}
 	})
 }
 
 // Record writes its dispatches: to makes the gradient, in totals' workspace.
 func (s *CapturedGradient) Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand, totals, to pipeline.Binding) error {
 	var none kernel.Operand
+	aligned := g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned
+	if err := s.build(aligned); err != nil {
+		return err
+	}
 	ends := func(read bool) error {
 		k, err := s.end(read, g.Accumulate)
 		if err != nil {
@@ -139,7 +208,7 @@ func (s *CapturedGradient) Record(r *kernel.Recorder, g *kernel.Gradients, delta
 		return err
 	}
 	for _, sums := range [2]bool{false, true} {
-		k, err := s.kernel(sums, g.Q.Aligned && g.K.Aligned && g.V.Aligned && g.DO.Aligned)
+		k, err := s.kernel(sums, aligned)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package scalar
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -33,17 +32,16 @@ func planFlash1(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if tile.Subgroup {
 		name += "_subgroup"
 	}
-	prog := &Flash1Program{Env: e, Problem: *p, Shape: tile, module: name + "." + p.DType.Suffix()}
+	prog := &Flash1Program{Problem: *p, Shape: tile}
 	if prog.sizes, err = Flash1Scratch(&e.Caps, p); err != nil {
 		return nil, err
 	}
 	if prog.grid, prog.keyBlocks, err = kernel.Flash1Grid(&e.Caps, p, tile.BC, p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	// The usual case is dense tensors with lse.
-	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, LSE: true})
-	return prog, err
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: name + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+		Describe: prog.Describe, Try: prog.try}
+	return prog, prog.Usual(p)
 }
 
 // Flash1Scratch is the memory that passes from one block of keys to the next, linear in the number of queries: m and l of every
@@ -59,17 +57,14 @@ func Flash1Scratch(c *kernel.Capabilities, p *attn.Problem) ([]uint64, error) {
 
 // Flash1Program is scalar_flash1 fitted to a problem.
 type Flash1Program struct {
-	Env       *kernel.Env
+	kernel.CheckedKernels
 	Problem   attn.Problem
 	Shape     flash1Tile
 	grid      kernel.Grid
 	keyBlocks int // of a dispatch
 	sizes     []uint64
-	module    string
-	kernels   [kernel.Variants]atomic.Pointer[pipeline.Kernel]
 }
 
-func (s *Flash1Program) Tile() string      { return s.Shape.String() }
 func (s *Flash1Program) Scratch() []uint64 { return s.sizes }
 func (s *Flash1Program) Dispatches() int   { return s.grid.Dispatches() }
 
@@ -77,11 +72,7 @@ func (s *Flash1Program) Model() traffic.Model {
 	return traffic.KeysOutside{Label: flash1Label, Rows: s.Shape.BR, Keys: s.Shape.BC, VAgain: s.Shape.VC < s.Shape.BC, RowReaders: s.Shape.Tx()}
 }
 
-// Kernel gives the pipeline of a variant, built at the first call.
-func (s *Flash1Program) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
-	return s.Env.Variant(&s.kernels[v.Index()], s.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
-}
-
+// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	p, t := &s.Problem, &s.Shape
 	sh := t.Shared(p.HeadDim, p.ValueDim)
@@ -95,9 +86,31 @@ func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	if err != nil {
 		return err
 	}
+	return s.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (s *Flash1Program) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
 	access := kernel.Flash1Access(r, k, &s.Problem, f)
 	at := r.Push.Forward(&s.Problem, f)
 	return r.Dispatch(k, access, at, s.grid, s.grid.Total, flash1Label)
+}
+
+// try runs a pipeline on a small problem, of two blocks of queries and three of keys, the last ones ragged, and says what is wrong with the
+// output.
+func (s *Flash1Program) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
+	small := Flash1Program{Problem: kernel.TrialOf(&s.Problem), Shape: s.Shape}
+	p := &small.Problem
+	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
+	heads := uint64(p.Batch) * uint64(p.Heads)
+	if small.grid, err = kernel.NewGrid(heads*uint64(attn.CeilDiv(attn.CeilDiv(p.KeyLen, s.Shape.BC), s.keyBlocks)), heads); err != nil {
+		return "", err
+	}
+	scratch, err := Flash1Scratch(&s.Env.Caps, p)
+	if err != nil {
+		return "", err
+	}
+	return s.Env.TryForward(p, v, scratch, func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
 }
 
 // flash1Label is the label of its dispatches.

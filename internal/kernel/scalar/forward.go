@@ -1,8 +1,6 @@
 package scalar
 
 import (
-	"sync/atomic"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -37,7 +35,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 	if err != nil {
 		return nil, err
 	}
-	prog := &ForwardProgram{Env: e, Problem: *p, name: name, Shape: tile, grid: g}
+	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, grid: g}
 	module := "scalar_forward"
 	if tile.Parts > 1 {
 		module += "_parts"
@@ -48,26 +46,21 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 	if tile.Subgroup {
 		module += "_subgroup"
 	}
-	prog.module = module + "." + p.DType.Suffix()
-	// The usual case is dense tensors with lse.
-	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, LSE: true})
-	return prog, err
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+		Describe: prog.Describe, Try: prog.try}
+	return prog, prog.Usual(p)
 }
 
 // ForwardProgram is scalar_forward fitted to a problem.
 type ForwardProgram struct {
-	Env     *kernel.Env
+	kernel.CheckedKernels
 	Problem attn.Problem
 	name    string // of the kernel
 	Shape   ForwardTile
 	grid    kernel.Grid
-	module  string
 	Combine *kernel.Combiner // of keys in parts; nil: in one
-	kernels [kernel.Variants]atomic.Pointer[pipeline.Kernel]
 }
 
-func (s *ForwardProgram) Tile() string      { return s.Shape.String() }
 func (s *ForwardProgram) Scratch() []uint64 { return s.Combine.Scratch() }
 func (s *ForwardProgram) Dispatches() int   { return s.grid.Dispatches() + s.Combine.Dispatches() }
 
@@ -75,11 +68,7 @@ func (s *ForwardProgram) Model() traffic.Model {
 	return traffic.QueriesOutside{Label: s.name, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts, Combine: s.Combine.Label()}
 }
 
-// Kernel gives the pipeline of a variant, built at the first call.
-func (s *ForwardProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
-	return s.Env.Variant(&s.kernels[v.Index()], s.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
-}
-
+// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (s *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	p, t := &s.Problem, &s.Shape
 	sh := t.Shared(p.HeadDim, p.ValueDim)
@@ -94,7 +83,30 @@ func (s *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	if err != nil {
 		return err
 	}
+	return s.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (s *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
 	return r.Forward(k, &s.Problem, f, s.grid, s.name, s.Combine)
+}
+
+// try runs a pipeline on a small problem, of two blocks of queries and three of keys, the last ones ragged, and says what is wrong with the
+// output.
+func (s *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
+	small := ForwardProgram{Problem: kernel.TrialOf(&s.Problem), name: s.name, Shape: s.Shape}
+	p := &small.Problem
+	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
+	kernel.GrowForBlocks(p, true)
+	if small.grid, err = kernel.NewGrid(s.Shape.groups(p)*uint64(s.Shape.Parts), 0); err != nil {
+		return "", err
+	}
+	if s.Combine != nil {
+		if small.Combine, err = kernel.NewCombiner(s.Env, p, s.Shape.Parts, kernel.NewTuning(nil)); err != nil {
+			return "", err
+		}
+	}
+	return s.Env.TryForward(p, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
 }
 
 // candidates are the shapes that were fastest on some device, and their neighbours.

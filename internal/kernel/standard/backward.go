@@ -1,6 +1,8 @@
 package standard
 
 import (
+	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -22,6 +24,9 @@ const (
 	standardGradients
 )
 
+// againLabel is the label of the products q·k made again, where the derivative of score functions needs them.
+const againLabel = "standard_s"
+
 // Labels of their dispatches.
 var standardGradientLabels = [standardGradients]string{"standard_dp", "standard_ds", "standard_dv", "standard_dq", "standard_dk"}
 
@@ -32,6 +37,7 @@ type standardBackwardShape interface {
 	block(part gradient) (rows, cols int) // of a workgroup; cols 0 where it has all
 	Model() traffic.BackwardStandard      // without labels and slabs
 	Kernel(part gradient, p *attn.Problem, v kernel.GradientVariant) standardKernel
+	trial(p *attn.Problem) attn.Problem // a small problem, with ragged edges and the diagonal across its tiles when causal
 }
 
 // BackwardProgram is the backward pass of standard attention fitted to a problem. P is what the forward pass kept, in the
@@ -43,23 +49,28 @@ type BackwardProgram struct {
 	shape   standardBackwardShape
 	grids   [][standardGradients]kernel.Grid // by slab
 	runs    int                              // Dispatches in all
+	slopes  bool                             // score functions have a derivative by scores, which stand in the workspace too
 
 	// check looks at the kernels of a variant before their first use; nil where none is needed.
-	check func(s *BackwardProgram, v kernel.GradientVariant) error
+	check func(v kernel.GradientVariant) error
 
 	kernels [standardGradients][8]atomic.Pointer[pipeline.Kernel] // by variant
 	checked [8]atomic.Bool                                        // the same
 }
 
 func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape standardBackwardShape, t *kernel.Tuning) (*BackwardProgram, error) {
-	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape}
+	s := &BackwardProgram{env: e, problem: *p, forward: forward, shape: shape, slopes: p.Features()&attn.WithSlopes != 0}
 	var err error
-	var needed uint64 // P too
+	matrices, rule := uint64(2), "the device's memory, for the matrices P and dP"
+	if s.slopes {
+		matrices, rule = 3, "the device's memory, for the matrices P, dP and S"
+	}
+	var needed uint64
 	for _, n := range forward.sizes {
-		needed += 2 * n
+		needed += matrices * n
 	}
 	if memory := e.Caps.Memory(); needed > memory {
-		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: "the device's memory, for the matrices P and dP"}
+		return nil, &pipeline.MemoryError{Label: "workspace", Needed: needed, Available: memory, Rule: rule}
 	}
 	for i := range forward.slabs {
 		b := &forward.slabs[i]
@@ -89,6 +100,9 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 			}
 			s.runs += g[part].Dispatches()
 		}
+		if s.slopes {
+			s.runs += forward.grids[i].scores.Dispatches()
+		}
 		s.grids = append(s.grids, g)
 	}
 	return s, nil
@@ -106,12 +120,21 @@ func (s *BackwardProgram) Model() traffic.Model {
 		gradQueries: &m.Queries.Label, gradKeys: &m.Keys.Label} {
 		*label = standardGradientLabels[part]
 	}
+	if s.slopes {
+		m.Again = s.forward.Shape.Model().Scores
+		m.Again.Label = againLabel
+	}
 	m.SlabHeads, m.SlabRows = s.forward.slabSize()
 	return m
 }
 
-// Scratch is dP, in slabs as P.
-func (s *BackwardProgram) Scratch() []uint64 { return s.forward.sizes }
+// Scratch is dP, in slabs as P, and then with slopes S as well.
+func (s *BackwardProgram) Scratch() []uint64 {
+	if s.slopes {
+		return slices.Concat(s.forward.sizes, s.forward.sizes)
+	}
+	return s.forward.sizes
+}
 
 // dense is the variant of dense tensors, gradients overwritten, without dlse: the usual case.
 func (s *BackwardProgram) dense() kernel.GradientVariant {
@@ -132,12 +155,53 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 		}
 	}
 	if s.check != nil {
-		if err := s.check(s, v); err != nil {
+		if err := s.check(v); err != nil {
 			return err
 		}
 	}
 	s.checked[i].Store(true)
 	return nil
+}
+
+// usual builds the usual variant. Where variants are checked, on a device of the caller's, whose queue recording must leave alone, the others
+// are looked at now too.
+func (s *BackwardProgram) usual() error {
+	dense := s.dense()
+	err := s.build(dense)
+	if !s.env.Attached || s.check == nil {
+		return err
+	}
+	for i := range 8 {
+		v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
+		if err == nil && (dense.Aligned || !v.Aligned) {
+			err = s.build(v)
+		}
+	}
+	return err
+}
+
+// verify lets pipelines of the kernels of a name that were never run on this device and driver prove themselves on a small problem, on weights
+// that the scalar tier keeps.
+func (s *BackwardProgram) verify(name string, v kernel.GradientVariant) error {
+	var tried []kernel.Compiled
+	for part := range standardGradients {
+		tried = append(tried, s.shape.Kernel(part, &s.problem, v).Compiled(&s.problem))
+	}
+	return s.env.Prove(fmt.Sprintf("%s %v", name, s.shape), tried, func() (wrong string, err error) {
+		p := s.shape.trial(&s.problem)
+		forward, err := Scalar.Plan(s.env, &p, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		mine, err := newStandardBackward(s.env, &p, forward.(*Program), s.shape, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
+			mine.kernels[part][v.Index()].Store(s.kernels[part][v.Index()].Load())
+		}
+		return s.env.TryBackward(&p, v, forward, mine.Scratch(), mine.run)
+	})
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
@@ -150,6 +214,15 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 // run records the dispatches with the pipelines that are there.
 func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	for i := range s.forward.slabs {
+		if s.slopes {
+			k, err := s.forward.scoresFor(&g.Q, &g.K)
+			if err != nil {
+				return err
+			}
+			if err := s.forward.recordScores(r, &g.Q, &g.K, i, s.scores(r, i), &k, againLabel); err != nil {
+				return err
+			}
+		}
 		for part := range standardGradients {
 			if err := s.recordPart(r, g, i, part); err != nil {
 				return err
@@ -159,11 +232,18 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	return nil
 }
 
+// scores is where the scores of a slab stand.
+func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
+	return r.Scratch[len(s.forward.slabs)+i]
+}
+
 func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient) error {
 	b, w := &s.forward.slabs[i], &r.Push
 	weights, grads := g.Weights[i], r.Scratch[i]
 	total := s.grids[i][part].Total
 	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
+	k := s.kernels[part][g.Variant().Index()].Load()
+	access := r.Access[:3]
 	var at int
 	switch part {
 	case gradWeights:
@@ -178,6 +258,14 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		r.Access[2] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
 		if g.HasDLSE {
 			read(2, g.DLSE.Binding)
+		}
+		access = r.Accesses(k)
+		for n := 3; n < len(access); n++ {
+			r.Access[n] = pipeline.Access{Binding: weights, Mode: pipeline.Unused}
+		}
+		if s.slopes {
+			read(3, s.scores(r, i))
+			r.BindScores(4, k.Bindings(), &s.problem, &g.Scores, weights) // shaders/standard/standard_backward_softmax.comp
 		}
 		total = uint32(b.Heads * b.Rows)
 	case gradValues:
@@ -196,8 +284,7 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		read(1, g.Q.Binding)
 		r.Access[2] = s.sum(g, &g.DK, i)
 	}
-	k := s.kernels[part][g.Variant().Index()].Load()
-	return r.Dispatch(k, r.Access[:3], at, s.grids[i][part], total, standardGradientLabels[part])
+	return r.Dispatch(k, access, at, s.grids[i][part], total, standardGradientLabels[part])
 }
 
 // sum is how a slab's dispatch touches a gradient to which every slab may add.
@@ -226,7 +313,8 @@ func backwardRows(rowThreads, keep int) traffic.Rows {
 // zero is the number of columns beyond a row's last key that the product reads. lanes is the size of a subgroup, 0 where none is used.
 func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
-		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p)), lanes)
+		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
+		"SCORE_FUNCTIONS": kernel.BoolInt(p.Features()&attn.WithSlopes != 0), "SCORE_BIAS": 0, "SCORE_MASK": 0, "MASK_FUNCTIONS": 0}.And(kernel.MaskConstants(p)), lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.

@@ -16,7 +16,7 @@ var MatrixBackward = &kernel.BackwardKernel{
 		Name:           "standard_backward_matrix",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout | attn.OfScores&^attn.WithSlopes | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     gradientRanges,
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -40,23 +40,8 @@ func planMatrixBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	if err != nil {
 		return nil, err
 	}
-	s.check = shape.verify
-	// On a device of the caller's, whose queue recording must leave alone, the other variants are looked at now too.
-	variants := []kernel.GradientVariant{s.dense()}
-	if e.Attached {
-		for i := range 8 {
-			v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
-			if v != variants[0] && (variants[0].Aligned || !v.Aligned) {
-				variants = append(variants, v)
-			}
-		}
-	}
-	for _, v := range variants {
-		if err := s.build(v); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	s.check = func(v kernel.GradientVariant) error { return s.verify("standard_backward_matrix", v) }
+	return s, s.usual()
 }
 
 // matrixGradients is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its
@@ -182,19 +167,9 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 	return s.keys.Kernel("standard_backward_product_matrix", &s.keys.ProductTile, p.HeadDim, s.keys.turnedShared(), p, v.Aligned, v.Accumulate, false)
 }
 
-// verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
-func (t *matrixGradients) verify(s *BackwardProgram, v kernel.GradientVariant) error {
-	var tried []kernel.Compiled
-	for part := range standardGradients {
-		tried = append(tried, t.Kernel(part, &s.problem, v).Compiled())
-	}
-	return s.env.Prove(fmt.Sprintf("standard_backward_matrix %v", t), tried, func() (string, error) { return t.try(s, v) })
-}
-
-// try runs the pipelines of a variant on a small problem, with ragged edges and the diagonal across its tiles when causal, on weights that
-// the scalar tier kept. A row must not be longer than the kernel of dS keeps.
-func (t *matrixGradients) try(s *BackwardProgram, v kernel.GradientVariant) (wrong string, err error) {
-	d, p := s.env, kernel.TrialOf(&s.problem)
+// trial is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
+func (t *matrixGradients) trial(of *attn.Problem) attn.Problem {
+	p := kernel.TrialOf(of)
 	rows, cols := t.weights.scoresBlock()
 	queries, keys := t.queries.productBlock()
 	values, valueStage := t.values.productBlock()
@@ -204,16 +179,5 @@ func (t *matrixGradients) try(s *BackwardProgram, v kernel.GradientVariant) (wro
 	if keep := backwardKeeps(t.weights.RowKeep); keep > 0 {
 		p.KeyLen = min(p.KeyLen, 4*t.weights.RowThreads*keep)
 	}
-	forward, err := Scalar.Plan(d, &p, kernel.NewTuning(nil))
-	if err != nil {
-		return "", err
-	}
-	mine, err := newStandardBackward(d, &p, forward.(*Program), t, kernel.NewTuning(nil))
-	if err != nil {
-		return "", err
-	}
-	for part := range standardGradients { // the very pipelines that are in question, not others of the small problem
-		mine.kernels[part][v.Index()].Store(s.kernels[part][v.Index()].Load())
-	}
-	return d.TryBackward(&p, v, forward, mine.Scratch(), mine.run)
+	return p
 }

@@ -16,7 +16,7 @@ var ScalarBackward = &kernel.BackwardKernel{
 		Name:           "standard_backward_scalar",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout | attn.OfScores&^attn.WithSlopes | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     kernel.GroupBound,
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -32,7 +32,10 @@ func planScalarBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	if err != nil {
 		return nil, err
 	}
-	return s, s.build(s.dense())
+	if s.slopes { // the functions of others stand in forward's kernels alone
+		s.check = func(v kernel.GradientVariant) error { return s.verify("standard_backward_scalar", v) }
+	}
+	return s, s.usual()
 }
 
 // standardBackwardTile is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its product.
@@ -69,6 +72,17 @@ func chooseStandardBackwardTile(c *kernel.Capabilities, p *attn.Problem) (t stan
 
 func (t *standardBackwardTile) String() string {
 	return fmt.Sprintf("dp %v, dk %dx%d", &t.weights, t.keys.productBR, t.keys.productBC)
+}
+
+// trial is a small problem for the kernels, whose rows must not be longer than the kernel of dS keeps.
+func (t *standardBackwardTile) trial(of *attn.Problem) attn.Problem {
+	p := kernel.TrialOf(of)
+	p.QueryLen = max(t.weights.scoresBR, t.queries.productBR, t.values.productBC, t.keys.productBC) + 3
+	p.KeyLen = max(t.weights.scoresBC, 2*t.queries.productBC, t.values.productBR, t.keys.productBR) + 3
+	if keep := backwardKeeps(t.weights.RowKeep); keep > 0 {
+		p.KeyLen = min(p.KeyLen, 4*t.weights.RowThreads*keep)
+	}
+	return p
 }
 
 func (t *standardBackwardTile) Model() traffic.BackwardStandard {

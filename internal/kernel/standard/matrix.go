@@ -247,21 +247,8 @@ func planMatrix(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	s.check = tile.verify
-	// The usual case is dense tensors with lse. On a device of the caller's, whose queue recording must leave alone, the
-	// other variants are looked at now too.
-	dense := s.dense()
-	_, err = s.Build(dense)
-	if e.Attached {
-		for _, v := range []Variant{{}, {QK: true}, {VO: true}, {QK: true, VO: true}} {
-			for _, lse := range []bool{false, true} {
-				if err == nil && (dense.QK || !v.QK) && (dense.VO || !v.VO) {
-					_, err = s.Build(Variant{v.QK, v.VO, lse})
-				}
-			}
-		}
-	}
-	return s, err
+	s.check = func(v Variant, k *pipelines) error { return s.verify("standard_matrix", v, k) }
+	return s, s.usual()
 }
 
 func (t *MatrixTile) Model() traffic.Standard {
@@ -321,23 +308,6 @@ func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 	return standardKernel{"standard_softmax_subgroup." + p.DType.Suffix(), softmaxConstants(p, lse, t.RowThreads, t.RowKeep, rows+keys, t.fragment.Lanes),
 		t.subgroups()}
 }
-
-// verify lets pipelines that were never run on this device and driver prove themselves on a small problem.
-func (t *MatrixTile) verify(s *Program, v Variant, k *pipelines) error {
-	tried := []kernel.Compiled{t.Scores(&s.Problem, v.QK).Compiled(), t.Softmax(&s.Problem, v.LSE).Compiled(), t.Product(&s.Problem, v.VO).Compiled()}
-	tried[1].Functions = kernel.FunctionsKey(&s.Problem)
-	return s.env.Prove(fmt.Sprintf("standard_matrix %v", t), tried, func() (wrong string, err error) {
-		p := t.Trial(&s.Problem)
-		small, err := New(s.env, &p, t, kernel.NewTuning(nil))
-		if err != nil {
-			return "", err
-		}
-		return s.env.TryForward(&p, v.trial(), small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
-	})
-}
-
-// Trial is the variant of a self-check's tensors. Kernels for aligned tensors need all of them aligned; those for others take any.
-func (v Variant) trial() kernel.Variant { return kernel.Variant{Aligned: v.QK || v.VO, LSE: v.LSE} }
 
 // Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal. A row must not be
 // longer than the softmax keeps.

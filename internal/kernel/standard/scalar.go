@@ -137,9 +137,10 @@ func planScalar(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	// The usual case is dense tensors with lse.
-	_, err = s.Build(s.dense())
-	return s, err
+	if kernel.HasFunctions(p) {
+		s.check = func(v Variant, k *pipelines) error { return s.verify("standard_scalar", v, k) }
+	}
+	return s, s.usual()
 }
 
 // ScalarTile is a standardShape.
@@ -150,6 +151,17 @@ func (t *ScalarTile) scoresBlock() (rows, cols int)  { return t.scoresBR, t.scor
 func (t *ScalarTile) softmaxRows() int               { return softmaxThreads / t.RowThreads }
 func (t *ScalarTile) productBlock() (rows, keys int) { return t.productBR, t.productBC }
 func (t *ScalarTile) pace() kernel.Pace              { return kernel.ScalarPace }
+
+// Trial is a small problem for the tile, of rows no longer than the softmax keeps.
+func (t *ScalarTile) Trial(p *attn.Problem) attn.Problem {
+	small := kernel.TrialOf(p)
+	small.QueryLen = max(t.scoresBR, t.productBR) + 3
+	small.KeyLen = max(t.scoresBC, 2*t.productBC) + 3
+	if t.RowKeep > 0 {
+		small.KeyLen = min(small.KeyLen, 4*t.RowThreads*t.RowKeep)
+	}
+	return small
+}
 
 func (t *ScalarTile) Model() traffic.Standard {
 	return traffic.Standard{Scores: traffic.Product{Rows: t.scoresBR, Columns: t.scoresBC}, Softmax: traffic.Rows{ReadTwice: t.RowKeep == 0},

@@ -1,6 +1,7 @@
 package standard
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -21,6 +22,9 @@ type standardShape interface {
 	Scores(p *attn.Problem, aligned bool) standardKernel
 	Softmax(p *attn.Problem, lse bool) standardKernel
 	Product(p *attn.Problem, aligned bool) standardKernel
+
+	// Trial is a small problem for the tile, with ragged edges, and the diagonal across its tiles when causal.
+	Trial(p *attn.Problem) attn.Problem
 }
 
 // standardKernel is a pipeline to be built: of info only what a shape has its own ideas about.
@@ -30,8 +34,9 @@ type standardKernel struct {
 	info   pipeline.KernelInfo
 }
 
-func (k standardKernel) Compiled() kernel.Compiled {
-	return kernel.Compiled{Module: k.module, Constants: k.Spec}
+// Compiled is what the driver compiles for a problem.
+func (k standardKernel) Compiled(p *attn.Problem) kernel.Compiled {
+	return kernel.Compiled{Module: k.module, Constants: k.Spec, Functions: p.Code()}
 }
 
 // Program is scores, softmax and product fitted to a problem.
@@ -46,13 +51,14 @@ type Program struct {
 	runs    int // Dispatches in all
 
 	// check looks at kernels before their first use; nil where none is needed.
-	check func(s *Program, v Variant, k *pipelines) error
+	check func(v Variant, k *pipelines) error
 
 	scoresKernels  [2]atomic.Pointer[pipeline.Kernel] // by aligned
 	softmaxKernels [2]atomic.Pointer[pipeline.Kernel] // by lse
 	scoresOnly     atomic.Pointer[pipeline.Kernel]    // softmax that stops at what it is taken of
 	productKernels [2]atomic.Pointer[pipeline.Kernel] // by aligned
 	checked        [8]atomic.Bool                     // by variant
+	scoresTried    atomic.Bool                        // scoresOnly was
 }
 
 type slabGrids struct{ scores, softmax, product kernel.Grid }
@@ -197,11 +203,46 @@ func (s *Program) buildFirst(v Variant) (pipelines, error) {
 	k.softmax = get(&s.softmaxKernels[kernel.BoolInt(v.LSE)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.LSE) })
 	k.product = get(&s.productKernels[kernel.BoolInt(v.VO)], func() standardKernel { return s.Shape.Product(&s.Problem, v.VO) })
 	if err == nil && s.check != nil {
-		err = s.check(s, v, &k)
+		err = s.check(v, &k)
 	}
 	s.checked[v.index()].Store(err == nil)
 	return k, err
 }
+
+// usual builds the variant of dense tensors with lse, the usual case. Where variants are checked, on a device of the caller's, whose queue
+// recording must leave alone, the others are looked at now too.
+func (s *Program) usual() error {
+	dense := s.dense()
+	_, err := s.Build(dense)
+	if !s.env.Attached || s.check == nil {
+		return err
+	}
+	for _, v := range []Variant{{}, {QK: true}, {VO: true}, {QK: true, VO: true}} {
+		for _, lse := range []bool{false, true} {
+			if err == nil && (dense.QK || !v.QK) && (dense.VO || !v.VO) {
+				_, err = s.Build(Variant{v.QK, v.VO, lse})
+			}
+		}
+	}
+	return err
+}
+
+// verify lets pipelines of the kernel of a name that were never run on this device and driver prove themselves on a small problem.
+func (s *Program) verify(name string, v Variant, k *pipelines) error {
+	tried := []kernel.Compiled{s.Shape.Scores(&s.Problem, v.QK).Compiled(&s.Problem), s.Shape.Softmax(&s.Problem, v.LSE).Compiled(&s.Problem),
+		s.Shape.Product(&s.Problem, v.VO).Compiled(&s.Problem)}
+	return s.env.Prove(fmt.Sprintf("%s %v", name, s.Shape), tried, func() (wrong string, err error) {
+		p := s.Shape.Trial(&s.Problem)
+		small, err := New(s.env, &p, s.Shape, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		return s.env.TryForward(&p, v.trial(), small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	})
+}
+
+// trial is the variant of a self-check's tensors. Kernels for aligned tensors need all of them aligned; those for others take any.
+func (v Variant) trial() kernel.Variant { return kernel.Variant{Aligned: v.QK || v.VO, LSE: v.LSE} }
 
 func (s *Program) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	k, err := s.Build(Variant{QK: f.Q.Aligned && f.K.Aligned, VO: f.V.Aligned && f.O.Aligned, LSE: f.HasLSE})
@@ -227,7 +268,7 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 	if f.Weights != nil {
 		matrix = f.Weights
 	}
-	if err := s.recordScores(r, f, i, matrix[i], k); err != nil {
+	if err := s.recordScores(r, &f.Q, &f.K, i, matrix[i], k, scoresLabel); err != nil {
 		return err
 	}
 
@@ -247,19 +288,23 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 }
 
 // recordScores is the first of a slab's dispatches.
-func (s *Program) recordScores(r *kernel.Recorder, f *kernel.Operands, i int, matrix pipeline.Binding, k *pipelines) error {
+func (s *Program) recordScores(r *kernel.Recorder, q, key *kernel.Operand, i int, matrix pipeline.Binding, k *pipelines, label string) error {
 	g := &s.grids[i]
-	at := s.scoresArgs(&r.Push, &s.slabs[i], &f.Q, &f.K, s.Problem.Scale)
-	r.Access[0] = pipeline.Access{Binding: f.Q.Binding, Mode: pipeline.Read}
-	r.Access[1] = pipeline.Access{Binding: f.K.Binding, Mode: pipeline.Read}
+	at := s.scoresArgs(&r.Push, &s.slabs[i], q, key, s.Problem.Scale)
+	r.Access[0] = pipeline.Access{Binding: q.Binding, Mode: pipeline.Read}
+	r.Access[1] = pipeline.Access{Binding: key.Binding, Mode: pipeline.Read}
 	r.Access[2] = pipeline.Access{Binding: matrix, Mode: pipeline.Write}
-	return r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, scoresLabel)
+	return r.Dispatch(k.scores, r.Access[:3], at, g.scores, g.scores.Total, label)
+}
+
+// scoresFor gives the pipelines among which is that of the scores of q and k, for whom the others do not matter.
+func (s *Program) scoresFor(q, k *kernel.Operand) (pipelines, error) {
+	return s.Build(Variant{QK: q.Aligned && k.Aligned, VO: s.dense().VO, LSE: true}) // the variant that plans have built
 }
 
 // RecordScores records what the softmax is taken of, for every slab, into the weights of the pass.
 func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
-	aligned := s.dense().VO // of v and o, which are not there: the variant that plans have built
-	k, err := s.Build(Variant{QK: f.Q.Aligned && f.K.Aligned, VO: aligned, LSE: true})
+	k, err := s.scoresFor(&f.Q, &f.K)
 	if err != nil {
 		return err
 	}
@@ -270,9 +315,38 @@ func (s *Program) RecordScores(r *kernel.Recorder, f *kernel.Operands) error {
 		if made, err = s.env.Variant(&s.scoresOnly, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
 			return err
 		}
+		if err := s.verifyScores(w, &k, made); err != nil {
+			return err
+		}
 	}
+	return s.runScores(r, f, &k, made)
+}
+
+// verifyScores lets the kernel that makes scores of products prove itself, where functions of the user's are in it and it was never run on this
+// device and driver.
+func (s *Program) verifyScores(w standardKernel, k *pipelines, made *pipeline.Kernel) error {
+	if !kernel.HasFunctions(&s.Problem) || s.scoresTried.Load() {
+		return nil
+	}
+	err := s.env.Prove(fmt.Sprintf("scores of %v", s.Shape), []kernel.Compiled{w.Compiled(&s.Problem)}, func() (wrong string, err error) {
+		p := s.Shape.Trial(&s.Problem)
+		small, err := New(s.env, &p, s.Shape, kernel.NewTuning(nil))
+		if err != nil {
+			return "", err
+		}
+		// Tensors as pipelines of aligned ones need them, which all can read.
+		return s.env.TryScores(&p, kernel.Variant{Aligned: true}, small.Pitch, small.sizes, func(r *kernel.Recorder, f *kernel.Operands) error {
+			return small.runScores(r, f, k, made)
+		})
+	})
+	s.scoresTried.Store(err == nil)
+	return err
+}
+
+// runScores records the scores of every slab, and what is made of them; made is nil where that is nothing.
+func (s *Program) runScores(r *kernel.Recorder, f *kernel.Operands, k *pipelines, made *pipeline.Kernel) error {
 	for i := range s.slabs {
-		if err := s.recordScores(r, f, i, f.Weights[i], &k); err != nil {
+		if err := s.recordScores(r, &f.Q, &f.K, i, f.Weights[i], k, scoresLabel); err != nil {
 			return err
 		}
 		if made == nil {
