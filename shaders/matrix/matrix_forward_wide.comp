@@ -291,7 +291,10 @@ void weights_in_shared() {
 // Rows of fragment r of O times their factors. Equal components of equal types meet, whatever the layout is.
 void scale_o(uint r) {
   MEET
-  for (uint x = lane; x < FM * FN; x += SG) X[spread_at + x] = X[FACTORS + own_row + r * FM + x / FN];
+  [[unroll]] for (uint u = 0; u < (FM * FN + SG - 1) / SG; ++u) {
+    const uint x = min(u * SG + lane, FM * FN - 1);
+    X[spread_at + x] = X[FACTORS + own_row + r * FM + x / FN];
+  }
   MEET
   ACC by; coopMatLoad(by, X, spread_at, FN, BY_ROW);
   [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= by[e];
@@ -461,10 +464,11 @@ void store_o() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < VF; ++d) {
     coopMatStore(O[r * VF + d], Staged, patch_at, PATCH_PITCH, BY_ROW);
     MEET
-    for (uint x = lane; x < STORES; x += SG) {
+    [[unroll]] for (uint u = 0; u < (STORES + SG - 1) / SG; ++u) {
+      const uint y = u * SG + lane, x = min(y, STORES - 1);
       const uint at_row = x / (FN / STORE_UNIT), column = x % (FN / STORE_UNIT) * STORE_UNIT;
       const uint row = row0 + r * FM + at_row, c = (share * VF + d) * FN + column, from = patch_at + at_row * PATCH_PITCH + column / 4;
-      if (row < rows && c < 8 * VU) {
+      if ((STORES % SG == 0 || y < STORES) && row < rows && c < 8 * VU) {
 #ifdef KEY_PARTS
         STORED(sums, 16, sums[part_row(row) * (2 * VU) + c / 4] = uintBitsToFloat(Staged[from]));
 #else
