@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"slices"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -136,9 +138,12 @@ func (t *WideTile) trial(p *attn.Problem) attn.Problem {
 // wideCandidates are the rows that suit the device, whatever problem they are for.
 func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) (out []map[string]int) {
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
-	for _, row := range append(f.Rows(wideKernel), f.Candidates(wideKernel)...) {
-		if t := wideOf(row); row.SuitsLanes(lanes) && (c.Facts.Type != vk.DeviceCPU || t.W*t.RM <= 4) { // else a CPU compiles for minutes
-			out = append(out, map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch})
+	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
+		t := wideOf(row)
+		m := map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch}
+		compiles := c.Facts.Type != vk.DeviceCPU || t.W*t.RM <= 4 // else a CPU does for minutes
+		if compiles && row.SuitsLanes(lanes) && !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
+			out = append(out, m)
 		}
 	}
 	return out
