@@ -22,7 +22,7 @@ var (
 		"heads_together": together}
 	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
 	pieces         = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
-	forwardScalar  = pieces.and(values{"dk": {4, 256, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
+	forwardScalar  = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
 	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
 )
 
