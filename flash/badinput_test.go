@@ -165,8 +165,8 @@ func TestBadPlans(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-	_, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 300})
-	require.ErrorContains(t, err, "Problem.HeadDim is 300: must be from 1 to 256")
+	_, err := d.Plan(Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: MaxHeadDim + 1})
+	require.ErrorContains(t, err, "Problem.HeadDim is 577: must be from 1 to 576")
 }
 
 // TestZeroValues: values that no constructor made give errors, not panics.

@@ -41,6 +41,12 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: onMatrices, Combine: parts}).Describe(v)
 		return out
 	}
+	wideOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
+		tile, err := matrix.ChooseWideTile(c, attnOf(p), fragment, &kernel.FragmentLayout{}, kernel.FormRegisters, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		out, _ := (&matrix.WideProgram{Problem: p.attn(), Shape: tile, Combine: parts}).Describe(v)
+		return out
+	}
 	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: flash1}).Describe(v)
 	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
 	decode, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
@@ -66,6 +72,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decode, "combine_parts": parts.Constants(v),
 		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
+		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
 		"backward_delta":     (&kernel.DeltaProgram{}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),

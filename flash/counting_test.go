@@ -168,7 +168,7 @@ var countedProblems = map[string]Problem{
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
 // waysAlways are those of matrix_forward that -short runs: the next tile in registers, in shared memory and under a branch, and keys in parts.
-var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "under a branch": true, "parts": true}
+var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "under a branch": true, "parts": true, "wide heads": true}
 
 // waysLong are those of the scalar tier that -short leaves out: each is two of the others together, or one with other numbers.
 var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts than keys": true, "few rows in tiles": true, "parts, Q again": true}
@@ -208,6 +208,8 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 	}
 	problems := maps.Clone(countedProblems)
 	problems["diagonal"] = Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 80, HeadDim: 8, DType: F16, Causal: CausalTopLeft} // whole tiles of 16
+	problems["wide"] = Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 21, KeyLen: 45, HeadDim: 264, ValueDim: 24, DType: F16, Causal: CausalBottomRight}
+	problems["wide, unaligned"] = Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 37, HeadDim: 261, ValueDim: 29, DType: F16, Causal: CausalBottomRight}
 	problems["whole"], problems["narrow"] = narrowed(problems["whole"]), narrowed(problems["narrow"])
 	for _, v := range []struct {
 		name     string
@@ -235,6 +237,9 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"parts", []string{"narrow", "ragged", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 16, "prefetch": 1}},
 		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
 		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 16}},
+		{"wide heads", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
+		{"wide heads, parts", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "parts": 2}},
+		{"wide heads", []string{"wide"}, Flash, TierScalar, map[string]int{"decode": 0}},
 		{"runs", []string{"ragged", "whole", "grouped", "window"}, Standard, TierMatrix, map[string]int{"run": 3, "fc": 1}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

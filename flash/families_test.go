@@ -126,7 +126,7 @@ func TestFamilies(t *testing.T) {
 // requireTiles checks the tiles of every kernel for a problem, and notes the rows that they are from.
 func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Problem, reached map[*tiles.Row]bool) {
 	t.Helper()
-	masked := p.Blocks != (Blocks{})
+	masked, wide := p.Blocks != (Blocks{}), max(p.HeadDim, p.ValueDim) > kernel.PlainDims
 	own := func(tn *kernel.Tuning, err error, kernels ...string) {
 		t.Helper()
 		require.NoError(t, err, "%v: %v", kernels, p)
@@ -153,7 +153,7 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 	inFP32, err := scalar.ChooseForwardTile(c, attnOf(*p), tn)
 	own(tn, err, "scalar_forward")
 	fits(inFP32.Check(p.HeadDim, p.ValueDim, elem, limits))
-	if !masked {
+	if !masked && !wide {
 		for _, prefix := range []string{"kv_", "q_"} {
 			tn = kernel.NewBackwardTuning(nil)
 			tile, err := scalar.ChooseBackwardTile(c, attnOf(*p), prefix, tn)
@@ -168,18 +168,28 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 		inThree, err := standard.ChooseScalarTile(c, attnOf(*p), tn)
 		own(tn, err, "standard_scalar")
 		fits(inThree.Check(attnOf(*p), limits))
-		if p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
-			tn = kernel.NewTuning(nil)
-			tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
-			own(tn, err, scalar.DecodeKernel)
-			_, why := tile.Check(attnOf(*p), limits)
-			fits(why)
-		}
+	}
+	if !masked && p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
+		tn = kernel.NewTuning(nil)
+		tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
+		own(tn, err, scalar.DecodeKernel)
+		_, why := tile.Check(attnOf(*p), limits)
+		fits(why)
 	}
 	if len(g.fragments) == 0 || p.DType == F32 {
 		return
 	}
 	f := c.Fragments(attn.DType(p.DType))[0]
+	if wide {
+		if masked || p.Dropout > 0 { // left to the scalar tier
+			return
+		}
+		tn = kernel.NewTuning(nil)
+		tile, err := matrix.ChooseWideTile(c, attnOf(*p), f, &kernel.FragmentLayout{Form: g.form}, g.form, tn)
+		own(tn, err, "matrix_forward_wide")
+		fits(tile.Check(p.HeadDim, p.ValueDim, c))
+		return
+	}
 	tn = kernel.NewTuning(nil)
 	choose := matrix.ChooseTile
 	if masked {

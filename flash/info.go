@@ -32,6 +32,8 @@ type TierInfo struct {
 	Kernel         string   // its name, as in Plan.Kernel, without a tile
 	Features       []string // what a problem may have beyond plain attention: "dropout", "block mask"
 	Needs          []string // of these, what a problem must have
+	MinDim         int      // where HeadDim and ValueDim are both smaller, another kernel of the tier is taken; 0: nowhere
+	MaxDim         int      // the largest HeadDim and ValueDim
 	MostRows       int      // most rows of a key head, queries times the query heads that share it; 0: any number
 	Backward       string   // the kernel of its tier for the backward pass; "": forward only
 	DTypes         []DType  // storage types it runs
@@ -68,9 +70,10 @@ func describe(c *kernel.Capabilities) DeviceInfo {
 		info.Driver = fmt.Sprintf("%#x", f.DriverVersion)
 	}
 	for _, k := range kernels {
-		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(), Needs: k.Needs.Names(), MostRows: k.MostRows}
+		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(), Needs: k.Needs.Names(),
+			MinDim: k.LeastDim, MaxDim: k.MostDim, MostRows: k.MostRows}
 		for _, b := range backwardKernels {
-			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 {
+			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 && k.LeastDim <= b.MostDim {
 				t.Backward = b.Name
 			}
 		}

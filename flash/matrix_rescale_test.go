@@ -42,7 +42,7 @@ func TestMatrixRescalesInTime(t *testing.T) {
 	require.NoError(t, plan.Close())
 }
 
-// answer computes what is right anew, of inputs that were changed. There is no mask.
+// answer computes what is right anew, of inputs that were changed.
 func (s *sample) answer(t *testing.T) {
 	t.Helper()
 	tensor := func(shape [4]int, data []float32) ref.Tensor {
@@ -50,8 +50,8 @@ func (s *sample) answer(t *testing.T) {
 		copy(x.Data, ref.DType(s.p.DType).RoundAll(data))
 		return x
 	}
-	rp := ref.Problem{Q: tensor(s.p.QShape(), s.q), K: tensor(s.p.KShape(), s.k), V: tensor(s.p.VShape(), s.v)}
-	rp.Scale = s.p.Scale
+	rp := s.in
+	rp.Q, rp.K, rp.V = tensor(s.p.QShape(), s.q), tensor(s.p.KShape(), s.k), tensor(s.p.VShape(), s.v)
 	o, lse, err := ref.Forward(rp)
 	require.NoError(t, err)
 	plain, plainLSE, err := ref.PlainForward(rp, ref.DType(s.p.DType))

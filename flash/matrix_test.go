@@ -276,7 +276,7 @@ func TestMatrixModulesNeedNoMore(t *testing.T) {
 		1: "Shader", 9: "Float16", 22: "Int16", 61: "GroupNonUniform", 62: "GroupNonUniformVote", 65: "GroupNonUniformShuffle",
 		4433: "StorageBuffer16BitAccess", 5345: "VulkanMemoryModel", 6022: "CooperativeMatrixKHR",
 	}
-	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16"} {
+	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16", "matrix_forward_wide.f16", "matrix_forward_wide.bf16"} {
 		code, err := shaders.Module(name)
 		require.NoError(t, err)
 		const opCapability = 17

@@ -16,6 +16,7 @@ import (
 var kernels = []*kernel.Kernel{
 	scalar.Decode,
 	matrix.Forward,
+	matrix.ForwardWide,
 	scalar.Forward,
 	standard.Matrix,
 	standard.Scalar,
@@ -41,7 +42,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 			other := k.Offered()
 			return other.Implementation == o.Implementation && other.Tier == o.Tier && other.Needs&has&^o.Can != 0
 		}
-		if o.Needs&^has != 0 || slices.ContainsFunc(list, special) {
+		if !o.Exists(p) || slices.ContainsFunc(list, special) {
 			continue
 		}
 		not := func(why string) { reasons = append(reasons, o.Name+": "+why) }

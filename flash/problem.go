@@ -6,10 +6,15 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// MaxHeadDim is the largest HeadDim and ValueDim.
-const MaxHeadDim = 256
+// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, MaxBackwardDim that of any backward pass. A kernel says what it takes
+// itself, TierInfo.MaxDim: Standard and Flash1 take up to 256.
+const (
+	MaxHeadDim     = attn.MostDim
+	MaxBackwardDim = kernel.PlainDims
+)
 
 // Problem is one attention: for each batch entry b and query head h, with key head h' = h / (Heads/KeyHeads),
 //
@@ -31,8 +36,8 @@ type Problem struct {
 	KeyHeads int     // Hk, divides Heads; 0 means Heads
 	QueryLen int     // Nq ≥ 1
 	KeyLen   int     // Nk ≥ 1; 0 means QueryLen
-	HeadDim  int     // D from 1 to 256
-	ValueDim int     // Dv from 1 to 256; 0 means HeadDim
+	HeadDim  int     // D from 1 to 576, MaxHeadDim; there is no backward pass above 256
+	ValueDim int     // Dv likewise; 0 means HeadDim
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask
 	Window   Window  // of keys near a query's position, besides Causal; zero: none

@@ -70,6 +70,18 @@ func goldenProblems(t *testing.T) []Problem {
 			}
 		}
 	}
+	for _, dim := range [][2]int{{576, 512}, {320, 320}, {288, 272}} {
+		for _, s := range []shape{{1, 16, 16, 4096, 4096}, {4, 128, 1, 1, 8192}, {1, 16, 1, 1, 32768}, {2, 4, 1, 1, 300}, {1, 8, 8, 24, 24}} {
+			for _, p := range []Problem{{DType: F16}, {DType: BF16, Causal: CausalBottomRight}, {DType: F32}, {DType: F16, Dropout: 0.1},
+				{DType: F16, Blocks: Blocks{Queries: 128, Keys: 128}}} {
+				p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen = s.batch, s.heads, s.keyHeads, s.queries, s.keys
+				p.HeadDim, p.ValueDim = dim[0], dim[1]
+				p, err := p.Normalize()
+				require.NoError(t, err)
+				out = append(out, p)
+			}
+		}
+	}
 	return out
 }
 
@@ -88,10 +100,26 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 		out[kernel] = tile.String() + ": " + strings.Join(numbers, " ")
 	}
 	c, layout := g.caps, layoutOf(t, g.layout)
-	masked := p.Blocks != (Blocks{})
+	masked, wide := p.Blocks != (Blocks{}), max(p.HeadDim, p.ValueDim) > kernel.PlainDims
 	tn := kernel.NewTuning(nil)
 	inFP32, err := scalar.ChooseForwardTile(c, attnOf(*p), tn)
 	note("scalar_forward", &inFP32, tn, err)
+	if wide {
+		if p.QueryLen*p.attn().Group() <= scalar.DecodeRows && p.attn().Features() == 0 {
+			tn := kernel.NewTuning(nil)
+			tile, err := scalar.ChooseDecodeTile(c, attnOf(*p), tn)
+			note("scalar_decode", &tile, tn, err)
+		}
+		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
+			if p.DType == F32 || matrix.ForwardWide.Can&p.attn().Features() != p.attn().Features() {
+				continue
+			}
+			tn := kernel.NewTuning(nil)
+			tile, err := matrix.ChooseWideTile(c, attnOf(*p), g.fragment, layout, form, tn)
+			note(fmt.Sprintf("matrix_forward_wide form %d", form), &tile, tn, err)
+		}
+		return out
+	}
 	if p.DType != F32 {
 		for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {
 			tn, choose, name := kernel.NewTuning(nil), matrix.ChooseTile, "matrix_forward"

@@ -147,7 +147,7 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 		why    string
 	}{
 		"an impossible tile":         {map[string]int{"br": 7, "mr": 2}, "must be a multiple of mr"},
-		"a number outside its range": {map[string]int{"dk": 1 << 62}, "WithTuning[dk] is 4611686018427387904: must be a multiple of 4 from 4 to 256"},
+		"a number outside its range": {map[string]int{"dk": 1 << 62}, "WithTuning[dk] is 4611686018427387904: must be a multiple of 4 from 4 to 576"},
 		"a negative number":          {map[string]int{"br": -1}, "WithTuning[br] is -1: must be from 1 to 1024"},
 		"an unknown name":            {map[string]int{"colour": 3}, "has no such parameter"},
 		"too much for memory":        {map[string]int{"br": 1024, "bc": 1024}, "device's"},

@@ -50,6 +50,9 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 		if k.MostRows > 0 {
 			p.QueryLen = 3
 		}
+		if k.LeastDim > 0 {
+			p.HeadDim = k.LeastDim
+		}
 		if k.Needs&attn.WithBlocks != 0 {
 			p.Blocks = Blocks{Queries: 16, Keys: 16}
 		}

@@ -83,13 +83,18 @@ type tierJSON struct {
 	// What a problem may have, and must have, beyond plain attention.
 	Features []string `json:"features,omitempty"`
 	Needs    []string `json:"needs,omitempty"`
+	MinDim   int      `json:"min_dim,omitempty"`
+	MaxDim   int      `json:"max_dim"`
 	MostRows int      `json:"most_rows,omitempty"`
 	Backward string   `json:"backward,omitempty"`
 }
 
 // offers says what the kernel computes beyond a plain forward pass.
 func (k *tierJSON) offers() string {
-	var parts []string
+	parts := []string{fmt.Sprintf("head dimensions up to %d", k.MaxDim)}
+	if k.MinDim > 0 {
+		parts[0] = fmt.Sprintf("head dimensions from %d to %d", k.MinDim, k.MaxDim)
+	}
 	if k.MostRows > 0 {
 		parts = append(parts, fmt.Sprintf("up to %d rows of a key head", k.MostRows))
 	}
@@ -139,7 +144,7 @@ func deviceInfos(ctx context.Context, stderr io.Writer, device deviceChoice, mea
 		d.VKAttn = version()
 		for _, t := range info.Tiers {
 			k := tierJSON{Impl: t.Implementation.String(), Tier: string(t.Tier), Kernel: t.Kernel, DTypes: []string{}, Missing: t.Missing,
-				Features: t.Features, Needs: t.Needs, MostRows: t.MostRows, Backward: t.Backward}
+				Features: t.Features, Needs: t.Needs, MinDim: t.MinDim, MaxDim: t.MaxDim, MostRows: t.MostRows, Backward: t.Backward}
 			for _, dtype := range t.DTypes {
 				k.DTypes = append(k.DTypes, dtype.String())
 			}

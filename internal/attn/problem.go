@@ -31,6 +31,10 @@ type Problem struct {
 	Sinks    bool
 }
 
+// MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent columns,
+// which are the value too, and 64 rotated ones.
+const MostDim = 576
+
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
 func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Axes is the table of axes, in the order of the keys in files. A new axis is a field of Grid and of Case, and a line here.
@@ -252,9 +254,11 @@ func last(one func(string) ([]bool, error)) func([]string) ([]bool, error) {
 
 // What the table requires of values: what a wrong one must be.
 
-func counts(v int) string    { return choose(v < 1, "at least 1", "") }
-func reach(v int) string     { return choose(v < 0, "at least 0", "") }
-func dimension(v int) string { return choose(v < 1 || v > 256, "between 1 and 256", "") }
+func counts(v int) string { return choose(v < 1, "at least 1", "") }
+func reach(v int) string  { return choose(v < 0, "at least 0", "") }
+func dimension(v int) string {
+	return choose(v < 1 || v > flash.MaxHeadDim, fmt.Sprintf("between 1 and %d", flash.MaxHeadDim), "")
+}
 func probability(v float64) string {
 	return choose(v >= 0 && v < 511.0/512, "", "at least 0 and below 511/512")
 }

@@ -34,7 +34,7 @@ func TestGridTiesHeadsAndEmbedding(t *testing.T) {
 		{"all three that disagree", []int{2048}, []int{16}, []int{64}, nil, "emb-dim is 2048: it must be heads × head-dim, which is 16 × 64 = 1024"},
 		{"not a multiple of heads", []int{1000}, []int{16}, nil, nil, "emb-dim is 1000: it must be a multiple of heads, which is 16"},
 		{"not a multiple of head-dim", []int{1000}, nil, []int{64}, nil, "emb-dim is 1000: it must be a multiple of head-dim, which is 64"},
-		{"too wide a head", nil, nil, []int{257}, nil, "head-dim is 257: it must be between 1 and 256"},
+		{"too wide a head", nil, nil, []int{577}, nil, "head-dim is 577: it must be between 1 and 576"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g := one

@@ -63,6 +63,12 @@ func ofScores(shape, ofBias Grid, softcap, window, documents string) []Grid {
 	}
 }
 
+// latent is multi-head latent attention at its heads' width in DeepSeek-V2 and later: forward alone, as wide heads have no backward pass.
+var (
+	latent    = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, HeadDim: []int{576}, ValueDim: []int{512}, Seq: []int{4096}}
+	latentCPU = latent.Override(Grid{Heads: []int{1}, Seq: []int{64}})
+)
+
 // The sweeps of the course reports and of the FlashAttention papers. Axes that
 // are not named take Defaults: batch 16, 32 heads of 64, fp16, both causal.
 var suites = []Suite{
@@ -123,11 +129,11 @@ var suites = []Suite{
 		CPU:   []Grid{sparse.Override(Grid{Heads: []int{2}, Seq: []int{512, 1024}, Density: []float64{1, 0.5, 0.25}})},
 	},
 	{
-		Name: "scores", About: "what functions, windows, masks, sinks and a bias of scores cost, beside plain attention, forward and backward",
-		Grids: ofScores(Grid{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{8192}},
-			Grid{Batch: []int{1}, Seq: []int{4096}}, "softcap=30", "1024", "documents=8"),
-		CPU: ofScores(Grid{Batch: []int{1}, Heads: []int{2}, HeadDim: []int{16}, Seq: []int{256}},
-			Grid{Seq: []int{128}}, "softcap=30", "64", "documents=4"),
+		Name: "scores", About: "what functions, windows, masks, sinks and a bias of scores cost, beside plain attention, forward and backward; and MLA's wide heads",
+		Grids: append(ofScores(Grid{Tokens: 16384, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Seq: []int{8192}},
+			Grid{Batch: []int{1}, Seq: []int{4096}}, "softcap=30", "1024", "documents=8"), latent),
+		CPU: append(ofScores(Grid{Batch: []int{1}, Heads: []int{2}, HeadDim: []int{16}, Seq: []int{256}},
+			Grid{Seq: []int{128}}, "softcap=30", "64", "documents=4"), latentCPU),
 	},
 	{
 		Name: "papers", About: "the papers' grid: 16k tokens, embedding 2048, head dimensions 64, 128, 256",

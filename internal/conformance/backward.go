@@ -75,7 +75,7 @@ func dropouts(s *suite) {
 func (c *Case) hasGradients() bool {
 	p, err := c.Problem.Normalize()
 	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
-	return err == nil && c.Gradients && !c.NoLSE && (work <= gradientWork || c.every)
+	return err == nil && c.Gradients && !c.NoLSE && max(p.HeadDim, p.ValueDim) <= flash.MaxBackwardDim && (work <= gradientWork || c.every)
 }
 
 // differentiate computes the gradients, once the inputs are there.

@@ -116,7 +116,7 @@ func (c *Case) compute() error {
 	}
 	c.ties = c.plainO
 	if t != ref.F32 && (c.Only == nil || slices.Contains(c.Only, flash.Standard)) {
-		const sums = 1.0 / (1 << 18) // fp32 sums of up to 256 terms differ by less
+		const sums = 1.0 / (1 << 18) // fp32 sums of up to 576 terms differ by less
 		once := c.inputs.RoundedOnce()
 		for _, p := range []ref.Problem{once, c.inputs.Nudged(-sums), c.inputs.Nudged(sums), once.Nudged(-sums), once.Nudged(sums)} {
 			o, _, err := flatten(ref.PlainForwardRows(p, t, c.rows))

@@ -154,12 +154,12 @@ func blocksName(b flash.Blocks) string {
 }
 
 func sizeName(d int) string {
-	for _, most := range []int{8, 16, 32, 64, 128} {
+	for _, most := range []int{8, 16, 32, 64, 128, 256} {
 		if d <= most {
 			return fmt.Sprintf("up to %d", most)
 		}
 	}
-	return "up to 256"
+	return "wide"
 }
 
 // drawn says whether what the case has together is chance.
@@ -198,6 +198,9 @@ func (c *Case) compiles(t Target) []kernel {
 		seconds = 2.4
 	case matrix:
 		seconds = columns / 6
+		if max(p.HeadDim, p.ValueDim) > 256 { // in slices, and by teams
+			seconds = 1 + columns/80
+		}
 	}
 	forward := func(aligned, lse bool) kernel {
 		return kernel{fmt.Sprint("forward ", t, same, rowsName(p.QueryLen), aligned, lse), seconds}
@@ -306,7 +309,7 @@ var killers = sync.OnceValue(func() (out []killer) {
 func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes, which has no dropout
 	p, err := c.Problem.Normalize()
-	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast || t.Implementation != flash.Flash || t.MasksBlocks()) {
+	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast && !slices.Contains(lightWide, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
 		return false // two fragments show what there is to see, and one dimension of many
 	}
 	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks()) {

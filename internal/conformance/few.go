@@ -18,9 +18,9 @@ func fewQueries(s *suite) {
 		{3, 6, 2, 2, 150, flash.CausalBottomRight}, {1, 1, 1, 8, 517, flash.CausalBottomRight}, {1, 2, 2, 5, 129, flash.CausalTopLeft},
 		{1, 4, 2, 4, 3, flash.CausalBottomRight}, {1, 2, 1, 3, 1, flash.CausalTopLeft},
 	}
-	dims := []int{1, 7, 16, 29, 33, 40, 64, 72, 80, 96, 127, 128, 160, 192, 255, 256}
+	dims := []int{1, 7, 16, 29, 33, 40, 64, 72, 80, 96, 127, 128, 160, 192, 255, 256, 576}
 	if s.small {
-		dims = []int{7, 40, 64, 96, 127, 128, 192, 256}
+		dims = []int{7, 40, 64, 96, 127, 128, 192, 256, 576}
 	}
 	for i, d := range dims {
 		for j, dtype := range dtypes {

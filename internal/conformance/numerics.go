@@ -228,6 +228,16 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 	if p.DType == flash.F32 && p.Scale != 0 {
 		spread = min(spread, 1) // fp32 cannot add scores of hundreds up to the 1e-5 that lse must keep
 	}
+	if pick(0, 15) == 15 { // wide heads, and little else: theirs are the slowest kernels to compile and to run
+		wide := func() int {
+			if small {
+				return []int{264, 320, 576}[pick(0, 2)]
+			}
+			return pick(1, flash.MaxHeadDim)
+		}
+		c.Problem.HeadDim, c.Problem.ValueDim = wide(), wide()
+		c.Problem.QueryLen, c.Problem.KeyLen = min(p.QueryLen, 80), min(p.KeyLen, 80)
+	}
 	c.fill = scaled(spread, spread, 1)
 	if r := rand.New(rand.NewPCG(9, c.seed)); p.KeyLen >= 16 && r.IntN(5) == 0 {
 		own := func(n int) int { return []int{1, n}[r.IntN(2)] }

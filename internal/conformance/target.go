@@ -92,6 +92,7 @@ func Targets(dev *flash.Device, o Options) []Target {
 func tierTargets(dev *flash.Device, tier flash.TierInfo, tuning map[string]int) (out []Target) {
 	info := dev.Info()
 	base := Target{Implementation: tier.Implementation, Tier: tier.Tier, Tuning: maps.Clone(tuning), info: tier}
+	base.info.MaxDim = maxDim(info, tier)
 	base.light = tier.Tier == flash.TierMatrix && onCPU(info)
 	if decode, ok := decodes(info, tier); ok {
 		base.Tuning = map[string]int{"decode": decode}
@@ -108,6 +109,16 @@ func tierTargets(dev *flash.Device, tier flash.TierInfo, tuning map[string]int) 
 		out = append(out, t)
 	}
 	return out
+}
+
+// maxDim is the largest dimension that any kernel like this one takes: of a tier, one kernel may be for wide heads alone.
+func maxDim(info flash.DeviceInfo, tier flash.TierInfo) (most int) {
+	for _, t := range info.Tiers {
+		if t.Implementation == tier.Implementation && t.Tier == tier.Tier && familyOf(t) == familyOf(tier) && (t.MostRows > 0) == (tier.MostRows > 0) {
+			most = max(most, t.MaxDim)
+		}
+	}
+	return most
 }
 
 // decodes says which value of the tuning parameter decode makes plans take this kernel and not the other of its tier, where a device has
@@ -170,6 +181,9 @@ const (
 	lightGradients = "core/gqa/f16"
 )
 
+// lightWide are the cases of wide heads that such a target runs: for those there is a kernel of its own.
+var lightWide = []string{"wide/264-dv24/f16", "wide/264-dv24/bf16", "wide/261-dv29-packed/f16", "wide/scores/f16"}
+
 // lightForms are the cases that flash1 runs there in forms 2 and 3.
 var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", "core/d29/bottom-right/f16", "core/layout-odd/f16"}
 
@@ -204,14 +218,18 @@ func (t Target) skip(c *Case) string {
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
+	d := max(c.Problem.HeadDim, c.Problem.ValueDim)
+	if d > t.info.MaxDim {
+		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)
+	}
 	if t.light && t.Implementation == flash.Flash1 && t.Tuning["form"] > 1 && !slices.Contains(lightForms, c.Name) {
 		return "flash2 runs it in this form, by the same code, and compiling takes long on a CPU"
 	}
-	if t.light && c.Name != lightLast {
+	if t.light && c.Name != lightLast && !slices.Contains(lightWide, c.Name) {
 		if !c.Core {
 			return "not among the core cases, to which a matrix tier on a CPU is held"
 		}
-		if d := max(c.Problem.HeadDim, c.Problem.ValueDim); d > lightDim {
+		if d > lightDim {
 			return fmt.Sprintf("dimension %d would take too long to compile on a CPU", d)
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/vkattn/vkattn/internal/traffic"
 )
 
+// PlainDims is the MostDim of kernels that keep a row of O, or a tile of K and V, in one piece.
+const PlainDims = 256
+
 // Offer is what a kernel of either pass says of itself.
 type Offer struct {
 	Name           string
@@ -15,6 +18,8 @@ type Offer struct {
 	Tier           Tier
 	Can            attn.Features // what a problem may have
 	Needs          attn.Features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
+	LeastDim       int           // another kernel does less of them for less: where both HeadDim and ValueDim are smaller, this one does not exist
+	MostDim        int           // the largest of HeadDim and ValueDim
 	MostRows       int           // of a key head: queries times the query heads that share it; 0: any number
 	Parameters     Parameters
 	Yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
@@ -27,6 +32,11 @@ type Offer struct {
 }
 
 func (o *Offer) Offered() *Offer { return o }
+
+// Exists says whether a problem has what it must have for this kernel to be one of those that are looked at.
+func (o *Offer) Exists(p *attn.Problem) bool {
+	return o.Needs&^p.Features() == 0 && max(p.HeadDim, p.ValueDim) >= o.LeastDim
+}
 
 // Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in kernels; nothing else needs to
 // know it.
@@ -68,6 +78,9 @@ func (o *Offer) Cannot(c *Capabilities, p *attn.Problem) string {
 	has := p.Features()
 	if lacks := has &^ o.Can; lacks != 0 {
 		return "it has no " + lacks.Names()[0]
+	}
+	if max(p.HeadDim, p.ValueDim) > o.MostDim {
+		return fmt.Sprintf("head dimensions %d and %d: it takes up to %d", p.HeadDim, p.ValueDim, o.MostDim)
 	}
 	if rows := p.QueryLen * p.Group(); o.MostRows > 0 && rows > o.MostRows {
 		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.MostRows)

@@ -18,9 +18,11 @@ var (
 
 	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff, "max_first": onOff,
 		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
+	forwardWide = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
+		"heads_together": together}
 	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
 	pieces         = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
-	forwardScalar  = pieces.and(values{"dk": {4, 256, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
+	forwardScalar  = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
 	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
 )
 
@@ -28,6 +30,7 @@ var (
 var kernels = map[string]values{
 	"matrix_forward":        forwardMatrix,
 	"matrix_forward_blocks": forwardMatrix, // before those of matrix_forward
+	"matrix_forward_wide":   forwardWide,
 	"matrix_flash1":         forwardMatrix,
 	"matrix_backward_kv":    backwardMatrix,
 	"matrix_backward_q":     backwardMatrix,

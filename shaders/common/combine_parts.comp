@@ -21,7 +21,7 @@
 //
 //   0 WG     workgroup size, a multiple of SHARE
 //   1 SHARE  invocations of four columns, a power of two
-//   2 DV     1..256
+//   2 DV     1..576
 //   3 PARTS
 //   4 ALIGNED    every row of O begins at a multiple of 16 bytes and DV is a multiple of 16 bytes
 //   5 WRITE_LSE

@@ -37,7 +37,7 @@
 //   0 WG          workgroup size, a multiple of SG
 //   1 ROWS        rows of a workgroup
 //   2 SG          subgroup size
-//   3 D, 4 DV     columns of Q and K, of V and O: 1..256
+//   3 D, 4 DV     columns of Q and K, of V and O: 1..576
 //   5 and 58  include/mask.glsl
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes

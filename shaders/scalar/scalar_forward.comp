@@ -38,7 +38,7 @@
 //   0 WG          workgroup size = (BR/MR)(BC/MC)
 //   1 BR          queries of a workgroup, a multiple of MR
 //   2 BC          keys of a tile, a multiple of MC
-//   3 D, 4 DV     columns of Q and K, of V and O: 1..256
+//   3 D, 4 DV     columns of Q and K, of V and O: 1..576
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written

@@ -5,6 +5,7 @@ package main
 
 const (
 	matrixForward       = "shaders/matrix/matrix_forward.comp"
+	matrixWide          = "shaders/matrix/matrix_forward_wide.comp"
 	matrixAttention     = "shaders/include/matrix_attention.glsl"
 	matrixSoftmax       = "shaders/include/matrix_softmax.glsl"
 	matrixSharedSoftmax = "shaders/include/matrix_shared_softmax.glsl"
@@ -15,6 +16,8 @@ const (
 var (
 	matrixForms = in("./flash", "TestMatrixForms")
 	matrixTiles = in("./flash", "TestMatrixTiles")
+	wideForms   = in("./flash", "TestWideForms")
+	wideTiles   = in("./flash", "TestWideTiles")
 
 	// One case each: compiling these kernels takes a CPU's driver a quarter of a minute and more.
 	matrixGradient        = Killer{"./flash", "^TestMatrixBackward$/Nq20_Nk23_D16"}
@@ -22,6 +25,30 @@ var (
 )
 
 var matrixMutants = []Mutant{
+	{
+		ID: "wide-team-sum", File: matrixWide, Modules: "matrix_forward_wide.f16",
+		Old: "sum += X[TOPS + (own_row - share * TEAM_ROWS) + s * TEAM_ROWS + row];", New: "sum += s == share ? X[TOPS + own_row + row] : 0.0;",
+		Breaks: "O is divided by the sum over one subgroup's keys",
+		Kill:   []Killer{wideForms},
+	},
+	{
+		ID: "wide-team-reference", File: matrixWide, Modules: "matrix_forward_wide.f16",
+		Old: "most = max(most, X[TOPS + (own_row - share * TEAM_ROWS) + s * TEAM_ROWS + row]);", New: "most = s == share ? X[TOPS + own_row + row] : most;",
+		Breaks: "subgroups of a team weigh by references of their own",
+		Kill:   []Killer{wideForms},
+	},
+	{
+		ID: "wide-mask", File: matrixWide, Modules: "matrix_forward_wide.f16",
+		Old: "allowed(keys, query, key_base() + n * FN + col_lane + COL_OF(e)) ?", New: "allowed(keys, query, key_base() + n * FN + col_lane + COL_OF(e) + 1) ?",
+		Breaks: "forms 1 and 2 hide each row's last key",
+		Kill:   []Killer{wideForms},
+	},
+	{
+		ID: "wide-step-order", File: matrixWide, Modules: "matrix_forward_wide.f16",
+		Old: "if (d + 1 < SLICES) fetch_qk(j, d + 1); else fetch_v(j, 0);", New: "if (d + 1 < SLICES) fetch_qk(j, d); else fetch_v(j, 0);",
+		Breaks: "with PREFETCH each slice is staged a step late",
+		Kill:   []Killer{wideTiles},
+	},
 	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "n * FN + col_lane + COL_OF(e)) ? S", New: "n * FN + col_lane + COL_OF(e) + 1) ? S",

@@ -17,6 +17,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "matrix_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
 		Parameters:     kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"), kernel.Parameters{"kv_split": kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,

@@ -15,6 +15,7 @@ var BlockSparse = &kernel.Kernel{
 		Name:           "matrix_forward_blocks",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
 		Needs:          attn.WithBlocks,
 		Parameters:     tileRanges.And(headRanges),

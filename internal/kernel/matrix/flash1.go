@@ -13,6 +13,7 @@ var Flash1 = &kernel.Kernel{
 		Name:           "matrix_flash1",
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     tileRanges.And(kernel.Parameters{"prefetch": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Reserved:       kernel.ReservedOnCPU,

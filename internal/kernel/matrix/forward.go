@@ -16,6 +16,7 @@ var Forward = &kernel.Kernel{
 		Name:           "matrix_forward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,

@@ -288,21 +288,25 @@ func (t *Tile) recut(c *kernel.Capabilities, p *attn.Problem, o *kernel.Tuning) 
 	o.Effect["parts"] = t.Parts
 }
 
-// predict gives the cost of a pass with this tile and its parts, in pairs of a row and a key on one multiprocessor; pace is the cost of a
-// pair. A multiprocessor's workgroups share it. They take as long as the one with most keys, or as all of them together. docs/notes.md has
-// the measurements that the constants are from.
 func (t *Tile) predict(k *kernel.Prediction, p *attn.Problem, pace float64) float64 {
+	return predict(k, p, t.Rows(), t.W, t.Groups(p), t.Parts, pace)
+}
+
+// predict gives the cost of a pass whose workgroups, so many for each part of the keys, have these rows and subgroups, in pairs of a row and
+// a key on one multiprocessor; pace is the cost of a pair. A multiprocessor's workgroups share it. They take as long as the one with most
+// keys, or as all of them together. docs/notes.md has the measurements that the constants are from.
+func predict(k *kernel.Prediction, p *attn.Problem, rows, subgroups int, workgroups uint64, inParts int, pace float64) float64 {
 	count := float64(k.Count)
-	beside := float64(max(1, k.ResidentSubgroups/t.W)) // workgroups on a multiprocessor
-	parts, groups := float64(t.Parts), float64(t.Groups(p))
+	beside := float64(max(1, k.ResidentSubgroups/subgroups)) // workgroups on a multiprocessor
+	parts, groups := float64(inParts), float64(workgroups)
 	rounds := math.Ceil(groups * parts / (count * beside))
 	if beside > 1 && groups*parts <= count {
 		pace *= k.AlonePace
 	}
-	cost := float64(t.Rows()) * pace * beside * max(float64(p.MostKeys()), rounds*p.Mask().MeanKeys()) / parts
-	if t.Parts > 1 {
-		rows := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
-		cost += k.CombinePairs + k.PartRowPairs/count*parts*rows
+	cost := float64(rows) * pace * beside * max(float64(p.MostKeys()), rounds*p.Mask().MeanKeys()) / parts
+	if inParts > 1 {
+		all := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
+		cost += k.CombinePairs + k.PartRowPairs/count*parts*all
 	}
 	return cost
 }

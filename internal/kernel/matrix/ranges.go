@@ -12,6 +12,10 @@ var (
 		"br": kernel.Between(1, 4096), "prefetch": kernel.Between(0, 5), "pipe": kernel.OnOff, "max_first": kernel.OnOff, "q_reg": kernel.FragmentRange, "keep_masks": kernel.OnOff,
 		"steps": kernel.OnOff, "whole": kernel.OnOff,
 	})
+	wideRanges = kernel.FormRanges.And(kernel.GroupBound, kernel.Parameters{
+		"w": kernel.Between(1, 64), "split": kernel.Between(1, 64), "rm": kernel.Between(1, 8), "ck": kernel.Between(1, 1024),
+		"slice": kernel.Between(1, 1024), "v_keys": kernel.Between(1, 1024), "prefetch": kernel.Between(0, 3),
+	})
 	headRanges           = kernel.Parameters{"heads_together": togetherRange, "pack": kernel.OnOff, "parts": kernel.PartsRange}
 	backwardMatrixRanges = subgroupRanges.And(kernel.Parameters{
 		"prefetch": kernel.Between(0, 2), "a_reg": kernel.FragmentRange, "b_reg": kernel.FragmentRange, "heads_together": togetherRange,

@@ -17,6 +17,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "scalar_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
 		Parameters:     kernel.GroupBound.And(backwardRanges.Of("kv_"), backwardRanges.Of("q_")),
 		Unsupported:    backwardLacks,

@@ -11,6 +11,7 @@ var BlockSparse = &kernel.Kernel{
 		Name:           "scalar_forward_blocks",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
+		MostDim:        attn.MostDim,
 		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
 		Needs:          attn.WithBlocks,
 		Parameters:     forwardRanges,

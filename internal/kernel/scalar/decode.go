@@ -19,6 +19,7 @@ var Decode = &kernel.Kernel{
 		Name:           DecodeKernel,
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
+		MostDim:        attn.MostDim,
 		MostRows:       DecodeRows,
 		Parameters:     decodeRanges,
 		Yields:         true,

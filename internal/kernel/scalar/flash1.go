@@ -16,6 +16,7 @@ var Flash1 = &kernel.Kernel{
 		Name:           "scalar_flash1",
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierScalar,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     pieceRanges.And(kernel.GroupBound, kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Unsupported:    kernel.ScalarLacks,

@@ -13,6 +13,7 @@ var Forward = &kernel.Kernel{
 		Name:           "scalar_forward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
+		MostDim:        attn.MostDim,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,

@@ -191,13 +191,17 @@ func (tile *ForwardTile) fit(c *kernel.Capabilities, p *attn.Problem, t *kernel.
 		tries = append(tries, staging{tile.DK, tile.PC, tile.VC, tile.QResident, tile.VEarly})
 	}
 	tries = append(tries, staging{whole, tile.BC, tile.BC, true, true})
+	leastKeys := 8 // of V at a time
+	if p.ValueDim > kernel.PlainDims {
+		leastKeys = 4
+	}
 	for _, resident := range []bool{true, false} {
 		for _, dk := range []int{whole, 128, 64, 32, 16, 8} {
 			if dk > whole || (!resident && dk > 64) || (resident && dk < 32 && dk < whole) {
 				continue
 			}
 			for pc := tile.BC; pc >= 4*tile.Tx() && pc%(4*tile.Tx()) == 0; pc /= 2 {
-				for vc := pc; vc >= min(8, pc) && vc%4 == 0; vc /= 2 {
+				for vc := pc; vc >= min(leastKeys, pc) && vc%4 == 0; vc /= 2 {
 					tries = append(tries, staging{dk, pc, vc, resident, false})
 				}
 			}

@@ -16,6 +16,7 @@ var MatrixBackward = &kernel.BackwardKernel{
 		Name:           "standard_backward_matrix",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     gradientRanges,
 		Reserved:       kernel.ReservedOnCPU,

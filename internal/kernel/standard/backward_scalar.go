@@ -16,6 +16,7 @@ var ScalarBackward = &kernel.BackwardKernel{
 		Name:           "standard_backward_scalar",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierScalar,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     kernel.GroupBound,
 		Unsupported:    kernel.ScalarLacks,

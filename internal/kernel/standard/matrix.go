@@ -17,6 +17,7 @@ var Matrix = &kernel.Kernel{
 		Name:           "standard_matrix",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     matrixRanges,
 		Reserved:       kernel.ReservedOnCPU,

@@ -17,6 +17,7 @@ var Scalar = &kernel.Kernel{
 		Name:           "standard_scalar",
 		Implementation: kernel.Standard,
 		Tier:           kernel.TierScalar,
+		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
 		Parameters:     scalarRanges,
 		Unsupported:    kernel.ScalarLacks,

@@ -1,0 +1,200 @@
+package flash
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// TestWideForms runs matrix_forward_wide in every form with every fragment that the device has.
+func TestWideForms(t *testing.T) {
+	d := matrixDevice(t)
+	for _, dtype := range matrixTypes(d) {
+		p := Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 37, HeadDim: 264, ValueDim: 24, DType: dtype, Causal: CausalBottomRight}
+		for _, f := range d.env.Caps.Fragments(attn.DType(dtype)) {
+			layout, err := d.env.Layout(attn.DType(dtype), f)
+			require.NoError(t, err)
+			for form := layout.Form; form <= kernel.FormShared; form++ {
+				t.Run(fmt.Sprintf("%v-%v-form%d", dtype, f, form), func(t *testing.T) {
+					plan := runMatrix(t, d, p, map[string]int{"fm": f.M, "fn": f.N, "fk": f.K, "form": form})
+					require.Contains(t, plan.Kernel(), "matrix_forward_wide")
+					require.Contains(t, plan.Kernel(), fmt.Sprintf("%v form %d", f, form))
+				})
+			}
+		}
+	}
+}
+
+// TestWideTiles forces what tiles of matrix_forward_wide are made of: teams, steps, columns beyond the last fragment, rows of several heads.
+func TestWideTiles(t *testing.T) {
+	d := matrixDevice(t)
+	f := d.env.Caps.Fragments(attn.F16)[0]
+	step := max(f.N, f.K)
+	odd := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 75, HeadDim: 261, ValueDim: 29, DType: F16, Causal: CausalBottomRight}
+	whole := Problem{Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 9, KeyLen: 4 * step, HeadDim: 16, ValueDim: 272, DType: F16}
+	for name, c := range map[string]struct {
+		p      Problem
+		tuning map[string]int
+	}{
+		"two teams of two":      {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": step, "slice": 2 * step, "v_keys": step, "prefetch": 1}},
+		"two steps":             {odd, map[string]int{"w": 2, "split": 2, "rm": 2, "ck": 2 * step, "slice": 3 * step, "v_keys": 2 * step, "prefetch": 3}},
+		"no prefetch, form 3":   {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": step, "slice": 4 * step, "v_keys": 2 * step, "prefetch": 0, "form": 3}},
+		"alone, form 2":         {odd, map[string]int{"w": 2, "split": 1, "rm": 1, "ck": 2 * step, "slice": step, "v_keys": step, "prefetch": 1, "form": 2}},
+		"packed, no masks":      {whole, map[string]int{"w": 3, "split": 3, "rm": 1, "ck": step, "slice": step, "v_keys": step, "prefetch": 3}},
+		"parts":                 {whole, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": step, "parts": 2}},
+		"parts, form 3":         {odd, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": step, "parts": 3, "form": 3}},
+		"in several dispatches": {odd, map[string]int{"w": 2, "split": 2, "heads_together": 3, "max_groups": 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vktest.Budget(t)
+			plan := runMatrix(t, d, c.p, c.tuning)
+			require.Contains(t, plan.Kernel(), "matrix_forward_wide")
+			for k, v := range c.tuning {
+				require.Equal(t, v, plan.Tuning()[k], k)
+			}
+		})
+	}
+}
+
+// TestLatentAttention: V may be the first columns of K, as multi-head latent attention has it, for many queries and for one.
+func TestLatentAttention(t *testing.T) {
+	d := testDevice(t)
+	for _, p := range []Problem{
+		{Batch: 2, Heads: 4, KeyHeads: 1, QueryLen: 13, KeyLen: 37, HeadDim: 288, ValueDim: 256, DType: F16, Causal: CausalBottomRight},
+		{Batch: 1, Heads: 6, KeyHeads: 1, QueryLen: 1, KeyLen: 90, HeadDim: 288, ValueDim: 256, DType: F16},
+	} {
+		everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
+			if p.QueryLen == 1 {
+				vktest.Long(t, "many queries")
+			}
+			s := newSample(t, p)
+			for row := range s.p.Batch * s.p.KeyHeads * s.p.KeyLen {
+				copy(s.v[row*s.p.ValueDim:(row+1)*s.p.ValueDim], s.k[row*s.p.HeadDim:])
+			}
+			s.answer(t)
+			plan := mustPlan(t, d, s.p, opts...)
+			f := s.tensors(t, d, plainly(t, d))
+			var err error
+			k := s.p.KShape()
+			f.V, err = f.K.View(0, F16, s.p.VShape(), [4]int{k[1] * k[2] * k[3], k[2] * k[3], k[3], 1})
+			require.NoError(t, err)
+			require.NoError(t, plan.Forward(bg, f))
+			s.check(t, plan, f)
+		})
+	}
+}
+
+// TestWideHeadsHaveLimits: kernels say themselves up to which head dimensions they compute, and there is no backward pass beyond 256.
+func TestWideHeadsHaveLimits(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 9, HeadDim: MaxBackwardDim + 1, ValueDim: 8, DType: F16}
+	plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 0}))
+	_, err := plan.BackwardInfo()
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "scalar_backward: head dimensions 257 and 8: it takes up to 256")
+	for _, i := range []Implementation{Standard, Flash1} {
+		_, err := d.Plan(p, WithImplementation(i))
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, "head dimensions 257 and 8: it takes up to 256")
+	}
+	for _, k := range kernels {
+		require.Positive(t, k.MostDim, k.Name)
+		require.LessOrEqual(t, k.MostDim, MaxHeadDim, k.Name)
+	}
+	for _, k := range backwardKernels {
+		require.Equal(t, MaxBackwardDim, k.MostDim, k.Name)
+	}
+}
+
+// TestWideTileFitsAnyDevice: what is chosen keeps the device's limits, and shared memory holds what the shader touches, which is worked out
+// here from the indices it uses.
+func TestWideTileFitsAnyDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCapabilities(t)
+		c.Facts.Subgroup.MaxWorkgroupSubgroups = uint32(rapid.SampledFrom([]int{0, 4, 8, 32}).Draw(t, "subgroups"))
+		f := drawMatrixShape(t, int(c.Facts.Subgroup.Size))
+		p := drawProblem(t)
+		p.HeadDim, p.ValueDim = rapid.IntRange(1, MaxHeadDim).Draw(t, "wide d"), rapid.IntRange(1, MaxHeadDim).Draw(t, "wide dv")
+		form := rapid.IntRange(kernel.FormRegisters, kernel.FormShared).Draw(t, "form")
+		layout := kernel.FragmentLayout{ColOfComp: []int{0, rapid.IntRange(1, 2).Draw(t, "next column")}, RowOfComp: []int{0, 0}}
+		given := map[string]int{}
+		if candidates := matrix.ForwardWide.Candidates(c, attnOf(p)); rapid.Bool().Draw(t, "a candidate") {
+			given = rapid.SampledFrom(candidates).Draw(t, "given")
+		}
+		tile, err := matrix.ChooseWideTile(c, attnOf(p), f, &layout, form, kernel.NewTuning(given))
+		if err != nil {
+			var no *kernel.Declined
+			if len(given) > 0 {
+				require.ErrorIs(t, err, ErrArgument)
+				return
+			}
+			require.ErrorAs(t, err, &no)
+			if c.Facts.Limits.MaxSharedMemory >= 32<<10 && f.M*f.N <= 256 && f.K <= 16 && f.Lanes <= 32 && c.Facts.Limits.MaxWorkgroupInvocations >= 128 {
+				t.Fatalf("%v in subgroups of %d, %v: %v", f, f.Lanes, p, err)
+			}
+			return
+		}
+		require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, c))
+		sh := tile.Shared(p.HeadDim, p.ValueDim)
+		last := func(name string, index, length int) {
+			if index >= length {
+				t.Fatalf("%+v: %s[%d] of %d for D %d Dv %d", tile, name, index, length, p.HeadDim, p.ValueDim)
+			}
+		}
+		rows, keys, perSubgroup := tile.Rows(), tile.Keys(), tile.RM*f.M
+		teams, columns := tile.W/tile.Split, attn.CeilDiv(attn.CeilDiv(p.ValueDim, f.N), tile.Split)
+		if rows != teams*perSubgroup || keys%tile.VKeys != 0 || tile.VKeys%f.K != 0 || tile.Slice%f.K != 0 || keys%f.K != 0 || tile.CK%f.N != 0 {
+			t.Fatalf("%+v: no whole fragments", tile)
+		}
+		if sh.SPitch%2+sh.VPitch%2+sh.PPitch%2 != 3 || sh.SPitch < tile.Slice/8 || sh.VPitch < attn.CeilDiv(p.ValueDim, 8) || sh.PPitch < keys/8 {
+			t.Fatalf("%+v: pitches %+v", tile, sh)
+		}
+		last("a step (K)", (rows+keys-1)*sh.SPitch+tile.Slice/8-1, sh.Step)
+		last("a step (V)", (tile.VKeys-1)*sh.VPitch+tile.Split*columns*f.N/8-1, sh.Step)
+		last("Staged", (1+kernel.BoolInt(tile.Prefetch == 3))*sh.Step-1, sh.Staged)
+		last("Staged (patches)", (tile.W*f.M-1)*(f.N/4|1)+f.N/4-1, sh.Staged)
+		last("Weights", (rows-1)*sh.PPitch+keys/8-1, sh.P)
+		tops := 0
+		if !tile.Words {
+			tops = tile.W * perSubgroup * tile.CK
+			require.Equal(t, rows*keys, tops)
+		}
+		last("X (maxima)", tops+tile.W*perSubgroup-1, sh.X)
+		require.Equal(t, tile.Split*rows, tile.W*perSubgroup)
+		if form == kernel.FormShared {
+			require.False(t, tile.Words)
+			last("X (factors)", tops+4*tile.W*perSubgroup+tile.W*f.M*f.N-1, sh.X)
+		}
+		if n := sh.Bytes(); n < 16*(sh.Staged+sh.P)+4*sh.X || n > int(c.Facts.Limits.MaxSharedMemory) {
+			t.Fatalf("%+v: %d bytes of shared memory", tile, n)
+		}
+	})
+}
+
+// TestWideCandidatesFit: of MLA's dimensions, every tile of Hopper's own that tune measures fits an H200, and those
+// of four subgroups leave room for a second workgroup: the driver gives a multiprocessor some 49 KiB.
+func TestWideCandidatesFit(t *testing.T) {
+	c, f, l := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, layoutOf(t, "NVIDIA 16x16x16")
+	p, err := Problem{Batch: 1, Heads: 16, QueryLen: 4096, HeadDim: 576, ValueDim: 512, DType: F16, Causal: CausalBottomRight}.Normalize()
+	require.NoError(t, err)
+	for _, row := range c.Family().Own() {
+		if row.Kernel != "matrix_forward_wide" {
+			continue
+		}
+		tile, err := matrix.ChooseWideTile(c, attnOf(p), f, l, kernel.FormRegisters, kernel.NewTuning(row.Values))
+		require.NoError(t, err, row.Place())
+		require.True(t, tile.Words)
+		bytes := tile.Shared(p.HeadDim, p.ValueDim).Bytes()
+		t.Logf("%v: %v, %d bytes", row, &tile, bytes)
+		if tile.W == 4 {
+			require.LessOrEqual(t, bytes, 49<<10/2, row.Place())
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// latent fills K with normal random numbers, and V with the first columns of K, as multi-head latent attention has it.
+func latent(r *rand.Rand, q, k, v ref.Tensor) {
+	normal(r, q, k, v)
+	for row := range k.B * k.H * k.N {
+		copy(v.Data[row*v.D:(row+1)*v.D], k.Data[row*k.D:])
+	}
+}
+
+// wideHeads are head dimensions for which a row of O, or a tile of K, is cut into pieces: MLA's, whole fragments and what is none, one of the
+// two dimensions wide alone, and beside each option that kernels treat in their own way.
+func wideHeads(s *suite) {
+	add := func(called string, p flash.Problem) *Case {
+		p.Batch = 1
+		if p.KeyHeads == 0 {
+			p.Heads, p.KeyHeads = 2, 1
+		}
+		c := s.add(&Case{Name: name(p.DType, "wide/%s", called), Problem: p})
+		if p.ValueDim > 0 && p.ValueDim < p.HeadDim {
+			c.fill = latent
+		}
+		return c
+	}
+	for i, d := range [][2]int{{264, 24}, {576, 512}, {320, 320}, {288, 272}, {7, 300}, {576, 33}, {512, 576}} {
+		for j, dtype := range dtypes {
+			if i > 1 && i%len(dtypes) != j && s.small {
+				continue
+			}
+			add(fmt.Sprintf("%d-dv%d", d[0], d[1]), flash.Problem{QueryLen: 19 + 14*(i%2), KeyLen: 41, HeadDim: d[0], ValueDim: d[1], DType: dtype, Causal: causals[(i+1)%3]})
+		}
+	}
+	for i, dtype := range dtypes {
+		add("261-dv29-packed", flash.Problem{Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 70, HeadDim: 261, ValueDim: 29, DType: dtype, Causal: causals[i]}).Layouts = all(Odd)
+		add("decode", flash.Problem{Heads: 12, KeyHeads: 1, QueryLen: 1, KeyLen: 300, HeadDim: 576, ValueDim: 512, DType: dtype})
+		scores := flash.Problem{QueryLen: 21, KeyLen: 37, HeadDim: 264, ValueDim: 24, DType: dtype, Sinks: true, Window: flash.SlidingWindow(17, 3),
+			Score: score.Softcap(20), Bias: flash.PerScore{Batch: 1, Heads: 2, Queries: 21, Keys: 37, DType: dtype},
+			Mask: flash.PerScore{Batch: 1, Heads: 1, Queries: 21, Keys: 37, DType: flash.Bool}}
+		add("scores", scores)
+		if s.small && i > 0 {
+			continue
+		}
+		plain := flash.Problem{QueryLen: 40, KeyLen: 50, HeadDim: 320, ValueDim: 288, DType: dtype}
+		dropped, blocks, negative := plain, plain, plain
+		dropped.Dropout, negative.Scale = 0.25, -0.1
+		blocks.Blocks = flash.Blocks{Queries: 16, Keys: 24}
+		add("dropout", dropped).Seed = 5
+		add("negative-scale", negative).NoLSE = true
+		add("blocks", blocks).Share = 0.5
+	}
+	if !s.small {
+		for _, causal := range causals[:2] {
+			c := add(fmt.Sprintf("2048/%v", causal), flash.Problem{Heads: 16, KeyHeads: 1, QueryLen: 2048, HeadDim: 576, ValueDim: 512, DType: flash.F16, Causal: causal})
+			c.Sample = 200
+		}
+		add("decode-16384", flash.Problem{Heads: 128, KeyHeads: 1, QueryLen: 1, KeyLen: 16384, HeadDim: 576, ValueDim: 512, DType: flash.F16}).Sample = 64
+	}
+}

@@ -1,0 +1,150 @@
+package matrix
+
+import (
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// wideKernel is the kernel's name, the label of its dispatches, and that of its rows of tiles.
+const wideKernel = "matrix_forward_wide"
+
+// ForwardWide is FlashAttention-2 on cooperative matrices for heads that pass what Forward keeps in registers and shared memory:
+// shaders/matrix/matrix_forward_wide.comp.
+var ForwardWide = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           wideKernel,
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierMatrix,
+		Can:            attn.OfScores | attn.WithSinks,
+		LeastDim:       kernel.PlainDims + 1,
+		MostDim:        attn.MostDim,
+		Parameters:     wideRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Reserved:       kernel.ReservedOnCPU,
+		Unsupported:    kernel.MatrixLacks,
+	},
+	Plan:       planWide,
+	Candidates: wideCandidates,
+}
+
+func planWide(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	tile, err := ChooseWideTile(&e.Caps, p, fragment, &layout, form, t)
+	if err != nil {
+		return nil, err
+	}
+	g, err := kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), kernel.PaddedFLOPs(p), kernel.MatrixPace, t)
+	if err != nil {
+		return nil, err
+	}
+	prog := &WideProgram{Problem: *p, Shape: tile, layout: layout, grid: g}
+	module := wideKernel
+	if tile.Parts > 1 {
+		module += "_parts"
+		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	return prog, prog.Usual(p)
+}
+
+// WideProgram is matrix_forward_wide fitted to a problem.
+type WideProgram struct {
+	kernel.CheckedKernels
+	Problem attn.Problem
+	Shape   WideTile
+	layout  kernel.FragmentLayout
+	grid    kernel.Grid
+	Combine *kernel.Combiner // of keys in parts; nil: in one
+}
+
+func (m *WideProgram) Scratch() []uint64 { return m.Combine.Scratch() }
+func (m *WideProgram) Dispatches() int   { return m.grid.Dispatches() + m.Combine.Dispatches() }
+
+// Model: nothing is fetched beyond the last tile, and Q comes again with each.
+func (m *WideProgram) Model() traffic.Model {
+	t := &m.Shape
+	return traffic.QueriesOutside{Label: wideKernel, Rows: t.Rows(), Keys: t.Keys(), Packed: t.Pack, Parts: t.Parts, Combine: m.Combine.Label(), QAgain: true, NoneUnseen: true}
+}
+
+// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
+func (m *WideProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
+	t, p, f := &m.Shape, &m.Problem, &m.Shape.Fragment
+	sh := t.Shared(p.HeadDim, p.ValueDim)
+	c := kernel.Constants{"WG": t.Threads(), "BR": t.Rows(), "BC": t.Keys(), "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form,
+		"RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch, "SPLIT": t.Split, "SLICE": t.Slice, "V_KEYS": t.VKeys, "PACK": kernel.BoolInt(t.Pack),
+		"HEADS_TOGETHER": t.HeadsTogether, "S_PITCH": sh.SPitch, "V_PITCH": sh.VPitch, "P_PITCH": sh.PPitch, "STEP_LEN": sh.Step,
+		"STAGED_LEN": sh.Staged, "X_LEN": sh.X, "P_LEN": sh.P, "WORDS": kernel.BoolInt(t.Words),
+		"MASKS": kernel.BoolInt(p.Masked() || p.KeyLen%t.Keys() != 0)}.And(kernel.ForwardConstants(p, v), m.layout.Constants())
+	if m.Combine != nil {
+		c["PARTS"] = t.Parts
+	}
+	return c, pipeline.KernelInfo{SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
+}
+
+func (m *WideProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := m.Kernel(f.Variant(m.Combine))
+	if err != nil {
+		return err
+	}
+	return m.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (m *WideProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
+	return r.Forward(k, &m.Problem, f, m.grid, wideKernel, m.Combine)
+}
+
+// try runs a pipeline on a small problem and says what is wrong with the output.
+func (m *WideProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
+	small := WideProgram{Problem: m.Shape.trial(&m.Problem), Shape: m.Shape}
+	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
+		return "", err
+	}
+	if m.Combine != nil {
+		if small.Combine, err = kernel.NewCombiner(m.Env, &small.Problem, m.Shape.Parts, kernel.NewTuning(nil)); err != nil {
+			return "", err
+		}
+	}
+	return m.Env.TryForward(&small.Problem, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+}
+
+// trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
+// it, a ragged one, the diagonal across them when causal.
+func (t *WideTile) trial(p *attn.Problem) attn.Problem {
+	small := kernel.TrialOf(p)
+	small.KeyHeads = 2
+	small.QueryLen = t.Rows() + t.Fragment.M/2 + 1
+	if t.Pack {
+		group := p.Group()
+		small.KeyHeads, small.Heads = 1, group
+		small.QueryLen = attn.CeilDiv(small.QueryLen, group)
+	}
+	small.KeyLen = t.Rows()/2 + 2*t.Keys() + 3
+	if !p.Masked() && p.KeyLen%t.Keys() == 0 {
+		small.KeyLen = 3 * t.Keys()
+	}
+	return small
+}
+
+// wideCandidates are the rows that suit the device, whatever problem they are for.
+func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) (out []map[string]int) {
+	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
+	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
+		t := wideOf(row)
+		m := map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch}
+		compiles := c.Facts.Type != vk.DeviceCPU || t.W*t.RM <= 4 // else a CPU does for minutes
+		if compiles && row.SuitsLanes(lanes) && !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
