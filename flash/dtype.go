@@ -14,7 +14,7 @@ const (
 	F16                // IEEE binary16
 	BF16               // bfloat16: the upper half of a binary32
 	Bool               // a byte, 0 or not: of masks alone
-	Int32              // of tensors that score and mask functions capture, alone
+	Int32              // of tensors that score and mask functions capture, and of lengths and positions, alone
 )
 
 // Size gives the bytes of one element, 0 for an unknown type.

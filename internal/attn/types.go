@@ -10,7 +10,7 @@ const (
 	F16                // IEEE binary16
 	BF16               // bfloat16: the upper half of a binary32
 	Bool               // a byte, 0 or not; of masks alone
-	Int32              // of captured tensors alone
+	Int32              // of captured tensors and lengths alone
 )
 
 // Size gives the bytes of one element, 0 for an unknown type.

@@ -229,5 +229,7 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		spread = min(spread, 1) // fp32 cannot add scores of hundreds up to the 1e-5 that lse must keep
 	}
 	c.fill = scaled(spread, spread, 1)
+	padded := pick(0, 9)
+	c.Problem.KeyLengths, c.Problem.QueryLengths = padded == 0 || padded == 1, padded == 1 || padded == 2
 	return c
 }

@@ -207,6 +207,9 @@ func (t Target) skip(c *Case) string {
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
+	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation != flash.Flash {
+		return "it has no lengths of keys or queries"
+	}
 	if t.light && t.Implementation == flash.Flash1 && t.Tuning["form"] > 1 && !slices.Contains(lightForms, c.Name) {
 		return "flash2 runs it in this form, by the same code, and compiling takes long on a CPU"
 	}

@@ -161,7 +161,7 @@ func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
 	clear(p.data[:p.n])
 	p.PutInt(argQueries, pr.QueryLen)
 	p.PutInt(argKeys, pr.KeyLen)
-	p.shifts(pr.Mask())
+	p.shifts(pr)
 	large, bytes := PackHeads(pr.KeyHeads, pr.Group())
 	p.Put(argHeadsLarge, large)
 	p.Put(argBytes, bytes|uint32(pr.DropThreshold()))
@@ -172,8 +172,18 @@ func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
 }
 
 // shifts puts the bounds of the band of keys that queries see, of which kernels read those that there are.
-func (p *Pushes) shifts(m attn.Mask) {
-	at := p.layout.at[argShifts]
+func (p *Pushes) shifts(pr *attn.Problem) {
+	at, m := p.layout.at[argShifts], pr.Mask()
+	if pr.Padded() { // kernels move both by what the lengths of an entry are less than all, without overflow
+		const beyond = 1<<30 - 1
+		if m.Low = max(m.Low, -beyond); pr.Causal == attn.CausalTopLeft { // which does not move: what a window says beside it
+			m.High = beyond
+			if _, right := pr.Window.Reach(); right >= 0 {
+				m.High = pr.KeyLen - pr.QueryLen + right
+			}
+		}
+		m.High = min(m.High, beyond)
+	}
 	p.Set(at, uint32(max(m.Low, -attn.Unbounded)))
 	p.Set(at+4, uint32(min(m.High, attn.Unbounded)))
 }

@@ -30,7 +30,7 @@ void score_pairs(uint c) {
   const float float_key0 = float(key0);
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint row = row0 + r * FM + row_lane + ROW_OF(e), query = query_of(row);
-    const float position = float(int(query) + int(nk) - int(nq));
+    const float position = float(int(query) + int(key_count()) - int(query_count()));
     if (PACK) scores_of(b, q_head + member_of(row));
     [[unroll]] for (uint n = 0; n < NS; ++n)
       S[r * NS + n][e] = scored(S[r * NS + n][e] * natural_scale, query, key0 + n * FN + COL_OF(e),

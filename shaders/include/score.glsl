@@ -11,7 +11,7 @@
 // its operands, and straight-line SPIR-V is put in its place. Its last operand says what is asked for: 1 s', 2 s' and its derivative by s,
 // 3 whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor.
 //
-// Needs nq, nk and heads() of the arguments, and
+// Needs nq, nk and heads() of the arguments, lengths.glsl, and
 //   SCORE_AT         a binding: there lie further arguments (more.glsl), then bias, mask and sinks; captured tensors follow
 //   BIAS_ELEMENT(i)  element i of bias16[], whose type is BIAS_TYPE, as a float; not defined in builds for fp32
 
@@ -39,14 +39,14 @@ void scores_of(uint b, uint head) {
 void scores_of(uint bh) { if (SCORED) scores_of(bh / heads(), bh % heads()); }
 
 float bias_of(uint query, uint key) {
-  const uint at = bias_base + min(query, nq - 1) * bias_sn + min(key, nk - 1) * bias_sk;
+  const uint at = bias_base + min(query, last_query()) * bias_sn + min(key, last_key()) * bias_sk;
 #ifdef BIAS_ELEMENT
   if (SCORE_BIAS == 1) return BIAS_ELEMENT(at);
 #endif
   return bias32[at];
 }
 bool mask_allows(uint query, uint key) {
-  const uint at = mask_base + min(query, nq - 1) * mask_sn + min(key, nk - 1) * mask_sk;
+  const uint at = mask_base + min(query, last_query()) * mask_sn + min(key, last_key()) * mask_sk;
   if (SCORE_MASK == 1) return (mask_words[at / 4] >> at % 4 * 8 & 255u) != 0u;
   return (mask_words[at / 32] >> at % 32 & 1u) != 0u;
 }
@@ -55,7 +55,7 @@ bool mask_allows(uint query, uint key) {
 // pair, which takes the place of an exponential; the constant 0 where it has not.
 #define HOOK_WITH(s, query, key, what, float_key, float_position)                                        \
   refract(vec4(s, uintBitsToFloat(score_b), uintBitsToFloat(score_head), uintBitsToFloat(query)),        \
-    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), float_key, float_position), what)
+    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(key_count()) - int(query_count())), float_key, float_position), what)
 #define HOOK(s, query, key, what) HOOK_WITH(s, query, key, what, 0, 0)
 
 float unseen(float s, uint query, uint key) {
@@ -63,14 +63,19 @@ float unseen(float s, uint query, uint key) {
   if (SCORE_MASK != 0) { if (!mask_allows(query, key)) s = NEG_INFINITY; }
   return s;
 }
+// Pairs beyond the lengths of a batch entry are taken for its last: what captured tensors hold for others is no business of anybody's.
+#define WITHIN_LENGTHS if (KEY_LENGTHS) key = min(key, last_key()); if (QUERY_LENGTHS) query = min(query, last_query());
+
 // s' of a score, and with it the derivative by s.
 float scored(float s, uint query, uint key, float float_key, float float_position) {
+  WITHIN_LENGTHS
   if (SCORE_FUNCTIONS) s = HOOK_WITH(s, query, key, 1.0, float_key, float_position).x;
   if (SCORE_BIAS != 0) s += bias_of(query, key);
   return unseen(s, query, key);
 }
 float scored(float s, uint query, uint key) { return scored(s, query, key, 0, 0); }
 vec2 scored_with_slope(float s, uint query, uint key, float float_key, float float_position) {
+  WITHIN_LENGTHS
   vec2 x = vec2(s, 1);
   if (SCORE_FUNCTIONS) x = HOOK_WITH(s, query, key, 2.0, float_key, float_position).xy;
   if (SCORE_BIAS != 0) x.x += bias_of(query, key);

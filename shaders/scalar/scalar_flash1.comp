@@ -64,6 +64,7 @@
 #include "count.glsl"
 #include "args.glsl"
 #include "common.glsl"
+#include "lengths.glsl"
 #include "dropout.glsl"
 
 layout(local_size_x = 64, local_size_x_id = 0) in;

@@ -17,7 +17,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "matrix_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"), kernel.Parameters{"kv_split": kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    backwardLacks,
@@ -127,7 +127,7 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accu
 		c = c.And(kernel.Constants{"PARTS": parts})
 	}
 	c["SLOPES"] = kernel.BoolInt(p.Features()&attn.WithSlopes != 0)
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), s.Layout.Constants())
+	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), s.Layout.Constants())
 }
 
 func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {

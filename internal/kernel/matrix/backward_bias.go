@@ -157,10 +157,10 @@ func BiasConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, a
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate), "ALIGNED_BIAS": kernel.BoolInt(alignedBias),
 		"FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "FORM": t.Form, "RM": t.RM, "CK": t.CK, "PREFETCH": t.Prefetch,
 		"A_REG": t.AReg, "B_REG": t.BReg, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0), "HEADS_TOGETHER": t.HeadsTogether,
-		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(p.Masked()), "STATS_LEN": sh.Stats,
+		"A_PITCH": sh.aPitch, "B_PITCH": sh.bPitch, "TILE_LEN": sh.Tile, "MASKS": kernel.BoolInt(p.Masked() || p.Padded()), "STATS_LEN": sh.Stats,
 		"ROWS_LEN": sh.rows, "X_LEN": sh.x, "H_LEN": sh.h, "PATCH": sh.patch, "DROP_LEN": sh.Drop, "BY_LANE": t.ByLane, "SLOPES": 0,
 		"OWN_BATCH": kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])}
-	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), l.Constants())
+	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), l.Constants())
 }
 
 func (s *BiasGradient) kernel(v biasVariant) (*pipeline.Kernel, error) {

@@ -15,7 +15,7 @@ var BlockSparse = &kernel.Kernel{
 		Name:           "matrix_forward_blocks",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Needs:          attn.WithBlocks,
 		Parameters:     tileRanges.And(headRanges),
 		Unsupported:    kernel.MatrixLacks,

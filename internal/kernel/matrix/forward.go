@@ -16,7 +16,7 @@ var Forward = &kernel.Kernel{
 		Name:           "matrix_forward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,

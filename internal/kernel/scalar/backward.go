@@ -17,7 +17,7 @@ var Backward = &kernel.BackwardKernel{
 		Name:           "scalar_backward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     kernel.GroupBound.And(backwardRanges.Of("kv_"), backwardRanges.Of("q_")),
 		Unsupported:    backwardLacks,
 	},
@@ -117,7 +117,7 @@ func (s *BackwardProgram) Constants(part *BackwardPart, aligned, accumulate bool
 	return kernel.Constants{"WG": t.threads(), "BR": t.BR, "BC": t.BC, "D": p.HeadDim, "DV": p.ValueDim,
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": kernel.BoolInt(accumulate),
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
-		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+		"SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p))
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {

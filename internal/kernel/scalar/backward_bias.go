@@ -60,7 +60,7 @@ func BiasConstants(p *attn.Problem, t *BackwardTile, aligned, accumulate bool) k
 		"MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC, "C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt,
 		"SHARED_V4": max(sh.length, rows), "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
 		"OWN_BATCH": kernel.BoolInt(p.Bias.Own[0]), "OWN_HEADS": kernel.BoolInt(p.Bias.Own[1]), "OWN_QUERIES": kernel.BoolInt(p.Bias.Own[2])}.
-		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p))
 }
 
 // Record writes its dispatches.

@@ -99,7 +99,7 @@ func CapturedConstants(p *attn.Problem, t *BackwardTile, aligned, sums bool, tab
 		"ALIGNED": kernel.BoolInt(aligned), "ACCUMULATE": 0, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC, "PC": t.PC,
 		"C_AT": sh.cAt, "V_AT": 0, "P_AT": sh.pAt, "SHARED_V4": sh.length, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
 		"SUMS": kernel.BoolInt(sums), "TABLE": table, "GROUPS_LOG": groupsLog, "ROUNDED": kernel.BoolInt(rounded)}.
-		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks))
+		And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p))
 }
 
 // CapturedEndsConstants are those of backward_captured.

@@ -11,7 +11,7 @@ var BlockSparse = &kernel.Kernel{
 		Name:           "scalar_forward_blocks",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Needs:          attn.WithBlocks,
 		Parameters:     forwardRanges,
 		Unsupported:    kernel.ScalarLacks,

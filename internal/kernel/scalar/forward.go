@@ -15,7 +15,7 @@ var Forward = &kernel.Kernel{
 		Name:           "scalar_forward",
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,
 	},
