@@ -3,6 +3,8 @@ package flash
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,5 +86,80 @@ func TestBadLengths(t *testing.T) {
 		_, err := d.Plan(p, WithImplementation(impl))
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, "it has no lengths of keys or queries")
+	}
+}
+
+// TestLengthsOfNothing: gradients of kernels on matrices are those of scalar ones where batch entries have no key, no query, one, or all, gradients by a
+// bias among them; tensors hold NaN beyond the lengths, and gradients before.
+func TestLengthsOfNothing(t *testing.T) {
+	d := testDevice(t)
+	for _, causal := range []Causal{CausalNone, CausalBottomRight} {
+		p := Problem{Batch: 6, Heads: 2, KeyHeads: 1, QueryLen: 45, KeyLen: 64, HeadDim: 8, DType: F16, Causal: causal, KeyLengths: true, QueryLengths: true}
+		p.Bias = PerScore{DType: F32, Batch: p.Batch, Heads: 1, Queries: p.QueryLen, Keys: p.KeyLen}
+		if causal == CausalNone {
+			p.Bias.Batch, p.Bias.Queries = 1, 1
+		}
+		keys, queries := []int{0, 40, 1, 64, 17, 33}, []int{20, 0, 45, 45, 33, 1}
+		r := rand.New(rand.NewPCG(7, 8))
+		tensor := func(dtype DType, shape [4]int, lens []int) *Tensor {
+			x, err := d.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3])
+			require.NoError(t, err)
+			values := make([]float32, x.Elements())
+			for i := range values {
+				values[i] = float32(r.NormFloat64())
+				row := i / shape[3]
+				if lens != nil && row%shape[2] >= lens[row/shape[2]/shape[1]] {
+					values[i] = float32(math.NaN())
+				}
+			}
+			require.NoError(t, x.Upload(t.Context(), values))
+			return x
+		}
+		lengths := func(lens []int) *Tensor {
+			x, values := tensor(Int32, [4]int{1, 1, 1, len(lens)}, nil), make([]float32, len(lens))
+			for i, n := range lens {
+				values[i] = float32(n)
+			}
+			require.NoError(t, x.Upload(t.Context(), values))
+			return x
+		}
+		none := make([]int, p.Batch)
+		f := Forward{Q: tensor(F16, p.QShape(), queries), K: tensor(F16, p.KShape(), keys), V: tensor(F16, p.VShape(), keys), O: tensor(F16, p.OShape(), none),
+			LSE: tensor(F32, p.LSEShape(), none), KeyLengths: lengths(keys), QueryLengths: lengths(queries)}
+		bias := [4]int{p.Bias.Batch, 1, p.Bias.Queries, p.KeyLen}
+		if f.Bias = tensor(F32, bias, nil); bias[2] > 1 {
+			f.Bias = tensor(F32, bias, queries)
+		}
+		b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: tensor(F16, p.OShape(), queries), DLSE: tensor(F32, p.LSEShape(), queries), Bias: f.Bias,
+			KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths}
+		var got [2][4][]float32
+		for i, tier := range []Tier{TierScalar, TierMatrix} {
+			plan := planGradients(t, d, p, tier)
+			info, err := plan.BackwardInfo()
+			if errors.Is(err, ErrUnsupported) {
+				require.NotContains(t, err.Error(), "self-check failed")
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			require.Equal(t, tier, info.Tier)
+			b.DQ, b.DK, b.DV = tensor(F16, p.QShape(), none), tensor(F16, p.KShape(), none), tensor(F16, p.VShape(), none)
+			b.DBias = tensor(F32, bias, make([]int, bias[0]))
+			require.NoError(t, plan.Forward(t.Context(), f))
+			require.NoError(t, plan.Backward(t.Context(), b))
+			for j, x := range []*Tensor{b.DQ, b.DK, b.DV, b.DBias} {
+				got[i][j] = make([]float32, x.Elements())
+				require.NoError(t, x.Download(t.Context(), got[i][j]))
+			}
+		}
+		for j, name := range []string{"dq", "dk", "dv", "dbias"} {
+			require.InDeltaSlice(t, wide(got[0][j]), wide(got[1][j]), 2e-2, name)
+			nonzero := 0
+			for _, x := range got[1][j] {
+				if x != 0 {
+					nonzero++
+				}
+			}
+			require.Greater(t, nonzero, 100/p.Batch, name)
+		}
 	}
 }

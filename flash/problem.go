@@ -159,7 +159,7 @@ func (p Problem) String() string { return p.filled().String() }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
 // 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. A block mask
-// is not looked at.
+// is not looked at, nor are lengths of batch entries: each counts as all keys and queries.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.
