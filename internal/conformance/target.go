@@ -207,7 +207,7 @@ func (t Target) skip(c *Case) string {
 	} else if !masked && t.MasksBlocks() {
 		return "it has no block mask"
 	}
-	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation != flash.Flash {
+	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation == flash.Standard {
 		return "it has no lengths of keys or queries"
 	}
 	if t.light && t.Implementation == flash.Flash1 && t.Tuning["form"] > 1 && !slices.Contains(lightForms, c.Name) {

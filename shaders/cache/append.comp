@@ -19,10 +19,11 @@
 // An invocation has two columns of a row, keys first, then values: there is nothing to do but to move bytes.
 //
 // Bindings: 0 K [B,H,n,D], 1 V [B,H,n,DV], 2 X [B,H,N,D], 3 Y [B,H,N,DV] (strided, last stride 1), 4 at [B] int32, 5 positions [B,n] int32,
-// 6 cos (TURN 3: frequencies, two words each, upper first), 7 sin, fp32. Push constants: below. `total` counts pairs of columns; workgroups:
-// ceil(total / WG); `base` counts workgroups.
+// 6 cos (TURN 3: frequencies, two words each, upper first), 7 sin, fp32. Push constants: below. `total` counts pairs of columns;
+// workgroups: ceil(total / WG); `base` counts workgroups.
 //
-//   0 WG   1 D   2 DV   3 SCATTER   4 CIRCULAR   5 TURN   6 R   7 INTERLEAVED   8 INVERSE   9 POSITIONS  from binding 5; else at_b + first + i
+//   0 WG   1 D   2 DV   3 SCATTER   4 CIRCULAR   5 TURN   6 R   7 INTERLEAVED   8 INVERSE
+//   9 POSITIONS  from binding 5; else at_b + first + i
 
 #extension GL_GOOGLE_include_directive : require
 #include "dtype.glsl"

@@ -10,8 +10,8 @@
 // The function's arguments: element at which row 0 of the tensor lies, elements from row to row, and a factor for every element. One flat
 // loop of few instructions, which every compiler unrolls: a sum indexed by a variable would live in memory.
 //
-// Needs MR, TX, TY, tx, ty, ALIGNED, ACCUMULATE, lengths.glsl, and row0, rows and all_rows: the workgroup's first row, the rows that sums were made
-// of, and those that the gradient has, which are 0 from there on.
+// Needs MR, TX, TY, tx, ty, ALIGNED, ACCUMULATE, lengths.glsl, and row0, rows and all_rows: the workgroup's first row, the rows that sums
+// were made of, and those that the gradient has, which are 0 from there on.
 
 void WRITE(uint origin, uint stride, float factor) {
   [[unroll]] for (uint x = 0; x < MR * WRITE_M4; ++x) {

@@ -1,7 +1,7 @@
 // How many keys and queries the batch entry has that a workgroup works on: nk and nq, or of a padded batch as many as KEY_LENGTHS and
-// QUERY_LENGTHS say, int32 numbers for each entry in device memory, which are taken to the nearest there can be. Tensors lie as for nk and nq
-// whatever the lengths are: nk and nq are for addresses, key_count() and query_count() for what is seen. What lies beyond is never used,
-// whatever it is: places are clamped to last_key() and last_query(), or replaced by zero.
+// QUERY_LENGTHS say, int32 numbers for each entry in device memory, which are taken to the nearest there can be. Tensors lie as for nk and
+// nq whatever the lengths are: nk and nq are for addresses, key_count() and query_count() for what is seen. What lies beyond is never
+// used, whatever it is: places are clamped to last_key() and last_query(), or replaced by zero.
 //
 // The diagonals of causal order and windows are those of the entry, bottom right: moved by (keys - nk) - (queries - nq). TOP_LEFT says that
 // causal order is j <= i all the same; last_shift is that of the window alone then.

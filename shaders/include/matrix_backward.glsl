@@ -314,7 +314,8 @@ float weight(float s, float l, uint query, uint key, bool masked, out float slop
 // P = exp(scale S - lse) in place. A weight that dropout drops is kept as its negative, until its two uses are made of it: what dV is
 // summed with (without dropout's scale; a NaN stays one), and dS.
 void weights(uint c, bool masked) {
-  const int query0 = int(first_query) + int(key_count()) - int(query_count()), row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
+  const int query0 = int(first_query) + int(key_count()) - int(query_count());
+  const int row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
   const float float_row0 = float((KEYS_ARE_ROWS ? int(first_key) : query0) + row_lane0);
   const float float_col0 = float((KEYS_ARE_ROWS ? query0 : int(first_key)) + col_lane0);
   EACH_SCORE {

@@ -11,12 +11,12 @@
 //   STAGE_SCALE  factor for every element
 //
 // The function's arguments: first vec4 of the destination, element at which row 0 of the tensor lies, elements from row to row,
-// first row, rows that the tensor has (at least one, but with PADDED), first column, and whether the block may reach beyond the last row. Rows and
-// columns beyond the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
+// first row, rows that the tensor has (at least one, but with PADDED), first column, and whether the block may reach beyond the last row.
+// Rows and columns beyond the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
 // Loads are not branched around: what lies outside is replaced first by an element inside, then by zero.
 //
-// Needs WG (workgroup size), lid (local index), ALIGNED, lengths.glsl and the shared array tile[]. With ALIGNED, sixteen bytes are read at a time,
-// eight loads in flight before the first is stored; else element by element.
+// Needs WG (workgroup size), lid (local index), ALIGNED, lengths.glsl and the shared array tile[]. With ALIGNED, sixteen bytes are read at
+// a time, eight loads in flight before the first is stored; else element by element.
 
 void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, bool edge) {
   const uint last_row = PADDED ? max(rows, 1) - 1 : rows - 1;
