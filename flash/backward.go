@@ -7,7 +7,9 @@ import (
 )
 
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
-type BackwardUses struct{ Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, DBias, DSinks TensorUse }
+type BackwardUses struct {
+	Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, KeyLengths, QueryLengths, DBias, DSinks TensorUse
+}
 
 // Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
 // loss by o (and optionally dlse, that by lse), it computes the gradients by q, k and v. With z the weights of dropout (1
@@ -38,8 +40,9 @@ type Backward struct {
 	DQ, DK, DV *Tensor
 	Accumulate bool
 
-	Bias, Mask, Sinks *Tensor  // those of the forward pass
-	Captured          Captured // likewise
+	Bias, Mask, Sinks        *Tensor  // those of the forward pass
+	KeyLengths, QueryLengths *Tensor  // likewise
+	Captured                 Captured // likewise
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
 	DBias, DSinks *Tensor
 	// The gradients by what the score functions capture, in the order of Captured: outputs of type F32, of the tensors' shapes, in row-major order;
@@ -60,7 +63,8 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 	u := &b.Uses
 	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.LSE},
 		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV},
-		{b.Bias, u.Bias, &to.Bias}, {b.Mask, u.Mask, &to.Mask}, {b.Sinks, u.Sinks, &to.Sinks}, {b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
+		{b.Bias, u.Bias, &to.Bias}, {b.Mask, u.Mask, &to.Mask}, {b.Sinks, u.Sinks, &to.Sinks},
+		{b.KeyLengths, u.KeyLengths, &to.KeyLengths}, {b.QueryLengths, u.QueryLengths, &to.QueryLengths}, {b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
 }
 
 // tensors lists the tensors with their uses.

@@ -37,6 +37,12 @@
 // [WithTuning] of "parts" sets another number, 1 for none. Up to eight rows for each key head, decoding, have a kernel of their own
 // on devices with subgroup shuffles; "decode" 0 does without.
 //
+// # Caches of keys and values
+//
+// Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond costs nothing and is
+// never used. [Device.PlanAppend] writes new keys and values where each entry's length says, with rotary position embedding on the way, and
+// [Device.PlanRotate] turns queries, and gradients back.
+//
 // # Work
 //
 // [Plan.ForwardWork] and [Plan.BackwardWork] count the operations of each step of a pass and the bytes that its kernels load and store;
@@ -60,5 +66,5 @@
 // Dao, Fu, Ermon, Rudra, Ré: FlashAttention, 2022 ([Flash1], [Blocks]); Dao: FlashAttention-2, 2023 ([Flash]); Milakov,
 // Gimelshein: Online normalizer calculation for softmax, 2018; Dao, Haziza, Massa, Sizov: Flash-Decoding for long-context
 // inference, 2023 (keys in parts); Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as
-// 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout).
+// 1, 2, 3, 2011 (the Philox generator of [Problem].Dropout); Su et al.: RoFormer, 2021 ([Rotary]).
 package flash

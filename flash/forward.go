@@ -20,7 +20,7 @@ var Untouched = pipeline.Untouched
 type TensorUse struct{ Prior, Next Use }
 
 // ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
-type ForwardUses struct{ Q, K, V, O, LSE, Bias, Mask, Sinks TensorUse }
+type ForwardUses struct{ Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths TensorUse }
 
 // Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another;
 // outputs are overwritten, and overlap no other tensor of the pass.
@@ -29,10 +29,12 @@ type Forward struct {
 	O       *Tensor // output, of the problem's DType and Problem.OShape
 	LSE     *Tensor // output, fp32 in row-major order, of Problem.LSEShape: what a backward pass needs; nil: not written
 
-	Bias     *Tensor  // of Problem.Bias, nil where that is zero
-	Mask     *Tensor  // of Problem.Mask, where nonzero bytes, or bits, may be attended to; nil where that is zero
-	Sinks    *Tensor  // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
-	Captured Captured // what Problem.Score and Problem.Sees capture
+	Bias  *Tensor // of Problem.Bias, nil where that is zero
+	Mask  *Tensor // of Problem.Mask, where nonzero bytes, or bits, may be attended to; nil where that is zero
+	Sinks *Tensor // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
+	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers beside 0 to KeyLen, or QueryLen, taken to the nearest; nil without.
+	KeyLengths, QueryLengths *Tensor
+	Captured                 Captured // what Problem.Score and Problem.Sees capture
 
 	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
 	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
@@ -48,7 +50,8 @@ type Forward struct {
 func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 	u := &f.Uses
 	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE},
-		{f.Bias, u.Bias, &to.Bias}, {f.Mask, u.Mask, &to.Mask}, {f.Sinks, u.Sinks, &to.Sinks}}
+		{f.Bias, u.Bias, &to.Bias}, {f.Mask, u.Mask, &to.Mask}, {f.Sinks, u.Sinks, &to.Sinks},
+		{f.KeyLengths, u.KeyLengths, &to.KeyLengths}, {f.QueryLengths, u.QueryLengths, &to.QueryLengths}}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.

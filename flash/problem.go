@@ -50,6 +50,11 @@ type Problem struct {
 	Bias  PerScore           // added to scores, from Forward.Bias; zero: none
 	Mask  PerScore           // which keys a query sees besides, from Forward.Mask; zero: all
 	Sinks bool               // each query head has a logit without a value beside its scores, from Forward.Sinks
+
+	// A padded batch: entry b has k_b ≤ KeyLen keys and q_b ≤ QueryLen queries, from Forward.KeyLengths and QueryLengths in device memory, or all of
+	// them. What lies beyond, of any tensor, is not used, whatever it is. Positions are those of the entry: query i stands at i + k_b − q_b wherever a
+	// field or a function says i + Nk − Nq. Queries from q_b on give o = 0 and lse = −∞, with sinks too, and have gradient 0, as have keys from k_b on.
+	KeyLengths, QueryLengths bool
 }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -129,6 +134,7 @@ func (p Problem) attn() attn.Problem {
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
 		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
+		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths,
 	}
 }
 
@@ -158,7 +164,7 @@ func (p Problem) String() string { return p.filled().String() }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
 // 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. A block mask
-// is not looked at.
+// is not looked at, nor are lengths of batch entries: each counts as all keys and queries.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.

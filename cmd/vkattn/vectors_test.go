@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"os"
@@ -41,6 +42,10 @@ func TestVerifyVectors(t *testing.T) {
 		"b/c/notes.txt":              "README.md",
 		"b/d/blocks/one.safetensors": "f16_block_sparse.safetensors",
 	})
+	other := filepath.Join(dir, "b", "c", "other.safetensors") // of an operator that there is not
+	data, err := os.ReadFile(filepath.Join(dir, "b", "c", "rotary.safetensors"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(other, bytes.Replace(data, []byte("RotaryEmbedding"), []byte("RotaryUnbedding"), 1), 0o644))
 	status, stdout, stderr := call("verify", "--vectors", dir, "--tier", "scalar", "--no-skipped")
 	require.Zero(t, status, stdout+stderr)
 	require.Regexp(t, `b/plain +flash2/scalar\S* +pass +forward +\S+ +\S+ +\S+\n`, stdout)
@@ -48,18 +53,20 @@ func TestVerifyVectors(t *testing.T) {
 	require.NotRegexp(t, `b/scores +flash`, stdout)
 	require.Regexp(t, `one +standard/scalar +pass +both`, stdout)
 	require.Regexp(t, `b/c/window +standard/scalar +pass +forward`, stdout)
-	require.Regexp(t, `b/c/lengths +none +lacks +lacks: lengths of keys\n`, stdout)
+	require.Regexp(t, `b/c/lengths +flash2/scalar\S* +pass +forward`, stdout)
+	require.Regexp(t, `b/c/rotary +append +pass +forward +Y`, stdout)
+	require.Regexp(t, `b/c/other +none +lacks +lacks: the operator RotaryUnbedding\n`, stdout)
 	require.Regexp(t, `b/d/blocks/one +blocksparse/scalar +pass +both`, stdout)
-	require.Contains(t, stdout, "2 cases ask for what vkattn does not have, and 2 not run: lengths of keys (1), the operator RotaryEmbedding (1)\n")
+	require.Contains(t, stdout, "1 case asks for what vkattn does not have, and 1 not run: the operator RotaryUnbedding (1)\n")
 
 	status, stdout, _ = call("verify", "--vectors", dir, "--tier", "scalar", "--run", "^b/(plain|c/)", "--summary")
 	require.Zero(t, status)
 	require.Contains(t, stdout, "cases by option")
-	require.Contains(t, stdout, "2 cases ask for")
-	status, stdout, _ = call("verify", "--vectors", dir, "--tier", "scalar", "--run", "^b/c/[nr]", "--failed")
+	require.Contains(t, stdout, "1 case asks for")
+	status, stdout, _ = call("verify", "--vectors", dir, "--tier", "scalar", "--run", "^b/c/o", "--failed")
 	require.Equal(t, exitFailure, status, "nothing ran")
 	require.Contains(t, stdout, "no case ran")
-	require.NotContains(t, stdout, "b/c/lengths")
+	require.NotContains(t, stdout, "b/c/other")
 }
 
 // TestVerifyWrongVectors: an output that is not what a file says fails.

@@ -20,7 +20,9 @@ type checkedOption struct {
 }
 
 var checkedOptions = []checkedOption{
-	{"full", "no causal mask", func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalNone }},
+	{"full", "no causal mask", func(r *conformance.Result, _ bool) bool {
+		return r.Problem.Batch > 0 && r.Problem.Causal == flash.CausalNone
+	}},
 	{"diag", "causal, the diagonal at the bottom right", func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalBottomRight }},
 	{"top", "causal, the diagonal at the top left", func(r *conformance.Result, _ bool) bool { return r.Problem.Causal == flash.CausalTopLeft }},
 	{"gqa", "query heads share key heads", func(r *conformance.Result, _ bool) bool {
@@ -36,6 +38,7 @@ var checkedOptions = []checkedOption{
 	{"gaps", "rows not side by side, or from an odd element on", func(r *conformance.Result, _ bool) bool { return r.Layouts != conformance.Layouts{} }},
 	{"drop", "dropout", func(r *conformance.Result, _ bool) bool { return r.Problem.Dropout > 0 }},
 	{"blk", "a block mask", func(r *conformance.Result, _ bool) bool { return r.Problem.Blocks != flash.Blocks{} }},
+	{"len", "batch entries with lengths of keys or queries", func(r *conformance.Result, _ bool) bool { return r.Problem.KeyLengths || r.Problem.QueryLengths }},
 	{"lse", "forward: lse is asked for", func(r *conformance.Result, backward bool) bool { return !backward && !r.NoLSE }},
 	{"add", "backward: gradients are also added to others", func(r *conformance.Result, backward bool) bool { return backward && r.Accumulated }},
 }

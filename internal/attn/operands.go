@@ -5,7 +5,7 @@ package attn
 type Operand struct {
 	Name       string // as callers name it
 	Shape      func(*Problem) [4]int
-	Statistics bool                 // a number a row, fp32 and in row-major order; else elements of the problem's type with any strides
+	Statistics bool                 // numbers in row-major order, fp32 unless Type says otherwise; else elements of the problem's type with any strides
 	Output     bool                 // written by the pass; a gradient may be added to instead
 	Optional   bool                 // the caller may leave it out
 	When       func(*Problem) bool  // the problem has it, and then the caller must give it; nil: every problem has
@@ -20,14 +20,19 @@ var ForwardOperands = [...]Operand{
 	{Name: "V", Shape: (*Problem).VShape},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
-	biasOperand, maskOperand, sinksOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand,
 }
 
 var (
 	biasOperand  = Operand{Name: "Bias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType}
 	maskOperand  = Operand{Name: "Mask", Shape: (*Problem).BoolMaskShape, When: (*Problem).hasMask, Type: (*Problem).maskType}
 	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
+
+	keyLengthsOperand   = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths, Type: integers}
+	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths, Type: integers}
 )
+
+func integers(*Problem) DType { return Int32 }
 
 // BackwardOperands are the tensors of a backward pass.
 var BackwardOperands = [...]Operand{
@@ -41,7 +46,7 @@ var BackwardOperands = [...]Operand{
 	{Name: "DQ", Shape: (*Problem).QShape, Output: true, Of: "Q"},
 	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
 	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
-	biasOperand, maskOperand, sinksOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand,
 	{Name: "DBias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType, Output: true, Optional: true, Of: "Bias"},
 	{Name: "DSinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks, Output: true, Optional: true, Of: "Sinks"},
 }

@@ -29,6 +29,8 @@ type Problem struct {
 	Bias     PerScore
 	BoolMask PerScore
 	Sinks    bool
+
+	KeyLengths, QueryLengths bool // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
 }
 
 // MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent columns,
@@ -89,13 +91,14 @@ const (
 	WithBias
 	WithMask // by a tensor or a function
 	WithSinks
+	WithLengths
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
 const OfScores = WithScores | WithSlopes | WithBias | WithMask
 
 // featureNames are for people, in the order of the bits.
-var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks"}
+var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -131,8 +134,14 @@ func (p Problem) Features() (f Features) {
 	if p.Sinks {
 		f |= WithSinks
 	}
+	if p.Padded() {
+		f |= WithLengths
+	}
 	return f
 }
+
+// Padded says that batch entries have lengths of their own.
+func (p Problem) Padded() bool { return p.KeyLengths || p.QueryLengths }
 
 // Masked says that positions may hide keys from queries: kernels then look at those of each tile.
 func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
@@ -140,7 +149,7 @@ func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None
 // Uneven says that later queries may attend to more keys than earlier ones: blocks of queries differ in what there is to do.
 func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.Low == -Unbounded }
 
-// Mask is which keys each query may attend to, by their positions.
+// Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and keys.
 func (p Problem) Mask() Mask {
 	m := Every(p.QueryLen, p.KeyLen)
 	diagonal := p.KeyLen - p.QueryLen

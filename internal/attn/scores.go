@@ -36,11 +36,16 @@ func (p *Problem) BiasShape() [4]int     { return p.Bias.Shape(p) }
 func (p *Problem) BoolMaskShape() [4]int { return p.BoolMask.Shape(p) }
 func (p *Problem) SinksShape() [4]int    { return [4]int{1, 1, 1, p.Heads} }
 
-func (p *Problem) hasBias() bool   { return p.Bias.In }
-func (p *Problem) hasMask() bool   { return p.BoolMask.In }
-func (p *Problem) hasSinks() bool  { return p.Sinks }
-func (p *Problem) biasType() DType { return p.Bias.DType }
-func (p *Problem) maskType() DType { return p.BoolMask.DType }
+// LengthsShape is the shape of lengths of keys and of queries, [1, 1, 1, Batch].
+func (p *Problem) LengthsShape() [4]int { return [4]int{1, 1, 1, p.Batch} }
+
+func (p *Problem) hasBias() bool         { return p.Bias.In }
+func (p *Problem) hasMask() bool         { return p.BoolMask.In }
+func (p *Problem) hasSinks() bool        { return p.Sinks }
+func (p *Problem) hasKeyLengths() bool   { return p.KeyLengths }
+func (p *Problem) hasQueryLengths() bool { return p.QueryLengths }
+func (p *Problem) biasType() DType       { return p.Bias.DType }
+func (p *Problem) maskType() DType       { return p.BoolMask.DType }
 
 // Code is the problem's functions as kernels take them; FirstBinding is the kernel's to set.
 func (p *Problem) Code() score.Code { return score.Code{Score: p.Score, Mask: p.Sees} }
@@ -57,5 +62,7 @@ func (p *Problem) ofScores() (text string) {
 	add(p.Bias.In, "bias %v %v", p.BiasShape(), p.Bias.DType)
 	add(p.BoolMask.In, "mask %v %v", p.BoolMaskShape(), p.BoolMask.DType)
 	add(p.Sinks, "sinks")
+	add(p.KeyLengths, "key lengths")
+	add(p.QueryLengths, "query lengths")
 	return text
 }

@@ -10,7 +10,7 @@ const (
 	F16                // IEEE binary16
 	BF16               // bfloat16: the upper half of a binary32
 	Bool               // a byte, 0 or not; of masks alone
-	Int32              // of captured tensors alone
+	Int32              // of captured tensors and lengths alone
 	Bit                // a bit: element j of a row is bit j%8 of its byte j/8; of masks alone
 )
 

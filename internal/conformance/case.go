@@ -48,7 +48,8 @@ type Case struct {
 	o, lse   []float64 // of these rows
 	plainO   []float64
 	plainL   []float64
-	ties     []float64 // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
+	ties     []float64                        // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
+	lengths  func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
 	grads    *derivatives
 	prepErr  error
 }
@@ -96,6 +97,7 @@ func (c *Case) compute() error {
 			fill = normal
 		}
 		fill(random, c.inputs.Q, c.inputs.K, c.inputs.V)
+		c.drawLengths(p, random)
 		for _, x := range []ref.Tensor{c.inputs.Q, c.inputs.K, c.inputs.V} {
 			t.RoundAll(x.Data)
 		}

@@ -66,6 +66,7 @@ func (c *Case) options(t Target) []option {
 		{"value dimension", relation(p.ValueDim, p.HeadDim), compiled},
 		is("whole pieces of 16 bytes", p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, compiled|formed),
 		is("dropout", p.Dropout > 0, compiled|formed),
+		is("padded", p.KeyLengths || p.QueryLengths, formed),
 		is("lse", !c.NoLSE, compiled|formed),
 		is("gradients", gradients, compiled|formed),
 		{"blocks", blocksName(p.Blocks), compiled | data | formed},

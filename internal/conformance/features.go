@@ -55,7 +55,9 @@ var features = []feature{
 			p.Mask = flash.PerScore{DType: flash.Bool, Batch: o.Mask.B, Heads: o.Mask.H, Queries: o.Mask.N, Keys: o.Mask.M}
 		}},
 	{name: "sinks", used: func(o *ref.Options) bool { return o.Sinks != nil }, set: func(o *ref.Options, p *flash.Problem) { p.Sinks = true }},
-	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil }},
+	{name: "lengths of keys", used: func(o *ref.Options) bool { return o.KeyLens != nil }, set: func(o *ref.Options, p *flash.Problem) { p.KeyLengths = true }},
+	{name: "lengths of queries", used: func(o *ref.Options) bool { return o.QueryLens != nil },
+		set: func(o *ref.Options, p *flash.Problem) { p.QueryLengths = true }},
 	{name: "offset of the diagonal", used: func(o *ref.Options) bool { return o.Offset != nil }},
 }
 

@@ -244,5 +244,7 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		c.Problem.Mask = flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[r.IntN(2)],
 			Batch: own(p.Batch), Heads: own(p.Heads), Queries: own(p.QueryLen), Keys: p.KeyLen}
 	}
+	padded := pick(0, 9)
+	c.Problem.KeyLengths, c.Problem.QueryLengths = padded == 0 || padded == 1, padded == 1 || padded == 2
 	return c
 }

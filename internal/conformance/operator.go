@@ -20,13 +20,12 @@ type operator struct {
 func operatorCase(name string, of *onnx.Case) (*Case, error) {
 	c := &Case{Name: name, operator: &operator{of: of}, every: true}
 	if of.Op != "Attention" {
-		if of.Known() { // it must make sense all the same
-			if _, err := of.Compute(); err != nil {
-				return nil, err
-			}
+		if !of.Known() {
+			c.lacks = []string{"the operator " + of.Op}
+			return c, nil
 		}
-		c.lacks = []string{"the operator " + of.Op}
-		return c, nil
+		_, err := of.Compute() // it must make sense
+		return c, err
 	}
 	a, err := of.Attention()
 	if err != nil {

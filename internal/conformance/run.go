@@ -138,9 +138,9 @@ func Run(ctx context.Context, dev *flash.Device, o Options) ([]Result, error) {
 	return all.results(), err
 }
 
-// on is the targets of a case. What the library lacks is said once, and not of each target.
+// on is the targets of a case. What the library lacks is said once, and not of each target; rows are moved by one kernel, which is none of them.
 func (c *Case) on(targets []Target) []Target {
-	if len(c.lacks) > 0 {
+	if len(c.lacks) > 0 || c.moves() {
 		return make([]Target, 1)
 	}
 	return targets
@@ -245,6 +245,9 @@ const runs = 3
 
 // Run runs the case on a target.
 func (c *Case) Run(ctx context.Context, dev *flash.Device, t Target) (r Result) {
+	if c.moves() {
+		return c.move(ctx, dev)
+	}
 	start := time.Now()
 	r = Result{
 		Case: c.Name, Implementation: t.Implementation, Tier: t.Tier, Target: t.String(),

@@ -63,6 +63,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 // scoreTensors are the tensors on a device that go with the scores of a case, and the gradients by them.
 type scoreTensors struct {
 	bias, mask, sinks *arena
+	lengths           [2]*flash.Tensor // of keys and queries
 	dbias, dsinks     *arena
 	captured          flash.Captured
 	dcaptured         [flash.MaxCaptured]*arena     // nil where there is no gradient
@@ -111,6 +112,11 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		given(&s.sinks, Dense, flash.F32, [4]int{1, 1, 1, p.Heads}, in.Sinks)
 		if err == nil {
 			s.dsinks, err = newArena(dev, place(Dense, flash.F32, [4]int{1, 1, 1, p.Heads}))
+		}
+	}
+	for i, lens := range [2][]int{in.KeyLens, in.QueryLens} {
+		if err == nil && lens != nil {
+			s.lengths[i], err = lengthsTensor(ctx, dev, lens, [2]int{p.KeyLen, p.QueryLen}[i], i+1)
 		}
 	}
 	for i, t := range p.Captures() {
@@ -203,7 +209,7 @@ func (s *scoreTensors) close() error {
 		a.close()
 	}
 	var err error
-	for _, t := range s.captured {
+	for _, t := range append(s.captured[:], s.lengths[:]...) {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -212,6 +218,7 @@ func (s *scoreTensors) close() error {
 // give gives them to a forward pass.
 func (s *scoreTensors) give(f *flash.Forward) {
 	f.Bias, f.Mask, f.Sinks, f.Captured = tensorOf(s.bias), tensorOf(s.mask), tensorOf(s.sinks), s.captured
+	f.KeyLengths, f.QueryLengths = s.lengths[0], s.lengths[1]
 }
 
 // tensorOf is the tensor of an arena that may not be.

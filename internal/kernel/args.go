@@ -41,6 +41,13 @@ const (
 	ArgFirstRow
 	ArgRows
 	ArgPitch
+	argRowHeads
+	argCacheRows
+	argTables // strides of batch and row of cos, then of sin
+	argTableRows
+	argPositions // stride of batch
+	argFirstPosition
+	argKeyPairs
 	arguments // number of them
 )
 
@@ -51,6 +58,8 @@ var argumentNames = [arguments][]string{
 	argScale: {"scale"}, ArgScoreScale: {"score_scale"}, argShifts: {"first_shift", "last_shift"}, argBase: {"base", "total"},
 	argSeedLow: {"seed_lo"}, argSeedHigh: {"seed_hi"}, argDropOffset: {"drop_offset"},
 	ArgFirstMatrix: {"bh0"}, ArgMatrices: {"slab_heads"}, ArgFirstRow: {"row0"}, ArgRows: {"rows"}, ArgPitch: {"pitch"},
+	argRowHeads: {"row_heads"}, argCacheRows: {"cache_rows"}, argTables: {"cos_sb", "cos_sn", "sin_sb", "sin_sn"}, argTableRows: {"table_rows"},
+	argPositions: {"position_sb"}, argFirstPosition: {"first_position"}, argKeyPairs: {"key_pairs"},
 }
 
 // ArgsLayout is where the modules of a family expect their push constants: byte positions, found by name in the modules' manifest, so that
@@ -63,8 +72,8 @@ type ArgsLayout struct {
 // Size is the bytes of all of them.
 func (l *ArgsLayout) Size() int { return 4 * len(l.Names) }
 
-// passLayouts are the layouts of forward kernels, of standard attention's of both passes, and of backward kernels.
-type passLayouts struct{ Forward, Standard, Backward ArgsLayout }
+// passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernel that moves rows.
+type passLayouts struct{ Forward, Standard, Backward, Rows ArgsLayout }
 
 // Layouts reads them from one module each; Env.Build refuses modules that declare another.
 var Layouts = sync.OnceValues(func() (*passLayouts, error) {
@@ -72,7 +81,7 @@ var Layouts = sync.OnceValues(func() (*passLayouts, error) {
 	for _, f := range []struct {
 		to     *ArgsLayout
 		module string
-	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}} {
+	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}, {&out.Rows, "append.f32"}} {
 		info, err := shaders.Describe(f.module)
 		if err == nil {
 			*f.to, err = NewArgsLayout(info.Interface.Push)
@@ -109,7 +118,7 @@ func CheckLayout(module string, names []string) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward} {
+	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows} {
 		if slices.Equal(l.Names, names) {
 			return nil
 		}
@@ -161,7 +170,7 @@ func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
 	clear(p.data[:p.n])
 	p.PutInt(argQueries, pr.QueryLen)
 	p.PutInt(argKeys, pr.KeyLen)
-	p.shifts(pr.Mask())
+	p.shifts(pr)
 	large, bytes := PackHeads(pr.KeyHeads, pr.Group())
 	p.Put(argHeadsLarge, large)
 	p.Put(argBytes, bytes|uint32(pr.DropThreshold()))
@@ -172,8 +181,18 @@ func (p *Pushes) Begin(l *ArgsLayout, pr *attn.Problem, d *Draw) (baseAt int) {
 }
 
 // shifts puts the bounds of the band of keys that queries see, of which kernels read those that there are.
-func (p *Pushes) shifts(m attn.Mask) {
-	at := p.layout.at[argShifts]
+func (p *Pushes) shifts(pr *attn.Problem) {
+	at, m := p.layout.at[argShifts], pr.Mask()
+	if pr.Padded() { // kernels move both by what the lengths of an entry are less than all, without overflow
+		const beyond = 1<<30 - 1
+		if m.Low = max(m.Low, -beyond); pr.Causal == attn.CausalTopLeft { // which does not move: what a window says beside it
+			m.High = beyond
+			if _, right := pr.Window.Reach(); right >= 0 {
+				m.High = pr.KeyLen - pr.QueryLen + right
+			}
+		}
+		m.High = min(m.High, beyond)
+	}
 	p.Set(at, uint32(max(m.Low, -attn.Unbounded)))
 	p.Set(at+4, uint32(min(m.High, attn.Unbounded)))
 }

@@ -22,7 +22,7 @@ type Gradients struct {
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
-	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.Bias, &g.Mask, &g.Sinks, &g.DBias, &g.DSinks}
+	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.Bias, &g.Mask, &g.Sinks, &g.KeyLengths, &g.QueryLengths, &g.DBias, &g.DSinks}
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.
@@ -52,12 +52,13 @@ func (r *Recorder) BackwardInputs(g *Gradients, delta *Operand) {
 
 // BackwardScores binds what goes with scores, the block mask too, and gives all bindings of a backward kernel.
 func (r *Recorder) BackwardScores(k *pipeline.Kernel, p *attn.Problem, g *Gradients) []pipeline.Access {
-	const at, blocks = 8, 11 // shaders/include/scalar_backward.glsl, matrix_backward.glsl
+	const at, blocks, lengths = 8, 11, 12 // shaders/include/scalar_backward.glsl, matrix_backward.glsl
 	r.BindScores(at, k.Bindings(), p, &g.Scores, g.Q.Binding)
 	r.Access[blocks] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused} // no sinks here
 	if !p.Blocks.None() {
 		r.Access[blocks] = pipeline.Access{Binding: g.Blocks, Mode: pipeline.Read}
 	}
+	r.BindLengths(lengths, p, &g.Scores, g.Q.Binding)
 	return r.Accesses(k)
 }
 

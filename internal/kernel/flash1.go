@@ -62,5 +62,6 @@ func Flash1Access(r *Recorder, k *pipeline.Kernel, p *attn.Problem, f *Operands)
 		r.Access[5+i] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}
 	}
 	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	r.BindLengths(12, p, &f.Scores, f.Q.Binding) // behind those of scores
 	return r.Accesses(k)
 }

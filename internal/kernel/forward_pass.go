@@ -30,10 +30,7 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 	if !p.Blocks.None() {
 		r.Access[5] = pipeline.Access{Binding: f.Blocks, Mode: pipeline.Read}
 	}
-	for i := 6; i < forwardScores; i++ {
-		r.Access[i] = r.Access[5]
-		r.Access[i].Mode = pipeline.Unused
-	}
+	r.BindLengths(6, p, &f.Scores, f.Q.Binding)
 	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
 	return r.Accesses(k)
 }
@@ -53,12 +50,12 @@ func MaskConstants(p *attn.Problem) Constants {
 	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 
-// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with.
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with, and of lengths.
 func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
 	if c != nil {
-		return Constants{"PARTS": parts}
+		return Constants{"PARTS": parts}.And(LengthConstants(p))
 	}
-	return BlockConstants(p.Blocks)
+	return BlockConstants(p.Blocks).And(LengthConstants(p))
 }
 
 // LSEAccess binds lse, or o in its place, untouched, when there is none.

@@ -141,7 +141,7 @@ func (c *Combiner) Kernel(aligned, lse bool) (*pipeline.Kernel, error) {
 
 func (c *Combiner) Constants(v Variant) Constants {
 	return Constants{"WG": combineThreads, "SHARE": c.share, "DV": c.Problem.ValueDim, "PARTS": c.parts,
-		"ALIGNED": BoolInt(v.Aligned), "WRITE_LSE": BoolInt(v.LSE)}.And(SinkConstants(&c.Problem))
+		"ALIGNED": BoolInt(v.Aligned), "WRITE_LSE": BoolInt(v.LSE)}.And(SinkConstants(&c.Problem), LengthConstants(&c.Problem))
 }
 
 func (c *Combiner) Record(r *Recorder, f *Operands) error {
@@ -154,6 +154,7 @@ func (c *Combiner) Record(r *Recorder, f *Operands) error {
 	r.Access[2] = pipeline.Access{Binding: f.O.Binding, Mode: pipeline.Write}
 	r.Access[3] = f.LSEAccess()
 	r.BindSinks(4, &c.Problem, &f.Scores, r.Scratch[0])
+	r.BindLengths(5, &c.Problem, &f.Scores, r.Scratch[0])
 	at := r.Push.Forward(&c.Problem, f)
 	return r.Dispatch(k, r.Accesses(k), at, c.grid, c.items, partsLabel)
 }

@@ -26,7 +26,7 @@ type Operands struct {
 
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
-	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks}
+	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks, &f.KeyLengths, &f.QueryLengths}
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
@@ -37,7 +37,7 @@ type Recorder struct {
 	Rec     *pipeline.Recording
 	Scratch []pipeline.Binding
 	Push    Pushes
-	Access  [12 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
+	Access  [14 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                       // further arguments, mapped; nil where the problem has none
 	Count   *CountingBuilds
 }

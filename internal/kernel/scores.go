@@ -17,8 +17,9 @@ const MostCaptured = 8
 
 // Scores are the tensors that go with scores: what shaders/include/score.glsl and sinks.glsl read.
 type Scores struct {
-	Bias, Mask, Sinks Operand
-	Captured          [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
+	Bias, Mask, Sinks        Operand
+	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads
+	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
 }
 
 // TableBytes is a table as kernels read it.
@@ -94,6 +95,23 @@ func (r *Recorder) BindSinks(at int, p *attn.Problem, s *Scores, idle pipeline.B
 	}
 }
 
+// LengthConstants are the specialization constants of lengths.glsl.
+func LengthConstants(p *attn.Problem) Constants {
+	return Constants{"KEY_LENGTHS": BoolInt(p.KeyLengths), "QUERY_LENGTHS": BoolInt(p.QueryLengths), "TOP_LEFT": BoolInt(p.Padded() && p.Causal == attn.CausalTopLeft)}
+}
+
+// BindLengths binds the lengths of keys and queries from binding at on, or idle in their place, untouched.
+func (r *Recorder) BindLengths(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
+	r.Access[at] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
+	r.Access[at+1] = r.Access[at]
+	if p.KeyLengths {
+		r.Access[at] = pipeline.Access{Binding: s.KeyLengths.Binding, Mode: pipeline.Read}
+	}
+	if p.QueryLengths {
+		r.Access[at+1] = pipeline.Access{Binding: s.QueryLengths.Binding, Mode: pipeline.Read}
+	}
+}
+
 // bindMore writes and binds the further arguments, where the problem has any.
 func (r *Recorder) bindMore(at int, p *attn.Problem, s *Scores) {
 	if NeedsMore(p) {
@@ -112,13 +130,16 @@ func capturedCount(s *Scores) (n int) {
 }
 
 // NeedsMore says whether kernels of a problem read further arguments.
-func NeedsMore(p *attn.Problem) bool { return !p.Bias.None() || !p.BoolMask.None() || p.Sinks }
+func NeedsMore(p *attn.Problem) bool {
+	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded()
+}
 
 // MoreBytes is the size of the buffer of further arguments.
 const MoreBytes = 64
 
 // moreNames are the further arguments as the host writes them.
-var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch"}
+var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch",
+	"key_lengths_off", "query_lengths_off"}
 
 // checkMore says what is wrong with the further arguments that a module declares.
 func checkMore(module string, in *shaders.Interface) error {
@@ -141,6 +162,8 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 	}
 	put(10, s.Sinks.Offset)
 	put(11, uint32(p.Batch))
+	put(12, s.KeyLengths.Offset)
+	put(13, s.QueryLengths.Offset)
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

@@ -24,10 +24,13 @@ func TrialOf(p *attn.Problem) attn.Problem {
 	small := *p
 	small.Batch, small.KeyHeads, small.Heads = 1, 1, 2
 	small.Scale = 1 / math.Sqrt(float64(p.HeadDim))
-	if p.Causal != attn.CausalNone {
+	if p.Causal != attn.CausalNone && !p.Padded() { // lengths tell them apart
 		small.Causal = attn.CausalBottomRight
 	}
 	small.Window = trialWindow(p.Window)
+	if p.Padded() {
+		small.Batch = 2 // of lengths that differ
+	}
 	small.Dropout = 0
 	if p.DropThreshold() > 0 {
 		small.Dropout = TrialDropout
@@ -68,6 +71,7 @@ func TrialInputs(p *attn.Problem) *ref.Problem {
 		*x.to = ref.NewTensor(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
 		fillTrial(rng, p.DType, x.to.Data)
 	}
+	trialLengths(p, in)
 	if p.Dropout > 0 {
 		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset}
 	}
@@ -212,6 +216,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	rng := rand.New(rand.NewPCG(2, uint64(p.HeadDim)))
 	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
 	fillTrial(rng, p.DType, do.Data)
+	spoilBeyond(do, in.QueryLens)
 	var dlse []float32
 	if v.DLSE {
 		dlse = make([]float32, Product(p.LSEShape()))

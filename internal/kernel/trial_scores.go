@@ -57,6 +57,39 @@ func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand) {
 	}
 }
 
+// trialLengths draws the lengths of a trial's batch entries, a part of all there can be and all in turn, and spoils what lies beyond.
+func trialLengths(p *attn.Problem, in *ref.Problem) {
+	of := func(n int) (lens []int) {
+		for b := range p.Batch {
+			lens = append(lens, n-(b+1)%2*(n/3+1))
+		}
+		return lens
+	}
+	if p.KeyLengths {
+		in.KeyLens = of(p.KeyLen)
+		spoilBeyond(in.K, in.KeyLens)
+		spoilBeyond(in.V, in.KeyLens)
+	}
+	if p.QueryLengths {
+		in.QueryLens = of(p.QueryLen)
+		spoilBeyond(in.Q, in.QueryLens)
+	}
+}
+
+// spoilBeyond makes rows beyond lengths no numbers; nil: there are none.
+func spoilBeyond(t ref.Tensor, lens []int) {
+	for b, n := range lens {
+		for h := range t.H {
+			for i := n; i < t.N; i++ {
+				row := t.Row(b, h, i)
+				for d := range row {
+					row[d] = float32(math.NaN())
+				}
+			}
+		}
+	}
+}
+
 // scoreValues adds the values of what goes with scores to those of other operands, by name.
 func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]float32 {
 	if in.Bias != nil {
@@ -70,6 +103,11 @@ func scoreValues(in *ref.Problem, values map[string][]float32) map[string][]floa
 		values["Mask"] = bytes
 	}
 	values["Sinks"] = in.Sinks
+	for name, lens := range map[string][]int{"KeyLengths": in.KeyLens, "QueryLengths": in.QueryLens} {
+		for _, n := range lens {
+			values[name] = append(values[name], float32(n))
+		}
+	}
 	return values
 }
 

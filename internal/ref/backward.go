@@ -94,6 +94,9 @@ func (p *Problem) checkBackward(do Tensor, dlse []float32) error {
 
 // backwardRow adds what one query row contributes to every gradient; s and slope are scratch [Nk].
 func (p *Problem) backwardRow(r Row, do []float32, dlse float64, s, slope []float64, g *Gradients, shared *sync.Mutex) {
+	if r.I >= p.queries(r.B) {
+		return
+	}
 	hk, scale := r.H/p.group(), p.scale()
 	p.scores(r, s, slope)
 	lse := p.logSumExp(r.H, s)

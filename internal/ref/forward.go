@@ -51,6 +51,9 @@ func ForwardRows(p Problem, rows []Row) (o [][]float64, lse []float64, err error
 
 // forwardRow fills one row of o, which is zero, and returns its lse.
 func (p *Problem) forwardRow(r Row, o []float64) (lse float64) {
+	if r.I >= p.queries(r.B) {
+		return negInf
+	}
 	s := make([]float64, p.K.N)
 	p.scores(r, s, nil)
 	lse = p.logSumExp(r.H, s)

@@ -33,7 +33,7 @@ func (s Stage) At(p Problem) Problem {
 	if s == Scores { // the diagonal of ALiBi is as it was
 		early.Softcap, early.Slopes, early.Offset = p.Softcap, p.Slopes, p.Offset
 		if p.Slopes != nil {
-			early.KeyLens = p.KeyLens
+			early.KeyLens, early.QueryLens = p.KeyLens, p.QueryLens
 		}
 	}
 	p.Options = early

@@ -32,12 +32,13 @@ type Options struct {
 	Sinks   []float32 // [Hq]
 	Dropout *Dropout
 
-	Score    score.Function     // after softcap and slopes, before the bias
-	Sees     score.MaskFunction // keys that a query sees besides
-	Captured score.Data         // by the two
-	KeyLens  []int              // [B], from 0 to Nk: keys from there on are padding, which nobody sees; nil: none is
+	Score     score.Function     // after softcap and slopes, before the bias
+	Sees      score.MaskFunction // keys that a query sees besides
+	Captured  score.Data         // by the two
+	KeyLens   []int              // [B], from 0 to Nk: keys from there on are padding, which nobody sees; nil: none is
+	QueryLens []int              // [B], from 0 to Nq: queries from there on are padding, which sees nothing, no sink either; nil: none is
 	// Offset is how many keys lie before that of query 0, any sign: the diagonal of [BottomRight], [Window] and ALiBi is key i + Offset.
-	// nil: the keys of the batch entry, as many as are no padding, minus Nq.
+	// nil: the keys of the batch entry, as many as are no padding, minus its queries.
 	Offset *int
 }
 
@@ -165,6 +166,14 @@ func (p *Problem) Check() error {
 			return fmt.Errorf("ref: %d keys in batch entry %d: want from 0 to %d", n, b, k.N)
 		}
 	}
+	if p.QueryLens != nil && len(p.QueryLens) != q.B {
+		return fmt.Errorf("ref: %d lengths of queries for a batch of %d", len(p.QueryLens), q.B)
+	}
+	for b, n := range p.QueryLens {
+		if n < 0 || n > q.N {
+			return fmt.Errorf("ref: %d queries in batch entry %d: want from 0 to %d", n, b, q.N)
+		}
+	}
 	if p.Dropout != nil {
 		return p.Dropout.check()
 	}
@@ -209,12 +218,20 @@ func (p *Problem) keys(b int) int {
 	return p.K.N
 }
 
+// queries is the number of queries of a batch entry that are no padding.
+func (p *Problem) queries(b int) int {
+	if p.QueryLens != nil {
+		return p.QueryLens[b]
+	}
+	return p.Q.N
+}
+
 // diagonal is the position among the keys of query i.
 func (p *Problem) diagonal(b, i int) int {
 	if p.Offset != nil {
 		return i + *p.Offset
 	}
-	return i + p.keys(b) - p.Q.N
+	return i + p.keys(b) - p.queries(b)
 }
 
 func broadcasts(length, to int) bool { return length == 1 || length == to }
@@ -225,7 +242,7 @@ func (p *Problem) Allows(b, h, i, j int) bool {
 	switch {
 	case p.Causal == BottomRight && j > diagonal,
 		p.Causal == TopLeft && j > i,
-		j >= p.keys(b):
+		j >= p.keys(b), i >= p.queries(b):
 		return false
 	}
 	if w := p.Window; w != nil {
@@ -244,7 +261,7 @@ func (p *Problem) Allows(b, h, i, j int) bool {
 
 // point is a pair and its score as score functions see it.
 func (p *Problem) point(r Row, j int, s float64) score.Point {
-	return score.Point{S: s, Batch: r.B, Head: r.H, Query: r.I, Key: j, Position: r.I + p.K.N - p.Q.N}
+	return score.Point{S: s, Batch: r.B, Head: r.H, Query: r.I, Key: j, Position: r.I + p.keys(r.B) - p.queries(r.B)}
 }
 
 // checkRows is Check, and that every row exists.

@@ -53,6 +53,9 @@ func PlainForwardRows(p Problem, t DType, rows []Row) (o [][]float64, lse []floa
 
 // plainRow fills one row of o and returns its lse.
 func (p *Problem) plainRow(r Row, t DType, o []float64) float64 {
+	if r.I >= p.queries(r.B) {
+		return negInf
+	}
 	s := make([]float32, p.K.N)
 	p.plainScores(r, t, s, nil)
 	lse := p.plainSoftmax(r, t, s)

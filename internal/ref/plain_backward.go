@@ -63,6 +63,10 @@ func (p *Problem) plainHeads(b, hk int, t DType, do Tensor, dlse []float32, g *G
 		// The unfused program writes each query head's dk and dv before it sums over the group.
 		hdk, hdv := NewTensor(1, 1, p.K.N, p.K.D), NewTensor(1, 1, p.V.N, p.V.D)
 		for i := range p.Q.N {
+			if i >= p.queries(b) { // padding has gradients of 0
+				out.ds, out.before, out.dsink = append(out.ds, make([]float32, p.K.N)), append(out.before, make([]float32, p.K.N)), append(out.dsink, 0)
+				continue
+			}
 			r := Row{b, h, i}
 			s, slope := make([]float32, p.K.N), make([]float32, p.K.N)
 			p.plainScores(r, t, s, slope)

@@ -95,6 +95,9 @@ func sum(n int) float64 { return float64(n+16) * fp32Unit }
 // row adds what one query contributes.
 func (a *analysis) row(r Row) {
 	p, n := a.p, a.p.K.N
+	if r.I >= p.queries(r.B) {
+		return // exactly 0 and −∞
+	}
 	hk := r.H / p.group()
 	s := make([]float64, n)
 	p.scores(r, s, nil)

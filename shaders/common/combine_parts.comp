@@ -47,6 +47,8 @@ layout(set = 0, binding = 1, std430) readonly buffer Statistics { float statisti
 OUTPUT(o, 2)
 layout(set = 0, binding = 3, std430) writeonly buffer Lse { float lse[]; };
 #define SCORE_AT 4
+#define LENGTHS 5
+#include "lengths.glsl"
 #include "sinks.glsl"
 
 const uint FOURS = (DV + 3) / 4, PITCH = (DV + 7) / 8 * 2;  // of a row of O, and of a row of a part
@@ -85,7 +87,8 @@ void main() {
     barrier();
   }
   if (share > 0 || id >= total) return;
-  if (SINKS) join(sinks[sinks_off + row / nq % heads()] * LOG2E, 1, vec4(0));
+  take_lengths(row / nq / heads());
+  if (SINKS) { if (query_exists(row % nq)) join(sinks[sinks_off + row / nq % heads()] * LOG2E, 1, vec4(0)); }
   const vec4 y = acc * (l == 0 ? 0 : 1 / l);
   const uint bh = row / nq, at = o_off() + bh / heads() * o_sb + bh % heads() * o_sh + row % nq * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(y));

@@ -12,8 +12,12 @@
 // for all. Where blocks are whole tiles (BLOCKS_OF_TILES) tiles without a bit are left out, and that is all there is to do; else each score
 // of a tile looks its bit up.
 //
+// With lengths (lengths.glsl) queries and keys beyond those of the batch entry are neither seen nor see anything.
+//
 // Needs nq, nk, first_shift and last_shift among the push constants; with BLOCKS also heads(), and BR and BC, queries and keys of a tile,
 // or keys and queries where KV is defined, which says that rows are keys.
+
+#include "lengths.glsl"
 
 layout(constant_id = 5) const bool UPPER_BOUND = false;
 layout(constant_id = 58) const bool LOWER_BOUND = false;
@@ -25,14 +29,14 @@ const bool UNEVEN = UPPER_BOUND && !LOWER_BOUND;
 struct Span { int first, last; };
 
 // The keys that a query may attend to, and the queries that may attend to a key. Neither looks whether the other exists: beyond the last
-// query or key it goes on as before.
+// query or key it goes on as before, except that a query beyond the length of its batch entry sees nothing.
 Span keys_of(uint query) {
-  const int last = int(nk) - 1;
-  return Span(LOWER_BOUND ? max(int(query) + first_shift, 0) : 0, UPPER_BOUND ? min(last, int(query) + last_shift) : last);
+  const int last = query_exists(query) ? int(key_count()) - 1 : -1;
+  return Span(LOWER_BOUND ? max(int(query) + low_shift(), 0) : 0, UPPER_BOUND ? min(last, int(query) + high_shift()) : last);
 }
 Span queries_of(uint key) {
-  const int last = int(nq) - 1;
-  return Span(UPPER_BOUND ? max(int(key) - last_shift, 0) : 0, LOWER_BOUND ? min(last, int(key) - first_shift) : last);
+  const int last = int(query_count()) - 1;
+  return Span(UPPER_BOUND ? max(int(key) - high_shift(), 0) : 0, LOWER_BOUND ? min(last, int(key) - low_shift()) : last);
 }
 
 bool has(Span span, uint at) { return (!LOWER_BOUND || int(at) >= span.first) && int(at) <= span.last; }
@@ -46,7 +50,7 @@ uint end_of(Span span) { return uint(max(span.last + 1, 0)); }
 
 // Whether the bounds leave a key out for a query, whether or not there is such a key.
 bool out_of_band(uint query, uint key) {
-  return UPPER_BOUND && int(key) > int(query) + last_shift || LOWER_BOUND && int(key) < int(query) + first_shift;
+  return UPPER_BOUND && int(key) > int(query) + high_shift() || LOWER_BOUND && int(key) < int(query) + low_shift();
 }
 
 #ifdef BLOCKS

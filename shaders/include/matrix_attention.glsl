@@ -102,9 +102,9 @@ shared uvec4 H[H_LEN];
 shared uint drawn[DROP_LEN];
 
 #include "matrix_layout.glsl"
+#define SCORE_AT 8
 #include "walk.glsl"
 #include "common.glsl"
-#define SCORE_AT 8
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"

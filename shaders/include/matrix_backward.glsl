@@ -27,6 +27,7 @@
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
 //   5, 58..62, 72  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, MASKS is 1
+//   90..92        include/lengths.glsl: bindings 12 and 13; with lengths, MASKS is 1 where rows are queries
 //   6 ALIGNED     every row of q, k, v, dO and of the gradients begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 ACCUMULATE  gradients are added to what is there
 //   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN (FN and FK multiples of 8)     11 SG subgroup size    12 FORM
@@ -99,9 +100,11 @@ layout(constant_id = 44) const uint BY_LANE = 0;
 #ifdef KV
 const bool KEYS_ARE_ROWS = true;
 #define ROWS nk
+#define ROW_COUNT key_count()   // of the rows that there are, those to be read
 #else
 const bool KEYS_ARE_ROWS = false;
 #define ROWS nq
+#define ROW_COUNT query_count()
 #endif
 
 const uint DF = (D + FK - 1) / FK, DN = (D + FN - 1) / FN;      // slices of A and a; fragments of a sum over D columns
@@ -135,9 +138,10 @@ layout(binding = 6) buffer X4_ { uvec4 x4[]; };
 layout(binding = 6) buffer X16_ { uint16_t x16[]; };
 #include "args_backward.glsl"
 #define BLOCKS 11
+#define LENGTHS 12
+#define SCORE_AT 8
 #include "walk.glsl"
 #include "common.glsl"
-#define SCORE_AT 8
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"
@@ -214,15 +218,15 @@ uvec4 piece_v(uint from, uint c, bool real) PIECE(v, DV)
 uvec4 piece_g(uint from, uint c, bool real) PIECE(g, DV)
 // The same of a row of A and B, and of a column of a and b, of a head that begins at `origin`; beyond the last it is the last.
 #ifdef KV
-uvec4 row_a(uint row, uint c, bool real) { return piece_k(a_rows + min(row, nk - 1) * k_sn, c, real); }
-uvec4 row_b(uint row, uint c, bool real) { return piece_v(b_rows + min(row, nk - 1) * v_sn, c, real); }
-uvec4 column_a(uint origin, uint col, uint c) { return piece_q(origin + min(col, nq - 1) * q_sn, c, col < nq); }
-uvec4 column_b(uint origin, uint col, uint c) { return piece_g(origin + min(col, nq - 1) * g_sn, c, col < nq); }
+uvec4 row_a(uint row, uint c, bool real) { return piece_k(a_rows + min(row, last_key()) * k_sn, c, real); }
+uvec4 row_b(uint row, uint c, bool real) { return piece_v(b_rows + min(row, last_key()) * v_sn, c, real); }
+uvec4 column_a(uint origin, uint col, uint c) { return piece_q(origin + min(col, last_query()) * q_sn, c, col < query_count()); }
+uvec4 column_b(uint origin, uint col, uint c) { return piece_g(origin + min(col, last_query()) * g_sn, c, col < query_count()); }
 #else
-uvec4 row_a(uint row, uint c, bool real) { return piece_q(a_rows + min(row, nq - 1) * q_sn, c, real); }
-uvec4 row_b(uint row, uint c, bool real) { return piece_g(b_rows + min(row, nq - 1) * g_sn, c, real); }
-uvec4 column_a(uint origin, uint col, uint c) { return piece_k(origin + min(col, nk - 1) * k_sn, c, col < nk); }
-uvec4 column_b(uint origin, uint col, uint c) { return piece_v(origin + min(col, nk - 1) * v_sn, c, col < nk); }
+uvec4 row_a(uint row, uint c, bool real) { return piece_q(a_rows + min(row, last_query()) * q_sn, c, real); }
+uvec4 row_b(uint row, uint c, bool real) { return piece_g(b_rows + min(row, last_query()) * g_sn, c, real); }
+uvec4 column_a(uint origin, uint col, uint c) { return piece_k(origin + min(col, last_key()) * k_sn, c, col < key_count()); }
+uvec4 column_b(uint origin, uint col, uint c) { return piece_v(origin + min(col, last_key()) * v_sn, c, col < key_count()); }
 #endif
 
 // A workgroup moves PART columns of a tile at once; invocation tid moves pieces tid, tid + WG, ...
@@ -299,7 +303,7 @@ float weight(float s, float l, uint query, uint key, bool masked, float float_ke
   } else p = exp2(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
     if (out_of_band(query, key)) p = 0;
-    if (!KEYS_ARE_ROWS && key >= nk) p = 0;
+    if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;
     if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) p = 0; }
   }
   return p;
@@ -317,7 +321,7 @@ uint bias_row(uint r, uint e) { return bias_base + min(query_of(row_of(r, e), 0)
 // P = exp(scale S - lse) in place. A weight that dropout drops is kept as its negative, until its two uses are made of it: what dV is
 // summed with (without dropout's scale; a NaN stays one), and dS.
 void weights(uint c, bool masked) {
-  const int query0 = int(first_query + nk) - int(nq), row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
+  const int query0 = int(first_query + key_count()) - int(query_count()), row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
   const int key0 = int(first_key) + (KEYS_ARE_ROWS ? row_lane0 : col_lane0);
   const float float_key0 = float(key0), ahead0 = float(query0 + (KEYS_ARE_ROWS ? col_lane0 : row_lane0) - key0);
   EACH_SCORE {
@@ -475,7 +479,7 @@ void load_rows(bool second) {
   [[unroll]] for (uint p = 0; p < RM * passes; ++p) [[unroll]] for (uint u = 0; u < ROW_EACH; ++u) {
     const uint x = min(u * SG + lane, FM * PATCH - 1), row = row0 + p / passes * FM + x / PATCH, c = p % passes * PATCH + x % PATCH;
     const uint inside = ALIGNED ? min(c, units - 1) : c;
-    const bool exists = row < ROWS && c < units, real = exists && u * SG + lane < FM * PATCH;
+    const bool exists = row < ROW_COUNT && c < units, real = exists && u * SG + lane < FM * PATCH;
     uvec4 y;
     if (second) y = row_b(row, inside, real); else y = row_a(row, inside, real);
     pieces[p * ROW_EACH + u] = exists ? y : uvec4(0);
@@ -512,8 +516,10 @@ struct Piece { uint row, c; bool mine; vec4 lo, hi; };   // c: its first column;
 Piece from_patch(uint r, uint d, uint u, float factor) {
   const uint x = u * SG + lane, y = min(x, PATCH_PIECES - 1), from = patch_at + y / (FN / 8) * PATCH_PITCH + y % (FN / 8) * 2;
   const uint row = row0 + r * FM + y / (FN / 8);
-  return Piece(row, d * FN + y % (FN / 8) * 8, (PATCH_PIECES % SG == 0 || x < PATCH_PIECES) && row < ROWS,
+  Piece p = Piece(row, d * FN + y % (FN / 8) * 8, (PATCH_PIECES % SG == 0 || x < PATCH_PIECES) && row < ROWS,
     uintBitsToFloat(T[from]) * factor, uintBitsToFloat(T[from + 1]) * factor);
+  if (PADDED) { if (row >= ROW_COUNT) p.lo = p.hi = vec4(0); }   // made of nothing
+  return p;
 }
 Piece added(Piece p, uvec4 was) {
   p.lo += vec4(UNPAIR(was.x), UNPAIR(was.y)); p.hi += vec4(UNPAIR(was.z), UNPAIR(was.w));

@@ -7,7 +7,7 @@
 //
 // Needs bias_row(r, e): where the row of the bias begins that goes with component e of row fragment r.
 
-layout(constant_id = 91) const bool BIAS_PAIRS = false;
+layout(constant_id = 93) const bool BIAS_PAIRS = false;
 layout(set = 0, binding = SCORE_AT + 1, std430) readonly buffer BiasPairs_ { uint bias_pairs[]; };
 
 const uint BIAS_EACH = FM * FN / SG / 2;   // of an accumulator

@@ -5,7 +5,8 @@ void ask_q(uint first_row, uint rows) {
   [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {
     const uint x = min(u * SG + lane, FM * PATCH - 1);
     const uint row = first_row + p / Q_PASSES * FM + x / PATCH, c = p % Q_PASSES * PATCH + x % PATCH;
-    const uint from = q_base + member_of(min(row, rows - 1)) * q_sh + query_of(min(row, rows - 1)) * q_sn;
+    const uint inside = min(row, QUERY_LENGTHS ? max(rows, 1) - 1 : rows - 1);
+    const uint from = q_base + member_of(inside) * q_sh + query_of(inside) * q_sn;
     uvec4 y;
     COUNTING(const bool real = row < rows && c < KU && u * SG + lane < FM * PATCH;)
     if (ALIGNED) y = LOADED_IF(q, 16, real, q4[from / 8 + min(c, KU - 1)]); else y = GATHER(q, from, c, D, real);
@@ -63,7 +64,7 @@ void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
     for (uint x = lane; x < RM * FM; x += SG) {
       const uint s = stats_at + 3 * x, row = row0 + x;
       float factor = 1;
-      if (sunk) factor = join_sink(q_head + member_of(row), X[s], X[s + 1]);
+      if (sunk && query_exists(query_of(row))) factor = join_sink(q_head + member_of(row), X[s], X[s + 1]);
       const float all_weights = X[s + 1];
       X[s + 2] = all_weights == 0.0 ? 0.0 : factor / all_weights;
       if (dropped) X[s + 2] *= drop_scale();
@@ -78,7 +79,7 @@ void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
         const uint x = r * SLOTS + s;
         l[x] = row_sum(l[x]);
         float factor = P_UNIT;
-        if (sunk) factor *= join_sink(q_head + member_of(row_of_slot(x)), m[x], l[x]);
+        if (sunk && query_exists(query_of(row_of_slot(x)))) factor *= join_sink(q_head + member_of(row_of_slot(x)), m[x], l[x]);
         inverse[s] = l[x] == 0.0 ? 0.0 : factor / l[x];
         if (dropped) inverse[s] *= drop_scale();
       }

@@ -38,7 +38,7 @@ void weights_in_shared(uint c, bool masked) {
     [[unroll]] for (uint u = 0; u < (FM + SG - 1) / SG; ++u) {
       const uint i = min(u * SG + lane, FM - 1), s = stats_at + 3 * (r * FM + i), x0 = x_at + i * CK, row = row0 + r * FM + i;
       const bool mine = u * SG + lane < FM;
-      Span keys = Span(0, int(nk) - 1);
+      Span keys = Span(0, int(key_count()) - 1);
       if (masked) keys = keys_of(query_of(row));
       if (SCORED) {
         if (PACK) scores_of(b, q_head + member_of(row));

@@ -6,14 +6,14 @@ uint last_tile;
 // A key beyond the last is read as the last: its weight will be 0, and 0 times what is finite anyway stays 0. Without MASKS, or where keys
 // are not RAGGED, there is none in the tiles, and it is enough to fetch no tile beyond the last.
 #define CLAMPED (MASKS && RAGGED)
-#define IS_KEY (!CLAMPED || j * BC + x < nk)
+#define IS_KEY (!CLAMPED || j * BC + x < key_count())
 uvec4 load_k(uint j, uint x, uint c) {
-  uint row = k_base + (CLAMPED ? min(j * BC + x, nk - 1) : min(j, last_tile) * BC + x) * k_sn;
+  uint row = k_base + (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x) * k_sn;
   if (ALIGNED) return LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]);
   return GATHER(k, row, c, D, IS_KEY);
 }
 uvec4 load_v(uint j, uint x, uint c) {
-  uint row = v_base + (CLAMPED ? min(j * BC + x, nk - 1) : min(j, last_tile) * BC + x) * v_sn;
+  uint row = v_base + (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x) * v_sn;
   if (ALIGNED) return LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]);
   return GATHER(v, row, c, DV, IS_KEY);
 }
@@ -35,7 +35,7 @@ void own_places() {
   k_to = tid / KU * K_PITCH + tid % KU; v_to = tid / VU * V_PITCH + tid % VU;
 }
 uint tile_row(uint j) { return (CLAMPED ? j : min(j, last_tile)) * BC; }
-bool whole_tile(uint j) { return !CLAMPED || j * BC + BC <= nk; }
+bool whole_tile(uint j) { return !CLAMPED || j * BC + BC <= key_count(); }
 
 void fetch_k(uint j) {
   if (WHOLE_TURNS(KU) && whole_tile(j)) {

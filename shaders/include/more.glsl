@@ -9,5 +9,6 @@ layout(set = 0, binding = SCORE_AT, std430) readonly buffer More {
   uint mask_off, mask_sb, mask_sh, mask_sn, mask_sk;   // in bytes, or bits
   uint sinks_off;
   uint batch;                                          // entries
+  uint key_lengths_off, query_lengths_off;
 };
 #endif

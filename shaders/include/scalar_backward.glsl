@@ -25,6 +25,7 @@
 //   2 BC          columns of a tile (kv: queries; q: keys), a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and dO: 1..256
 //   5, 58..62, 72  include/mask.glsl: binding 11 is the block mask     63..66 include/score.glsl: bindings from 8 on
+//   90..92        include/lengths.glsl: bindings 12 and 13
 //   6 ALIGNED     1: every row of q, k, v, dO begins 16-byte aligned, every row of the gradients is aligned to four elements, and D and DV
 //                 are multiples of 16 bytes
 //   7 ACCUMULATE  1: gradients are added to what is there
@@ -81,8 +82,9 @@ layout(set = 0, binding = 4, std430) readonly buffer Lse { float lse[]; };
 layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
 
 #define BLOCKS 11
-#include "walk.glsl"
+#define LENGTHS 12
 #define SCORE_AT 8
+#include "walk.glsl"
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
 #define BIAS_ELEMENT(i) decode(bias16[i])
@@ -151,7 +153,8 @@ uint column_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4)
 
 #include "micro_scores.glsl"
 
-uint row0, rows, cols;                                   // the workgroup's first row; rows and columns that there are
+uint row0, rows, cols;                                   // the workgroup's first row; rows and columns that there are to be read
+uint all_rows;                                           // rows of the gradients, 0 beyond `rows`
 uint row_a_origin, row_b_origin, col_a_origin, col_b_origin;
 uint row_a_sn, row_b_sn, col_a_sn, col_b_sn;
 

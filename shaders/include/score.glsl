@@ -12,7 +12,7 @@
 // 3 whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor, 5 s' in units of log 2, 6 that and the
 // derivative by s.
 //
-// Needs nq, nk and heads() of the arguments, and
+// Needs nq, nk and heads() of the arguments, lengths.glsl, and
 //   SCORE_AT         a binding: there lie further arguments (more.glsl), then bias, mask and sinks; captured tensors follow
 //   BIAS_ELEMENT(i)  element i of bias16[], whose type is BIAS_TYPE, as a float; not defined in builds for fp32
 
@@ -40,14 +40,14 @@ void scores_of(uint b, uint head) {
 void scores_of(uint bh) { if (SCORED) scores_of(bh / heads(), bh % heads()); }
 
 float bias_of(uint query, uint key) {
-  const uint at = bias_base + min(query, nq - 1) * bias_sn + min(key, nk - 1) * bias_sk;
+  const uint at = bias_base + min(query, last_query()) * bias_sn + min(key, last_key()) * bias_sk;
 #ifdef BIAS_ELEMENT
   if (SCORE_BIAS == 1) return BIAS_ELEMENT(at);
 #endif
   return bias32[at];
 }
 bool mask_allows(uint query, uint key) {
-  const uint at = mask_base + min(query, nq - 1) * mask_sn + min(key, nk - 1) * mask_sk;
+  const uint at = mask_base + min(query, last_query()) * mask_sn + min(key, last_key()) * mask_sk;
   if (SCORE_MASK == 1) return (mask_words[at / 4] >> at % 4 * 8 & 255u) != 0u;
   return (mask_words[at / 32] >> at % 32 & 1u) != 0u;
 }
@@ -57,7 +57,7 @@ bool mask_allows(uint query, uint key) {
 // are equally far apart: what depends on ahead alone is then computed once for them.
 #define HOOK_WITH(s, query, key, what, float_key, ahead)                                                 \
   refract(vec4(s, uintBitsToFloat(score_b), uintBitsToFloat(score_head), uintBitsToFloat(query)),        \
-    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(nk) - int(nq)), float_key, ahead), what)
+    vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(key_count()) - int(query_count())), float_key, ahead), what)
 #define HOOK(s, query, key, what) HOOK_WITH(s, query, key, what, 0, 0)
 
 float unseen(float s, uint query, uint key) {
@@ -65,13 +65,18 @@ float unseen(float s, uint query, uint key) {
   if (SCORE_MASK != 0) { if (!mask_allows(query, key)) s = NEG_INFINITY; }
   return s;
 }
+// Pairs beyond the lengths of a batch entry are taken for its last: what captured tensors hold for others is no business of anybody's.
+#define WITHIN_LENGTHS if (KEY_LENGTHS) key = min(key, last_key()); if (QUERY_LENGTHS) query = min(query, last_query());
+
 // s' of a score, and with it the derivative by s.
 float scored(float s, uint query, uint key) {
+  WITHIN_LENGTHS
   if (SCORE_FUNCTIONS) s = HOOK(s, query, key, 1.0).x;
   if (SCORE_BIAS != 0) s += bias_of(query, key);
   return unseen(s, query, key);
 }
 vec2 scored_with_slope(float s, uint query, uint key) {
+  WITHIN_LENGTHS
   vec2 x = vec2(s, 1);
   if (SCORE_FUNCTIONS) x = HOOK(s, query, key, 2.0).xy;
   if (SCORE_BIAS != 0) x.x += bias_of(query, key);
@@ -86,11 +91,13 @@ float bits_of(float s, uint query, uint key, float bias) {
   return unseen(s, query, key);
 }
 float score_bits(float raw, float factor, uint query, uint key, float float_key, float ahead, float bias) {
+  WITHIN_LENGTHS
   float x = raw * (factor * LOG2E);
   if (SCORE_FUNCTIONS) x = HOOK_WITH(raw * factor, query, key, 5.0, float_key, ahead).x;
   return bits_of(x, query, key, bias);
 }
 vec2 score_bits_with_slope(float raw, float factor, uint query, uint key, float float_key, float ahead, float bias) {
+  WITHIN_LENGTHS
   vec2 x = vec2(raw * (factor * LOG2E), 1);
   if (SCORE_FUNCTIONS) x = HOOK_WITH(raw * factor, query, key, 6.0, float_key, ahead).xy;
   return vec2(bits_of(x.x, query, key, bias), x.y);

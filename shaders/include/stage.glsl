@@ -11,14 +11,15 @@
 //   STAGE_SCALE  factor for every element
 //
 // The function's arguments: first vec4 of the destination, element at which row 0 of the tensor lies, elements from row to row,
-// first row, rows that the tensor has (at least one), first column, and whether the block may reach beyond the last row. Rows and
-// columns beyond the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
+// first row, rows that the tensor has (at least one, but with PADDED), first column, and whether the block may reach beyond the last row.
+// Rows and columns beyond the tensor become zeros and are never read, so that nothing that lies there can leak into a sum, NaN included.
 // Loads are not branched around: what lies outside is replaced first by an element inside, then by zero.
 //
-// Needs WG (workgroup size), lid (local index), ALIGNED and the shared array tile[]. With ALIGNED, sixteen bytes are read at a time,
-// eight loads in flight before the first is stored; else element by element.
+// Needs WG (workgroup size), lid (local index), ALIGNED, lengths.glsl and the shared array tile[]. With ALIGNED, sixteen bytes are read at
+// a time, eight loads in flight before the first is stored; else element by element.
 
 void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, bool edge) {
+  const uint last_row = PADDED ? max(rows, 1) - 1 : rows - 1;
   if (ALIGNED) {
     const uint W = STAGE_WIDTH / UNIT4;   // 16-byte units in a row
     const uint N = STAGE_ROWS * W;
@@ -33,7 +34,7 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
         const uint t = t0 + b, i = t * WG + lid;
         const uint r = EVEN ? r0 + t * (WG / W) : i / W;
         const uint c = EVEN ? c0 : i % W;
-        const uint row = edge ? min(row0 + r, rows - 1) : row0 + min(r, STAGE_ROWS - 1);
+        const uint row = edge ? min(row0 + r, last_row) : row0 + min(r, STAGE_ROWS - 1);
         const uint col = STAGE_COLS % (4 * STAGE_WIDTH) == 0 ? col0 + c * UNIT : min(col0 + c * UNIT, STAGE_COLS - UNIT);
         u[b] = LOADED_IF(STAGE_T, 16, i < N && row0 + r < rows && col0 + c * UNIT < STAGE_COLS,
           PASTE(STAGE_T, 16)[(origin + row * stride + col) / UNIT]);
@@ -54,7 +55,7 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
     const uint N = STAGE_ROWS * STAGE_WIDTH;
     [[dont_unroll]] for (uint t = 0; t < (N + WG - 1) / WG; ++t) {
       const uint i = min(t * WG + lid, N - 1), r = i / STAGE_WIDTH, c = i % STAGE_WIDTH;
-      const uint at = origin + min(row0 + r, rows - 1) * stride;
+      const uint at = origin + min(row0 + r, last_row) * stride;
       vec4 x;
       [[unroll]] for (uint e = 0; e < 4; ++e) {
         const uint col = col0 + 4 * c + e;

@@ -12,13 +12,14 @@ bool is_whole(Walk walk, uint tile) { return tile >= walk.whole_begin && tile < 
 
 // Tiles of `size` keys for queries first to last.
 Walk key_tiles(uint first, uint last, uint size) {
-  const Span a = keys_of(first), b = keys_of(last);
+  const Span a = keys_of(first), b = keys_of(QUERY_LENGTHS ? min(last, max(first, last_query())) : last);
   Walk w = Walk(0, 0, end_of(a) / size, (end_of(b) + size - 1) / size);
   if (LOWER_BOUND) {
     w.begin = min(uint(a.first) / size, w.end);
     w.whole_begin = min((uint(b.first) + size - 1) / size, w.end);
     w.whole_end = max(w.whole_end, w.whole_begin);
   }
+  if (QUERY_LENGTHS) { if (!query_exists(last)) w.whole_begin = w.whole_end = w.begin; }   // it sees nothing
   return w;
 }
 
@@ -35,6 +36,7 @@ Walk query_tiles(uint first, uint last, uint size, uint origin, uint queries) {
     w.whole_begin = min(w.whole_begin, w.end);
   }
   w.whole_end = max(w.whole_end, w.whole_begin);
+  if (KEY_LENGTHS) { if (first >= key_count()) w = Walk(end, end, end, end); }
   return w;
 }
 

@@ -201,6 +201,7 @@ void main() {
     find_block(blocks);
     i = longest_first(i, blocks);
     const uint b = matrix / heads(), h = matrix % heads();
+    take_lengths(b);
     x_base = x_off() + b * x_sb + h * x_sh;
     take_queries(b, h, i);
     const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
@@ -225,6 +226,7 @@ void main() {
 
   uint b = OWN_BATCH ? slot_b : 0;
   do {
+    take_lengths(b);
     uint h = slot_h;
     do {
       uint rows = block;

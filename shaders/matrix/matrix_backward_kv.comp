@@ -33,14 +33,14 @@ float delta_at(uint row, uint col, uint r, uint e) { return stats[tile * BC + co
 // What is made of lse waits for it, so that it comes with the store.
 void fetch_statistics(uint member, uint from) {
   EACH(PART, STAT_EACH, u, x) {
-    const uint query = from + x, s = (bh + member) * nq + min(query, nq - 1);
-    lr[u] = LOADED_IF(lse, 4, query < nq, lse[lse_off() + s]);
-    dr[u] = LOADED_IF(delta, 4, query < nq, delta[delta_off() + s]);
+    const uint query = from + x, s = (bh + member) * nq + min(query, last_query());
+    lr[u] = LOADED_IF(lse, 4, query < query_count(), lse[lse_off() + s]);
+    dr[u] = LOADED_IF(delta, 4, query < query_count(), delta[delta_off() + s]);
   }
 }
 void store_statistics(uint at, uint from) {
   EACH(PART, STAT_EACH, u, x) {
-    const float l = from + x < nq ? log2_units(lr[u]) : infinity(), d = WITHOUT_SCALE(dr[u]);
+    const float l = from + x < query_count() ? log2_units(lr[u]) : infinity(), d = WITHOUT_SCALE(dr[u]);
     stats[at + x] = BITS ? vec2(l + 1.0, 2.0 * d) : vec2(l, d);
   }
 }
@@ -129,6 +129,7 @@ void main() {
   find_block((nk + BR - 1) / BR);
   const uint b = matrix / key_heads(), h = matrix % key_heads();
   bh = b * heads() + h * group();
+  take_lengths(b);
   row0 = i * BR + sub0; first_key = first_row = i * BR;
   a_rows = k_off() + b * k_sb + h * k_sh; b_rows = v_off() + b * v_sb + h * v_sh;
   a_columns = q_off() + b * q_sb + h * group() * q_sh; a_member = q_sh;
@@ -143,7 +144,7 @@ void main() {
   zero_edges();
 
   // Queries beyond the last need no mask: their lse is +inf.
-  const Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (nq + BC - 1) / BC * BC);
+  const Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (query_count() + BC - 1) / BC * BC);
   if (BLOCKS_OF_TILES || !BLOCK_MASK) {
     const uint whole = MASKS ? queries.whole_begin : queries.begin;
     if (MASKS) walk(queries.begin, whole - queries.begin, true);

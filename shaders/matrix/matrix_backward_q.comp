@@ -61,6 +61,7 @@ void main() {
   i = longest_first(i, blocks);
   const uint b = matrix / heads(), h = matrix % heads();
   bh = matrix;
+  take_lengths(b);
   row0 = i * BR + sub0; first_query = first_row = i * BR;
   a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
   a_columns = k_off() + b * k_sb + h / group() * k_sh; a_member = 0;

@@ -33,11 +33,13 @@
 //  22 KV_LEN      >= BC (K_PITCH + V_PITCH), in 16 bytes
 // and
 //  48 KEY_BLOCKS  blocks of keys of a part
+//  90..92         include/lengths.glsl: bindings 12 and 13. With lengths, MASKS and RAGGED are 1.
 //  49 ROWS_LEN    patches for rows of Q and O: W FM odd(PATCH), in 16 bytes
 
 #extension GL_GOOGLE_include_directive : require
 
 #define OWN_PATCH
+#define LENGTHS 12
 #include "matrix_attention.glsl"
 
 layout(constant_id = 48) const uint KEY_BLOCKS = 1;
@@ -114,9 +116,9 @@ void leave_sums() {
 void block(uint i, bool masked) {
   row0 = i * BR + gl_SubgroupID * RM * FM;
   last = j + 1 == blocks_seen(i);
-  if (PREFETCH == 0) ask_q(row0, nq);
+  if (PREFETCH == 0) ask_q(row0, query_count());
   q_through_patch();
-  if (PREFETCH != 0) ask_q(row0 + BR, nq);
+  if (PREFETCH != 0) ask_q(row0 + BR, query_count());
   if (j == 0) nothing_seen(); else bring_sums();
   attend(masked);
   divide_by_sum(DROPOUT && last, SINKS && last, true, span);
@@ -132,6 +134,7 @@ void main() {
   const uint matrices = total / ((key_blocks + KEY_BLOCKS - 1) / KEY_BLOCKS), part = id / matrices;   // B Hq
   span = query_blocks * BR;
   bh = id % matrices; b = bh / heads(); q_head = bh % heads();
+  take_lengths(b);
   if (SCORED) scores_of(b, q_head);
   k_base = k_off() + b * k_sb + q_head / group() * k_sh;
   v_base = v_off() + b * v_sb + q_head / group() * v_sh;
@@ -140,7 +143,7 @@ void main() {
   last_tile = key_blocks - 1;
 
   // Blocks of keys that any query sees, and the first one, which all visit; a part beyond them has nothing to do.
-  const uint end_j = min((part + 1) * KEY_BLOCKS, blocks_seen(query_blocks - 1));
+  const uint end_j = min((part + 1) * KEY_BLOCKS, blocks_seen(QUERY_LENGTHS ? last_query() / BR : query_blocks - 1));
   j = part * KEY_BLOCKS;
   if (j >= end_j) return;
 
@@ -148,19 +151,20 @@ void main() {
   zero_beyond_columns(1);
 
   [[dont_unroll]] for (; j < end_j; ++j) {
-    const Walk queries = query_tiles(j * BC, (j + 1) * BC - 1, BR, 0, span);
+    const Walk queries = query_tiles(j * BC, (j + 1) * BC - 1, BR, 0, QUERY_LENGTHS ? (query_count() + BR - 1) / BR * BR : span);
     uint i = j > 0 ? queries.begin : 0;
     const uint end_i = j > 0 ? queries.end : query_blocks;
     if (LOWER_BOUND) { if (i >= end_i) continue; }   // before every window
     fetch_k(j); fetch_v(j);
+    if (KEY_LENGTHS) { if (key_count() == 0) [[unroll]] for (uint u = 0; u < V_EACH; ++u) vr[u] = uvec4(0); }   // there may be no number
     // Blocks of queries from whole up to full see all keys of the block.
     uint whole = i, full = end_i;
     if (MASKS) {
       whole = max(queries.whole_begin, i);
       if (LOWER_BOUND) full = max(queries.whole_end, whole);
-      if ((j + 1) * BC > nk) whole = full = end_i;
+      if ((j + 1) * BC > key_count() || QUERY_LENGTHS) whole = full = end_i;
     }
-    if (PREFETCH != 0) ask_q(i * BR + gl_SubgroupID * RM * FM, nq);
+    if (PREFETCH != 0) ask_q(i * BR + gl_SubgroupID * RM * FM, query_count());
     // K, V and statistics of the block before have been read and written
     controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
     store_k(); store_v();

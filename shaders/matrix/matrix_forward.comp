@@ -64,12 +64,14 @@
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
 //  59..62, 72     the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0. (Not with KEY_PARTS.)
+//  90..92         include/lengths.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
 
 #extension GL_GOOGLE_include_directive : require
 
 #ifndef KEY_PARTS
 #define BLOCKS 5
 #endif
+#define LENGTHS 6
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 
@@ -150,6 +152,7 @@ void main() {
   const uint heads_ = PACK ? key_heads() : heads(), h = bh % heads_;
   const uint kv_head = PACK ? h : h / group();
   b = bh / heads_; q_head = PACK ? h * group() : h;
+  take_lengths(b);
   if (SCORED) scores_of(b, q_head);
   k_base = k_off() + b * k_sb + kv_head * k_sh;
   v_base = v_off() + b * v_sb + kv_head * v_sh;
@@ -173,7 +176,7 @@ void main() {
     if (PREFETCH != 0 && PREFETCH != 2) fetch_v(first);
   }
 
-  ask_q(row0, rows);   // all of Q is on its way before the first piece is waited for
+  ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
   q_through_patch();
   nothing_seen();
   zero_beyond_columns(TWO_TILES ? 2 : 1);

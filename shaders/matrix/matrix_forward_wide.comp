@@ -222,10 +222,10 @@ void weighted_sum(uint v) {
 
 void score_pairs() {
   const uint key0 = key_base() + col_lane;
-  const float float_key0 = float(key0), ahead0 = float(int(row0 + row_lane + nk) - int(nq + key0));
+  const float float_key0 = float(key0), ahead0 = float(int(row0 + row_lane + key_count()) - int(query_count() + key0));
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint row = row0 + r * FM + row_lane + ROW_OF(e), query = query_of(row);
-    const float ahead = PACK ? float(int(query + nk) - int(nq + key0)) : ahead0;
+    const float ahead = PACK ? float(int(query + key_count()) - int(query_count() + key0)) : ahead0;
     if (PACK) scores_of(b, q_head + member_of(row));
     [[unroll]] for (uint n = 0; n < NS; ++n) {
       const uint col = n * FN + COL_OF(e);

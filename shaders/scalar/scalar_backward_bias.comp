@@ -49,11 +49,12 @@ void add_scores_of(uint bh, uint key0) {
   scores(key0, true);
   const float keep = DROPOUT ? drop_scale() : 1.0;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const uint query = row0 + ty + TY * i, at = bh * nq + min(query, nq - 1);
+    const uint query = row0 + ty + TY * i, at = bh * nq + min(query, last_query());
     const Span keys = keys_of(query);
     float l = lse[lse_off() + at];
-    if (l == NEG_INFINITY || query >= nq) l = -NEG_INFINITY;
-    const float dl = delta[delta_off() + at];
+    if (l == NEG_INFINITY || query >= query_count()) l = -NEG_INFINITY;
+    float dl = delta[delta_off() + at];
+    if (!query_exists(query)) dl = 0;
     uvec4 drawn[2];
     [[unroll]] for (uint j = 0; j < MC; ++j) {
       const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
@@ -85,7 +86,6 @@ void main() {
   const uint across = (nk + BC - 1) / BC, blocks = (nq + BR - 1) / BR, down = OWN_QUERIES ? blocks : 1;
   const uint key0 = id % across * BC, block = id / across % down, slot = id / (across * down);
   const uint slot_h = OWN_HEADS ? slot % heads() : 0, slot_b = OWN_HEADS ? slot / heads() : slot;
-  rows = nq; cols = nk;
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) sum[i] = vec4(0);
 
@@ -94,6 +94,8 @@ void main() {
     uint h = slot_h;
     do {
       scores_of(b, h);
+      take_lengths(b);
+      rows = query_count(); cols = key_count();
       row_a_origin = q_off() + b * q_sb + h * q_sh;
       row_b_origin = g_off() + b * g_sb + h * g_sh;
       col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;

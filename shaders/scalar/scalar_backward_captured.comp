@@ -119,7 +119,7 @@ void key_tile(uint key0, uint bh) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
-      bool seen = query < nq && has(keys, key);
+      bool seen = query < query_count() && has(keys, key);
       if (BLOCK_MASK) { if (seen) seen = block_allows(query, key); }
       if (seen) {
         const float ds = exp2((scored(s, query, key) - l[i]) * LOG2E) * (x - dl[i]);
@@ -144,9 +144,10 @@ void main() {
   const Place place = place_of_queries(id, blocks, matrices);
   const uint bh = place.matrix;
   row0 = place.block * BR;
-  rows = nq;
-  cols = nk;
   const uint b = bh / heads(), h = bh % heads();
+  take_lengths(b);
+  rows = query_count();
+  cols = key_count();
   scores_of(b, h);
   row_a_origin = q_off() + b * q_sb + h * q_sh;
   row_b_origin = g_off() + b * g_sb + h * g_sh;
@@ -154,7 +155,7 @@ void main() {
   col_b_origin = v_off() + b * v_sb + (h / group()) * v_sh;
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const uint at = bh * nq + min(row0 + ty + TY * i, nq - 1);
+    const uint at = bh * nq + min(row0 + ty + TY * i, last_query());
     l[i] = lse[lse_off() + at];
     if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
     dl[i] = delta[delta_off() + at];

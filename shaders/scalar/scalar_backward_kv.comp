@@ -89,10 +89,11 @@ void query_tile(uint query0, uint bh, bool edge) {
   const float keep = DROPOUT ? drop_scale() : 1.0;
   [[unroll]] for (uint j = 0; j < MC; ++j) {
     const uint query = query0 + 4 * (tx + TX * (j / 4)) + j % 4;
-    const uint at = bh * nq + min(query, nq - 1);
-    float l = LOADED_IF(lse, 4, query < nq, lse[lse_off() + at]);
-    if (l == NEG_INFINITY || query >= nq) l = -NEG_INFINITY;
-    const float dl = LOADED_IF(delta, 4, query < nq, delta[delta_off() + at]);
+    const uint at = bh * nq + min(query, last_query());
+    const bool real = query < query_count();
+    float l = LOADED_IF(lse, 4, real, lse[lse_off() + at]);
+    if (l == NEG_INFINITY || !real) l = -NEG_INFINITY;
+    const float dl = LOADED_IF(delta, 4, real, delta[delta_off() + at]);
     uvec4 drawn;
     [[unroll]] for (uint i = 0; i < MR; ++i) {
       const uint key = row0 + ty + TY * i;
@@ -115,7 +116,7 @@ void query_tile(uint query0, uint bh, bool edge) {
       S[i * MC4 + j / 4][j % 4] = z;
       X[i * MC4 + j / 4][j % 4] = p * (x - dl) * slope;
       // Keys that no query attends to do a tile of none, and may be anything: NaNs too.
-      if (BLOCK_MASK) { if (query >= nq) S[i * MC4 + j / 4][j % 4] = X[i * MC4 + j / 4][j % 4] = 0; }
+      if (BLOCK_MASK || PADDED) { if (!real) S[i * MC4 + j / 4][j % 4] = X[i * MC4 + j / 4][j % 4] = 0; }
     }
   }
   sum_tile(true, query0, edge);   // dV
@@ -133,23 +134,24 @@ void main() {
   const Place place = place_of_keys(id, blocks, matrices);
   const uint matrix = place.matrix;
   row0 = place.block * BR;
-  rows = nk;
-  cols = nq;
   const uint b = matrix / key_heads(), h = matrix % key_heads();
+  take_lengths(b);
+  rows = key_count(); all_rows = nk;
+  cols = query_count();
   row_a_origin = k_off() + b * k_sb + h * k_sh;
   row_b_origin = v_off() + b * v_sb + h * v_sh;
   row_a_sn = k_sn; row_b_sn = v_sn; col_a_sn = q_sn; col_b_sn = g_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dk[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR * MV4; ++i) dv[i] = vec4(0);
 
-  const Walk queries = query_tiles(row0, row0 + BR - 1, BC, 0, nq);
+  const Walk queries = query_tiles(row0, row0 + BR - 1, BC, 0, query_count());
   for (uint member = 0; member < group(); ++member) {
     const uint head = h * group() + member;
     if (SCORED) scores_of(b, head);
     col_a_origin = q_off() + b * q_sb + head * q_sh;
     col_b_origin = g_off() + b * g_sb + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.
-    uint t = min(queries.begin, queries.end - 1);
+    uint t = min(queries.begin, (PADDED ? max(queries.end, 1) : queries.end) - 1);
     if (BLOCK_MASK) {
       // For keys without any it lies beyond the last query, whose weights are 0.
       take_blocks(b, head, row0);

@@ -75,6 +75,7 @@ void key_tile(uint key0, uint bh, bool edge) {
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
       X[i * MC4 + j / 4][j % 4] = exp2(s * LOG2E) * (x - dl[i]) * slope;
+      if (PADDED) { if (edge && !has(keys, key)) X[i * MC4 + j / 4][j % 4] = 0; }   // without any key the slope may be anything
     }
   }
   sum_tile(false, key0, edge);
@@ -91,9 +92,10 @@ void main() {
   const Place place = place_of_queries(id, blocks, matrices);
   const uint bh = place.matrix;
   row0 = place.block * BR;
-  rows = nq;
-  cols = nk;
   const uint b = bh / heads(), h = bh % heads();
+  take_lengths(b);
+  rows = query_count(); all_rows = nq;
+  cols = key_count();
   if (SCORED) scores_of(b, h);
   row_a_origin = q_off() + b * q_sb + h * q_sh;
   row_b_origin = g_off() + b * g_sb + h * g_sh;
@@ -102,8 +104,8 @@ void main() {
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dq[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) {
-    COUNTING(const bool real = row0 + ty + TY * i < nq;)
-    const uint at = bh * nq + min(row0 + ty + TY * i, nq - 1);
+    COUNTING(const bool real = row0 + ty + TY * i < query_count();)
+    const uint at = bh * nq + min(row0 + ty + TY * i, last_query());
     l[i] = LOADED_IF(lse, 4, real, lse[lse_off() + at]);
     if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
     dl[i] = LOADED_IF(delta, 4, real, delta[delta_off() + at]);

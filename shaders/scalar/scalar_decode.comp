@@ -38,7 +38,7 @@
 //   1 ROWS        rows of a workgroup
 //   2 SG          subgroup size
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..576
-//   5 and 58  include/mask.glsl
+//   5 and 58  include/mask.glsl     90..92 include/lengths.glsl: bindings 6 and 7
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written (with PARTS > 1 always)
@@ -85,8 +85,9 @@ INPUT(v, 2)
 OUTPUT(o, 3)
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
-#include "walk.glsl"
 #define SCORE_AT 8
+#define LENGTHS 6
+#include "walk.glsl"
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
 #define BIAS_ELEMENT(i) decode(bias16[i])
@@ -261,7 +262,9 @@ void main() {
   const uint part = id / blocks % PARTS, bh = id / blocks / PARTS;
   b = bh / key_heads(); kh = bh % key_heads();
   row0 = id % blocks * ROWS;
-  seen = end_of(keys_of(query_of(row0 + ROWS - 1)));
+  take_lengths(b);
+  const uint last_row_query = query_of(row0 + ROWS - 1);
+  seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
   k_origin = k_off() + b * k_sb + kh * k_sh;
   v_origin = v_off() + b * v_sb + kh * v_sh;
 
@@ -321,7 +324,9 @@ void main() {
         sum += a * ml.y;
         x += a * met[(w * MEET + r) * MEET_PITCH + min(four, MEET_PITCH - 1)];
       }
-      if (SINKS && PARTS == 1) x *= join_sink(kh * group() + member_of(row0 + first_row + r), top, sum);
+      if (SINKS && PARTS == 1) {
+        if (query_exists(query_of(row0 + first_row + r))) x *= join_sink(kh * group() + member_of(row0 + first_row + r), top, sum);
+      }
       store(part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
     }
   }

@@ -37,7 +37,7 @@
 //   1 BR          queries of a block, a multiple of MR
 //   2 BC          keys of a block, a multiple of MC
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..256
-//   5 and 58  include/mask.glsl
+//   5 and 58  include/mask.glsl     90..92 include/lengths.glsl: bindings 12 and 13
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written
@@ -64,6 +64,9 @@
 #include "count.glsl"
 #include "args.glsl"
 #include "common.glsl"
+#define SCORE_AT 8
+#define LENGTHS 12
+#include "lengths.glsl"
 #include "dropout.glsl"
 
 layout(local_size_x = 64, local_size_x_id = 0) in;
@@ -165,7 +168,6 @@ vec4 acc[MR * MD4];                           // O_i
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 #include "walk.glsl"
-#define SCORE_AT 8
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
 #define BIAS_ELEMENT(i) decode(bias16[i])
@@ -226,7 +228,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
   for (uint chunk = 0; chunk < D_CHUNKS; ++chunk) {
     barrier();  // the last reads of what is overwritten now
-    stage_q(0, q_origin, q_sn, q0, nq, chunk * DK, true);
+    stage_q(0, q_origin, q_sn, q0, query_count(), chunk * DK, true);
     barrier();
     add_scores(ty * Q_PITCH, K_AT + tx * K_PITCH + chunk * DK4);
   }
@@ -268,7 +270,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
   } else {
     for (uint c = 0; c < BC / VC; ++c) {
       if (c > 0) barrier();
-      stage_v(V_AT, v_origin, v_sn, key0 + c * VC, nk, 0, true);
+      stage_v(V_AT, v_origin, v_sn, key0 + c * VC, key_count(), 0, true);
       barrier();
       add_product(P_AT + ty * P_PITCH + c * (VC / 4), V_AT + tx, VC / 4);
     }
@@ -278,7 +280,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
     const uint row = q0 + ty + TY * i;
     l[i] += sum[i];
     float sunk = 1;
-    if (SINKS && last) sunk = join_sink(bh % heads(), top[i], l[i]);
+    if (SINKS && last && query_exists(row)) sunk = join_sink(bh % heads(), top[i], l[i]);
     const float inv = l[i] == 0 ? 0 : sunk / l[i];
     [[unroll]] for (uint j = 0; j < MD4; ++j) store_sum(row, j, acc[i * MD4 + j] * inv, last);
     if (tx == 0 && row < nq) {
@@ -304,6 +306,7 @@ void main() {
   const uint part = id / matrices;
   bh = id % matrices;
   const uint b = bh / heads(), h = bh % heads();
+  take_lengths(b);
   if (SCORED) scores_of(b, h);
   q_origin = q_off() + b * q_sb + h * q_sh;
   k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
@@ -312,19 +315,19 @@ void main() {
 
   // Blocks of keys that any query sees, and the first one, which all visit; a part beyond them has nothing to do. From here on every
   // loop runs at least once.
-  const uint end_j = min((part + 1) * KEY_BLOCKS, max(key_tiles(nq - 1, nq - 1, BC).end, 1));
+  const uint end_j = min((part + 1) * KEY_BLOCKS, max(key_tiles(last_query(), last_query(), BC).end, 1));
   uint j = part * KEY_BLOCKS;
   if (j >= end_j) return;
 
   do {
     const uint key0 = j * BC;
-    const Walk queries = query_tiles(key0, key0 + BC - 1, BR, 0, nq);
+    const Walk queries = query_tiles(key0, key0 + BC - 1, BR, 0, query_count());
     uint i = j > 0 ? queries.begin : 0;
     const uint end_i = j > 0 ? queries.end : query_blocks;
     if (LOWER_BOUND) { if (i >= end_i) continue; }   // before every window
     barrier();
-    stage_k(K_AT, k_origin, k_sn, key0, nk, 0, true);
-    if (V_STAYS) stage_v(V_AT, v_origin, v_sn, key0, nk, 0, true);
+    stage_k(K_AT, k_origin, k_sn, key0, key_count(), 0, true);
+    if (V_STAYS) stage_v(V_AT, v_origin, v_sn, key0, key_count(), 0, true);
     do {
       q0 = i * BR;
       const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);

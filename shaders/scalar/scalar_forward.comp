@@ -52,6 +52,7 @@
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
 //  5, 58..62, 72  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
+//  90..92        include/lengths.glsl: bindings 6 and 7
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 //
@@ -71,6 +72,9 @@
 #include "args.glsl"
 #include "common.glsl"
 #include "dropout.glsl"
+#define SCORE_AT 8
+#define LENGTHS 6
+#include "lengths.glsl"
 
 layout(local_size_x = 64, local_size_x_id = 0) in;
 const uint WG = gl_WorkGroupSize.x;
@@ -179,7 +183,6 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define BLOCKS 5
 #endif
 #include "walk.glsl"
-#define SCORE_AT 8
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
 #define BIAS_ELEMENT(i) decode(bias16[i])
@@ -203,9 +206,9 @@ void key_tile(uint key0, bool edge) {
 
   for (uint chunk = 0; chunk < D_CHUNKS; ++chunk) {
     barrier();  // the last reads of what is overwritten now
-    if (!Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, nq, chunk * DK, true);
-    stage_k(K_AT, k_origin, k_sn, key0, nk, chunk * DK, edge);
-    if (V_EARLY) stage_v(V_AT, v_origin, v_sn, key0, nk, 0, edge);
+    if (!Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, query_count(), chunk * DK, true);
+    stage_k(K_AT, k_origin, k_sn, key0, key_count(), chunk * DK, edge);
+    if (V_EARLY) stage_v(V_AT, v_origin, v_sn, key0, key_count(), 0, edge);
     barrier();
     add_scores(ty * Q_PITCH + (Q_RESIDENT ? chunk * DK4 : 0), K_AT + tx * K_PITCH);
   }
@@ -237,7 +240,7 @@ void key_tile(uint key0, bool edge) {
       const uint key = pc * PC + vc * VC;
       if (!V_EARLY) {
         if (vc > 0) barrier();
-        stage_v(V_AT, v_origin, v_sn, key0 + key, nk, 0, edge);
+        stage_v(V_AT, v_origin, v_sn, key0 + key, key_count(), 0, edge);
       }
       barrier_for_p();
       add_product(P_AT + ty * P_PITCH + vc * (VC / 4), V_AT + (V_EARLY ? key * V_WIDTH : 0) + tx, VC / 4);
@@ -267,6 +270,7 @@ void main() {
   bh = place.matrix;
   q0 = place.block * BR;
   const uint b = bh / heads(), h = bh % heads();
+  take_lengths(b);
   if (SCORED) scores_of(b, h);
   q_origin = q_off() + b * q_sb + h * q_sh;
   k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
@@ -274,7 +278,7 @@ void main() {
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = LOWEST; l[i] = 0; }
-  if (Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, nq, 0, true);
+  if (Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, query_count(), 0, true);
 
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
   const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);
@@ -317,7 +321,8 @@ void main() {
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
     if (row >= nq) continue;
-    const float sunk = SINKS ? join_sink(h, m[i], l[i]) : 1;
+    float sunk = 1;
+    if (SINKS) { if (query_exists(row)) sunk = join_sink(h, m[i], l[i]); }
     const float inv = (l[i] == 0 ? 0 : sunk / l[i]) * (DROPOUT ? drop_scale() : 1);
     const uint at = o_origin + row * o_sn;
     [[unroll]] for (uint j = 0; j < MD4; ++j) {

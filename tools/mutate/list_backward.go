@@ -58,13 +58,13 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dk-mask", File: mask, Modules: "scalar_backward_kv",
-		Old: "int(key) > int(query) + last_shift ||", New: "int(key) >= int(query) + last_shift ||",
+		Old: "int(key) > int(query) + high_shift() ||", New: "int(key) >= int(query) + high_shift() ||",
 		Breaks: "dK and dV lack the diagonal",
 		Kill:   []Killer{gradientsCase},
 	},
 	{
 		ID: "dk-window", File: mask, Modules: "scalar_backward_kv",
-		Old: "int(key) < int(query) + first_shift;", New: "int(key) <= int(query) + first_shift;",
+		Old: "int(key) < int(query) + low_shift();", New: "int(key) <= int(query) + low_shift();",
 		Breaks: "dK and dV lack the first key of a window",
 		Kill:   []Killer{differences},
 	},

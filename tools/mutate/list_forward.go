@@ -16,7 +16,7 @@ const (
 var forwardMutants = []Mutant{
 	{
 		ID: "mask-diagonal", File: mask, Modules: forwardF32,
-		Old: "min(last, int(query) + last_shift)", New: "min(last, int(query) + last_shift + 1)",
+		Old: "min(last, int(query) + high_shift())", New: "min(last, int(query) + high_shift() + 1)",
 		Breaks: "with a causal mask each query sees one key too many",
 		Kill:   []Killer{in("./flash", "TestBackwardFiniteDifferences")},
 	},
@@ -34,7 +34,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "window-left", File: mask, Modules: forwardF32,
-		Old: "LOWER_BOUND ? max(int(query) + first_shift, 0)", New: "LOWER_BOUND ? max(int(query) + first_shift + 1, 0)",
+		Old: "LOWER_BOUND ? max(int(query) + low_shift(), 0)", New: "LOWER_BOUND ? max(int(query) + low_shift() + 1, 0)",
 		Breaks: "a window hides one key too many on its left",
 		Kill:   []Killer{in("./flash", "TestBackwardFiniteDifferences")},
 	},
@@ -52,7 +52,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "ragged-keys", File: mask, Modules: forwardF32,
-		Old: "const int last = int(nk) - 1;", New: "const int last = int(nk) + 255;",
+		Old: "query_exists(query) ? int(key_count()) - 1 : -1;", New: "int(key_count()) + 255;",
 		Breaks: "keys beyond the last, staged as zeros, are attended to",
 		Kill:   []Killer{conformance("mixed/35/f32", scalar)},
 	},
@@ -65,8 +65,8 @@ var forwardMutants = []Mutant{
 	{
 		ID: "ragged-rows", File: scalarForward, Modules: forwardF32,
 		Old: `    if (row >= nq) continue;
-    const float sunk`,
-		New:    `    const float sunk`,
+    float sunk`,
+		New:    `    float sunk`,
 		Breaks: "rows of O beyond the last query are written",
 		Kill:   []Killer{conformance("mixed/35/f32", scalar)},
 	},

@@ -167,7 +167,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-dq-mask", File: matrixBackward, Modules: "matrix_backward_q",
-		Old: "    if (!KEYS_ARE_ROWS && key >= nk) p = 0;\n", New: "",
+		Old: "    if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;\n", New: "",
 		Breaks: "dQ on matrices has parts of keys beyond the last",
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},

@@ -47,7 +47,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "standard-mask", File: mask, Modules: "standard_softmax",
-		Old: "min(last, int(query) + last_shift)", New: "min(last, int(query) + last_shift - 1)",
+		Old: "min(last, int(query) + high_shift())", New: "min(last, int(query) + high_shift() - 1)",
 		Breaks: "standard attention hides the diagonal",
 		Kill:   []Killer{conformance("grid/split/f16", "standard/scalar")},
 	},

@@ -75,7 +75,7 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "decode-mask", File: mask, Modules: "scalar_decode",
-		Old: "min(last, int(query) + last_shift)", New: "min(last, int(query) + last_shift + 1)",
+		Old: "min(last, int(query) + high_shift())", New: "min(last, int(query) + high_shift() + 1)",
 		Breaks: "with few queries a causal mask shows one key too many",
 		Kill:   []Killer{decodeTests},
 	},

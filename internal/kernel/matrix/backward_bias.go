@@ -153,7 +153,7 @@ func (s *BiasGradient) constants(v biasVariant) kernel.Constants {
 func BiasConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, aligned, accumulate, alignedBias bool) kernel.Constants {
 	own := ownOf(p)
 	return t.constants(p, biasShared(t, p), l, aligned, accumulate).And(kernel.Constants{
-		"ALIGNED_BIAS": kernel.BoolInt(alignedBias), "MASKS": kernel.BoolInt(p.Masked()), "SLOPES": 0,
+		"ALIGNED_BIAS": kernel.BoolInt(alignedBias), "MASKS": kernel.BoolInt(p.Masked() || p.Padded()), "SLOPES": 0,
 		"BIAS_PAIRS": kernel.BoolInt(aligned && l.PairsOfBias(p, t.Form)),
 		"OWN_BATCH":  kernel.BoolInt(own[0]), "OWN_HEADS": kernel.BoolInt(own[1]), "OWN_QUERIES": kernel.BoolInt(own[2])})
 }

@@ -14,7 +14,7 @@ var Flash1 = &kernel.Kernel{
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     tileRanges.And(kernel.Parameters{"prefetch": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -80,7 +80,7 @@ func (m *Flash1Program) Model() traffic.Model {
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	t := &m.Shape
-	return t.constants(&m.Problem, &m.layout, v).And(kernel.Constants{"KEY_BLOCKS": m.keyBlocks,
+	return t.constants(&m.Problem, &m.layout, v).And(kernel.LengthConstants(&m.Problem), kernel.Constants{"KEY_BLOCKS": m.keyBlocks,
 			"ROWS_LEN": t.Shared(m.Problem.HeadDim, m.Problem.ValueDim).Rows}),
 		pipeline.KernelInfo{SubgroupSize: uint32(t.Fragment.Lanes), FullSubgroups: true}
 }

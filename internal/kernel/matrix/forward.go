@@ -17,7 +17,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,

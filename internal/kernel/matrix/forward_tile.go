@@ -120,11 +120,11 @@ func drawGroups(n int) int {
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
 func (t *Tile) masks(p *attn.Problem) bool {
-	return t.KeepMasks || p.Masked() || p.KeyLen%t.BC != 0
+	return t.KeepMasks || p.Masked() || p.Padded() || p.KeyLen%t.BC != 0
 }
 
 // Ragged says whether keys are clamped to the last one in tiles with masks.
-func (t *Tile) Ragged(p *attn.Problem) bool { return !t.Whole || p.KeyLen%t.BC != 0 }
+func (t *Tile) Ragged(p *attn.Problem) bool { return !t.Whole || p.Padded() || p.KeyLen%t.BC != 0 }
 
 // Check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *Tile) Check(d, dv int, c *kernel.Capabilities) string {

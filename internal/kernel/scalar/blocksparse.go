@@ -12,7 +12,7 @@ var BlockSparse = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Needs:          attn.WithBlocks,
 		Parameters:     forwardRanges,
 		Unsupported:    kernel.ScalarLacks,

@@ -20,6 +20,7 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
+		Can:            attn.WithLengths,
 		MostRows:       DecodeRows,
 		Parameters:     decodeRanges,
 		Yields:         true,
@@ -97,7 +98,7 @@ func (s *DecodeProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
 func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	t := &s.Shape
 	return kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "SG": t.Lanes, "LPR": t.LPR, "U": t.U, "PARTS": t.Parts,
-			"MEET": t.Meet}.And(kernel.ForwardConstants(&s.Problem, v)),
+			"MEET": t.Meet}.And(kernel.ForwardConstants(&s.Problem, v), kernel.LengthConstants(&s.Problem)),
 		pipeline.KernelInfo{SubgroupSize: uint32(t.Lanes), FullSubgroups: true}
 }
 

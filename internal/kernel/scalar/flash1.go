@@ -17,7 +17,7 @@ var Flash1 = &kernel.Kernel{
 		Implementation: kernel.Flash1,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     pieceRanges.And(kernel.GroupBound, kernel.Parameters{"subgroup": kernel.OnOff, "max_key_blocks": kernel.Between(0, kernel.AllKeyBlocks)}),
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -79,7 +79,7 @@ func (s *Flash1Program) Describe(v kernel.Variant) (kernel.Constants, pipeline.K
 	sh := t.Shared(p.HeadDim, p.ValueDim)
 	return kernel.Constants{"WG": t.Threads(), "BR": t.BR, "BC": t.BC, "MR": t.MR, "MC": t.MC, "DK": t.DK, "VC": t.VC,
 		"KEY_BLOCKS": s.keyBlocks, "K_AT": sh.KAt, "V_AT": sh.VAt, "P_AT": sh.PAt, "SHARED_V4": sh.Length,
-		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v)), s.Env.Subgroups(t.Subgroup)
+		"REDUCE_LEN": sh.reduce, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0)}.And(kernel.ForwardConstants(p, v), kernel.LengthConstants(p)), s.Env.Subgroups(t.Subgroup)
 }
 
 func (s *Flash1Program) Record(r *kernel.Recorder, f *kernel.Operands) error {

@@ -14,7 +14,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
 		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,
 	},

@@ -1,0 +1,110 @@
+package flash
+
+import (
+	"math"
+)
+
+// Rotary says how rows are turned by their positions (rotary position embedding). Of the first Columns columns, R, pair j is (2j, 2j+1) if
+// Interleaved, else (j, j + R/2), and is turned by an angle θ_j:
+//
+//	y_a = cos θ_j · x_a − sin θ_j · x_b
+//	y_b = sin θ_j · x_a + cos θ_j · x_b
+//
+// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, right to 2⁻³⁰ whatever the position, unless cosines and
+// sines are given: fp32 tensors Cos and Sin of shape [1, 1, Table, R/2], which have a row for each position, others than theirs taken to the nearest,
+// or with PerToken [Batch, 1, Rows, R/2], which have one for each row of the batch. Products are fp32.
+//
+// Source: Su et al., RoFormer (2021), equation 34.
+type Rotary struct {
+	Columns     int  // R, even; 0 means all columns
+	Interleaved bool // pairs are neighbours
+	// Frequencies are R/2 radians for each position; nil means Scale · Base^(−2j/R).
+	Frequencies []float64
+	Base        float64 // above 0; 0 means 10000
+	Scale       float64 // of positions; 0 means 1
+	Table       int     // rows of tables by position; 0: none
+	PerToken    bool    // tables are by token
+	Positions   bool    // are given for each row: Int32 [1, 1, Batch, Rows]
+}
+
+// check fills the defaults in for rows of that many columns.
+func (r Rotary) check(columns int) (Rotary, error) {
+	if r.Columns == 0 {
+		r.Columns = columns
+	}
+	switch {
+	case r.Columns < 2 || r.Columns%2 != 0 || r.Columns > columns:
+		return r, badArgument("Rotary.Columns", r.Columns, "must be an even number from 2 to the head dimension, %d", columns)
+	case r.Table < 0 || r.Table > math.MaxInt32/2:
+		return r, badArgument("Rotary.Table", r.Table, "must be from 0 to %d", math.MaxInt32/2)
+	case r.Table > 0 && r.PerToken:
+		return r, badArgument("Rotary.Table", r.Table, "must be 0 where tables are PerToken")
+	case r.PerToken && r.Positions:
+		return r, badArgument("Rotary.Positions", r.Positions, "must be false where tables are PerToken: positions are not looked at")
+	}
+	given := r.Frequencies != nil || r.Base != 0 || r.Scale != 0
+	if r.Table > 0 || r.PerToken {
+		if given {
+			return r, badArgument("Rotary.Frequencies", r.Frequencies, "must be nil, and Base and Scale 0, where tables are given")
+		}
+		return r, nil
+	}
+	if r.Frequencies != nil {
+		if len(r.Frequencies) != r.Columns/2 {
+			return r, badArgument("len(Rotary.Frequencies)", len(r.Frequencies), "must be %d, half of the columns that are turned", r.Columns/2)
+		}
+		for _, f := range r.Frequencies {
+			if math.IsNaN(f) || math.Abs(f) > 1<<20 {
+				return r, badArgument("Rotary.Frequencies", f, "each must be a number of at most 2²⁰ radians")
+			}
+		}
+		if r.Base != 0 || r.Scale != 0 {
+			return r, badArgument("Rotary.Base", r.Base, "must be 0, and Scale too, where Frequencies are given")
+		}
+		return r, nil
+	}
+	if r.Base == 0 {
+		r.Base = 10000
+	}
+	if r.Scale == 0 {
+		r.Scale = 1
+	}
+	if !(r.Base >= 1e-3 && r.Base <= 1e30) {
+		return r, badArgument("Rotary.Base", r.Base, "must be from 0.001 to 1e30 (0 itself means 10000)")
+	}
+	if !(math.Abs(r.Scale) <= 1<<10) {
+		return r, badArgument("Rotary.Scale", r.Scale, "must be a number of at most 1024 (0 itself means 1)")
+	}
+	r.Frequencies = make([]float64, r.Columns/2)
+	for j := range r.Frequencies {
+		r.Frequencies[j] = r.Scale * math.Pow(r.Base, -2*float64(j)/float64(r.Columns))
+	}
+	return r, nil
+}
+
+// RotateProblem is a rotation of rows X [Batch, Heads, Rows, HeadDim]: of queries most often, or of gradients back (Inverse), since the gradient of a
+// rotation is that by the negative angle.
+type RotateProblem struct {
+	Batch, Heads, Rows, HeadDim int
+	DType                       DType
+	Rotary                      Rotary
+	Inverse                     bool // by the negative angle
+}
+
+// AppendProblem is new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] written into caches of CacheRows rows:
+//
+//	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
+//	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]
+//
+// or, of a Circular cache, to row at_b + i modulo CacheRows. Rows outside the cache are not written, and other rows keep what they hold. The position
+// by which row i is turned is at_b + i, unless Rotary.Positions says that they are given.
+//
+// ONNX calls this TensorScatter; at are its write_indices, of any sign here.
+type AppendProblem struct {
+	Batch, KeyHeads, Rows, CacheRows int
+	HeadDim, ValueDim                int // ValueDim 0 means HeadDim
+	DType                            DType
+	Circular                         bool    // the cache begins again where it ends; Rows ≤ CacheRows
+	KeysOnly                         bool    // there are no values
+	Rotary                           *Rotary // nil: nothing is turned
+}

@@ -1,0 +1,60 @@
+// How many keys and queries the batch entry has that a workgroup works on: nk and nq, or of a padded batch as many as KEY_LENGTHS and
+// QUERY_LENGTHS say, int32 numbers for each entry in device memory, which are taken to the nearest there can be. Tensors lie as for nk and
+// nq whatever the lengths are: nk and nq are for addresses, key_count() and query_count() for what is seen. What lies beyond is never
+// used, whatever it is: places are clamped to last_key() and last_query(), or replaced by zero.
+//
+// The diagonals of causal order and windows are those of the entry, bottom right: moved by (keys - nk) - (queries - nq). TOP_LEFT says that
+// causal order is j <= i all the same; last_shift is that of the window alone then.
+//
+// A kernel that can do with lengths defines LENGTHS, the first of two bindings, which are there with both constants false too, and SCORE_AT
+// (more.glsl), and calls take_lengths() before anything asks. In others both functions give nk and nq.
+
+#ifndef LENGTHS_GLSL
+#define LENGTHS_GLSL
+#ifdef LENGTHS
+#include "more.glsl"
+
+layout(constant_id = 90) const bool KEY_LENGTHS = false;
+layout(constant_id = 91) const bool QUERY_LENGTHS = false;
+layout(constant_id = 92) const bool TOP_LEFT = false;
+const bool PADDED = KEY_LENGTHS || QUERY_LENGTHS;
+
+layout(set = 0, binding = LENGTHS, std430) readonly buffer KeyLengths_ { int key_lengths[]; };
+layout(set = 0, binding = LENGTHS + 1, std430) readonly buffer QueryLengths_ { int query_lengths[]; };
+
+uint own_keys, own_queries;
+int own_first_shift, own_last_shift;
+
+uint key_count() { return KEY_LENGTHS ? own_keys : nk; }
+uint query_count() { return QUERY_LENGTHS ? own_queries : nq; }
+// The last of them; 0 where there is none.
+uint last_key() { return KEY_LENGTHS ? max(own_keys, 1) - 1 : nk - 1; }
+uint last_query() { return QUERY_LENGTHS ? max(own_queries, 1) - 1 : nq - 1; }
+int low_shift() { return PADDED ? own_first_shift : first_shift; }
+int high_shift() { return PADDED ? own_last_shift : last_shift; }
+bool query_exists(uint query) { return !QUERY_LENGTHS || query < own_queries; }
+
+void take_lengths(uint b) {
+  if (PADDED) {
+    own_keys = nk; own_queries = nq;
+    if (KEY_LENGTHS) own_keys = uint(clamp(key_lengths[key_lengths_off + b], 0, int(nk)));
+    if (QUERY_LENGTHS) own_queries = uint(clamp(query_lengths[query_lengths_off + b], 0, int(nq)));
+    const int moved = int(own_keys) - int(nk) - int(own_queries) + int(nq);
+    own_first_shift = first_shift + moved;
+    own_last_shift = last_shift + moved;
+    if (TOP_LEFT) own_last_shift = min(own_last_shift, 0);
+    own_last_shift = max(own_last_shift, own_first_shift - 1);   // a band that is empty ends before it begins by no more than one
+  }
+}
+#else
+const bool KEY_LENGTHS = false, QUERY_LENGTHS = false, PADDED = false;
+uint key_count() { return nk; }
+uint query_count() { return nq; }
+uint last_key() { return nk - 1; }
+uint last_query() { return nq - 1; }
+int low_shift() { return first_shift; }
+int high_shift() { return last_shift; }
+bool query_exists(uint query) { return true; }
+void take_lengths(uint b) {}
+#endif
+#endif

@@ -1,0 +1,53 @@
+package main
+
+// Lengths of batch entries, and rows that are turned and written into caches.
+
+const (
+	lengthsShader = "shaders/include/lengths.glsl"
+	appendShader  = "shaders/cache/append.comp"
+)
+
+var rowMutants = []Mutant{
+	{
+		ID: "lengths-top-left", File: lengthsShader, Modules: forwardF32,
+		Old: "    if (TOP_LEFT) own_last_shift = min(own_last_shift, 0);\n", New: "",
+		Breaks: "causal order from the top left moves with the lengths of a batch entry",
+		Kill:   []Killer{conformance("lengths/window-top-left/f32", scalar)},
+	},
+	{
+		ID: "lengths-diagonal", File: lengthsShader, Modules: forwardF16,
+		Old: "const int moved = int(own_keys) - int(nk) - int(own_queries) + int(nq);", New: "const int moved = int(own_keys) - int(nk);",
+		Breaks: "the diagonal does not move with the length of the queries",
+		Kill:   []Killer{conformance("lengths/window-causal/f16", scalar)},
+	},
+	{
+		ID: "lengths-unwritten", File: "shaders/include/gradient.glsl", Modules: "scalar_backward_kv.f16 scalar_backward_q.f16",
+		Old: "    if (PADDED) { if (row >= rows) y = vec4(0); }\n", New: "",
+		Breaks: "gradients beyond lengths are what was made of nothing, and not 0",
+		Kill:   []Killer{conformance("lengths/top-left/f16", scalar)},
+	},
+	{
+		ID: "lengths-offset", File: "internal/kernel/scores.go",
+		Old: "put(12, s.KeyLengths.Offset)", New: "put(12, 0)",
+		Breaks: "lengths are read from the beginning of what is bound",
+		Kill:   []Killer{conformance("lengths/full", scalar)},
+	},
+	{
+		ID: "append-ring", File: appendShader, Modules: "append.",
+		Old: "return (from + i) % n;", New: "return min(from + i, n - 1);",
+		Breaks: "a circular cache does not begin again where it ends",
+		Kill:   []Killer{in("./flash", "TestAppend")},
+	},
+	{
+		ID: "rotate-back", File: appendShader, Modules: "append.",
+		Old: "  if (INVERSE) turn.y = -turn.y;\n", New: "",
+		Breaks: "the gradient of a rotation is a rotation the same way",
+		Kill:   []Killer{in("./flash", "TestRotateBackIsTheAdjoint")},
+	},
+	{
+		ID: "rotate-far", File: appendShader, Modules: "append.",
+		Old: "const uint phase = p * frequency.x + upper;", New: "const uint phase = p * frequency.x;",
+		Breaks: "angles of positions far away are off",
+		Kill:   []Killer{in("./flash", "TestRotate")},
+	},
+}
