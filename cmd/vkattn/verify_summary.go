@@ -36,6 +36,7 @@ var checkedOptions = []checkedOption{
 	{"gaps", "rows not side by side, or from an odd element on", func(r *conformance.Result, _ bool) bool { return r.Layouts != conformance.Layouts{} }},
 	{"drop", "dropout", func(r *conformance.Result, _ bool) bool { return r.Problem.Dropout > 0 }},
 	{"blk", "a block mask", func(r *conformance.Result, _ bool) bool { return r.Problem.Blocks != flash.Blocks{} }},
+	{"cls", "blocks of scores classed by a mask function", func(r *conformance.Result, _ bool) bool { return r.Problem.Classes != flash.Blocks{} }},
 	{"lse", "forward: lse is asked for", func(r *conformance.Result, backward bool) bool { return !backward && !r.NoLSE }},
 	{"add", "backward: gradients are also added to others", func(r *conformance.Result, backward bool) bool { return backward && r.Accumulated }},
 }
