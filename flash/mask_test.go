@@ -422,3 +422,34 @@ func TestBadMasks(t *testing.T) {
 		require.InDelta(t, want[i], o[i], 1e-5)
 	}
 }
+
+// TestMaskRecordingsAllocateNothing: in steady state, either pass.
+func TestMaskRecordingsAllocateNothing(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 8, Classes: Blocks{Queries: 16, Keys: 16}, Sees: score.PrefixLM(20)}
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	p = plan.Problem()
+	m, err := d.NewMask(bg, p)
+	require.NoError(t, err)
+	defer m.Close()
+	f := newSample(t, p).tensors(t, d, plainly(t, d))
+	f.Classes = m
+	like := plainly(t, d)
+	b := Backward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, DO: like(p.DType, p.OShape()), Classes: m,
+		DQ: like(p.DType, p.QShape()), DK: like(p.DType, p.KShape()), DV: like(p.DType, p.VShape())}
+	forward, err := plan.NewRecording()
+	require.NoError(t, err)
+	backward, err := plan.NewRecording(ForBackward())
+	require.NoError(t, err)
+	run := func() {
+		f.Offset++ // which makes it another pass
+		b.Offset++
+		if err := errors.Join(forward.Forward(f), backward.Backward(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	require.Zero(t, testing.AllocsPerRun(20, run))
+	require.NoError(t, errors.Join(forward.Close(), backward.Close(), plan.Close()))
+	closeAll(t, f.Q, f.K, f.V, f.O, f.LSE, b.DO, b.DQ, b.DK, b.DV)
+}
