@@ -69,7 +69,14 @@ func (d *Device) Attention(ctx context.Context, q, k, v []float32, p Problem) (o
 			return nil, err
 		}
 	}
-	if err := plan.Forward(ctx, Forward{Q: t[0], K: t[1], V: t[2], O: t[3]}); err != nil {
+	f := Forward{Q: t[0], K: t[1], V: t[2], O: t[3]}
+	if p.Classes != (Blocks{}) {
+		if f.Classes, err = d.NewMask(ctx, p); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, f.Classes.Close()) }()
+	}
+	if err := plan.Forward(ctx, f); err != nil {
 		return nil, err
 	}
 	o = make([]float32, t[3].Elements())

@@ -52,6 +52,7 @@ type Backward struct {
 
 	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil
 	Blocks  *BlockMask // that of the forward pass; nil where Problem.Blocks is zero
+	Classes *Mask      // that of the forward pass; nil where Problem.Classes is zero
 	Seed    uint64     // of the forward pass; ignored where Problem.Dropout is 0
 	Offset  uint32     // likewise
 
@@ -74,6 +75,9 @@ func (b *Backward) tensors(to *kernel.Gradients, held *[mostHeld]heldTensor) {
 	if b.Blocks != nil {
 		held[len(all)].tensor = b.Blocks.words
 	}
+	if b.Classes != nil {
+		held[len(all)].tensor = b.Classes.words // a problem has one of them
+	}
 	for i, t := range b.Captured {
 		held[mostHeld-MaxCaptured+i].tensor = t
 	}
@@ -95,6 +99,9 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 		return err
 	}
 	if err := b.Blocks.place("Backward.Blocks", p.dev, &p.problem, &g.Blocks); err != nil {
+		return err
+	}
+	if err := b.Classes.place("Backward.Classes", p, &g.Blocks); err != nil {
 		return err
 	}
 	if err := b.placeCaptured(p, g, all[:]); err != nil {

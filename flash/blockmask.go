@@ -24,20 +24,20 @@ type Blocks struct {
 }
 
 // check gives the error of sizes that cannot be.
-func (b Blocks) check() error {
+func (b Blocks) check(field string) error {
 	for _, f := range []struct {
 		name  string
 		value int
 	}{{"Queries", b.Queries}, {"Keys", b.Keys}} {
 		if f.value < 1 || f.value > math.MaxInt32/2 {
-			return badArgument("Problem.Blocks."+f.name, f.value, "must be from 1 to %d, or Blocks zero", math.MaxInt32/2)
+			return badArgument("Problem."+field+"."+f.name, f.value, "must be from 1 to %d, or %s zero", math.MaxInt32/2, field)
 		}
 	}
 	return nil
 }
 
-// MaskShape is the shape of the problem's block mask: masks, rows and columns of blocks. There is one mask, Heads with Blocks.PerHead, Batch
-// with Blocks.PerBatch, and with both Batch·Heads, those of the first batch entry first. It is zero without a mask.
+// MaskShape is the shape of the problem's block mask, or of its Classes: masks, rows and columns of blocks. There is one mask, Heads with
+// Blocks.PerHead, Batch with Blocks.PerBatch, and with both Batch·Heads, those of the first batch entry first. It is zero without a mask.
 func (p Problem) MaskShape() [3]int { return p.filled().MaskShape() }
 
 // BlockMask is a block mask in device memory: which blocks of a problem's scores are attended to. It may be used by any number of plans
@@ -134,4 +134,8 @@ func (m *BlockMask) fits(name string, d *Device, p *Problem) error {
 }
 
 // String gives the size of a block, queries by keys, for example "64x128 per head".
-func (b Blocks) String() string { return attn.Blocks(b).String() }
+func (b Blocks) String() string { return b.attn().String() }
+
+func (b Blocks) attn() attn.Blocks {
+	return attn.Blocks{Queries: b.Queries, Keys: b.Keys, PerHead: b.PerHead, PerBatch: b.PerBatch}
+}

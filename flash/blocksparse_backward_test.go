@@ -215,7 +215,7 @@ func TestBlockSparseBackwardTile(t *testing.T) {
 		{true, Blocks{Queries: 64, Keys: 16}, "128x64 8 1"},  // too few rows
 		{false, Blocks{Queries: 64, Keys: 24}, "128x64 8 1"}, // no whole chunks
 	} {
-		tile := matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 1, BC: 64, CK: 16, Keys: c.keys}.Within(attn.Blocks(c.blocks))
+		tile := matrix.BackwardTile{Fragment: kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}, W: 8, RM: 1, BC: 64, CK: 16, Keys: c.keys}.Within(attn.Blocks{Queries: c.blocks.Queries, Keys: c.blocks.Keys, PerHead: c.blocks.PerHead, PerBatch: c.blocks.PerBatch})
 		require.Equal(t, c.tile, fmt.Sprintf("%v %d %d", &tile, tile.W, tile.RM), "%v, keys %v", c.blocks, c.keys)
 	}
 }

@@ -83,6 +83,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
+		"mask_classes":             kernel.ClassConstants(attnOf(p)),
 		"backward_sinks":           kernel.SinkGradientConstants(attnOf(p), false),
 		"standard_scores":          inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
 		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false, true).Spec,

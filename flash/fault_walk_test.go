@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -101,6 +102,15 @@ var warmOperations = []faultOperation{
 		p.Blocks = Blocks{Queries: 2, Keys: 2}
 		m, err := d.NewBlockMask(bg, p, make([]bool, 6))
 		return closing(err, m)
+	}},
+	{name: "NewMask", run: func(d *Device, w *faultWorld) error {
+		p := w.s.p
+		p.Classes, p.Sees = Blocks{Queries: 2, Keys: 2}, score.Documents(score.TableInt(make([]int32, p.KeyLen), p.KeyLen))
+		m, err := d.NewMask(bg, p)
+		if err == nil {
+			_, _, _, err = m.Count(bg)
+		}
+		return closing(named("NewMask", err), m)
 	}},
 	{name: "TimeRuns", run: func(d *Device, w *faultWorld) error {
 		r, err := w.plan.NewRecording()

@@ -38,6 +38,7 @@ type Forward struct {
 
 	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
 	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
+	Classes *Mask      // of Problem.Classes, from Device.NewMask; nil where that is zero
 	// Seed and Offset say which weights dropout drops; a training step takes a new offset, or a new seed. They are ignored
 	// where Problem.Dropout is 0.
 	Seed   uint64
@@ -69,6 +70,9 @@ func (f *Forward) check(p *Plan, ops *kernel.Operands) error {
 	if err := f.Blocks.place("Forward.Blocks", p.dev, &p.problem, &ops.Blocks); err != nil {
 		return err
 	}
+	if err := f.Classes.place("Forward.Classes", p, &ops.Blocks); err != nil {
+		return err
+	}
 	ops.HasLSE = f.LSE != nil
 	ops.Drop = kernel.Draw{Seed: f.Seed, Offset: f.Offset}
 	return nil
@@ -80,6 +84,9 @@ func (f *Forward) tensors(to *kernel.Operands, held *[mostHeld]heldTensor) {
 	hold(held, all[:])
 	if f.Blocks != nil {
 		held[len(all)].tensor = f.Blocks.words
+	}
+	if f.Classes != nil {
+		held[len(all)].tensor = f.Classes.words // a problem has one of them
 	}
 	for i, t := range f.Captured {
 		held[mostHeld-MaxCaptured+i].tensor = t

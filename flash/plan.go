@@ -24,6 +24,7 @@ type Plan struct {
 	program  kernel.Program
 	tuning   map[string]int
 	captured []captured   // by the functions of its scores
+	classes  string       // which mask functions it has, where blocks are classed by them
 	rows     []*tiles.Row // of tiles, that its own is from
 	tuned    *TuningEntry // the entry of the user's tuning file that it follows, if any
 	reasons  []string     // why kernels preferred over the chosen one were not chosen
@@ -62,6 +63,9 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 		return nil, err
 	}
 	plan := &Plan{dev: d, problem: p, attn: p.attn(), all: map[*Recording]struct{}{}}
+	if p.Classes != (Blocks{}) {
+		plan.classes = p.Sees.CacheKey()
+	}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	if plan.captured, err = d.captured(context.Background(), &plan.problem); err != nil {
 		return nil, err

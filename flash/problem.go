@@ -44,6 +44,7 @@ type Problem struct {
 	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
+	Classes  Blocks  // of blocks that Sees is asked of beforehand, in a Mask, which Flash takes; zero: it is asked of each pair in each pass
 
 	Score score.Function     // what becomes of each score, several in order by score.Compose; zero: s itself
 	Sees  score.MaskFunction // which keys a query sees besides; zero: all
@@ -109,12 +110,18 @@ func (p Problem) Normalize() (Problem, error) {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
 	}
 	if p.Blocks != (Blocks{}) {
-		if err := p.Blocks.check(); err != nil {
+		if err := p.Blocks.check("Blocks"); err != nil {
 			return p, err
 		}
 	}
 	if err := p.checkScores(); err != nil {
 		return p, err
+	}
+	if p.Classes != (Blocks{}) {
+		if err := p.checkClasses(); err != nil {
+			return p, err
+		}
+		p.Classes.PerHead, p.Classes.PerBatch = p.Sees.ByHead(), p.Sees.ByBatch()
 	}
 	for _, t := range []struct {
 		name  string
@@ -132,7 +139,7 @@ func (p Problem) Normalize() (Problem, error) {
 func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
-		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: attn.Blocks(p.Blocks),
+		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
 		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths,
 	}
@@ -163,8 +170,8 @@ func (p Problem) LSEShape() [4]int { return p.filled().LSEShape() }
 func (p Problem) String() string { return p.filled().String() }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
-// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. A block mask
-// is not looked at, nor are lengths of batch entries: each counts as all keys and queries.
+// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. Block masks
+// and mask functions are not looked at, nor are lengths of batch entries: each counts as all keys and queries.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.

@@ -39,6 +39,7 @@ var checkedOptions = []checkedOption{
 	{"drop", "dropout", func(r *conformance.Result, _ bool) bool { return r.Problem.Dropout > 0 }},
 	{"blk", "a block mask", func(r *conformance.Result, _ bool) bool { return r.Problem.Blocks != flash.Blocks{} }},
 	{"len", "batch entries with lengths of keys or queries", func(r *conformance.Result, _ bool) bool { return r.Problem.KeyLengths || r.Problem.QueryLengths }},
+	{"cls", "blocks of scores classed by a mask function", func(r *conformance.Result, _ bool) bool { return r.Problem.Classes != flash.Blocks{} }},
 	{"lse", "forward: lse is asked for", func(r *conformance.Result, backward bool) bool { return !backward && !r.NoLSE }},
 	{"add", "backward: gradients are also added to others", func(r *conformance.Result, backward bool) bool { return backward && r.Accumulated }},
 }

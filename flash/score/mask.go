@@ -67,6 +67,21 @@ func (m MaskFunction) Everything() bool {
 	return ok && w != 0
 }
 
+// ByBatch and ByHead say whether the mask depends on the batch entry and on the query head. Where it does not, one answer does for all.
+func (m MaskFunction) ByBatch() bool { return m.reads(opBatch) }
+func (m MaskFunction) ByHead() bool  { return m.reads(opHead) }
+
+func (m MaskFunction) reads(o op) bool {
+	d := m.get()
+	used := d.g.reachable(d.value)
+	for i, v := range d.g.values {
+		if used[i] && v.op == o {
+			return true
+		}
+	}
+	return false
+}
+
 // Captures lists the captured tensors in the order in which the expression first reads them.
 func (m MaskFunction) Captures() []Tensor { return describe(m.get().tensors) }
 

@@ -52,7 +52,7 @@ func (p Problem) OShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p
 // LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
 func (p Problem) LSEShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, 1} }
 
-// MaskShape is the shape of the block mask: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch), rows and columns
+// MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch), rows and columns
 // of blocks; zero without one.
 func (p Problem) MaskShape() [3]int {
 	if p.Blocks.None() {
@@ -201,7 +201,10 @@ func (p Problem) String() string {
 	if p.Dropout != 0 {
 		text += fmt.Sprintf(" dropout %g", p.Dropout)
 	}
-	if !p.Blocks.None() {
+	switch {
+	case p.Blocks.Classed:
+		text += fmt.Sprintf(" classes %v", p.Blocks)
+	case !p.Blocks.None():
 		text += fmt.Sprintf(" blocks %v", p.Blocks)
 	}
 	return text + p.ofScores()

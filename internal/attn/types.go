@@ -103,6 +103,7 @@ type Blocks struct {
 	Queries, Keys int
 	PerHead       bool // each query head has a mask of its own
 	PerBatch      bool // each batch entry has
+	Classed       bool // the mask is what mask functions make of the blocks, and says of which they allow all that the bounds do
 }
 
 // BlockSparse is what sweeps and the conformance suite call FlashAttention of a problem with a block mask, beside the implementations.
@@ -116,7 +117,7 @@ func (b Blocks) OfTiles(queries, keys int) bool {
 	return queries > 0 && keys > 0 && b.Queries%queries == 0 && b.Keys%keys == 0
 }
 
-// String gives the size of a block, queries by keys, for example "64x128 per head" or "64x128 per head and batch entry".
+// String gives the size of a block, queries by keys, for example "64x128 per head" or "64x128 per head and batch entry"; of classes too.
 func (b Blocks) String() string {
 	text := fmt.Sprintf("%dx%d", b.Queries, b.Keys)
 	switch {

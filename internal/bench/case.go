@@ -57,7 +57,7 @@ func (c Case) Problem() (flash.Problem, error) {
 		return flash.Problem{}, err
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
-		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(),
+		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), Classes: c.classes(),
 		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks}
 	if c.Causal {
 		p.Causal = flash.CausalBottomRight
@@ -109,6 +109,9 @@ func (c Case) Call() flash.Call {
 	call := flash.Call{LSE: true}
 	if m := c.blockMask(); m != nil {
 		call.Blocks = m.Data
+	}
+	if c.classes() != (flash.Blocks{}) {
+		call.Blocks = c.seenBlocks()
 	}
 	return call
 }

@@ -52,6 +52,8 @@ func axisColumns(axes []Axis) (out []Column) {
 var about = []Column{
 	{Key: "library", sure: true, field: func(r *Row) any { return &r.Library }},
 	{Key: "tier", field: func(r *Row) any { return &r.Tier }},
+	{Name: "tiles", Key: "classes", Left: true, Legend: "blocks of scores by what the mask leaves of them: none is not computed, whole is without the mask",
+		field: func(r *Row) any { return &r.Classes }, show: func(c *Cell) string { return c.Row.Classes }},
 	{Key: "device", field: func(r *Row) any { return &r.Device }},
 	{Key: "driver", field: func(r *Row) any { return &r.Driver }},
 }

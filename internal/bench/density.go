@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -49,17 +50,59 @@ func (c Case) blockMask() *ref.BlockMask {
 	return m
 }
 
-// mask puts the block mask of a case into device memory; nil where it has none.
-func (d *Device) mask(ctx context.Context, c Case) (*flash.BlockMask, error) {
-	m := c.blockMask()
-	if m == nil {
-		return nil, nil
-	}
+// masks are what a case's passes take of the blocks of its scores: a block mask, or the classes that its mask function makes of them.
+type masks struct {
+	blocks  *flash.BlockMask
+	classes *flash.Mask
+}
+
+// masks puts those of a case into device memory; nil where it has none.
+func (d *Device) masks(ctx context.Context, c Case) (m masks, err error) {
 	p, err := c.Problem()
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	return d.dev.NewBlockMask(ctx, p, m.Data)
+	if b := c.blockMask(); b != nil {
+		m.blocks, err = d.dev.NewBlockMask(ctx, p, b.Data)
+	}
+	if err == nil && p.Classes != (flash.Blocks{}) {
+		m.classes, err = d.dev.NewMask(ctx, p)
+	}
+	return m, err
+}
+
+// Close frees them.
+func (m masks) Close() error { return errors.Join(m.blocks.Close(), m.classes.Close()) }
+
+// shares are those of blocks of each class, "none 88.0%, whole 10.9%, edge 1.1%"; "" without classes.
+func (m masks) shares(ctx context.Context) (string, error) {
+	if m.classes == nil {
+		return "", nil
+	}
+	none, whole, edge, err := m.classes.Count(ctx)
+	percent := func(n int) float64 { return 100 * float64(n) / float64(none+whole+edge) }
+	return fmt.Sprintf("none %.1f%%, whole %.1f%%, edge %.1f%%", percent(none), percent(whole), percent(edge)), err
+}
+
+// classes says of what blocks a case's mask function is asked beforehand: by the library's own fused kernels, and where there are queries for a block.
+func (c Case) classes() flash.Blocks {
+	if c.Impl != flash.Flash.String() || c.Mask == "" || c.Nq < flash.UsualClasses.Queries {
+		return flash.Blocks{}
+	}
+	return flash.UsualClasses
+}
+
+// seenBlocks are the classed blocks of which some pair is seen, in row-major order.
+func (c Case) seenBlocks() []bool {
+	b := c.classes()
+	columns := (c.N + b.Keys - 1) / b.Keys
+	out := make([]bool, (c.Nq+b.Queries-1)/b.Queries*columns)
+	for i := range c.Nq {
+		for first, end := c.seen(i); first < end; first = (first/b.Keys + 1) * b.Keys {
+			out[i/b.Queries*columns+first/b.Keys] = true
+		}
+	}
+	return out
 }
 
 // ParseDensities reads a list of shares of nonzero blocks, above 0 and up to 1,

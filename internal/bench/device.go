@@ -267,11 +267,14 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 		return err
 	}
 	defer plan.Close()
-	mask, err := s.d.mask(ctx, j.Case)
+	mask, err := s.d.masks(ctx, j.Case)
+	defer mask.Close()
 	if err != nil {
 		return err
 	}
-	defer mask.Close()
+	if row.Classes, err = mask.shares(ctx); err != nil {
+		return err
+	}
 	// Outputs of an earlier measurement must not pass for this one's.
 	for _, set := range s.sets {
 		if verify {
@@ -321,7 +324,7 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 
 // measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
 // before is what was in use when there was no plan.
-func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask *flash.BlockMask, before flash.Usage, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, before flash.Usage, limit time.Duration, verify bool) error {
 	lse, err := s.d.dev.NewLSE(s.problem.Batch, s.problem.Heads, s.problem.QueryLen)
 	if err != nil {
 		return err
@@ -424,9 +427,9 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 	return nil
 }
 
-func (s *deviceShape) forward(set int, lse *flash.Tensor, mask *flash.BlockMask) flash.Forward {
+func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forward {
 	t := s.sets[set]
-	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks, Blocks: mask, Seed: dropoutSeed, Offset: uint32(set)}
+	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks, Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 const dropoutSeed = 0x76_6b_61_74_74_6e

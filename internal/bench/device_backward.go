@@ -42,16 +42,16 @@ func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *
 	return g, g.do.UploadBytes(ctx, in.do.bytes(0, g.do.Elements()))
 }
 
-func (s *deviceShape) backward(set int, weights *flash.Weights, mask *flash.BlockMask) flash.Backward {
+func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {
 	t := &s.sets[set]
 	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
 		Bias: t.bias, Sinks: t.sinks, DBias: t.grad.dbias, DSinks: t.grad.dsinks,
-		Weights: weights, Blocks: mask, Seed: dropoutSeed, Offset: uint32(set)}
+		Weights: weights, Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 // measureBackward times the backward pass of a plan on the sets, after a forward pass on each, and compares the output and lse
 // that the last run's gradients came from, and then those, with the reference.
-func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, mask *flash.BlockMask, limit time.Duration, verify bool) error {
+func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, limit time.Duration, verify bool) error {
 	info, err := plan.BackwardInfo()
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 }
 
 // forwardForBackward runs the forward pass of a set whose backward pass is to be timed, all outputs poisoned where it is verified too.
-func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, mask *flash.BlockMask, verify bool) error {
+func (s *deviceShape) forwardForBackward(ctx context.Context, plan *flash.Plan, set int, weights *flash.Weights, mask masks, verify bool) error {
 	g := &s.sets[set].grad
 	if verify {
 		for _, t := range append(g.outputs(), g.lse) {

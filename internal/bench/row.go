@@ -16,6 +16,7 @@ type Row struct {
 
 	Tier, Kernel   string // what ran: "scalar", "scalar_forward 64x32"
 	Device, Driver string
+	Classes        string // shares of blocks of each class, where a mask function was asked of them beforehand; "": it was not
 
 	Fwd Pass
 	Bwd Pass

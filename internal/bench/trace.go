@@ -134,11 +134,11 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	if err != nil {
 		return err
 	}
-	mask, err := d.mask(ctx, row.Case)
+	mask, err := d.masks(ctx, row.Case)
+	defer mask.Close()
 	if err != nil {
 		return err
 	}
-	defer mask.Close()
 	forward := s.forward(0, lse, mask)
 	if passes.Bwd {
 		if forward.Weights, err = plan.NewWeights(); err != nil {

@@ -41,7 +41,7 @@ func differentiated(s *suite) {
 		case !s.small, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "heads/"), strings.HasPrefix(c.Name, "grid/"),
 			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"), strings.HasPrefix(c.Name, "mixed/"),
 			strings.HasPrefix(c.Name, "scores/"), strings.HasPrefix(c.Name, "window/"), strings.HasPrefix(c.Name, "blocks/"),
-			strings.HasPrefix(c.Name, "lengths/"):
+			strings.HasPrefix(c.Name, "lengths/"), strings.HasPrefix(c.Name, "classes/"):
 			c.Gradients = true
 		case c.Core:
 			c.Gradients = p.DType == flash.F16 || hash(c.Name)%2 == 0
@@ -177,7 +177,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	b := flash.Backward{
 		Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE,
 		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: f.Weights, Seed: f.Seed, Offset: f.Offset,
-		Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, Captured: f.Captured, Blocks: f.Blocks, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths,
+		Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, Captured: f.Captured, Blocks: f.Blocks, Classes: f.Classes, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths,
 	}
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {

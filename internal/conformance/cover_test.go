@@ -70,6 +70,7 @@ func (c *Case) options(t Target) []option {
 		is("lse", !c.NoLSE, compiled|formed),
 		is("gradients", gradients, compiled|formed),
 		{"blocks", blocksName(p.Blocks), compiled | data | formed},
+		{"classes", blocksName(p.Classes), 0},
 		{"heads", relation(p.KeyHeads, p.Heads) + ", " + relation(p.KeyHeads, 1) + " than one", data},
 		{"layout", layoutName(c.Layouts), data},
 		{"lengths", relation(p.QueryLen, p.KeyLen), data},
@@ -191,7 +192,7 @@ func (c *Case) compiles(t Target) []kernel {
 	whole := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V}, func(l Layout) bool { return l == Odd || l == OddBNHD })
 	matrix := t.Tier == flash.TierMatrix
-	same := fmt.Sprintf("%d %d %v %v %v %v", p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, p.Blocks != flash.Blocks{})
+	same := fmt.Sprintf("%d %d %v %v %v %v", p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, p.Blocks != flash.Blocks{} || p.Classes != flash.Blocks{})
 	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
 	seconds := 1.0
 	switch {

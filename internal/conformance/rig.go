@@ -145,6 +145,12 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, free()) }()
+	if c.Problem.Classes != (flash.Blocks{}) { // of functions that capture nothing
+		if f.Classes, err = g.Plan.Device().NewMask(ctx, c.Problem); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Classes.Close()) }()
+	}
 	at.q.fill(s.bytes(at.q), c.inputs.Q.Data)
 	at.k.fill(s.bytes(at.k), c.inputs.K.Data)
 	at.v.fill(s.bytes(at.v), c.inputs.V.Data)
@@ -154,7 +160,7 @@ func (g *Rig) run(ctx context.Context, c *Case, how How, r *Result) (err error) 
 		f.Weights = g.weights
 		b = &flash.Backward{
 			Q: at.q.tensor, K: at.k.tensor, V: at.v.tensor, O: at.o.tensor, LSE: at.lse.tensor, DO: at.do.tensor,
-			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Blocks: f.Blocks, Seed: c.Seed, Offset: c.Offset, Accumulate: how.Accumulate,
+			DQ: at.dq.tensor, DK: at.dk.tensor, DV: at.dv.tensor, Weights: g.weights, Blocks: f.Blocks, Classes: f.Classes, Seed: c.Seed, Offset: c.Offset, Accumulate: how.Accumulate,
 		}
 		at.do.fill(s.bytes(at.do), c.grads.do.Data)
 		at.dlse.poison(s.bytes(at.dlse), 0)

@@ -346,6 +346,12 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		return err
 	}
 	defer func() { err = errors.Join(err, free()) }()
+	mask, err := scores.classes(ctx, dev, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mask.Close()) }()
+	f.Classes = mask
 	var firstO, firstLSE []byte
 	times := runs
 	if c.once {

@@ -44,9 +44,12 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 	data := score.Data{}
 	for _, t := range p.Captures() {
 		if t.Type == score.Int32 {
-			values := make([]int32, t.Elements())
+			values, run := make([]int32, t.Elements()), 13
+			if p.Classes != (flash.Blocks{}) {
+				run = 75 // more than most blocks, so that there are blocks of each class
+			}
 			for i := range values {
-				values[i] = int32(i / 13)
+				values[i] = int32(i / run)
 			}
 			data[t.Name] = values
 			continue
@@ -213,6 +216,23 @@ func (s *scoreTensors) close() error {
 		err = errors.Join(err, t.Close())
 	}
 	return err
+}
+
+// classes are those of a problem's mask functions; nil without.
+func (s *scoreTensors) classes(ctx context.Context, dev *flash.Device, p flash.Problem) (*flash.Mask, error) {
+	if p.Classes == (flash.Blocks{}) {
+		return nil, nil
+	}
+	var captured []*flash.Tensor
+	all := p.Captures()
+	for _, want := range p.Sees.Captures() {
+		for i, t := range all {
+			if !want.Table() && t.Name == want.Name {
+				captured = append(captured, s.captured[i])
+			}
+		}
+	}
+	return dev.NewMask(ctx, p, captured...)
 }
 
 // give gives them to a forward pass.

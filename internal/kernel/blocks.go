@@ -7,7 +7,7 @@ import (
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
-// MaskWords is the number of words that one of the masks takes.
+// MaskWords is the number of words that one of the masks takes; with classes each takes twice as many.
 func MaskWords(shape [3]int) int {
 	return shape[1]*attn.CeilDiv(shape[2], 32) + shape[2]*attn.CeilDiv(shape[1], 32)
 }
@@ -32,10 +32,19 @@ func PackMask(shape [3]int, bits []bool) []byte {
 	return out
 }
 
+// PackClasses lays the classes of blocks out: of each mask the bits of blocks of which some pair is seen, and behind them those of whole ones.
+func PackClasses(shape [3]int, some, whole []bool) (out []byte) {
+	one, n := [3]int{1, shape[1], shape[2]}, shape[1]*shape[2]
+	for i := range shape[0] {
+		out = append(append(out, PackMask(one, some[i*n:(i+1)*n])...), PackMask(one, whole[i*n:(i+1)*n])...)
+	}
+	return out
+}
+
 // BlockConstants are the specialization constants of shaders/include/mask.glsl.
 func BlockConstants(b attn.Blocks) Constants {
 	return Constants{"BLOCK_MASK": BoolInt(!b.None()), "BLOCK_ROWS": max(b.Queries, 1), "BLOCK_KEYS": max(b.Keys, 1),
-		"BLOCK_PER_HEAD": BoolInt(b.PerHead), "BLOCK_PER_BATCH": BoolInt(b.PerBatch)}
+		"BLOCK_PER_HEAD": BoolInt(b.PerHead), "BLOCK_PER_BATCH": BoolInt(b.PerBatch), "BLOCK_CLASSES": BoolInt(b.Classed)}
 }
 
 // TrialBlock is the mask of a self-check: two blocks of three, the first not among them.

@@ -75,7 +75,7 @@ func TrialInputs(p *attn.Problem) *ref.Problem {
 	if p.Dropout > 0 {
 		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset}
 	}
-	if !p.Blocks.None() {
+	if !p.Blocks.None() && !p.Blocks.Classed {
 		in.Blocks = RefBlocks(p, trialBlocks(p.MaskShape()))
 	}
 	return in

@@ -47,6 +47,9 @@ func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand) {
 			values := make([]int32, t.Elements())
 			for i := range values {
 				values[i] = int32(rng.IntN(3))
+				if p.Blocks.Classed { // runs of more than a block, so that documents have blocks of each class
+					values[i] = int32(4 * i / (5 * max(p.Blocks.Queries, p.Blocks.Keys)))
+				}
 			}
 			captured[t.Name] = values
 		default:

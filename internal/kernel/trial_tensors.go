@@ -43,12 +43,19 @@ func (t *trialTensors) allocAll(sizes []uint64) (all []pipeline.Binding, err err
 	return all, nil
 }
 
-// blocks puts the block mask of a trial into a buffer, where the problem has one.
+// blocks puts the block mask of a trial, or the classes of its blocks, into a buffer, where the problem has one.
 func (t *trialTensors) blocks(p *attn.Problem, in *ref.Problem) (at pipeline.Binding, err error) {
-	if in.Blocks == nil {
+	var mask []byte
+	switch {
+	case p.Blocks.Classed:
+		if mask, err = trialClasses(p, in); err != nil {
+			return at, err
+		}
+	case in.Blocks == nil:
 		return at, nil
+	default:
+		mask = PackMask(p.MaskShape(), in.Blocks.Data)
 	}
-	mask := PackMask(p.MaskShape(), in.Blocks.Data)
 	b, err := t.alloc(uint64(len(mask)))
 	if err != nil {
 		return at, err

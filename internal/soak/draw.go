@@ -49,6 +49,9 @@ func (f *family) problem(r *rand.Rand) flash.Problem {
 		Batch: 1 + r.IntN(3), KeyHeads: 1 + r.IntN(3), QueryLen: length(), KeyLen: length(),
 		HeadDim: f.dim, ValueDim: f.valueDim, DType: f.dtype, Blocks: f.blocks,
 	}
+	if !f.sees.Everything() {
+		p.Sees, p.Classes, p.Blocks = f.sees, f.blocks, flash.Blocks{}
+	}
 	p.Heads = p.KeyHeads
 	if f.grouped {
 		p.Heads *= 2 + r.IntN(3)

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/conformance"
+	"github.com/vkattn/vkattn/internal/maskdraw"
 )
 
 // family is a set of problems that share compiled pipelines: what a family fixes is what kernels are specialized for. Compiling costs as much as
@@ -23,9 +25,10 @@ type family struct {
 	lse           bool
 	gradients     bool
 	accumulate    bool
-	blocks        flash.Blocks
-	tuning        map[string]int // of the forward kernel, besides the target's
-	backward      map[string]int // of the backward kernels
+	blocks        flash.Blocks       // of a block mask, or
+	sees          score.MaskFunction // classed by this
+	tuning        map[string]int     // of the forward kernel, besides the target's
+	backward      map[string]int     // of the backward kernels
 }
 
 func (f *family) String() string {
@@ -38,7 +41,10 @@ func (f *family) String() string {
 			flags = append(flags, flag.name)
 		}
 	}
-	if f.blocks != (flash.Blocks{}) {
+	switch {
+	case !f.sees.Everything():
+		flags = append(flags, fmt.Sprintf("classes %v of %v", f.blocks, f.sees))
+	case f.blocks != (flash.Blocks{}):
 		flags = append(flags, fmt.Sprintf("blocks %v", f.blocks))
 	}
 	for _, t := range []map[string]int{f.tuning, f.backward} {
@@ -128,6 +134,9 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 		sizes := [][2]int{{16, 16}, {32, 32}, {64, 64}, {64, 32}, {8, 24}, {5, 7}, {1, 16}, {33, 10}}
 		size := sizes[r.IntN(len(sizes))]
 		f.blocks = flash.Blocks{Queries: size[0], Keys: size[1], PerHead: one(2), PerBatch: one(3)}
+		if one(3) {
+			f.sees, _ = score.NewMask(maskdraw.Condition(r)) // the same for all of the family: it is compiled
+		}
 	}
 	return f
 }

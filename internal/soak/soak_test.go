@@ -48,7 +48,7 @@ func TestDraws(t *testing.T) {
 	for _, f := range all {
 		for name, has := range map[string]bool{
 			"causal": f.causal, "aligned": f.aligned, "grouped": f.grouped, "dropout": f.drops, "no lse": !f.lse, "gradients": f.gradients,
-			"accumulated": f.accumulate, "blocks": f.blocks != flash.Blocks{}, "parts": f.tuning["parts"] > 0, "dispatches": f.tuning["max_groups"] > 0,
+			"accumulated": f.accumulate, "blocks": f.blocks != flash.Blocks{}, "classes": !f.sees.Everything(), "parts": f.tuning["parts"] > 0, "dispatches": f.tuning["max_groups"] > 0,
 			"value dimension": f.dim != f.valueDim, "rare dimension": f.dim%8 != 0, f.target.String() + f.dtype.String(): true,
 		} {
 			if has {

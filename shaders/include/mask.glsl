@@ -12,6 +12,10 @@
 // for all. Where blocks are whole tiles (BLOCKS_OF_TILES) tiles without a bit are left out, and that is all there is to do; else each score
 // of a tile looks its bit up.
 //
+// With BLOCK_CLASSES the bits are what mask functions make of the blocks (common/mask_classes.comp): a block without a bit has no pair that
+// bounds and functions allow. Behind the words of each mask lie as many again, in the same order, with a bit for each block of which the
+// functions allow every pair that the bounds do: it is whole. In the others with a bit, the edges, functions are asked of each pair.
+//
 // With lengths (lengths.glsl) queries and keys beyond those of the batch entry are neither seen nor see anything.
 //
 // Needs nq, nk, first_shift and last_shift among the push constants; with BLOCKS also heads(), and BR and BC, queries and keys of a tile,
@@ -59,6 +63,7 @@ layout(constant_id = 60) const uint BLOCK_ROWS = 64;
 layout(constant_id = 61) const uint BLOCK_KEYS = 64;
 layout(constant_id = 62) const bool BLOCK_PER_HEAD = false;
 layout(constant_id = 72) const bool BLOCK_PER_BATCH = false;
+layout(constant_id = 81) const bool BLOCK_CLASSES = false;
 #ifdef KV
 const uint BLOCK_OWN = BLOCK_KEYS, BLOCK_WALKED = BLOCK_ROWS;   // length of a block across and along the walk
 #define OWN_LENGTH nk
@@ -69,11 +74,13 @@ const uint BLOCK_OWN = BLOCK_ROWS, BLOCK_WALKED = BLOCK_KEYS;
 #define WALKED_LENGTH nk
 #endif
 const bool BLOCKS_OF_TILES = BLOCK_OWN % BR + BLOCK_WALKED % BC == 0;
+const bool BLOCKS_BY_SCORE = BLOCK_MASK && !BLOCKS_OF_TILES && !BLOCK_CLASSES;   // of classes, functions say as much
 
 layout(set = 0, binding = BLOCKS, std430) readonly buffer Blocks_ { uint block_bits[]; };
 
 uint block_words;              // of a row of bits, which is a row of blocks, or where rows are keys a column of them
 uint block_head;               // word at which those of the head begin
+uint block_whole;              // BLOCK_CLASSES: how many words further on it says which are whole
 uint block_row0, block_rows;   // of bits that the workgroup's rows touch: the first, and how many
 
 // For the BR rows from row0 on of a query head.
@@ -82,6 +89,7 @@ void take_blocks(uint b, uint head, uint row0) {
   block_words = (walked + 31) / 32;
   const uint words = own * block_words, others = walked * ((own + 31) / 32);
   block_head = ((BLOCK_PER_BATCH ? b * (BLOCK_PER_HEAD ? heads() : 1) : 0) + (BLOCK_PER_HEAD ? head : 0)) * (words + others);
+  if (BLOCK_CLASSES) { block_head *= 2; block_whole = words + others; }
 #ifdef KV
   block_head += others;
 #endif
@@ -99,14 +107,21 @@ bool block_allows(uint query, uint key) {
   const uint c = min(walked, WALKED_LENGTH - 1) / BLOCK_WALKED;
   return (block_bits[block_head + min(own, OWN_LENGTH - 1) / BLOCK_OWN * block_words + c / 32] >> (c % 32) & 1u) != 0;
 }
+
+// With BLOCK_CLASSES: whether a tile lies in a block that is whole, so that functions need not be asked.
+bool is_whole_block(uint tile) {
+  const uint c = tile * BC / BLOCK_WALKED;
+  return BLOCKS_OF_TILES && (block_bits[block_head + block_whole + block_row0 * block_words + c / 32] >> (c % 32) & 1u) != 0;
+}
 #else
-const bool BLOCK_MASK = false, BLOCKS_OF_TILES = true;
+const bool BLOCK_MASK = false, BLOCKS_OF_TILES = true, BLOCK_CLASSES = false, BLOCKS_BY_SCORE = false;
 void take_blocks(uint b, uint head, uint row0) {}
 bool block_allows(uint query, uint key) { return true; }
+bool is_whole_block(uint tile) { return false; }
 #endif
 
 // Whether a query attends to a key, in a tile that it visits; keys is what keys_of says of the query.
 bool allowed(Span keys, uint query, uint key) {
-  if (BLOCK_MASK) return all(bvec2(has(keys, key), BLOCKS_OF_TILES || block_allows(query, key)));
+  if (BLOCK_MASK) return all(bvec2(has(keys, key), !BLOCKS_BY_SCORE || block_allows(query, key)));
   return has(keys, key);
 }

@@ -26,7 +26,7 @@
 //
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
-//   5, 58..62, 72  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, MASKS is 1
+//   5, 58..62, 72, 81  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, or classes, MASKS is 1
 //   90..92        include/lengths.glsl: bindings 12 and 13; with lengths, MASKS is 1 where rows are queries
 //   6 ALIGNED     every row of q, k, v, dO and of the gradients begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 ACCUMULATE  gradients are added to what is there
@@ -142,6 +142,7 @@ layout(binding = 6) buffer X16_ { uint16_t x16[]; };
 #define SCORE_AT 8
 #include "walk.glsl"
 #include "common.glsl"
+#define ASKS_APART
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"
@@ -304,7 +305,7 @@ float weight(float s, float l, uint query, uint key, bool masked, float float_ke
   if (masked) {
     if (out_of_band(query, key)) p = 0;
     if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;
-    if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) p = 0; }
+    if (BLOCKS_BY_SCORE) { if (!block_allows(query, key)) p = 0; }
   }
   return p;
 }
@@ -332,6 +333,12 @@ void weights(uint c, bool masked) {
       float_key0 + float(KEYS_ARE_ROWS ? in_row : in_col), ahead0 + float(KEYS_ARE_ROWS ? in_col - in_row : in_row - in_col),
       BIAS_OF(r, n, e, query_of(row, col), key_of(row, col)), slope);
     if (SLOPES) slopes[r * NS + n][e] = slope;
+  }
+  if (ASKED && masked) {
+    if (asked) EACH_SCORE {
+      const uint row = row_of(r, e), col = column_of(c, n, e);
+      if (!sees(query_of(row, col), key_of(row, col))) S[r * NS + n][e] = 0;
+    }
   }
   if (DROPOUT && !BITS) EACH_SCORE S[r * NS + n][e] = is_kept(c, r, n, e) ? S[r * NS + n][e] : -S[r * NS + n][e];
 }
@@ -371,6 +378,7 @@ void weights_through_shared(uint c, bool masked) {
         const uint query = query_of(row, col), key = key_of(row, col);
         float slope;
         float w = weight(E[e_at + piece * 8 + e], lse_at(row, col, 0, 0), query, key, masked, slope);
+        if (ASKED && masked) { if (asked) { if (!sees(query, key)) w = 0; } }
         if (DROPOUT) w = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? w : -w;
         ds[e] = score_gradient(w, E[e_at + FM * CK + piece * 8 + e], delta_at(row, col, 0, 0));
         if (SLOPES) ds[e] *= slope;
@@ -395,24 +403,36 @@ uint first_row;
 void take_blocks(uint member) { take_blocks((bh + member) / heads(), (bh + member) % heads(), first_row); }
 
 // With BLOCK_MASK: the first from t on of `tiles` tiles, counted as walk() counts them, that a block which is attended to touches;
-// `tiles` if there is none.
-uint next_attended(uint t, uint first, uint n, uint tiles) {
+// `tiles` if there is none. With BLOCK_CLASSES edges or, not masked, whole tiles alone.
+Walk bounds;
+uint next_attended(uint t, uint first, uint n, uint tiles, bool masked) {
   uint found = tiles;
   while (t < tiles) {
     const uint member = KEYS_ARE_ROWS ? t / n : 0, from = first + t - member * n;
     take_blocks(member);
-    const uint at = next_tile(from, first + n);
+    uint at;
+    if (!BLOCK_CLASSES) at = next_tile(from, first + n);
+    else if (masked) at = next_edge(from, bounds);
+    else at = next_tile(from, first + n, WHOLE);
     if (at < first + n) { found = member * n + at - first; break; }
     t = (member + 1) * n;
   }
   return found;
 }
 
+// With BLOCK_CLASSES: all tiles of a walk, edges first.
+void walk(uint first, uint n, bool masked);
+void walk_classes(Walk all) {
+  bounds = all;
+  if (!BLOCKS_OF_TILES) bounds.whole_end = bounds.whole_begin;
+  walk(bounds.begin, bounds.end - bounds.begin, true);
+  walk(bounds.whole_begin, bounds.whole_end - bounds.whole_begin, false);
+}
 // The tiles from `first` on, n of each query head of the group (q: of the one key head); with BLOCK_MASK those of them that some block
 // which is attended to touches. masked is a constant where this is called: tiles of which every score counts have no mask code.
 void walk(uint first, uint n, bool masked) {
   const uint tiles = KEYS_ARE_ROWS ? n * group() : n;
-  const uint begin = BLOCK_MASK ? next_attended(0, first, n, tiles) : 0;
+  const uint begin = BLOCK_MASK ? next_attended(0, first, n, tiles, masked) : 0;
   // PREFETCH 2: of the next tile its member, and which of the n it is; after the last tile they stay, for chunks need them.
   uint next_member = 0, next_t = 0;
   if (BLOCK_MASK && begin < tiles) { next_member = KEYS_ARE_ROWS ? begin / n : 0; next_t = begin - next_member * n; }
@@ -431,8 +451,9 @@ void walk(uint first, uint n, bool masked) {
     tile = PREFETCH != 2 ? 0 : BLOCK_MASK ? 1 - tile : t % 2; tile_at = tile * TILE;
     after = t + 1;
     if (BLOCK_MASK) {
-      after = next_attended(after, first, n, tiles);
-      if (!BLOCKS_OF_TILES) take_blocks(member);   // for the scores of this tile
+      after = next_attended(after, first, n, tiles, masked);
+      if (BLOCKS_BY_SCORE || ASKED) take_blocks(member);   // for the scores of this tile
+      if (ASKED && masked) asked = !is_whole_block(col0 / BC);
     }
     if (PREFETCH == 2) {
       if (BLOCK_MASK) {

@@ -48,6 +48,10 @@ void weights_in_shared(uint c, bool masked) {
         }
         subgroupMemoryBarrierShared(); subgroupBarrier();
       }
+      if (ASKED && masked) {
+        if (asked && mine) for (uint k = 0; k < CK; ++k) if (!sees(query_of(row), j * BC + c * CK + k)) X[x0 + k] = -infinity();
+        subgroupMemoryBarrierShared(); subgroupBarrier();
+      }
       float most = -infinity(), all_weights = 0.0;
       for (uint k = 0; k < CK; ++k) if (allowed(keys, query_of(row), j * BC + c * CK + k)) most = max(most, X[x0 + k]);
       const float before = X[s], now = max(before, most * scale - BIAS);

@@ -46,6 +46,14 @@ void score_pairs(uint c) {
   }
 }
 
+// ASKED: a score that mask functions hide becomes -inf.
+void ask(uint c) {
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
+    const uint query = query_of(row0 + r * FM + row_lane + ROW_OF(e));
+    [[unroll]] for (uint n = 0; n < NS; ++n)
+      if (!sees(query, j * BC + c * CK + n * FN + col_lane + COL_OF(e))) S[r * NS + n][e] = -infinity();
+  }
+}
 // A score of a key that the row does not attend to becomes -inf.
 void mask(uint c) {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
@@ -54,6 +62,8 @@ void mask(uint c) {
     [[unroll]] for (uint n = 0; n < NS; ++n)
       S[r * NS + n][e] = allowed(keys, query, j * BC + c * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : -infinity();
   }
+  // A step of its own, under one branch: a tile that only the bounds make an edge asks no function.
+  if (ASKED) { if (asked) ask(c); }
 }
 
 void lane_max() {

@@ -7,6 +7,9 @@
 //
 // What positions and block masks hide comes after, from mask.glsl. SCORED says that there is any of it; it is no code where it is off.
 //
+// A kernel that defines ASKS_APART asks mask functions by itself where blocks are classed by them (BLOCK_CLASSES of mask.glsl): ASKED then,
+// and of no pair of a whole block. SCORED is about the others.
+//
 // Functions become code on the host (flash/score): each refract below is an instruction that no kernel needs otherwise, kept by glslc with
 // its operands, and straight-line SPIR-V is put in its place. Its last operand says what is asked for: 1 s', 2 s' and its derivative by s,
 // 3 whether the pair is seen, 4 the coefficient and the index of a gradient by a captured tensor, 5 s' in units of log 2, 6 that and the
@@ -20,7 +23,14 @@ layout(constant_id = 63) const uint SCORE_BIAS = 0;
 layout(constant_id = 64) const uint SCORE_MASK = 0;
 layout(constant_id = 65) const bool SCORE_FUNCTIONS = false;
 layout(constant_id = 66) const bool MASK_FUNCTIONS = false;
-const bool SCORED = SCORE_BIAS != 0 || SCORE_MASK != 0 || SCORE_FUNCTIONS || MASK_FUNCTIONS;
+#ifdef ASKS_APART
+const bool ASKED = MASK_FUNCTIONS && BLOCK_CLASSES, ASKED_HERE = MASK_FUNCTIONS && !BLOCK_CLASSES;
+#else
+const bool ASKED = false;
+#define ASKED_HERE MASK_FUNCTIONS
+#endif
+bool asked;   // ASKED: whether they are in the tile that is computed
+const bool SCORED = SCORE_BIAS != 0 || SCORE_MASK != 0 || SCORE_FUNCTIONS || ASKED_HERE;
 
 #include "more.glsl"
 layout(set = 0, binding = SCORE_AT + 1, std430) readonly buffer Bias32_ { float bias32[]; };
@@ -37,7 +47,7 @@ void scores_of(uint b, uint head) {
   if (SCORE_BIAS != 0) bias_base = bias_off + b * bias_sb + head * bias_sh;
   if (SCORE_MASK != 0) mask_base = mask_off + b * mask_sb + head * mask_sh;
 }
-void scores_of(uint bh) { if (SCORED) scores_of(bh / heads(), bh % heads()); }
+void scores_of(uint bh) { if (SCORED || ASKED) scores_of(bh / heads(), bh % heads()); }
 
 float bias_of(uint query, uint key) {
   const uint at = bias_base + min(query, last_query()) * bias_sn + min(key, last_key()) * bias_sk;
@@ -60,8 +70,9 @@ bool mask_allows(uint query, uint key) {
     vec4(uintBitsToFloat(key), intBitsToFloat(int(query) + int(key_count()) - int(query_count())), float_key, ahead), what)
 #define HOOK(s, query, key, what) HOOK_WITH(s, query, key, what, 0, 0)
 
+bool sees(uint query, uint key) { return HOOK(0.0, query, key, 3.0).x != 0.0; }
 float unseen(float s, uint query, uint key) {
-  if (MASK_FUNCTIONS) { if (HOOK(0.0, query, key, 3.0).x == 0.0) s = NEG_INFINITY; }
+  if (ASKED_HERE) { if (!sees(query, key)) s = NEG_INFINITY; }
   if (SCORE_MASK != 0) { if (!mask_allows(query, key)) s = NEG_INFINITY; }
   return s;
 }

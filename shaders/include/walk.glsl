@@ -64,19 +64,54 @@ uint longest_first(uint i, uint blocks) { return UNEVEN ? blocks - 1 - i : i; }
 // With BLOCK_MASK, after take_blocks: the first tile from t on, below end, that holds a key of a block that one of the queries attends to,
 // or where rows are keys a query of a block that attends to one of the keys; end if there is none, whatever t is. What lies between two
 // such tiles is neither read nor computed. The loop is entered at least once: see docs/notes.md on loops that no invocation enters.
-uint next_tile(uint t, uint end) {
+// With BLOCK_CLASSES, and BLOCKS_OF_TILES, it may be a tile of edges alone that is looked for, or of a whole block.
+const uint ANY = 0, EDGE = 1, WHOLE = 2;
+uint next_tile(uint t, uint end, uint of) {
 #ifdef BLOCKS
   uint found = end, word = min(t * BC / BLOCK_WALKED / 32, block_words - 1);
   uint from = ~0u << (t * BC / BLOCK_WALKED % 32);
   do {
     uint bits = 0;
     for (uint r = 0; r < block_rows; ++r) bits |= block_bits[block_head + (block_row0 + r) * block_words + word];
+    if (BLOCK_CLASSES && of != ANY) {
+      const uint whole = block_bits[block_head + block_whole + block_row0 * block_words + word];
+      bits = of == EDGE ? bits & ~whole : whole;
+    }
     bits &= from;
     from = ~0u;
     if (bits != 0) { found = min(end, max(t, (word * 32 + findLSB(bits)) * BLOCK_WALKED / BC)); break; }
-  } while (++word < block_words);
+  } while (++word < block_words && word * 32 * BLOCK_WALKED < end * BC);
   return found;
 #else
   return t;
 #endif
+}
+uint next_tile(uint t, uint end) { return next_tile(t, end, ANY); }
+
+// With BLOCK_CLASSES, and BLOCKS_OF_TILES: next_tile of tiles that are not whole, by bounds or by functions; its end is the walk's.
+uint next_edge(uint t, Walk walk) {
+  uint found, stop;
+  do {
+    const bool inside = is_whole(walk, t);
+    stop = t < walk.whole_begin ? walk.whole_begin : inside ? walk.whole_end : walk.end;
+    found = next_tile(t, stop, inside ? EDGE : ANY);
+    t = stop;
+  } while (found == stop && stop < walk.end);
+  return found;
+}
+// Kernels with two loops take the edges first and the tiles that are whole after them, numbered from the walk's end on: the first number
+// from n on that there is, and end_of_classes if there is none.
+uint next_of_classes(uint n, Walk walk) {
+  uint found = n;
+  if (n < walk.end) { found = next_edge(n, walk); n = walk.end; }
+  if (found >= walk.end) found = walk.end + next_tile(max(n - walk.end, walk.whole_begin), walk.whole_end, WHOLE);
+  return found;
+}
+uint end_of_classes(Walk walk) { return walk.end + walk.whole_end; }
+// The same after number n, which is one of them or beyond: within a block that is whole there is nothing to look up.
+uint after_of_classes(uint n, Walk walk) {
+#ifdef BLOCKS
+  if (n >= walk.end && n + 1 < end_of_classes(walk) && (n + 1 - walk.end) * BC % BLOCK_WALKED != 0) return n + 1;
+#endif
+  return next_of_classes(n + 1, walk);
 }

@@ -145,7 +145,8 @@ void main() {
 
   // Queries beyond the last need no mask: their lse is +inf.
   const Walk queries = query_tiles(first_key, first_key + BR - 1, BC, 0, (query_count() + BC - 1) / BC * BC);
-  if (BLOCKS_OF_TILES || !BLOCK_MASK) {
+  if (BLOCK_CLASSES) walk_classes(queries);
+  else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
     const uint whole = MASKS ? queries.whole_begin : queries.begin;
     if (MASKS) walk(queries.begin, whole - queries.begin, true);
     walk(whole, queries.whole_end - whole, false);

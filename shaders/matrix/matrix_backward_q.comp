@@ -76,7 +76,8 @@ void main() {
   zero_edges();
 
   const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
-  if (BLOCKS_OF_TILES || !BLOCK_MASK) {
+  if (BLOCK_CLASSES) walk_classes(Walk(keys.begin, min(keys.whole_begin, keys.end), min(keys.whole_end, keys.end), keys.end));
+  else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
     const uint full = MASKS ? keys.whole_end : keys.end;
     if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
     walk(keys.whole_begin, full - keys.whole_begin, false);

@@ -63,13 +63,15 @@
 //  47 RAGGED      0: nk is a multiple of BC, so that no row of a tile is clamped (with MASKS 0 none is, whatever this says)
 //  27..39         include/matrix_layout.glsl
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
-//  59..62, 72     the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0. (Not with KEY_PARTS.)
+//  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
+//                 KEY_PARTS.)
 //  90..92         include/lengths.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
 
 #extension GL_GOOGLE_include_directive : require
 
 #ifndef KEY_PARTS
 #define BLOCKS 5
+#define ASKS_APART
 #endif
 #define LENGTHS 6
 #include "matrix_attention.glsl"
@@ -77,22 +79,29 @@ const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 
 // Tiles of keys that the workgroup takes, from first up to end; those from whole up to full need no look at single scores.
 uint first, whole, full, end;
-// The walk over tiles: next(1) is the tile after this one, next(2) the one after that.
-uint j1, j2;   // what they are with BLOCK_MASK
+// The walk over tiles: next(1) is the tile after this one, next(2) the one after that. With BLOCK_MASK it goes over numbers, which are
+// those of the tiles, or with BLOCK_CLASSES as next_of_classes has them; from `last` on there is none.
+uint n0, n1, n2, last;   // of this tile and the next ones
+uint after(uint n) { return BLOCK_CLASSES ? after_of_classes(n, Walk(first, whole, full, end)) : next_tile(n + 1, end); }
+uint tile_of(uint n) { return BLOCK_CLASSES && n >= end ? n - end : n; }
 void begin_walk() {
-  if (BLOCK_MASK) first = next_tile(first, end);
+  if (BLOCK_MASK && !BLOCKS_OF_TILES) full = whole = first;
+  last = BLOCK_CLASSES ? end_of_classes(Walk(first, whole, full, end)) : end;
   j = first;
   if (BLOCK_MASK) {
-    j1 = next_tile(j + 1, end);
-    if (PREFETCH == 3) j2 = next_tile(j1 + 1, end);
-    if (!BLOCKS_OF_TILES) full = whole = first;
+    n0 = BLOCK_CLASSES ? next_of_classes(first, Walk(first, whole, full, end)) : next_tile(first, end);
+    n1 = after(n0);
+    if (PREFETCH == 3) n2 = after(n1);
+    j = tile_of(n0);
   }
 }
-uint next(uint n) { return BLOCK_MASK ? n == 1 ? j1 : j2 : j + n; }
+uint next(uint n) { return BLOCK_MASK ? tile_of(n == 1 ? n1 : n2) : j + n; }
+bool is_next() { return BLOCK_MASK ? n1 < last : j + 1 < end; }
 void advance() {
   if (BLOCK_MASK) {
-    j = j1;
-    if (PREFETCH == 3) { j1 = j2; j2 = next_tile(j1 + 1, end); } else j1 = next_tile(j + 1, end);
+    n0 = n1;
+    j = tile_of(n0);
+    if (PREFETCH == 3) { n1 = n2; n2 = after(n1); } else n1 = after(n0);
   } else ++j;
 }
 
@@ -125,7 +134,7 @@ void tile(bool masked) {
   }
   // The branch keeps the loads here. Without it the driver moves them into the middle of the tile, where registers are free, and their
   // latency is waited for.
-  if (PREFETCH >= 4) { if (next(1) < end) { fetch_k(next(1)); fetch_v(next(1)); } }
+  if (PREFETCH >= 4) { if (is_next()) { fetch_k(next(1)); fetch_v(next(1)); } }
   attend(masked);
   if (TWO_TILES) {
     at = TILE - at;
@@ -153,7 +162,7 @@ void main() {
   const uint kv_head = PACK ? h : h / group();
   b = bh / heads_; q_head = PACK ? h * group() : h;
   take_lengths(b);
-  if (SCORED) scores_of(b, q_head);
+  if (SCORED || ASKED) scores_of(b, q_head);
   k_base = k_off() + b * k_sb + kv_head * k_sh;
   v_base = v_off() + b * v_sb + kv_head * v_sh;
   q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
@@ -171,9 +180,10 @@ void main() {
   if (BLOCK_MASK) take_blocks(b, q_head, i * BR);
   begin_walk();
   at = 0;
-  if (end > first) {
-    if (PREFETCH != 0) fetch_k(first);
-    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(first);
+  const bool any = BLOCK_MASK ? n0 < last : end > first;
+  if (any) {
+    if (PREFETCH != 0) fetch_k(j);
+    if (PREFETCH != 0 && PREFETCH != 2) fetch_v(j);
   }
 
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
@@ -184,13 +194,18 @@ void main() {
   if (TWO_TILES) {
     barrier();
     store_k(); store_v();
-    if (PREFETCH == 3 && end > first) { fetch_k(next(1)); fetch_v(next(1)); }
+    if (PREFETCH == 3 && any) { fetch_k(next(1)); fetch_v(next(1)); }
     barrier();
   }
   // The driver merges two phases of one loop, which puts the mask code into the main loop; two loops it leaves alone.
-  if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true);
-  [[dont_unroll]] for (; j < full; advance()) tile(false);
-  if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
+  if (BLOCK_CLASSES) {
+    [[dont_unroll]] for (; n0 < end; advance()) { asked = !is_whole_block(j); tile(true); }
+    [[dont_unroll]] for (; n0 < last; advance()) tile(false);
+  } else {
+    if (LOWER_BOUND) [[dont_unroll]] for (; j < whole; advance()) tile(true);
+    [[dont_unroll]] for (; j < full; advance()) tile(false);
+    if (MASKS) [[dont_unroll]] for (; j < end; advance()) tile(true);
+  }
 
 #ifdef KEY_PARTS
   divide_by_sum(DROPOUT, false, true, rows);

@@ -28,6 +28,7 @@
 #define ROW_B v
 #define COL_A q
 #define COL_B g
+#define ASKS_APART
 #include "scalar_backward.glsl"
 
 GRADIENT(x, 6)
@@ -104,7 +105,8 @@ void query_tile(uint query0, uint bh, bool edge) {
         s = scored.x - l; slope = scored.y;
       }
       if (edge && out_of_band(query, key)) s = NEG_INFINITY;
-      if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) s = NEG_INFINITY; }
+      if (ASKED) { if (asked) { if (!sees(query, key)) s = NEG_INFINITY; } }
+      if (BLOCKS_BY_SCORE) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       const float p = exp2(s * LOG2E);
       float x = X[i * MC4 + j / 4][j % 4], z = p;
       if (DROPOUT) {
@@ -147,7 +149,7 @@ void main() {
   const Walk queries = query_tiles(row0, row0 + BR - 1, BC, 0, query_count());
   for (uint member = 0; member < group(); ++member) {
     const uint head = h * group() + member;
-    if (SCORED) scores_of(b, head);
+    if (SCORED || ASKED) scores_of(b, head);
     col_a_origin = q_off() + b * q_sb + head * q_sh;
     col_b_origin = g_off() + b * g_sb + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.
@@ -159,6 +161,7 @@ void main() {
       if (t >= queries.end) t = (nq + BC - 1) / BC;
     }
     do {
+      if (ASKED) asked = !is_whole_block(t);
       query_tile(t * BC, b * heads() + head, !is_whole(queries, t));
       ++t;
       if (BLOCK_MASK) t = next_tile(t, queries.end);

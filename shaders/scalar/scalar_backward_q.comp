@@ -25,6 +25,7 @@
 #define ROW_B g
 #define COL_A k
 #define COL_B v
+#define ASKS_APART
 #include "scalar_backward.glsl"
 
 GRADIENT(x, 6)
@@ -68,7 +69,8 @@ void key_tile(uint key0, uint bh, bool edge) {
         s = scored.x - l[i]; slope = scored.y;
       }
       if (edge && !has(keys, key)) s = NEG_INFINITY;
-      if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) s = NEG_INFINITY; }
+      if (ASKED) { if (asked) { if (!sees(query, key)) s = NEG_INFINITY; } }
+      if (BLOCKS_BY_SCORE) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
@@ -96,7 +98,7 @@ void main() {
   take_lengths(b);
   rows = query_count(); all_rows = nq;
   cols = key_count();
-  if (SCORED) scores_of(b, h);
+  if (SCORED || ASKED) scores_of(b, h);
   row_a_origin = q_off() + b * q_sb + h * q_sh;
   row_b_origin = g_off() + b * g_sb + h * g_sh;
   col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;
@@ -120,6 +122,7 @@ void main() {
     if (t >= keys.end) t = (nk + BC - 1) / BC;
   }
   do {
+    if (ASKED) asked = !is_whole_block(t);
     key_tile(t * BC, bh, !is_whole(keys, t));
     ++t;
     if (BLOCK_MASK) t = next_tile(t, keys.end);

@@ -51,7 +51,7 @@
 //  15 K_AT, 16 V_AT, 17 P_AT   where K, V and P begin in shared memory, in v4; Q begins at 0
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
-//  5, 58..62, 72  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
+//  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
 //  90..92        include/lengths.glsl: bindings 6 and 7
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
@@ -181,6 +181,7 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 
 #ifndef KEY_PARTS
 #define BLOCKS 5
+#define ASKS_APART
 #endif
 #include "walk.glsl"
 #if DTYPE != F32
@@ -215,7 +216,14 @@ void key_tile(uint key0, bool edge) {
 
   if (SCORED) score_pairs(key0);
   if (edge) mask_scores(key0);
-  if (BLOCK_MASK && !BLOCKS_OF_TILES) {
+  if (ASKED) {
+    if (asked) {
+      [[unroll]] for (uint i = 0; i < MR; ++i)
+        [[unroll]] for (uint j = 0; j < MC; ++j)
+          if (!sees(q0 + ty + TY * i, key0 + 4 * (tx + TX * (j / 4)) + j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
+    }
+  }
+  if (BLOCKS_BY_SCORE) {
     [[unroll]] for (uint i = 0; i < MR; ++i)
       [[unroll]] for (uint j = 0; j < MC; ++j)
         if (!block_allows(q0 + ty + TY * i, key0 + 4 * (tx + TX * (j / 4)) + j % 4)) S[i * MC4 + j / 4][j % 4] = NEG_INFINITY;
@@ -271,7 +279,7 @@ void main() {
   q0 = place.block * BR;
   const uint b = bh / heads(), h = bh % heads();
   take_lengths(b);
-  if (SCORED) scores_of(b, h);
+  if (SCORED || ASKED) scores_of(b, h);
   q_origin = q_off() + b * q_sb + h * q_sh;
   k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
   v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
@@ -297,6 +305,7 @@ void main() {
     if (t >= keys.end) t = (nk + BC - 1) / BC;
   }
   do {
+    if (ASKED) asked = !is_whole_block(t);
     key_tile(t * BC, !is_whole(keys, t));
     ++t;
     if (BLOCK_MASK) t = next_tile(t, keys.end);

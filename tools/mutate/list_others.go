@@ -101,7 +101,7 @@ var otherKernelMutants = []Mutant{
 	},
 	{
 		ID: "blocks-score-bit", File: mask, Modules: "scalar_forward. scalar_forward_subgroup.",
-		Old: "+ c / 32] >> (c % 32) & 1u)", New: "+ c / 32] >> (31 - c % 32) & 1u)",
+		Old: "/ BLOCK_OWN * block_words + c / 32] >> (c % 32) & 1u)", New: "/ BLOCK_OWN * block_words + c / 32] >> (31 - c % 32) & 1u)",
 		Breaks: "a score of a ragged tile looks up another block's bit",
 		Kill:   []Killer{in("./flash", "TestBlockSparseRowsOfOneTile")},
 	},
@@ -146,5 +146,29 @@ var otherKernelMutants = []Mutant{
 		Old: "r < block_rows; ++r)", New: "r < 1; ++r)",
 		Breaks: "tiles that only the later rows of blocks attend to are skipped",
 		Kill:   []Killer{in("./flash", "TestBlockSparseRowsOfOneTile")},
+	},
+	{
+		ID: "classes-beyond-bounds", File: "shaders/common/mask_classes.comp", Modules: "mask_classes",
+		Old: "if (has(keys, key)) {", New: "{",
+		Breaks: "classes of blocks look at pairs that the causal order and the window hide: blocks on the diagonal are no longer whole",
+		Kill:   []Killer{in("./flash", "TestMaskClasses")},
+	},
+	{
+		ID: "classes-columns", File: "shaders/common/mask_classes.comp", Modules: "mask_classes",
+		Old: "atomicOr(classes[of_column + words], 1u << row % 32);", New: "atomicOr(classes[of_column], 1u << row % 32);",
+		Breaks: "no block is whole for kernels that own keys",
+		Kill:   []Killer{in("./flash", "TestMaskClasses")},
+	},
+	{
+		ID: "classes-whole", File: mask, Modules: "scalar_forward. scalar_forward_subgroup. scalar_backward_q. scalar_backward_kv.",
+		Old: "return BLOCKS_OF_TILES && (block_bits[block_head + block_whole + block_row0", New: "return BLOCKS_OF_TILES && (block_bits[block_head + block_row0",
+		Breaks: "every block with a bit counts as whole, and mask functions are not asked of edges",
+		Kill:   []Killer{in("./flash", "TestMaskTiles")},
+	},
+	{
+		ID: "classes-edges", File: walk, Modules: "matrix_forward. matrix_backward_",
+		Old: "found = next_tile(t, stop, inside ? EDGE : ANY);", New: "found = next_tile(t, stop, EDGE);",
+		Breaks: "on matrices tiles that bounds cut in whole blocks are left out",
+		Kill:   []Killer{in("./flash", "TestMaskTiles")},
 	},
 }

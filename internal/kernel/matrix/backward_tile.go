@@ -77,7 +77,7 @@ func (t *BackwardTile) groups(p *attn.Problem) uint64 {
 
 // masks says whether any tile needs the loop with masks. It is the one that looks at single scores.
 func (t *BackwardTile) masks(p *attn.Problem) bool {
-	return p.Masked() || !t.Keys && (p.Padded() || p.KeyLen%t.BC != 0) || !p.Blocks.None() && !t.inBlocks(p.Blocks)
+	return p.Masked() || !t.Keys && (p.Padded() || p.KeyLen%t.BC != 0) || p.Blocks.Classed || !p.Blocks.None() && !t.inBlocks(p.Blocks)
 }
 
 // inBlocks says whether every tile lies in one block.

@@ -42,7 +42,7 @@ func ChooseBlockTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment,
 	if tile.Pack {
 		return tile, t.Bad("pack", "must be 0 with a block mask")
 	}
-	if !p.Blocks.OfTiles(tile.Rows(), tile.BC) {
+	if p.Blocks.Classed || !p.Blocks.OfTiles(tile.Rows(), tile.BC) {
 		tile.KeepMasks = true // the loop with masks is the one that looks at single scores
 	}
 	return tile, nil

@@ -1,0 +1,198 @@
+package flash
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// UsualClasses are blocks that suit most tiles of kernels, forward and backward, as Problem.Classes.
+var UsualClasses = Blocks{Queries: 128, Keys: 128}
+
+// Mask is what a problem's mask functions, Problem.Sees, make of the blocks of its scores, in device memory. Of the pairs of a block that exist and
+// that Causal and Window allow, Sees allows
+//
+//	none of them: the block is left out, without loads and arithmetic
+//	all of them: it is whole, and Sees is not asked
+//	some of them: it is an edge, and Sees is asked of each pair
+//
+// A Mask follows from the values that Sees captures when it is made: others want another one, or Update. It may be used by any number of plans
+// and recordings at once.
+//
+// (Dong, Feng, Guessous, Liang and He, "Flex Attention", 2024: its block masks tell full blocks from partial ones.)
+type Mask struct {
+	of         attn.Problem // as far as bits depend on it
+	key        string       // of the functions
+	words      *Tensor
+	classifier *kernel.Classifier
+	captured   []captured
+}
+
+// blocks are those of the problem's block mask or of its classes; a normalized problem has one of them.
+func (p Problem) blocks() attn.Blocks {
+	if p.Classes == (Blocks{}) {
+		return p.Blocks.attn()
+	}
+	b := p.Classes.attn()
+	b.PerHead, b.PerBatch, b.Classed = p.Sees.ByHead(), p.Sees.ByBatch(), true
+	return b
+}
+
+// checkClasses gives the error of Classes that cannot be.
+func (p *Problem) checkClasses() error {
+	if err := p.Classes.check("Classes"); err != nil {
+		return err
+	}
+	if p.Sees.Everything() {
+		return badArgument("Problem.Classes", p.Classes, "must be zero: Problem.Sees lets all pairs take part, so that there is nothing to class")
+	}
+	if p.Blocks != (Blocks{}) {
+		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.Blocks: leave Sees unclassed, or make the block mask a part of it")
+	}
+	if p.KeyLengths || p.QueryLengths {
+		return badArgument("Problem.Classes", p.Classes, "must be zero beside Problem.KeyLengths and QueryLengths, which move the positions that Sees is asked of")
+	}
+	return nil
+}
+
+// NewMask asks the mask functions of a problem with Classes of all its pairs, on the device, and keeps the classes of its blocks. captured are the
+// tensors that Problem.Sees captures by name, in the order of its Captures, each as [Captured] has it. Forward and backward passes take the same mask.
+//
+// It waits until the classes are there; nothing is read back. The error is an [*ArgumentError] where Problem.Classes is zero or a tensor does not fit,
+// a [*MemoryError] where there is no room.
+func (d *Device) NewMask(ctx context.Context, p Problem, captured ...*Tensor) (_ *Mask, err error) {
+	defer during("NewMask", &err)
+	if p, err = p.Normalize(); err != nil {
+		return nil, err
+	}
+	if p.Classes == (Blocks{}) {
+		return nil, badArgument("Problem.Classes", p.Classes, "must be the sizes of the blocks that are classed, such as UsualClasses")
+	}
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	p.Score = Problem{}.Score // with what it captures
+	m := &Mask{of: p.attn(), key: p.Sees.CacheKey()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	if m.words, err = d.allocate("mask", F32, [4]int{1, 1, 1, kernel.ClassWords(&m.of)}, attn.Contiguous); err != nil {
+		return nil, err
+	}
+	if m.captured, err = d.captured(ctx, &p); err != nil {
+		return nil, err
+	}
+	if m.classifier, err = kernel.NewClassifier(d.env, &m.of); err != nil {
+		return nil, d.fail(err)
+	}
+	if err := m.update(ctx, captured); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Update makes the mask anew from other values of what Sees captures. No work that uses the mask may be under way. Errors are those of NewMask.
+func (m *Mask) Update(ctx context.Context, captured ...*Tensor) (err error) {
+	defer during("Mask.Update", &err)
+	if err := m.usable("Mask"); err != nil {
+		return err
+	}
+	return m.update(ctx, captured)
+}
+
+func (m *Mask) update(ctx context.Context, captured []*Tensor) error {
+	if ctx != nil && ctx.Err() != nil {
+		return fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	var given Captured
+	if len(captured) > len(given) {
+		return badArgument("len(captured)", len(captured), "must be at most %d", len(given))
+	}
+	copy(given[:], captured)
+	var to [MaxCaptured]pipeline.Binding
+	d := m.words.dev
+	if err := given.place("NewMask.captured", &Plan{dev: d, captured: m.captured}, &to); err != nil {
+		return err
+	}
+	return d.fail(m.classifier.Run(&to, m.words.bound.Binding))
+}
+
+// usable says why nothing can be done with the mask.
+func (m *Mask) usable(name string) error {
+	if m == nil || m.words == nil {
+		return badArgument(name, "nil or zero", "must come from Device.NewMask")
+	}
+	return m.words.usable(name)
+}
+
+// Count reads back how many blocks there are of each class, of all masks together: a mask each for the batch entries and the heads that Sees
+// depends on. A block that Causal and Window leave out is among none.
+func (m *Mask) Count(ctx context.Context) (none, whole, edge int, err error) {
+	defer during("Mask.Count", &err)
+	if err := m.usable("Mask"); err != nil {
+		return 0, 0, 0, err
+	}
+	raw := make([]byte, 4*kernel.ClassWords(&m.of))
+	if err := m.words.DownloadBytes(ctx, raw); err != nil {
+		return 0, 0, 0, err
+	}
+	shape := m.of.MaskShape()
+	words, rows := kernel.MaskWords(shape), shape[1]*attn.CeilDiv(shape[2], 32)
+	var set [2]int // of some pairs, and of all
+	for i := range 2 * shape[0] {
+		for w := range rows {
+			set[i%2] += bits.OnesCount32(binary.NativeEndian.Uint32(raw[4*(i*words+w):]))
+		}
+	}
+	return shape[0]*shape[1]*shape[2] - set[0], set[1], set[0] - set[1], nil
+}
+
+// String describes the mask, for example "16x64 blocks of 128x128, Documents(…)".
+func (m *Mask) String() string {
+	if m == nil || m.words == nil {
+		return "no mask"
+	}
+	return fmt.Sprintf("%v blocks of %v, seen %v", m.of.MaskShape(), m.of.Blocks, m.of.Sees)
+}
+
+// Close frees the mask after waiting for work of this library that uses it. Closing again, or nil, does nothing.
+func (m *Mask) Close() error {
+	if m == nil {
+		return nil
+	}
+	return errors.Join(m.words.Close(), closeTables(m.captured))
+}
+
+// place checks what a pass was given as name against the problem, and puts it where kernels find it, unless there is neither. It does not allocate
+// unless it fails.
+func (m *Mask) place(name string, plan *Plan, to *pipeline.Binding) error {
+	p := &plan.attn
+	switch {
+	case m == nil && !p.Blocks.Classed:
+		return nil
+	case m == nil || m.words == nil:
+		return badArgument(name, nil, "must be the mask of the problem's classes, from NewMask")
+	case !p.Blocks.Classed:
+		return badArgument(name, m, "must be nil: Problem.Classes is zero")
+	case m.of.Blocks != p.Blocks || m.of.Mask() != p.Mask() || m.of.MaskShape() != p.MaskShape():
+		return badArgument(name, m, "must be of %v blocks of %v, and made with the problem's QueryLen, KeyLen, Causal and Window", p.MaskShape(), p.Blocks)
+	case m.key != plan.classes:
+		return badArgument(name, m, "must be of the problem's own mask functions, %v", p.Sees)
+	}
+	if err := m.words.usable(name); err != nil {
+		return err
+	}
+	if m.words.dev != plan.dev {
+		return badArgument(name, m, "must be a mask of the plan's device")
+	}
+	*to = m.words.bound.Binding
+	return nil
+}
