@@ -358,6 +358,7 @@ func TestBadMasks(t *testing.T) {
 	bad(func(p *Problem) { p.Classes.Keys = 0 }, "Problem.Classes.Keys is 0: must be from 1")
 	bad(func(p *Problem) { p.Sees = score.MaskFunction{} }, "Problem.Classes is 4x4: must be zero: Problem.Sees lets all pairs take part")
 	bad(func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }, "must be zero beside Problem.Blocks")
+	bad(func(p *Problem) { p.KeyLengths = true }, "must be zero beside Problem.KeyLengths")
 	for _, impl := range []Implementation{Standard, Flash1} {
 		_, err := d.Plan(p, WithImplementation(impl))
 		require.ErrorIs(t, err, ErrUnsupported)

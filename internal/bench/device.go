@@ -15,6 +15,8 @@ import (
 // How a row is measured.
 const (
 	warmUp     = 25 * time.Millisecond  // of device time before anything counts
+	leftAlone  = 300 * time.Millisecond // a GPU without work for so long may have slowed its clock down: an H200 from 1980 to 345 MHz
+	wakeUp     = time.Second            // of device time before anything counts then, of which an H200 takes half to come back
 	leastTime  = 100 * time.Millisecond // of device time that counts
 	leastRuns  = 10
 	batchTime  = 20 * time.Millisecond // of runs in one submission
@@ -39,6 +41,7 @@ type Device struct {
 	name    string
 	driver  string
 	cpu     bool
+	busy    time.Time // until then it had work
 	peaks   Peaks
 	opts    []flash.PlanOption
 
@@ -456,7 +459,12 @@ func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64
 		return 0, nil, err
 	}
 	one := res.Mean()
-	for spent := one; spent < warmUp && within(one); {
+	warm := warmUp
+	if !s.d.cpu && started.Sub(s.d.busy) > leftAlone {
+		warm = wakeUp
+	}
+	defer func() { s.d.busy = time.Now() }()
+	for spent := one; spent < warm && within(one); {
 		if res, err = dev.TimeRuns(ctx, runs, batch(one)); err != nil {
 			return 0, nil, err
 		}
