@@ -33,7 +33,7 @@ type counts struct {
 
 const (
 	countRegion = 1024 // bytes for a label; a multiple of every device's alignment of bindings
-	countLabels = 16
+	countLabels = 32
 )
 
 // countingDevice is a test device whose kernels count.

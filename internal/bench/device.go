@@ -15,7 +15,7 @@ import (
 // How a row is measured.
 const (
 	warmUp     = 25 * time.Millisecond  // of device time before anything counts
-	leftAlone  = 300 * time.Millisecond // a GPU without work for so long may have slowed its clock down: an H200 from 1980 to 345 MHz
+	leftAlone  = 800 * time.Millisecond // a GPU without work for so long may have slowed its clock down: an H200 from 1980 to 345 MHz
 	wakeUp     = time.Second            // of device time before anything counts then, of which an H200 takes half to come back
 	leastTime  = 100 * time.Millisecond // of device time that counts
 	leastRuns  = 10
