@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
@@ -218,13 +219,17 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) 
 	if row.When.Mask == "window" {
 		window = SlidingWindow(100, -1)
 	}
+	var scores score.Function
+	if row.When.Scored {
+		scores = score.Softcap(30)
+	}
 	for _, dtype := range []DType{F16, BF16} {
 		for _, causal := range []Causal{CausalNone, CausalTopLeft} {
 			for _, dropout := range []float64{0, 0.1} {
 				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
 						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
-							Window: window, Dropout: dropout, Blocks: blocks}.Normalize()
+							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}.Normalize()
 						require.NoError(t, err)
 						if slices.IndexFunc(rows, func(r *tiles.Row) bool {
 							return r.Suits(kernel.Asked(attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))

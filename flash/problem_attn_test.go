@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // TestProblemWithoutADevice: a normalized problem says the same of itself on both sides, and no field is forgotten.
@@ -20,8 +21,10 @@ func TestProblemWithoutADevice(t *testing.T) {
 	require.Equal(t, p.MaskShape(), same.MaskShape())
 	require.Equal(t, p.ForwardFLOPs(), same.ForwardFLOPs())
 	require.Equal(t, p.Scale, same.Scale)
-	require.Equal(t, reflect.TypeOf(p).NumField(), reflect.TypeOf(same).NumField())
+	require.Equal(t, reflect.TypeOf(p).NumField(), reflect.TypeOf(same).NumField()+1, "Blocks and Classes are one field there")
 	for i := range reflect.TypeOf(same).NumField() {
 		require.False(t, reflect.ValueOf(same).Field(i).IsZero(), reflect.TypeOf(same).Field(i).Name)
 	}
+	p.Blocks, p.Classes = Blocks{}, Blocks{Queries: 16, Keys: 32}
+	require.Equal(t, attn.Blocks{Queries: 16, Keys: 32, Classed: true}, p.attn().Blocks)
 }

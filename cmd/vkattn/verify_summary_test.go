@@ -44,10 +44,10 @@ func TestCoverage(t *testing.T) {
 	require.Equal(t, "flash2/matrix/form=1 forward . 1! . 2 1! 1", row("type: flash2/matrix/form=1 forward"))
 	require.Equal(t, "backward . 1! . 1 1!", row("type: backward ."))
 	require.Equal(t, "flash1/scalar forward . . 1 1 . 0", row("type: flash1/scalar forward"))
-	//                                    full diag top gqa dv odd gaps drop blk lse add
-	require.Equal(t, "flash2/matrix/form=1 fwd 1! . 1 1 1 1 . 1 . 1! .", row("option: flash2/matrix/form=1 fwd"))
-	require.Equal(t, "bwd 1! . 1 1 1 1 . 1 . . 1", row("option: bwd 1!"))
-	require.Equal(t, "flash1/scalar fwd 1 . . . . . 1 . . . .", row("option: flash1/scalar fwd"))
+	//                                    full diag top gqa dv odd gaps drop blk len cls lse add
+	require.Equal(t, "flash2/matrix/form=1 fwd 1! . 1 1 1 1 . 1 . . . 1! .", row("option: flash2/matrix/form=1 fwd"))
+	require.Equal(t, "bwd 1! . 1 1 1 1 . 1 . . . . 1", row("option: bwd 1!"))
+	require.Equal(t, "flash1/scalar fwd 1 . . . . . 1 . . . . . .", row("option: flash1/scalar fwd"))
 	out.Reset()
 	printCoverage(&out, nil, false)
 	require.Empty(t, out.String())

@@ -144,7 +144,7 @@ func everyCase(t *testing.T) []*Case {
 // TestRightArithmeticPasses: no case asks for more than fp32 sums and a rounded P can give.
 func TestRightArithmeticPasses(t *testing.T) {
 	for _, c := range everyCase(t) {
-		if len(c.lacks) > 0 || c.Problem.Sinks || c.Problem.KeyLengths || c.Problem.Bias != (flash.PerScore{}) || c.Problem.Mask != (flash.PerScore{}) || !c.Problem.Score.Identity() {
+		if len(c.lacks) > 0 || c.Problem.Sinks || c.Problem.KeyLengths || c.Problem.QueryLengths || c.Problem.Bias != (flash.PerScore{}) || c.Problem.Mask != (flash.PerScore{}) || !c.Problem.Score.Identity() {
 			continue // the emulation is of plain attention
 		}
 		for _, tile := range []int{64, 16} {

@@ -239,10 +239,10 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 		c.Problem.QueryLen, c.Problem.KeyLen = min(p.QueryLen, 80), min(p.KeyLen, 80)
 	}
 	c.fill = scaled(spread, spread, 1)
-	if r := rand.New(rand.NewPCG(9, c.seed)); p.KeyLen >= 16 && r.IntN(5) == 0 {
+	if r := rand.New(rand.NewPCG(9, c.seed)); c.Problem.KeyLen >= 16 && r.IntN(5) == 0 {
 		own := func(n int) int { return []int{1, n}[r.IntN(2)] }
 		c.Problem.Mask = flash.PerScore{DType: []flash.DType{flash.Bool, flash.Bit}[r.IntN(2)],
-			Batch: own(p.Batch), Heads: own(p.Heads), Queries: own(p.QueryLen), Keys: p.KeyLen}
+			Batch: own(p.Batch), Heads: own(p.Heads), Queries: own(c.Problem.QueryLen), Keys: c.Problem.KeyLen}
 	}
 	padded := pick(0, 9)
 	c.Problem.KeyLengths, c.Problem.QueryLengths = padded == 0 || padded == 1, padded == 1 || padded == 2
