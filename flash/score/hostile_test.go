@@ -120,20 +120,25 @@ func TestComposeIsLimited(t *testing.T) {
 
 // A formula that doubles at every step is long, and its expression small.
 func TestSharedExpressions(t *testing.T) {
-	x := score.S()
-	for range 200 {
-		x = x.Add(x.Mul(x)).Mul(score.Const(0.25))
+	for name, step := range map[string]func(x score.Float) score.Float{
+		"products":        func(x score.Float) score.Float { return x.Add(x.Mul(x)).Mul(score.Const(0.25)) },
+		"sums and bounds": func(x score.Float) score.Float { return x.Add(score.Const(0.5)).Max(x.Neg()) },
+	} {
+		x := score.S()
+		for range 200 {
+			x = step(x)
+		}
+		f, err := score.New(x)
+		require.NoError(t, err, name)
+		assert.Less(t, len(f.String()), 400, name)
+		e, err := f.Bind(nil)
+		require.NoError(t, err, name)
+		_, slope := e.Slope(score.Point{S: 0.5})
+		assert.False(t, math.IsNaN(slope), name)
+		code, err := score.Splice(spirv(t, "hooks"), score.Code{Score: f, FirstBinding: 3})
+		require.NoError(t, err, name)
+		validate(t, "vulkan1.1", code)
 	}
-	f, err := score.New(x)
-	require.NoError(t, err)
-	assert.Less(t, len(f.String()), 400)
-	e, err := f.Bind(nil)
-	require.NoError(t, err)
-	_, slope := e.Slope(score.Point{S: 0.5})
-	assert.False(t, math.IsNaN(slope))
-	code, err := score.Splice(spirv(t, "hooks"), score.Code{Score: f, FirstBinding: 3})
-	require.NoError(t, err)
-	validate(t, "vulkan1.1", code)
 }
 
 // What is bound must be there, of the type and the number declared.

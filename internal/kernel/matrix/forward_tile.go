@@ -292,7 +292,7 @@ func (t *Tile) predict(k *kernel.Prediction, p *attn.Problem, pace float64) floa
 	return predict(k, p, t.Rows(), t.W, t.Groups(p), t.Parts, pace)
 }
 
-// predict gives the cost of a pass whose workgroups, so many for each part of the keys, have these rows and subgroups, in pairs of a row and
+// predict gives the cost of a pass with this number of workgroups for each part of the keys, of these rows and subgroups, in pairs of a row and
 // a key on one multiprocessor; pace is the cost of a pair. A multiprocessor's workgroups share it. They take as long as the one with most
 // keys, or as all of them together. docs/notes.md has the measurements that the constants are from.
 func predict(k *kernel.Prediction, p *attn.Problem, rows, subgroups int, workgroups uint64, inParts int, pace float64) float64 {
