@@ -38,10 +38,13 @@ func functionCases() map[string]functionCase {
 	biased.Bias = PerScore{DType: F16, Batch: 1, Heads: 1, Queries: 20, Keys: 23}
 	masked.Score, masked.Sees = score.Function{}, score.PrefixLM(5)
 	blocks.Blocks = Blocks{Queries: 16, Keys: 16}
+	one := p
+	one.QueryLen, one.KeyLen = 1, 300
 	return map[string]functionCase{
 		"forward":           {"scalar_forward", p, Flash, false},
 		"forward of a mask": {"scalar_forward", masked, Flash, false},
 		"block mask":        {"scalar_forward", blocks, Flash, false},
+		"one query":         {"scalar_decode", one, Flash, false},
 		"flash1":            {"scalar_flash1", p, Flash1, false},
 		"standard":          {"standard_softmax", p, Standard, false},
 		"backward":          {"scalar_backward_", p, Flash, true},
@@ -58,7 +61,11 @@ func TestFunctionsAreProved(t *testing.T) {
 			d := testDevice(t)
 			forgetProcess(t)
 			plan := func(p Problem) (*Plan, error) {
-				plan, err := d.Plan(p, WithImplementation(c.impl), WithTier(TierScalar))
+				opts := []PlanOption{WithImplementation(c.impl), WithTier(TierScalar)}
+				if c.modules == "scalar_decode" { // and not the one that would take its place
+					opts = append(opts, WithTuning(map[string]int{"decode": 1}))
+				}
+				plan, err := d.Plan(p, opts...)
 				if err == nil {
 					t.Cleanup(func() { require.NoError(t, plan.Close()) })
 					if c.back {

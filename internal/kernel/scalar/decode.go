@@ -2,7 +2,6 @@ package scalar
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -20,7 +19,7 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithLengths,
+		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths,
 		MostRows:       DecodeRows,
 		Parameters:     decodeRanges,
 		Yields:         true,
@@ -54,7 +53,7 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	prog := &DecodeProgram{env: e, Problem: *p, Shape: tile, module: DecodeKernel + "." + p.DType.Suffix()}
+	prog := &DecodeProgram{Problem: *p, Shape: tile}
 	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
@@ -63,24 +62,20 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 			return nil, err
 		}
 	}
-	// The usual case is dense tensors with lse.
-	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	_, err = prog.Kernel(kernel.Variant{Aligned: aligned, LSE: true})
-	return prog, err
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: DecodeKernel + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+		Describe: prog.Describe, Try: prog.try}
+	return prog, prog.Usual(p)
 }
 
 // DecodeProgram is scalar_decode fitted to a problem.
 type DecodeProgram struct {
-	env     *kernel.Env
+	kernel.CheckedKernels
 	Problem attn.Problem
 	Shape   DecodeTile
 	grid    kernel.Grid
-	module  string
 	combine *kernel.Combiner // of keys in parts; nil: in one
-	kernels [kernel.Variants]atomic.Pointer[pipeline.Kernel]
 }
 
-func (s *DecodeProgram) Tile() string      { return s.Shape.String() }
 func (s *DecodeProgram) Scratch() []uint64 { return s.combine.Scratch() }
 func (s *DecodeProgram) Dispatches() int   { return s.grid.Dispatches() + s.combine.Dispatches() }
 
@@ -88,11 +83,6 @@ func (s *DecodeProgram) Model() traffic.Model {
 	t := &s.Shape // lanes that take a key together load all queries of the workgroup
 	return traffic.QueriesOutside{Label: DecodeKernel, Rows: t.Rows, Keys: 1, Batch: t.batch(), Packed: true, NoneUnseen: true, QReaders: t.Threads() / t.LPR,
 		Parts: t.Parts, Combine: s.combine.Label()}
-}
-
-// Kernel gives the pipeline of a variant, built at the first call.
-func (s *DecodeProgram) Kernel(v kernel.Variant) (*pipeline.Kernel, error) {
-	return s.env.Variant(&s.kernels[v.Index()], s.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return s.Describe(v) })
 }
 
 func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
@@ -107,7 +97,30 @@ func (s *DecodeProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	if err != nil {
 		return err
 	}
+	return s.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (s *DecodeProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
 	return r.Forward(k, &s.Problem, f, s.grid, DecodeKernel, s.combine)
+}
+
+// try runs a pipeline on a small problem, of as many queries and some batches of keys in each part, and says what is wrong with the output.
+func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
+	small := DecodeProgram{Problem: kernel.TrialOf(&s.Problem), Shape: s.Shape}
+	p := &small.Problem
+	p.KeyHeads = 2
+	p.Heads = p.KeyHeads * s.Problem.Group()
+	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*s.Shape.W*s.Shape.batch()*s.Shape.Parts+3
+	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
+		return "", err
+	}
+	if s.combine != nil {
+		if small.combine, err = kernel.NewCombiner(s.Env, p, s.Shape.Parts, kernel.NewTuning(nil)); err != nil {
+			return "", err
+		}
+	}
+	return s.Env.TryForward(p, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
 }
 
 // candidates are neighbours of what is chosen.
