@@ -1,4 +1,4 @@
-// Package shaders holds the compute shaders of vkattn as SPIR-V, embedded in the program.
+// Package shaders holds the compute shaders of vkattn as SPIR-V, packed by gzip and embedded in the program.
 //
 // The GLSL stands in folders by family: scalar, matrix and standard; common has what families share, tools what looks at a device, and
 // include the shared parts. modules.txt lists what is compiled from it, and tools/glslc.sh compiles. Each shader's header comment tells what it computes, from which bindings, push constants and
@@ -8,20 +8,20 @@
 package shaders
 
 import (
-	"crypto/sha256"
+	"compress/gzip"
 	"embed"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 )
 
-//go:embed spv/*.spv
+//go:embed spv/*.spv.gz
 var binaries embed.FS
 
 //go:embed manifest.json
@@ -39,9 +39,6 @@ func Module(name string) ([]uint32, error) { return Shipped.Module(name) }
 
 // Describe returns what the manifest says of the module called name.
 func Describe(name string) (Info, error) { return Shipped.Describe(name) }
-
-// Hash returns the SHA-256 of the embedded bytes of the module called name, in hexadecimal: a key for what is cached about it.
-func Hash(name string) (string, error) { return Shipped.Hash(name) }
 
 // Info describes one compiled module as manifest.json records it.
 type Info struct {
@@ -63,7 +60,10 @@ var ErrUnknownModule = errors.New("no such shader module")
 // spirvMagic is the first word of every SPIR-V module (SPIR-V specification, section 2.3).
 const spirvMagic = 0x07230203
 
-// Set is a build list's modules: spv/NAME.spv for each, and a manifest.
+// suffix ends the file names of modules. SPIR-V takes a third or less of its length so, in the repository and in programs.
+const suffix = ".spv.gz"
+
+// Set is a build list's modules: spv/NAME.spv.gz for each, and a manifest.
 type Set struct {
 	binaries fs.FS
 	manifest func() (map[string]Info, error)
@@ -92,7 +92,7 @@ func (s *Set) Names() []string {
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), ".spv"))
+		names = append(names, strings.TrimSuffix(e.Name(), suffix))
 	}
 	slices.Sort(names)
 	return names
@@ -100,9 +100,9 @@ func (s *Set) Names() []string {
 
 // Module is Module of the set.
 func (s *Set) Module(name string) ([]uint32, error) {
-	raw, err := fs.ReadFile(s.binaries, "spv/"+name+".spv")
+	raw, err := s.bytes(name)
 	if err != nil {
-		return nil, fmt.Errorf("shaders: module %q: %w (there are %s)", name, ErrUnknownModule, strings.Join(s.Names(), ", "))
+		return nil, err
 	}
 	if len(raw) < 20 || len(raw)%4 != 0 {
 		return nil, fmt.Errorf("shaders: module %q has %d bytes; SPIR-V has at least 20, a multiple of 4", name, len(raw))
@@ -130,12 +130,19 @@ func (s *Set) Describe(name string) (Info, error) {
 	return info, nil
 }
 
-// Hash is Hash of the set.
-func (s *Set) Hash(name string) (string, error) {
-	raw, err := fs.ReadFile(s.binaries, "spv/"+name+".spv")
+// bytes are those of a module, unpacked.
+func (s *Set) bytes(name string) ([]byte, error) {
+	file, err := s.binaries.Open("spv/" + name + suffix)
 	if err != nil {
-		return "", fmt.Errorf("shaders: module %q: %w", name, ErrUnknownModule)
+		return nil, fmt.Errorf("shaders: module %q: %w (there are %s)", name, ErrUnknownModule, strings.Join(s.Names(), ", "))
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:]), nil
+	defer file.Close()
+	unpacked, err := gzip.NewReader(file)
+	if err == nil {
+		var raw []byte
+		if raw, err = io.ReadAll(unpacked); err == nil {
+			return raw, nil
+		}
+	}
+	return nil, fmt.Errorf("shaders: module %q: %w", name, err)
 }

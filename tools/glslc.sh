@@ -1,5 +1,5 @@
 #!/bin/bash
-# Compile the shaders that shaders/modules.txt lists to shaders/spv/*.spv and describe them in shaders/manifest.json; then those of
+# Compile the shaders that shaders/modules.txt lists to shaders/spv/*.spv.gz and describe them in shaders/manifest.json; then those of
 # shaders/counting/modules.txt, the same sources that count the bytes they move, to the same places in shaders/counting.
 #
 #   tools/glslc.sh                  compile what changed (source, an include, defines, target or compiler)
@@ -122,15 +122,15 @@ build() {
     fi
     hash=$(sha256sum -- $(printf '%s\n' "${seen[@]}" | sort) | sha256sum | cut -d' ' -f1)
     head="{\"name\":\"$name\",\"source\":\"$source\",\"target_env\":\"$env\",\"defines\":\"$defines\",\"options\":\"$optimise\",\"compiler\":\"$version\",\"source_sha256\":\"$hash\""
-    spv=$dir/spv/$name.spv
+    spv=$dir/spv/$name.spv.gz
     if [ -z "$force" ] && [ -f "$spv" ]; then
-      case $old in "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\",\"interface\":"*) echo "$old" >> "$tmp/lines"; continue ;; esac
+      case $old in "$head,\"spirv_sha256\":\"$(gzip -dc "$spv" | sha256sum | cut -d' ' -f1)\",\"interface\":"*) echo "$old" >> "$tmp/lines"; continue ;; esac
     fi
     # shellcheck disable=SC2086 # defines are words
     if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -I include $defines -o "$tmp/out.spv" "$source" &&
        "${val[@]}" --target-env "$env" "$tmp/out.spv" && interface=$(read_interface); then
-      cp "$tmp/out.spv" "$spv.new"; mv "$spv.new" "$spv"
-      echo "$head,\"spirv_sha256\":\"$(sha256sum < "$spv" | cut -d' ' -f1)\",\"interface\":$interface}" >> "$tmp/lines"
+      gzip -9nc "$tmp/out.spv" > "$spv.new"; mv "$spv.new" "$spv"
+      echo "$head,\"spirv_sha256\":\"$(sha256sum < "$tmp/out.spv" | cut -d' ' -f1)\",\"interface\":$interface}" >> "$tmp/lines"
       compiled=$((compiled + 1))
     else
       echo "glslc.sh: $name failed" >&2; failed=1; [ -z "$old" ] || echo "$old" >> "$tmp/lines"
@@ -138,9 +138,9 @@ build() {
   done < "$dir/modules.txt"
   { echo '['; sed '$!s/$/,/' "$tmp/lines"; echo ']'; } > "$tmp/manifest.json"
   cmp -s "$tmp/manifest.json" "$manifest" || { cp "$tmp/manifest.json" "$manifest.new"; mv "$manifest.new" "$manifest"; }
-  for f in "$dir"/spv/*.spv; do
+  for f in "$dir"/spv/*.spv.gz; do
     [ -e "$f" ] || continue
-    n=${f#"$dir"/spv/}; n=${n%.spv}
+    n=${f#"$dir"/spv/}; n=${n%.spv.gz}
     awk -v n="$n" '$1 == n { found = 1 } END { exit !found }' "$dir/modules.txt" || { echo "glslc.sh: removing $f, which $dir/modules.txt does not list" >&2; rm -f "$f"; }
   done
   modules=$((modules + $(wc -l < "$tmp/lines")))

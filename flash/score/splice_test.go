@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/shaders"
 )
 
 // everything uses all that splicing can add to a module.
@@ -27,25 +27,23 @@ func everything(t testing.TB) score.Code {
 
 // The kernels that are there have no hooks, or hooks that are known: the first stay as they are, the others become valid modules.
 func TestCommittedModules(t *testing.T) {
-	paths, err := filepath.Glob("../../shaders/spv/*.spv")
-	require.NoError(t, err)
-	require.NotEmpty(t, paths)
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
+	require.NotEmpty(t, shaders.Names())
+	for _, name := range shaders.Names() {
+		words, err := shaders.Module(name)
 		require.NoError(t, err)
-		hooks, err := score.Hooks(wordsOf(b))
-		require.NoError(t, err, path)
+		hooks, err := score.Hooks(words)
+		require.NoError(t, err, name)
 		c := everything(t)
 		c.FirstBinding = 40
-		out, err := score.Splice(wordsOf(b), c)
-		require.NoError(t, err, path)
+		out, err := score.Splice(words, c)
+		require.NoError(t, err, name)
 		if len(hooks) == 0 {
-			assert.Equal(t, b, bytesOf(out), path)
+			assert.Equal(t, words, out, name)
 			continue
 		}
 		left, err := score.Hooks(out)
 		require.NoError(t, err)
-		assert.Empty(t, left, path)
+		assert.Empty(t, left, name)
 		validate(t, "vulkan1.3", out)
 	}
 }

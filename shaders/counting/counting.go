@@ -9,7 +9,7 @@ import (
 	"github.com/vkattn/vkattn/shaders"
 )
 
-//go:embed spv/*.spv
+//go:embed spv/*.spv.gz
 var binaries embed.FS
 
 //go:embed manifest.json
