@@ -19,15 +19,24 @@ const (
 	// word, and what NumPy's packbits(…, axis=-1, bitorder="little") makes. Rows begin at bytes, so that strides between them are multiples of 8;
 	// bits behind the last one of a row are never read.
 	Bit
+	// Q8_0, Q4_0 and F8E4M3 are of keys and values in caches alone (Problem.KeyType and ValueType). Q8_0 and Q4_0 are blocks of 32 elements of a row
+	// in ggml's layout, to the bit: an fp16 scale d and 32 signed bytes q, for d·q, of 34 bytes together; d and 16 bytes, for d·(q−8), element j in
+	// the low half of byte j and j+16 in the high one, of 18. Rows are whole blocks. Upload quantises as ggml does: d = max|x|/127 and q = x/d to the
+	// nearest, halves away from zero; d = m/−8 where m is the element of largest magnitude, with its sign.
+	Q8_0
+	Q4_0
+	// F8E4M3 is fp8 e4m3 without infinities (Micikevicius et al., FP8 Formats for Deep Learning, 2022, table 1), of which KeyScales and ValueScales are
+	// the scales. Upload rounds to nearest even, and takes what is beyond ±448 to that.
+	F8E4M3
 )
 
-// Size gives the bytes of one element, 0 for an unknown type and for Bit.
+// Size gives the bytes of one element, 0 for an unknown type and for Bit, Q8_0 and Q4_0.
 func (t DType) Size() int { return attn.DType(t).Size() }
 
-// Bytes gives the bytes of n elements one after the other, those of bits rounded up; 0 for an unknown type.
+// Bytes gives the bytes of n elements one after the other, those of bits and blocks rounded up to whole ones; 0 for an unknown type.
 func (t DType) Bytes(n int) int { return attn.DType(t).Bytes(n) }
 
-// String gives the name used in result files: float32, float16, bfloat16, bool, int32, bit.
+// String gives the name used in result files: float32, float16, bfloat16, bool, int32, bit, q8_0, q4_0, fp8_e4m3.
 func (t DType) String() string { return attn.DType(t).String() }
 
 // ParseDType reads float32, f32, fp32, float16, f16, fp16, half, bfloat16, bf16.

@@ -21,7 +21,8 @@ type BufferRef struct {
 }
 
 // Tensor is a view of a buffer: element [b, h, n, d] stands at byte offset + size·(b·s0 + h·s1 + n·s2 + d), with strides in
-// elements and the last stride 1; of type Bit it is bit (b·s0 + h·s1 + n·s2 + d) from the lowest one of the byte at offset on.
+// elements and the last stride 1; of type Bit it is bit x = b·s0 + h·s1 + n·s2 + d from the lowest one of the byte at offset on, and
+// of Q8_0 and Q4_0 it is element x%32 of the block x/32 from there.
 // It may be used by several recordings at once.
 type Tensor struct {
 	dev    *Device
@@ -93,8 +94,8 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 }
 
 // TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
-// element size; strides are in elements, the last one 1, the others of bits multiples of 8; all-zero strides mean row-major
-// order, rows of bits up to the next byte. The buffer must outlive the
+// element size, of 2 for Q8_0 and Q4_0; strides are in elements, the last one 1, the others of bits multiples of 8 and of blocks
+// multiples of 32; all-zero strides mean row-major order, rows of bits up to the next byte. The buffer must outlive the
 // tensor and all work on it; Close leaves it alone. The error is an [*ArgumentError] that names what does not fit.
 func (d *Device) TensorOn(buffer BufferRef, offset uint64, dtype DType, shape, strides [4]int) (_ *Tensor, err error) {
 	defer during("TensorOn", &err)
@@ -148,20 +149,20 @@ func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
 			l.Span, l.Offset, limits.MaxStorageBufferRange)
 	}
 	span := l.Span
-	if l.Size == 1 { // kernels read bytes in words
+	if t := attn.DType(dtype); l.Size == 1 || t.Quantised() { // kernels read these in words
 		if span = (l.Offset+span+3)/4*4 - l.Offset; l.Offset+span > m.buf.Capacity() {
 			return nil, badArgument("buffer.Size", m.buf.Capacity(), "must be at least %d: bytes are read in words of four", l.Offset+span)
 		}
 	}
-	binding, rest, err := m.dev.env.Ctx.BindAligned(m.buf, l.Offset, span, l.Size)
+	binding, rest, err := m.dev.env.Ctx.BindAligned(m.buf, l.Offset, span, l.Align)
 	if err != nil {
 		return nil, m.dev.fail(err)
 	}
 	t := &Tensor{dev: m.dev, mem: m, dtype: dtype, layout: l, folded: l.SelfOverlaps()}
-	if l.Bits && binding.Size > math.MaxUint32/8 { // kernels number them from where the binding begins
+	if dtype == Bit && binding.Size > math.MaxUint32/8 { // kernels number them from where the binding begins
 		return nil, badArgument("shape", l.Shape, "bits must end within %d bytes of where the device can bind them", uint32(math.MaxUint32/8))
 	}
-	t.bound = kernel.Operand{Binding: binding, Offset: l.Elements(rest), Aligned: l.Aligned16()}
+	t.bound = kernel.Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned16()}
 	for i := range t.bound.Strides {
 		if l.Shape[i] > 1 { // the stride of a dimension of 1 is never used, and must not spoil the arithmetic either
 			t.bound.Strides[i] = uint32(l.Strides[i])

@@ -7,7 +7,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// Encode writes values as elements of type t, little-endian, to nearest even. dst holds len(src) elements; the rest of the last byte of bits is 0.
+// Encode writes values as elements of type t, little-endian, to nearest even, blocks as ggml does (quantised.go). dst holds len(src) elements; the
+// rest of the last byte of bits is 0.
 func Encode(t DType, dst []byte, src []float32) {
 	switch t {
 	case F32:
@@ -37,8 +38,20 @@ func Encode(t DType, dst []byte, src []float32) {
 		clear(dst[:t.Bytes(len(src))])
 		for i, v := range src {
 			if v != 0 {
-				dst[i/bitsOfByte] |= 1 << (i % bitsOfByte)
+				dst[i/8] |= 1 << (i % 8)
 			}
+		}
+	case Q8_0, Q4_0:
+		u, encode := t.unit(), encodeQ8
+		if t == Q4_0 {
+			encode = encodeQ4
+		}
+		for i := 0; (i+1)*u.elements <= len(src); i++ {
+			encode(dst[i*u.bytes:(i+1)*u.bytes], src[i*u.elements:(i+1)*u.elements])
+		}
+	case F8E4M3:
+		for i, v := range src {
+			dst[i] = encodeF8(v)
 		}
 	}
 }
@@ -71,7 +84,19 @@ func Decode(t DType, dst []float32, src []byte) {
 		}
 	case Bit:
 		for i := range dst {
-			dst[i] = float32(src[i/bitsOfByte] >> (i % bitsOfByte) & 1)
+			dst[i] = float32(src[i/8] >> (i % 8) & 1)
+		}
+	case Q8_0, Q4_0:
+		u, decode := t.unit(), decodeQ8
+		if t == Q4_0 {
+			decode = decodeQ4
+		}
+		for i := 0; (i+1)*u.elements <= len(dst); i++ {
+			decode(dst[i*u.elements:(i+1)*u.elements], src[i*u.bytes:(i+1)*u.bytes])
+		}
+	case F8E4M3:
+		for i := range dst {
+			dst[i] = decodeF8(src[i])
 		}
 	}
 }

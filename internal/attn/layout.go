@@ -6,12 +6,14 @@ import (
 	"sort"
 )
 
-// Layout is where a tensor's elements stand: element [b, h, n, d] at byte offset + size·(b·s0 + h·s1 + n·s2 + d). Of bits it is bit
-// (b·s0 + h·s1 + n·s2 + d) from the lowest one of the byte at offset on.
+// Layout is where a tensor's elements stand: element [b, h, n, d] at byte offset + size·(b·s0 + h·s1 + n·s2 + d). Where several elements
+// share their bytes, number x = b·s0 + h·s1 + n·s2 + d is element x%Per of the unit of Size bytes at offset + Size·(x/Per), and rows begin
+// at units: bits of a byte, the lowest first, and blocks of quantised numbers.
 type Layout struct {
 	Offset  uint64 // bytes
-	Size    uint64 // bytes of an element, or the one byte of several where they are bits
-	Bits    bool   // elements are bits, and rows begin at bytes
+	Size    uint64 // bytes of a unit: an element, or several
+	Per     int    // elements of a unit
+	Align   uint64 // bytes: what Offset is a multiple of
 	Shape   [4]int
 	Strides [4]int // elements
 	Span    uint64 // bytes from the first element to the end of the last
@@ -30,9 +32,13 @@ func ContiguousBNHD(shape [4]int) [4]int {
 // NewLayout checks shape, strides and offset against each other and against the buffer's size. All-zero strides mean
 // row-major order, with rows of bits up to the next byte.
 func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uint64) (Layout, error) {
-	l := Layout{Offset: offset, Size: uint64(dtype.Bytes(1)), Bits: dtype == Bit, Shape: shape, Strides: strides}
+	u := dtype.unit()
+	l := Layout{Offset: offset, Size: uint64(u.bytes), Per: u.elements, Align: uint64(u.align), Shape: shape, Strides: strides}
 	if l.Size == 0 {
-		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool, Int32 or Bit")
+		return l, BadArgument("dtype", uint8(dtype), "must be F32, F16, BF16, Bool, Int32, Bit, Q8_0, Q4_0 or F8E4M3")
+	}
+	if shape[3]%dtype.Block() != 0 {
+		return l, BadArgument("shape", shape, "rows of %v must be whole blocks of %d", dtype, dtype.Block())
 	}
 	for i, d := range shape {
 		if d < 1 || d > math.MaxInt32 {
@@ -53,8 +59,8 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 		if s < 0 || s > math.MaxUint32 {
 			return l, BadArgument("strides", strides, "each must be from 0 to 2³²−1 elements")
 		}
-		if l.Bits && i < 3 && shape[i] > 1 && s%bitsOfByte != 0 {
-			return l, BadArgument("strides", strides, "those between rows of bits must be multiples of %d", bitsOfByte)
+		if i < 3 && shape[i] > 1 && s%l.Per != 0 {
+			return l, BadArgument("strides", strides, "those between rows of type %v must be multiples of %d", dtype, l.Per)
 		}
 		hi, lo := bits.Mul64(uint64(s), uint64(shape[i]-1))
 		last += lo
@@ -62,12 +68,9 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 			return l, BadArgument("strides", strides, "the last element would lie more than 2³²−1 elements from the first")
 		}
 	}
-	l.Span = (last + 1) * l.Size
-	if l.Bits {
-		l.Span = last/bitsOfByte + 1
-	}
-	if offset%l.Size != 0 {
-		return l, BadArgument("offset", offset, "must be a multiple of the element size, %d bytes", l.Size)
+	l.Span = (last/uint64(l.Per) + 1) * l.Size
+	if offset%l.Align != 0 {
+		return l, BadArgument("offset", offset, "must be a multiple of %d bytes, of type %v", l.Align, dtype)
 	}
 	if offset > bufferSize || l.Span > bufferSize-offset {
 		return l, BadArgument("offset", offset, "offset + %d bytes of elements must fit the buffer's %d bytes", l.Span, bufferSize)
@@ -75,33 +78,32 @@ func NewLayout(offset uint64, dtype DType, shape, strides [4]int, bufferSize uin
 	return l, nil
 }
 
-// padded is the shape with rows of bits as long as their bytes.
+// padded is the shape with rows as long as their units.
 func (l *Layout) padded() [4]int {
 	shape := l.Shape
-	if l.Bits {
-		shape[3] = Bit.Pitch(shape[3])
-	}
+	shape[3] = CeilDiv(shape[3], l.Per) * l.Per
 	return shape
 }
 
-// bytewise is the layout of the bytes that the elements lie in.
-func (l *Layout) bytewise() Layout {
-	if !l.Bits {
+// unitwise is the layout of the units that the elements lie in.
+func (l *Layout) unitwise() Layout {
+	if l.Per == 1 {
 		return *l
 	}
 	out := *l
-	out.Bits, out.Shape[3] = false, Bit.Bytes(l.Shape[3])
+	out.Per, out.Shape[3] = 1, CeilDiv(l.Shape[3], l.Per)
 	for i := range 3 {
-		out.Strides[i] /= bitsOfByte
+		out.Strides[i] /= l.Per
 	}
 	out.Strides[3] = 1
 	return out
 }
 
-// Elements is how many elements there are in n times Size bytes.
-func (l *Layout) Elements(n uint32) uint32 {
-	if l.Bits {
-		return n * bitsOfByte
+// Steps gives the distance of the first element from a place n times Align bytes before it as kernels count it: in elements, or of blocks,
+// which need not begin at a multiple of their size, in Align bytes.
+func (l *Layout) Steps(n uint32) uint32 {
+	if l.Align == l.Size {
+		return n * uint32(l.Per)
 	}
 	return n
 }
@@ -119,8 +121,8 @@ func (l *Layout) Dense() bool {
 
 // Gapless says whether the elements fill the span in some order.
 func (l *Layout) Gapless() bool {
-	bytes := l.bytewise()
-	n, _ := Elements(bytes.Shape)
+	whole := l.unitwise()
+	n, _ := Elements(whole.Shape)
 	return l.Span == n*l.Size && !l.SelfOverlaps()
 }
 
@@ -152,7 +154,7 @@ func (l *Layout) Overlaps(o *Layout) bool {
 	if l.Offset+l.Span <= o.Offset || o.Offset+o.Span <= l.Offset {
 		return false
 	}
-	a, b := l.bytewise(), o.bytewise()
+	a, b := l.unitwise(), o.unitwise()
 	for _, t := range [2]*Layout{&a, &b} {
 		for i, n := range t.Shape {
 			if n > 1 && apart(&a, &b, uint64(t.Strides[i])*t.Size) {
@@ -195,9 +197,9 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// Aligned16 says whether every row starts on 16 bytes and is a multiple of 16 bytes long.
+// Aligned16 says whether every row starts on 16 bytes and is a multiple of 16 bytes long, with an element in each of its units.
 func (l *Layout) Aligned16() bool {
-	if l.Bits {
+	if l.Per > 1 {
 		return false
 	}
 	ok := l.Offset%16 == 0 && uint64(l.Shape[3])*l.Size%16 == 0

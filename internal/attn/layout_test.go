@@ -15,14 +15,11 @@ func addresses(l *Layout) map[uint64]int {
 			for n := range l.Shape[2] {
 				for d := range l.Shape[3] {
 					e := uint64(b*l.Strides[0] + h*l.Strides[1] + n*l.Strides[2] + d*l.Strides[3])
-					if l.Bits {
-						if d%8 == 0 { // a byte holds elements of one row alone
-							out[l.Offset+e/8]++
-						}
+					if d%l.Per != 0 { // a unit holds elements of one row alone
 						continue
 					}
 					for i := range l.Size {
-						out[l.Offset+e*l.Size+i]++
+						out[l.Offset+e/uint64(l.Per)*l.Size+i]++
 					}
 				}
 			}
@@ -32,20 +29,23 @@ func addresses(l *Layout) map[uint64]int {
 }
 
 func drawLayout(t *rapid.T, name string) Layout {
-	dtype := rapid.SampledFrom([]DType{F32, F16, Bit}).Draw(t, name+"dtype")
+	dtype := rapid.SampledFrom([]DType{F32, F16, Bit, Q8_0, F8E4M3}).Draw(t, name+"dtype")
 	var shape, strides [4]int
 	for i := range shape {
 		shape[i] = rapid.IntRange(1, 3).Draw(t, name+"dim")
 		strides[i] = rapid.IntRange(0, 24).Draw(t, name+"stride")
 	}
-	if dtype == Bit {
-		shape[3] = rapid.IntRange(1, 30).Draw(t, name+"bits")
+	if per := dtype.unit().elements; per > 1 {
+		shape[3] = rapid.IntRange(1, 3).Draw(t, name+"units") * dtype.Block()
 		for i := range strides {
-			strides[i] *= 8
+			strides[i] *= per
 		}
 	}
+	if dtype == Bit {
+		shape[3] = rapid.IntRange(1, 30).Draw(t, name+"bits")
+	}
 	strides[3] = 1
-	offset := uint64(rapid.IntRange(0, 40).Draw(t, name+"offset") * dtype.Bytes(1))
+	offset := uint64(rapid.IntRange(0, 40).Draw(t, name+"offset") * dtype.unit().align)
 	l, err := NewLayout(offset, dtype, shape, strides, 1<<20)
 	if err != nil {
 		t.Fatal(err)

@@ -12,41 +12,56 @@ const (
 	Bool               // a byte, 0 or not; of masks alone
 	Int32              // of captured tensors and lengths alone
 	Bit                // a bit: element j of a row is bit j%8 of its byte j/8; of masks alone
+	Q8_0               // blocks of 32 in ggml's layout: fp16 d, 32 signed bytes q; element d·q. Of keys and values in caches alone, as the next two
+	Q4_0               // blocks of 32 in ggml's layout: fp16 d, 16 bytes; element d·(q−8), of j in the low half of byte j, of j+16 in the high one
+	F8E4M3             // a byte: sign, 4 bits of exponent, 3 of mantissa; no infinities, 448 at most
 )
 
-// bitsOfByte is the number of elements of type Bit in a byte.
-const bitsOfByte = 8
+// unit is how elements of a type lie: some of them in some bytes, where a row begins at a multiple of bytes.
+type unit struct{ elements, bytes, align int }
+
+var units = [...]unit{F32: {1, 4, 4}, F16: {1, 2, 2}, BF16: {1, 2, 2}, Bool: {1, 1, 1}, Int32: {1, 4, 4}, Bit: {8, 1, 1},
+	Q8_0: {32, 34, 2}, Q4_0: {32, 18, 2}, F8E4M3: {1, 1, 1}}
+
+func (t DType) unit() unit {
+	if int(t) < len(units) {
+		return units[t]
+	}
+	return unit{elements: 1}
+}
 
 // Bytes gives the bytes of n elements one after the other, 0 for an unknown type.
 func (t DType) Bytes(n int) int {
-	if t == Bit {
-		return CeilDiv(n, bitsOfByte)
-	}
-	return n * t.Size()
+	u := t.unit()
+	return CeilDiv(n, u.elements) * u.bytes
 }
 
-// Pitch gives the elements from a row of n to the next where there is no more between them than there must be: rows begin at bytes.
+// Pitch gives the elements from a row of n to the next where there is no more between them than there must be: rows begin at whole units.
 func (t DType) Pitch(n int) int {
-	if t == Bit {
-		return CeilDiv(n, bitsOfByte) * bitsOfByte
-	}
-	return n
+	u := t.unit()
+	return CeilDiv(n, u.elements) * u.elements
 }
 
-// Size gives the bytes of one element, 0 for an unknown type and for Bit, of which there are several in a byte.
+// Size gives the bytes of one element, 0 for an unknown type and for those of which several share their bytes.
 func (t DType) Size() int {
-	switch t {
-	case F32, Int32:
-		return 4
-	case F16, BF16:
-		return 2
-	case Bool:
-		return 1
+	if u := t.unit(); u.elements == 1 {
+		return u.bytes
 	}
 	return 0
 }
 
-// String gives float32, float16, bfloat16, bool, int32 or bit.
+// Block is the number of elements that share a scale: 32 of Q8_0 and Q4_0, 1 of others.
+func (t DType) Block() int {
+	if t == Q8_0 || t == Q4_0 {
+		return t.unit().elements
+	}
+	return 1
+}
+
+// Quantised says whether elements of the type are numbers in a byte or less.
+func (t DType) Quantised() bool { return t == Q8_0 || t == Q4_0 || t == F8E4M3 }
+
+// String gives float32, float16, bfloat16, bool, int32, bit, q8_0, q4_0 or fp8_e4m3.
 func (t DType) String() string {
 	switch t {
 	case F32:
@@ -61,6 +76,12 @@ func (t DType) String() string {
 		return "int32"
 	case Bit:
 		return "bit"
+	case Q8_0:
+		return "q8_0"
+	case Q4_0:
+		return "q4_0"
+	case F8E4M3:
+		return "fp8_e4m3"
 	}
 	return "unknown dtype"
 }

@@ -105,11 +105,11 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 	if err := t.env.Ctx.Upload(context.Background(), b.All(), raw); err != nil {
 		return Operand{}, err
 	}
-	binding, rest, err := t.env.Ctx.BindAligned(b.Buffer, l.Offset, uint64(len(raw))-l.Offset, l.Size)
+	binding, rest, err := t.env.Ctx.BindAligned(b.Buffer, l.Offset, uint64(len(raw))-l.Offset, l.Align)
 	if err != nil {
 		return Operand{}, err
 	}
-	x := Operand{Binding: binding, Offset: l.Elements(rest), Aligned: l.Aligned16()}
+	x := Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned16()}
 	for i := range x.Strides {
 		x.Strides[i] = uint32(l.Strides[i])
 	}
