@@ -20,12 +20,14 @@ var Untouched = pipeline.Untouched
 type TensorUse struct{ Prior, Next Use }
 
 // ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
-type ForwardUses struct{ Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths TensorUse }
+type ForwardUses struct {
+	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, PageTable, PageStarts, LastPages, KeyScales, ValueScales TensorUse
+}
 
 // Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another;
 // outputs are overwritten, and overlap no other tensor of the pass.
 type Forward struct {
-	Q, K, V *Tensor // inputs, of the problem's DType and of shapes Problem.QShape, KShape, VShape
+	Q, K, V *Tensor // inputs, of the problem's DType (K and V: KeyType and ValueType) and of shapes Problem.QShape, KShape, VShape
 	O       *Tensor // output, of the problem's DType and Problem.OShape
 	LSE     *Tensor // output, fp32 in row-major order, of Problem.LSEShape: what a backward pass needs; nil: not written
 
@@ -34,6 +36,9 @@ type Forward struct {
 	Sinks *Tensor // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
 	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers beside 0 to KeyLen, or QueryLen, taken to the nearest; nil without.
 	KeyLengths, QueryLengths *Tensor
+	PageTable                *Tensor  // of Problem.Pages, nil where that is zero
+	PageStarts, LastPages    *Tensor  // likewise, of a compressed table; nil without
+	KeyScales, ValueScales   *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
 	Captured                 Captured // what Problem.Score and Problem.Sees capture
 
 	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
@@ -52,7 +57,9 @@ func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 	u := &f.Uses
 	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE},
 		{f.Bias, u.Bias, &to.Bias}, {f.Mask, u.Mask, &to.Mask}, {f.Sinks, u.Sinks, &to.Sinks},
-		{f.KeyLengths, u.KeyLengths, &to.KeyLengths}, {f.QueryLengths, u.QueryLengths, &to.QueryLengths}}
+		{f.KeyLengths, u.KeyLengths, &to.KeyLengths}, {f.QueryLengths, u.QueryLengths, &to.QueryLengths},
+		{f.PageTable, u.PageTable, &to.PageTable}, {f.PageStarts, u.PageStarts, &to.PageStarts}, {f.LastPages, u.LastPages, &to.LastPages},
+		{f.KeyScales, u.KeyScales, &to.KeyScales}, {f.ValueScales, u.ValueScales, &to.ValueScales}}
 }
 
 // check validates the tensors against the problem and gives what kernels are given. It does not allocate unless it fails.

@@ -56,6 +56,9 @@ type Problem struct {
 	// them. What lies beyond, of any tensor, is not used, whatever it is. Positions are those of the entry: query i stands at i + k_b − q_b wherever a
 	// field or a function says i + Nk − Nq. Queries from q_b on give o = 0 and lse = −∞, with sinks too, and have gradient 0, as have keys from k_b on.
 	KeyLengths, QueryLengths bool
+
+	Pages              Pages // keys and values lie in pages of pools; zero: as tensors
+	KeyType, ValueType DType // of k and v where they are quantised: Q8_0, Q4_0 or F8E4M3; 0 means DType
 }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -117,6 +120,13 @@ func (p Problem) Normalize() (Problem, error) {
 	if err := p.checkScores(); err != nil {
 		return p, err
 	}
+	if err := p.checkPages(); err != nil {
+		return p, err
+	}
+	if err := p.checkTypes(); err != nil {
+		return p, err
+	}
+	p.KeyType, p.ValueType = p.stored(p.KeyType), p.stored(p.ValueType)
 	if p.Classes != (Blocks{}) {
 		if err := p.checkClasses(); err != nil {
 			return p, err
@@ -142,7 +152,16 @@ func (p Problem) attn() attn.Problem {
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
 		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths,
+		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}
+}
+
+// stored is the type of keys or values that are said to be of type t.
+func (p *Problem) stored(t DType) DType {
+	if attn.DType(t).Quantised() {
+		return t
+	}
+	return p.DType
 }
 
 // filled is the problem with zero values that mean another field's in place, unchecked.
@@ -154,10 +173,10 @@ func (p Problem) filled() attn.Problem {
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
 func (p Problem) QShape() [4]int { return p.filled().QShape() }
 
-// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim].
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or with pages [Pages.Count, KeyHeads, Pages.Size, HeadDim].
 func (p Problem) KShape() [4]int { return p.filled().KShape() }
 
-// VShape is the shape of v, [Batch, KeyHeads, KeyLen, ValueDim].
+// VShape is the shape of v likewise, with ValueDim.
 func (p Problem) VShape() [4]int { return p.filled().VShape() }
 
 // OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].

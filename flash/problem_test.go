@@ -17,6 +17,21 @@ func TestNormalizeDefaults(t *testing.T) {
 	require.Equal(t, p, again)
 }
 
+// Keys and values in a cache: shapes are those of pools, and types the problem's unless they say otherwise.
+func TestNormalizeCache(t *testing.T) {
+	p, err := Problem{Batch: 2, Heads: 8, KeyHeads: 2, QueryLen: 3, KeyLen: 100, HeadDim: 64, ValueDim: 48, DType: F16, ValueType: F8E4M3,
+		Pages: Pages{Size: 16, Count: 20, PerSequence: 7}}.Normalize()
+	require.NoError(t, err)
+	require.Equal(t, [4]int{20, 2, 16, 64}, p.KShape())
+	require.Equal(t, [4]int{20, 2, 16, 48}, p.VShape())
+	require.Equal(t, F16, p.KeyType)
+	require.Equal(t, F8E4M3, p.ValueType)
+	require.Contains(t, p.String(), "pages 20 of 16 rows, 7 for each entry values fp8_e4m3")
+	again, err := p.Normalize()
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+}
+
 func TestNormalizeErrors(t *testing.T) {
 	good := Problem{Batch: 1, Heads: 4, QueryLen: 8, HeadDim: 16}
 	for _, c := range []struct {
@@ -42,6 +57,22 @@ func TestNormalizeErrors(t *testing.T) {
 		{"Problem", func(p *Problem) { p.Batch, p.Heads, p.QueryLen = 1<<20, 1<<20, 1<<20 }},
 		{"Problem", func(p *Problem) { p.KeyLen, p.Heads = 1<<29, 64 }},
 		{"Problem.QueryLen", func(p *Problem) { p.QueryLen = math.MaxInt64 }},
+		{"Problem.Pages.Size", func(p *Problem) { p.Pages = Pages{Count: 4, PerSequence: 8} }},
+		{"Problem.Pages.Size", func(p *Problem) { p.Pages = Pages{Size: 24, Count: 4, PerSequence: 8} }},
+		{"Problem.Pages.Size", func(p *Problem) { p.Pages = Pages{Size: 1 << 17, Count: 4, PerSequence: 8} }},
+		{"Problem.Pages.Count", func(p *Problem) { p.Pages = Pages{Size: 16, PerSequence: 8} }},
+		{"Problem.Pages.PerSequence", func(p *Problem) { p.Pages = Pages{Size: 16, Count: 4, PerSequence: -1} }},
+		{"Problem.Pages.PerSequence", func(p *Problem) { p.KeyLen, p.Pages = 65, Pages{Size: 16, Count: 4, PerSequence: 4} }},
+		{"Problem.Pages.Indices", func(p *Problem) { p.Pages = Pages{Size: 16, Count: 4, Indices: -4} }},
+		{"Problem.Pages", func(p *Problem) { p.Pages = Pages{Size: 16, Count: 4} }},
+		{"Problem.Pages", func(p *Problem) { p.Pages = Pages{Size: 16, Count: 4, PerSequence: 1, Indices: 1} }},
+		{"Problem.KeyLengths", func(p *Problem) { p.KeyLengths, p.Pages = true, Pages{Size: 16, Count: 4, Indices: 9} }},
+		{"Problem.KeyType", func(p *Problem) { p.KeyType = F16 }},
+		{"Problem.ValueType", func(p *Problem) { p.ValueType = Int32 }},
+		{"Problem.KeyType", func(p *Problem) { p.KeyType = 77 }},
+		{"Problem.HeadDim", func(p *Problem) { p.KeyType = Q8_0 }},
+		{"Problem.ValueDim", func(p *Problem) { p.HeadDim, p.ValueDim, p.ValueType = 32, 48, Q4_0 }},
+		{"Problem", func(p *Problem) { p.Pages = Pages{Size: 1 << 15, Count: 1 << 15, PerSequence: 1} }},
 	} {
 		p := good
 		c.change(&p)

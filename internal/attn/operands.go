@@ -11,16 +11,22 @@ type Operand struct {
 	When       func(*Problem) bool  // the problem has it, and then the caller must give it; nil: every problem has
 	Type       func(*Problem) DType // nil: the problem's, or fp32 of Statistics
 	Of         string               // the operand that this is the gradient by, "" for none
+	Cache      bool                 // says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
 }
 
 // ForwardOperands are the tensors of a forward pass.
 var ForwardOperands = [...]Operand{
 	{Name: "Q", Shape: (*Problem).QShape},
-	{Name: "K", Shape: (*Problem).KShape},
-	{Name: "V", Shape: (*Problem).VShape},
+	{Name: "K", Shape: (*Problem).KShape, Type: (*Problem).keyType},
+	{Name: "V", Shape: (*Problem).VShape, Type: (*Problem).valueType},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand,
+	{Name: "PageTable", Shape: (*Problem).PageTableShape, Statistics: true, When: (*Problem).hasPages, Type: integers, Cache: true},
+	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
+	{Name: "LastPages", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
+	{Name: "KeyScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasKeyScales, Cache: true},
+	{Name: "ValueScales", Shape: (*Problem).ScalesShape, Statistics: true, When: (*Problem).hasValueScales, Cache: true},
 }
 
 var (

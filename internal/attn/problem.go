@@ -30,6 +30,9 @@ type Problem struct {
 	BoolMask PerScore
 	Sinks    bool
 
+	Pages              Pages // of pools that keys and values lie in
+	KeyType, ValueType DType // of their elements where they are quantised, else DType
+
 	KeyLengths, QueryLengths bool // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
 }
 
@@ -40,11 +43,18 @@ const MostDim = 576
 // QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
 func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
 
-// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim].
-func (p Problem) KShape() [4]int { return [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim} }
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or with pages that of a pool, [Pages.Count, KeyHeads, Pages.Size, HeadDim].
+func (p Problem) KShape() [4]int { return p.keyRows(p.HeadDim) }
 
-// VShape is the shape of v, [Batch, KeyHeads, KeyLen, ValueDim].
-func (p Problem) VShape() [4]int { return [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim} }
+// VShape is the shape of v likewise, with ValueDim.
+func (p Problem) VShape() [4]int { return p.keyRows(p.ValueDim) }
+
+func (p *Problem) keyRows(columns int) [4]int {
+	if !p.Pages.None() {
+		return [4]int{p.Pages.Count, p.KeyHeads, p.Pages.Size, columns}
+	}
+	return [4]int{p.Batch, p.KeyHeads, p.KeyLen, columns}
+}
 
 // OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].
 func (p Problem) OShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.ValueDim} }
@@ -92,13 +102,16 @@ const (
 	WithMask // by a tensor or a function
 	WithSinks
 	WithLengths
+	WithPages
+	WithQuantised
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
 const OfScores = WithScores | WithSlopes | WithBias | WithMask
 
 // featureNames are for people, in the order of the bits.
-var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries"}
+var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries",
+	"pages of keys and values", "quantised keys or values"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -137,11 +150,17 @@ func (p Problem) Features() (f Features) {
 	if p.Padded() {
 		f |= WithLengths
 	}
+	if !p.Pages.None() {
+		f |= WithPages
+	}
+	if p.Quantised() {
+		f |= WithQuantised
+	}
 	return f
 }
 
 // Padded says that batch entries have lengths of their own.
-func (p Problem) Padded() bool { return p.KeyLengths || p.QueryLengths }
+func (p Problem) Padded() bool { return p.KeyLengths || p.QueryLengths || p.Pages.Compressed() }
 
 // Masked says that positions may hide keys from queries: kernels then look at those of each tile.
 func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
@@ -207,7 +226,7 @@ func (p Problem) String() string {
 	case !p.Blocks.None():
 		text += fmt.Sprintf(" blocks %v", p.Blocks)
 	}
-	return text + p.ofScores()
+	return text + p.ofScores() + p.ofCache()
 }
 
 // Elements multiplies a shape out; false when the product overflows.

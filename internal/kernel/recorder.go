@@ -18,15 +18,23 @@ type Operand struct {
 type Operands struct {
 	Q, K, V, O, LSE Operand
 	Scores
+	Cache
 	HasLSE  bool
 	Drop    Draw
 	Weights []pipeline.Binding // Forward.Weights; nil: the workspace holds them
 	Blocks  pipeline.Binding   // the block mask, where the problem has one
 }
 
+// Cache is the tensors that say where keys and values lie in a cache, and how: see attn.Pages.
+type Cache struct {
+	PageTable, PageStarts, LastPages Operand
+	KeyScales, ValueScales           Operand
+}
+
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
-	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks, &f.KeyLengths, &f.QueryLengths}
+	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks, &f.KeyLengths, &f.QueryLengths,
+		&f.PageTable, &f.PageStarts, &f.LastPages, &f.KeyScales, &f.ValueScales}
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
