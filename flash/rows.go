@@ -3,14 +3,11 @@ package flash
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
-	"sync"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // Rotation names the tensors of a rotation of rows; they may have any strides whose last is 1.
@@ -36,7 +33,7 @@ type Append struct {
 
 // RowPlan moves rows on a device: a rotation or an append. It may be used from several goroutines.
 type RowPlan struct {
-	dev         *Device
+	smallPlan[*RowRecording]
 	what        string // Rotation or Append
 	rows        kernel.Rows
 	program     *kernel.RowProgram
@@ -44,10 +41,6 @@ type RowPlan struct {
 	table       []attn.Operand // tensors, in the order of given
 	inPlace     []attn.Operand // of a rotation without Y
 	frequencies *Tensor
-
-	mu     sync.Mutex
-	kept   *RowRecording // of Rotate and Append
-	closed bool
 }
 
 // PlanRotate builds the kernel that turns rows. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where
@@ -98,7 +91,8 @@ func (d *Device) planRows(what, problem string, r kernel.Rows, by *Rotary) (_ *R
 	if why := d.env.Caps.LacksRows(r.DType); why != "" {
 		return nil, &UnsupportedError{What: what, Reasons: []string{why}}
 	}
-	p := &RowPlan{dev: d, what: what, problem: attn.Problem{DType: r.DType}}
+	p := &RowPlan{what: what, problem: attn.Problem{DType: r.DType}}
+	p.dev, p.name = d, "RowPlan"
 	if by != nil {
 		turn, err := by.check(r.Dim)
 		if err != nil {
@@ -177,64 +171,32 @@ func (p *RowPlan) Close() (err error) {
 	return p.release()
 }
 
-func (p *RowPlan) release() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil
-	}
-	p.closed = true
-	return errors.Join(p.kept.Close(), p.frequencies.Close())
-}
+func (p *RowPlan) release() error { return errors.Join(p.smallPlan.release(), p.frequencies.Close()) }
 
-// usable says why nothing can be done with the plan; p.mu is not held.
-func (p *RowPlan) usable() error {
+// made says why a plan that no device made cannot be used.
+func (p *RowPlan) made() error {
 	if p == nil || p.dev == nil {
 		return badArgument("RowPlan", "nil or zero", "must come from Device.PlanRotate or PlanAppend")
 	}
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if closed {
-		return fmt.Errorf("%w: RowPlan", ErrClosed)
-	}
-	return p.dev.usable()
+	return nil
 }
 
 // Rotate turns rows and waits.
 func (p *RowPlan) Rotate(ctx context.Context, t Rotation) (err error) {
 	defer during("Rotate", &err)
-	return p.run(ctx, func(r *RowRecording) error { return r.Rotate(t) })
+	if err := p.made(); err != nil {
+		return err
+	}
+	return p.run(ctx, p.recording, func(r *RowRecording) error { return r.Rotate(t) })
 }
 
 // Append writes rows into caches and waits.
 func (p *RowPlan) Append(ctx context.Context, t Append) (err error) {
 	defer during("Append", &err)
-	return p.run(ctx, func(r *RowRecording) error { return r.Append(t) })
-}
-
-func (p *RowPlan) run(ctx context.Context, prepare func(*RowRecording) error) error {
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	if err := p.usable(); err != nil {
+	if err := p.made(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.kept == nil {
-		var err error
-		if p.kept, err = p.recording(); err != nil {
-			return err
-		}
-	}
-	if err := prepare(p.kept); err != nil {
-		return err
-	}
-	if err := p.kept.Submit(); err != nil {
-		return err
-	}
-	return p.kept.Wait(ctx)
+	return p.run(ctx, p.recording, func(r *RowRecording) error { return r.Append(t) })
 }
 
 // mostRowTensors is the most tensors that rows are moved with, frequencies among them.
@@ -243,21 +205,17 @@ const mostRowTensors = 9
 // RowRecording holds the commands of a rotation or an append, with descriptors of its own. It can be written into any number of command buffers, or
 // submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type RowRecording struct {
-	plan     *RowPlan
-	mu       sync.Mutex
-	rec      *pipeline.Recording
-	writer   kernel.Recorder
-	ops      kernel.RowOperands
-	tensors  [mostRowTensors]heldTensor
-	ready    bool
-	inFlight *pipeline.Pending
-	closed   bool
-	foreign  *vk.CommandBuffer
+	smallRecording
+	plan *RowPlan
+	ops  kernel.RowOperands
 }
 
 // NewRecording makes an empty recording. It lives until its own Close, or the device's.
 func (p *RowPlan) NewRecording() (_ *RowRecording, err error) {
 	defer during("NewRecording", &err)
+	if err := p.made(); err != nil {
+		return nil, err
+	}
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
@@ -266,14 +224,10 @@ func (p *RowPlan) NewRecording() (_ *RowRecording, err error) {
 
 func (p *RowPlan) recording() (*RowRecording, error) {
 	n := p.program.Dispatches()
-	rec, err := p.dev.env.Ctx.NewRecording(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: 8 * n})
-	if err != nil {
-		return nil, p.dev.fail(err)
-	}
-	r := &RowRecording{plan: p, rec: rec}
-	r.writer.Rec = rec
-	if err := p.dev.adopt(r); err != nil {
-		return nil, errors.Join(err, rec.Close())
+	r := &RowRecording{plan: p}
+	r.dev, r.name, r.first, r.tensors = p.dev, "RowRecording", "Rotate or Append", make([]heldTensor, mostRowTensors)
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: 8 * n}); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -281,7 +235,7 @@ func (p *RowPlan) recording() (*RowRecording, error) {
 // Rotate prepares the recording for these tensors, in place of what it held before. After the first time it allocates nothing.
 func (r *RowRecording) Rotate(t Rotation) (err error) {
 	defer during("RowRecording.Rotate", &err)
-	if err := r.begin("Rotation"); err != nil {
+	if err := r.start("Rotation"); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
@@ -303,7 +257,7 @@ func (r *RowRecording) Rotate(t Rotation) (err error) {
 // Append is Rotate for a plan of PlanAppend.
 func (r *RowRecording) Append(t Append) (err error) {
 	defer during("RowRecording.Append", &err)
-	if err := r.begin("Append"); err != nil {
+	if err := r.start("Append"); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
@@ -316,39 +270,29 @@ func (r *RowRecording) Append(t Append) (err error) {
 	return r.write(all[:])
 }
 
-// begin says why the recording cannot be given commands, or locks it.
-func (r *RowRecording) begin(what string) error {
+// made says why a recording that no plan made cannot be used.
+func (r *RowRecording) made() error {
 	if r == nil || r.plan == nil {
 		return badArgument("RowRecording", "nil or zero", "must come from RowPlan.NewRecording")
+	}
+	return nil
+}
+
+// start says why the recording cannot be given these commands, or locks it.
+func (r *RowRecording) start(what string) error {
+	if err := r.made(); err != nil {
+		return err
 	}
 	if r.plan.what != what {
 		return badArgument("RowRecording", r.plan.what, "its plan must be one for a %s", what)
 	}
-	r.mu.Lock()
-	err := r.usable()
-	if err == nil && r.inFlight != nil {
-		err = ErrInFlight
-	}
-	if err != nil {
-		r.mu.Unlock()
-		return err
-	}
-	r.ready = false
-	return nil
-}
-
-// usable says why nothing can be done with the recording; r.mu is held.
-func (r *RowRecording) usable() error {
-	if r.closed {
-		return fmt.Errorf("%w: RowRecording", ErrClosed)
-	}
-	return r.plan.dev.usable()
+	return r.begin()
 }
 
 // write makes the commands; r.mu is held.
 func (r *RowRecording) write(all []given) error {
 	p := r.plan
-	clear(r.tensors[:])
+	clear(r.tensors)
 	for i := range all {
 		r.tensors[i] = heldTensor{all[i].tensor, all[i].use}
 	}
@@ -356,15 +300,7 @@ func (r *RowRecording) write(all []given) error {
 		r.tensors[mostRowTensors-1].tensor = p.frequencies
 		r.ops.Frequencies = p.frequencies.bound
 	}
-	err := r.rec.Reset()
-	for i := range r.tensors {
-		t := &r.tensors[i]
-		if err == nil && t.tensor != nil && t.use != (TensorUse{}) {
-			if err = r.rec.Prior(t.tensor.bound.Binding, t.use.Prior); err == nil {
-				err = r.rec.Next(t.tensor.bound.Binding, t.use.Next)
-			}
-		}
-	}
+	err := r.reset()
 	if err == nil {
 		err = p.program.Record(&r.writer, &r.ops)
 	}
@@ -372,111 +308,32 @@ func (r *RowRecording) write(all []given) error {
 	return p.dev.fail(err)
 }
 
-// prepared says why the recording cannot be executed; r.mu is held.
-func (r *RowRecording) prepared() error {
-	if err := r.usable(); err != nil {
-		return err
-	}
-	if !r.ready {
-		return badArgument("RowRecording", "empty", "needs Rotate or Append first")
-	}
-	for _, t := range r.tensors { // one may have been closed since
-		if t.tensor != nil {
-			if err := t.tensor.usable("Tensor"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // Record writes the commands into a command buffer of the caller's, as [Recording.Record] does.
 func (r *RowRecording) Record(cmd uintptr) (err error) {
 	defer during("RowRecording.Record", &err)
-	if r == nil || r.plan == nil {
-		return badArgument("RowRecording", "nil or zero", "must come from RowPlan.NewRecording")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.prepared(); err != nil {
+	if err := r.made(); err != nil {
 		return err
 	}
-	if cmd == 0 {
-		return badArgument("cmd", 0, "must be a VkCommandBuffer")
-	}
-	d := r.plan.dev
-	if r.foreign == nil || r.foreign.Handle() != cmd {
-		c, err := vk.WrapCommandBuffer(d.dev, cmd)
-		if err != nil {
-			return d.fail(err)
-		}
-		r.foreign = c
-	}
-	return d.fail(r.rec.Record(r.foreign))
+	return r.record(cmd)
 }
 
 // Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
 func (r *RowRecording) Submit() (err error) {
 	defer during("RowRecording.Submit", &err)
-	if r == nil || r.plan == nil {
-		return badArgument("RowRecording", "nil or zero", "must come from RowPlan.NewRecording")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	d := r.plan.dev
-	d.submitting.RLock()
-	defer d.submitting.RUnlock()
-	if err := r.prepared(); err != nil {
+	if err := r.made(); err != nil {
 		return err
 	}
-	if r.inFlight != nil {
-		return ErrInFlight
-	}
-	if r.inFlight, err = d.env.Ctx.Submit(r.rec); err != nil {
-		r.inFlight = nil
-		return d.fail(err)
-	}
-	r.mark(1)
-	return nil
-}
-
-// mark counts the recording in or out of the users of its tensors.
-func (r *RowRecording) mark(n int32) {
-	for _, t := range r.tensors {
-		if t.tensor != nil {
-			t.tensor.mem.busy.Add(n)
-		}
-	}
+	return r.submit()
 }
 
 // Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
 // memory. Without a submission it returns at once.
 func (r *RowRecording) Wait(ctx context.Context) (err error) {
 	defer during("RowRecording.Wait", &err)
-	if r == nil || r.plan == nil {
-		return badArgument("RowRecording", "nil or zero", "must come from RowPlan.NewRecording")
+	if err := r.made(); err != nil {
+		return err
 	}
-	r.mu.Lock()
-	err = r.wait()
-	r.mu.Unlock()
-	if err == nil && ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	return err
-}
-
-// wait is Wait without a context; r.mu is held.
-func (r *RowRecording) wait() error {
-	if r.inFlight == nil {
-		return nil
-	}
-	err := r.plan.dev.fail(r.inFlight.Wait(context.Background()))
-	if err != nil && r.inFlight.InFlight() {
-		return err // and to be waited for again: the device may be using the tensors
-	}
-	r.inFlight = nil
-	r.mark(-1)
-	return err
+	return r.waitFor(ctx)
 }
 
 // Close frees the descriptors, after waiting for the recording's own submission. Closing again, or nil, does nothing.
@@ -485,20 +342,5 @@ func (r *RowRecording) Close() (err error) {
 	if r == nil || r.plan == nil {
 		return nil
 	}
-	r.plan.dev.disown(r)
-	return r.release()
-}
-
-func (r *RowRecording) release() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return nil
-	}
-	err := r.wait()
-	if r.inFlight != nil {
-		return errors.Join(err, r.plan.dev.adopt(r)) // it must stay for now
-	}
-	r.closed, r.ready, r.tensors = true, false, [mostRowTensors]heldTensor{}
-	return errors.Join(err, r.plan.dev.fail(r.rec.Close()))
+	return r.close()
 }
