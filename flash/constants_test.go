@@ -83,6 +83,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
+		"merge":                    kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":             kernel.ClassConstants(attnOf(p)),
 		"backward_sinks":           kernel.SinkGradientConstants(attnOf(p), false),
 		"standard_scores":          inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
@@ -153,6 +154,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 	require.Less(t, all.Forward.Size(), all.Standard.Size())
 	require.LessOrEqual(t, all.Backward.Size(), 128, "what every device allows")
 	require.LessOrEqual(t, all.Rows.Size(), 128, "what every device allows")
+	require.LessOrEqual(t, all.Merge.Size(), 128, "what every device allows")
 	require.Equal(t, all.Forward.Names, all.Standard.Names[:len(all.Forward.Names)], "standard attention's begin as the others'")
 	for _, name := range shaders.Names() {
 		info, err := shaders.Describe(name)
@@ -163,6 +165,8 @@ func TestPushConstantsOfAPass(t *testing.T) {
 			require.NotContains(t, push, "base", name)
 		case strings.HasPrefix(name, kernel.RowsLabel+"."):
 			require.Equal(t, all.Rows.Names, push, name)
+		case strings.HasPrefix(name, kernel.MergeLabel+"."):
+			require.Equal(t, all.Merge.Names, push, name)
 		case strings.HasPrefix(name, "standard_"):
 			require.Equal(t, all.Standard.Names, push, name)
 		case strings.Contains(name, "backward_"):

@@ -43,6 +43,12 @@
 // never used. [Device.PlanAppend] writes new keys and values where each entry's length says, with rotary position embedding on the way, and
 // [Device.PlanRotate] turns queries, and gradients back.
 //
+// # Partial results
+//
+// Outputs over disjoint keys, each with its lse, are put together by [Device.PlanMerge], or [Device.Merge] in one call: o = Σ_n exp(lse_n − lse) o_n with
+// lse = log Σ_n exp(lse_n). Requests that share a prefix attend to it together, with all their queries as rows of one batch entry, and each to keys of
+// its own (cascade attention; see the example of PlanMerge); keys on several devices, or in several pools, are merged likewise.
+//
 // # Work
 //
 // [Plan.ForwardWork] and [Plan.BackwardWork] count the operations of each step of a pass and the bytes that its kernels load and store;

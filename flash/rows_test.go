@@ -22,7 +22,11 @@ type guarded struct {
 
 var refTypes = map[DType]ref.DType{F32: ref.F32, F16: ref.F16, BF16: ref.BF16}
 
-// newGuarded lays a tensor out with gaps between rows, heads and batch entries, or heads and rows exchanged, or without any gap.
+// inUnits is a layout of newGuarded.
+const inUnits = 3
+
+// newGuarded lays a tensor out with gaps between rows, heads and batch entries, or heads and rows exchanged, or without any gap; inUnits with heads
+// and rows exchanged, gaps, and every row at 16 bytes.
 func newGuarded(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, layout int) *guarded {
 	t.Helper()
 	g := &guarded{shape: shape, offset: 4}
@@ -32,6 +36,10 @@ func newGuarded(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int
 	case 1:
 		row := shape[3] + 3
 		g.strides, g.offset = [4]int{shape[1]*(shape[2]*row+1) + 5, shape[2]*row + 1, row, 1}, 7
+	case inUnits:
+		column := (shape[3] + 7) / 8 * 8
+		row := shape[1]*column + 8
+		g.strides, g.offset = [4]int{shape[2]*row + 16, column, row, 1}, 8
 	default:
 		row := shape[1]*(shape[3]+1) + 2
 		g.strides, g.offset = [4]int{shape[2]*row + 7, shape[3] + 1, row, 1}, 5

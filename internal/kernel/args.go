@@ -48,7 +48,12 @@ const (
 	argPositions // stride of batch
 	argFirstPosition
 	argKeyPairs
-	arguments // number of them
+	argBatch
+	argParts
+	argChain
+	argPartStrides // of batch, head and row of o of the first of four parts
+	argRowStrides  // of batch and head of its lse
+	arguments      // number of them
 )
 
 var argumentNames = [arguments][]string{
@@ -60,6 +65,9 @@ var argumentNames = [arguments][]string{
 	ArgFirstMatrix: {"bh0"}, ArgMatrices: {"slab_heads"}, ArgFirstRow: {"row0"}, ArgRows: {"rows"}, ArgPitch: {"pitch"},
 	argRowHeads: {"row_heads"}, argCacheRows: {"cache_rows"}, argTables: {"cos_sb", "cos_sn", "sin_sb", "sin_sn"}, argTableRows: {"table_rows"},
 	argPositions: {"position_sb"}, argFirstPosition: {"first_position"}, argKeyPairs: {"key_pairs"},
+	argBatch: {"batch"}, argParts: {"parts"}, argChain: {"chain"},
+	argPartStrides: {"p0_sb", "p0_sh", "p0_sn", "p1_sb", "p1_sh", "p1_sn", "p2_sb", "p2_sh", "p2_sn", "p3_sb", "p3_sh", "p3_sn"},
+	argRowStrides:  {"l0_sb", "l0_sh", "l1_sb", "l1_sh", "l2_sb", "l2_sh", "l3_sb", "l3_sh"},
 }
 
 // ArgsLayout is where the modules of a family expect their push constants: byte positions, found by name in the modules' manifest, so that
@@ -72,8 +80,9 @@ type ArgsLayout struct {
 // Size is the bytes of all of them.
 func (l *ArgsLayout) Size() int { return 4 * len(l.Names) }
 
-// passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernel that moves rows.
-type passLayouts struct{ Forward, Standard, Backward, Rows ArgsLayout }
+// passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernels that move rows
+// and merge.
+type passLayouts struct{ Forward, Standard, Backward, Rows, Merge ArgsLayout }
 
 // Layouts reads them from one module each; Env.Build refuses modules that declare another.
 var Layouts = sync.OnceValues(func() (*passLayouts, error) {
@@ -81,7 +90,8 @@ var Layouts = sync.OnceValues(func() (*passLayouts, error) {
 	for _, f := range []struct {
 		to     *ArgsLayout
 		module string
-	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}, {&out.Rows, "append.f32"}} {
+	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}, {&out.Rows, "append.f32"},
+		{&out.Merge, "merge.f32"}} {
 		info, err := shaders.Describe(f.module)
 		if err == nil {
 			*f.to, err = NewArgsLayout(info.Interface.Push)
@@ -118,7 +128,7 @@ func CheckLayout(module string, names []string) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows} {
+	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows, &all.Merge} {
 		if slices.Equal(l.Names, names) {
 			return nil
 		}
