@@ -39,6 +39,49 @@ func BenchmarkRecordAndSubmit(b *testing.B) {
 	b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N), "host-µs/op")
 }
 
+// BenchmarkRecordMerge measures the same of a merge of two parts.
+func BenchmarkRecordMerge(b *testing.B) {
+	d, err := Open(WithoutDiskCache())
+	if err != nil {
+		b.Skip(err)
+	}
+	defer d.Close()
+	plan, err := d.PlanMerge(MergeProblem{Parts: 2, Batch: 1, Heads: 2, QueryLen: 8, ValueDim: 16, DType: F16})
+	require.NoError(b, err)
+	r, err := plan.NewRecording()
+	require.NoError(b, err)
+	tensors := func() Part {
+		var p Part
+		p.O = plainly(b, d)(F16, [4]int{1, 2, 8, 16})
+		p.LSE, err = d.NewLSE(1, 2, 8)
+		require.NoError(b, err)
+		return p
+	}
+	sets := [2]Merge{}
+	for i := range sets {
+		to := tensors()
+		sets[i] = Merge{Parts: []Part{tensors(), tensors()}, O: to.O, LSE: to.LSE}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	var host time.Duration
+	for i := range b.N {
+		start := time.Now()
+		if err := r.Merge(sets[i%2]); err != nil {
+			b.Fatal(err)
+		}
+		err := r.Submit()
+		host += time.Since(start)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := r.Wait(bg); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N), "host-µs/op")
+}
+
 // TestSteadyStateAllocatesNothing: recording, submitting and waiting again leave the garbage collector alone.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	d := testDevice(t)
