@@ -1,14 +1,16 @@
 package main
 
-// Keys in parts and their combination, and the kernel for few queries.
+// Keys in parts and their combination, the merge of parts that passes left, and the kernel for few queries.
 
 const (
 	combineParts = "shaders/common/combine_parts.comp"
+	mergeShader  = "shaders/common/merge.comp"
 	scalarDecode = "shaders/scalar/scalar_decode.comp"
 )
 
 var (
 	partsTests  = in("./flash", "TestPartsInScalarArithmetic")
+	mergeTests  = in("./flash", "TestMerge")
 	decodeTests = in("./flash", "TestDecode")
 )
 
@@ -42,6 +44,36 @@ var partsMutants = []Mutant{
 		Old: "    barrier();\n    if (share < step)", New: "    if (share < step)",
 		Breaks: "the invocations of four columns meet before all have written theirs",
 		Kill:   []Killer{partsTests, decodeTests},
+	},
+	{
+		ID: "merge-rescale", File: mergeShader, Modules: "merge.",
+		Old: "    acc[f] *= kept;\n", New: "",
+		Breaks: "what earlier parts summed up to is not rescaled when a larger lse comes",
+		Kill:   []Killer{mergeTests},
+	},
+	{
+		ID: "merge-empty", File: mergeShader, Modules: "merge.",
+		Old: "if (!empty[n]) acc[f]", New: "acc[f]",
+		Breaks: "rows of parts that have no key for them are used, NaN among them",
+		Kill:   []Killer{mergeTests},
+	},
+	{
+		ID: "merge-lse", File: mergeShader, Modules: "merge.",
+		Old: "m + log(l);", New: "m + log2(l);",
+		Breaks: "lse of merged parts is in part a logarithm to base 2",
+		Kill:   []Killer{mergeTests, in("./flash", "TestCascade")},
+	},
+	{
+		ID: "merge-chain", File: mergeShader, Modules: "merge.",
+		Old: "statistics[((chain & ODD) != 0 ? 0 : rows) + row] = vec2(m, l);", New: "statistics[rows + row] = vec2(m, l);",
+		Breaks: "from the third dispatch of a chain on the statistics are those of the first",
+		Kill:   []Killer{mergeTests},
+	},
+	{
+		ID: "merge-row-strides", File: "internal/kernel/merge.go",
+		Old: "p.Set(l.at[argRowStrides]+8*i+4, parts[i].LSE.Strides[1])", New: "p.Set(l.at[argRowStrides]+8*i+4, uint32(m.QueryLen))",
+		Breaks: "lse of parts is read in row-major order whatever its strides",
+		Kill:   []Killer{mergeTests, in("./flash", "TestCascade")},
 	},
 	{
 		ID: "parts-remainder", File: walk, Modules: "scalar_forward_parts",
