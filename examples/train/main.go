@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"flag"
 	"fmt"
 	"io"
@@ -20,11 +19,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vkattn/vkattn/examples/internal/sonnets"
 	"github.com/vkattn/vkattn/flash"
 )
-
-//go:embed testdata/sonnets.txt
-var text string
 
 // shape is the sizes of a model and of the batches it is trained on.
 type shape struct {
@@ -60,7 +57,7 @@ func run(out io.Writer, steps int, dropout float64) error {
 
 // train gives the loss of each step.
 func train(ctx context.Context, out io.Writer, dev *flash.Device, steps int, dropout float64) ([]float64, error) {
-	ids, alphabet := encode(text)
+	ids, alphabet := encode(sonnets.Text)
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := newModel(usual, len(alphabet), rng)
 	attention, err := newAttention(dev, usual, dropout)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/examples/internal/sonnets"
 	"github.com/vkattn/vkattn/flash"
 )
 
@@ -56,7 +57,7 @@ func TestGradients(t *testing.T) {
 	s := shape{batch: 2, length: 12, heads: 2, dim: 8, hidden: 16}
 	for _, dropout := range []float64{0, 0.25} {
 		rng := rand.New(rand.NewPCG(3, 4))
-		ids, alphabet := encode(text)
+		ids, alphabet := encode(sonnets.Text)
 		m := newModel(s, len(alphabet), rng)
 		a, err := newAttention(dev, s, dropout)
 		require.NoError(t, err)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+func open(t *testing.T) *flash.Device {
+	t.Helper()
+	dev, err := flash.Open(flash.WithoutDiskCache())
+	if errors.Is(err, flash.ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+func saved(t *testing.T) *model {
+	t.Helper()
+	m, err := unmarshal(weights)
+	require.NoError(t, err)
+	return m
+}
+
+// TestCommand runs what the command runs, and what it refuses.
+func TestCommand(t *testing.T) {
+	dev, ctx := open(t), context.Background()
+	good := options{prompts: []string{"Love", "O no"}, tokens: 5, by: sampling{temperature: 0.8}, batch: 1, room: 64, cache: "f16"}
+	var out bytes.Buffer
+	require.NoError(t, run(ctx, &out, dev, good))
+	require.Contains(t, out.String(), "── 2\nO no")
+	require.Contains(t, out.String(), "a second")
+
+	broken := filepath.Join(t.TempDir(), "broken")
+	require.NoError(t, os.WriteFile(broken, weights[:len(weights)-1], 0o644))
+	for want, set := range map[string]func(o *options){
+		"no -prompt":     func(o *options) { o.prompts = nil },
+		"-tokens":        func(o *options) { o.tokens = -1 },
+		"-temperature":   func(o *options) { o.by.temperature = math.NaN() },
+		"-top-k":         func(o *options) { o.by.topK = -1 },
+		"-batch":         func(o *options) { o.batch = 0 },
+		"-room 8 is too": func(o *options) { o.room = 8 },
+		"'ß'":            func(o *options) { o.prompts[1] = "ß" },
+		"empty":          func(o *options) { o.prompts[1] = "" },
+		"dtype":          func(o *options) { o.cache = "q1" },
+		"no such file":   func(o *options) { o.file = broken + "er" },
+		"bytes":          func(o *options) { o.file = broken },
+	} {
+		bad := good
+		bad.prompts = append([]string(nil), good.prompts...)
+		set(&bad)
+		require.ErrorContains(t, run(ctx, &out, dev, bad), want)
+	}
+}
+
+func TestSampler(t *testing.T) {
+	logits := []float32{1, 3, 2, -50}
+	require.Equal(t, 1, newSampler(sampling{}, 9).token(logits), "temperature 0")
+	require.Equal(t, 1, newSampler(sampling{temperature: 5, topK: 1}, 9).token(logits))
+	const n = 20000
+	for k, want := range map[int][]float64{0: {0.09, 0.665, 0.245, 0}, 2: {0, 0.731, 0.269, 0}} { // softmax
+		s, drawn := newSampler(sampling{temperature: 1, topK: k}, 9), make([]float64, len(logits))
+		for range n {
+			drawn[s.token(logits)] += 1.0 / n
+		}
+		require.InDeltaSlice(t, want, drawn, 0.02)
+	}
+}
