@@ -11,6 +11,7 @@
 
 #ifndef LENGTHS_GLSL
 #define LENGTHS_GLSL
+#include "rows.glsl"
 #ifdef LENGTHS
 #include "more.glsl"
 

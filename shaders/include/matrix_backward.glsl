@@ -99,11 +99,11 @@ layout(constant_id = 44) const uint BY_LANE = 0;
 
 #ifdef KV
 const bool KEYS_ARE_ROWS = true;
-#define ROWS nk
+#define ROWS key_slots()
 #define ROW_COUNT key_count()   // of the rows that there are, those to be read
 #else
 const bool KEYS_ARE_ROWS = false;
-#define ROWS nq
+#define ROWS query_slots()
 #define ROW_COUNT query_count()
 #endif
 

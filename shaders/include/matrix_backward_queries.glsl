@@ -7,10 +7,10 @@ float delta_at(uint row, uint col, uint r, uint e) { return FORM == 1 ? delta_[r
 void fetch_statistics(uint member, uint from) {}   // once for all tiles, instead:
 void store_statistics(uint at, uint from) {}
 float load_lse(uint row) {
-  return row < query_count() ? log2_units(LOADED(lse, 4, lse[lse_off() + bh * nq + min(row, last_query())])) : infinity();
+  return row < query_count() ? log2_units(LOADED(lse, 4, lse[lse_off() + statistics_row(bh) + min(row, last_query())])) : infinity();
 }
 float load_delta(uint row) {
-  const float x = LOADED_IF(delta, 4, row < query_count(), delta[delta_off() + bh * nq + min(row, last_query())]);
+  const float x = LOADED_IF(delta, 4, row < query_count(), delta[delta_off() + statistics_row(bh) + min(row, last_query())]);
   return query_exists(row) ? WITHOUT_SCALE(x) : 0;
 }
 void load_statistics() {

@@ -141,9 +141,9 @@ void put_zeros(uint first, uint end) {
 void take_queries(uint b, uint h, uint block) {
   bh = b * heads() + h;
   row0 = block * BR + sub0; first_query = block * BR;
-  a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
-  a_columns = k_off() + b * k_sb + h / group() * k_sh; a_member = 0;
-  b_columns = v_off() + b * v_sb + h / group() * v_sh; b_member = 0;
+  a_rows = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh; b_rows = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
+  a_columns = k_off() + key_origin(b, k_sb, k_sn) + h / group() * k_sh; a_member = 0;
+  b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
   load_rows(false);   // Q
   load_rows(true);    // dO
   load_statistics();

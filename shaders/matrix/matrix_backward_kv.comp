@@ -33,7 +33,7 @@ float delta_at(uint row, uint col, uint r, uint e) { return stats[tile * BC + co
 // What is made of lse waits for it, so that it comes with the store.
 void fetch_statistics(uint member, uint from) {
   EACH(PART, STAT_EACH, u, x) {
-    const uint query = from + x, s = (bh + member) * nq + min(query, last_query());
+    const uint query = from + x, s = statistics_row(bh + member) + min(query, last_query());
     lr[u] = LOADED_IF(lse, 4, query < query_count(), lse[lse_off() + s]);
     dr[u] = LOADED_IF(delta, 4, query < query_count(), delta[delta_off() + s]);
   }
@@ -131,10 +131,10 @@ void main() {
   bh = b * heads() + h * group();
   take_lengths(b);
   row0 = i * BR + sub0; first_key = first_row = i * BR;
-  a_rows = k_off() + b * k_sb + h * k_sh; b_rows = v_off() + b * v_sb + h * v_sh;
-  a_columns = q_off() + b * q_sb + h * group() * q_sh; a_member = q_sh;
-  b_columns = g_off() + b * g_sb + h * group() * g_sh; b_member = g_sh;
-  x_base = x_off() + b * x_sb + h * x_sh; y_base = y_off() + b * y_sb + h * y_sh;
+  a_rows = k_off() + key_origin(b, k_sb, k_sn) + h * k_sh; b_rows = v_off() + key_origin(b, v_sb, v_sn) + h * v_sh;
+  a_columns = q_off() + query_origin(b, q_sb, q_sn) + h * group() * q_sh; a_member = q_sh;
+  b_columns = g_off() + query_origin(b, g_sb, g_sn) + h * group() * g_sh; b_member = g_sh;
+  x_base = x_off() + key_origin(b, x_sb, x_sn) + h * x_sh; y_base = y_off() + key_origin(b, y_sb, y_sn) + h * y_sh;
 
   load_rows(false);                // K
   if (MAKE_DK) load_rows(true);    // V

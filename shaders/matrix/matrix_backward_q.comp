@@ -63,10 +63,10 @@ void main() {
   bh = matrix;
   take_lengths(b);
   row0 = i * BR + sub0; first_query = first_row = i * BR;
-  a_rows = q_off() + b * q_sb + h * q_sh; b_rows = g_off() + b * g_sb + h * g_sh;
-  a_columns = k_off() + b * k_sb + h / group() * k_sh; a_member = 0;
-  b_columns = v_off() + b * v_sb + h / group() * v_sh; b_member = 0;
-  x_base = x_off() + b * x_sb + h * x_sh;
+  a_rows = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh; b_rows = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
+  a_columns = k_off() + key_origin(b, k_sb, k_sn) + h / group() * k_sh; a_member = 0;
+  b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
+  x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
 
   load_rows(false);   // Q
   load_rows(true);    // dO
@@ -75,7 +75,7 @@ void main() {
   barrier();
   zero_edges();
 
-  const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
+  const Walk keys = key_tiles(i * BR, min((i + 1) * BR, query_slots()) - 1, BC);
   if (BLOCK_CLASSES) walk_classes(Walk(keys.begin, min(keys.whole_begin, keys.end), min(keys.whole_end, keys.end), keys.end));
   else if (BLOCKS_OF_TILES || !BLOCK_MASK) {
     const uint full = MASKS ? keys.whole_end : keys.end;

@@ -113,7 +113,7 @@ void row_done(uint row, float reference, float row_sum) {
 #else
 const uint PARTS = 1;
 void row_done(uint row, float reference, float row_sum) {
-  STORED(lse, 4, lse[lse_off() + (b * heads() + q_head + member_of(row)) * nq + query_of(row)] = lse_of(reference, row_sum));
+  STORED(lse, 4, lse[lse_off() + statistics_row(b * heads() + q_head + member_of(row)) + query_of(row)] = lse_of(reference, row_sum));
 }
 #endif
 
@@ -150,7 +150,7 @@ void main() {
   const uint part = PARTS == 1 ? 0 : workgroup_index() / groups, id = workgroup_index() - part * groups;
 
   // which query block of which head
-  const uint rows = PACK ? nq * group() : nq, blocks = (rows + BR - 1) / BR;
+  const uint rows = PACK ? query_slots() * group() : query_slots(), blocks = (rows + BR - 1) / BR;
   uint bh, i;
   if (HEADS_TOGETHER > 1) {
     const uint span = HEADS_TOGETHER * blocks, first_head = id / span * HEADS_TOGETHER, rest = id % span;
@@ -163,9 +163,9 @@ void main() {
   b = bh / heads_; q_head = PACK ? h * group() : h;
   take_lengths(b);
   if (SCORED || ASKED) scores_of(b, q_head);
-  k_base = k_off() + b * k_sb + kv_head * k_sh;
-  v_base = v_off() + b * v_sb + kv_head * v_sh;
-  q_base = q_off() + b * q_sb + q_head * q_sh; o_base = o_off() + b * o_sb + q_head * o_sh;
+  k_base = k_off() + key_origin(b, k_sb, k_sn) + kv_head * k_sh;
+  v_base = v_off() + key_origin(b, v_sb, v_sn) + kv_head * v_sh;
+  q_base = q_off() + query_origin(b, q_sb, q_sn) + q_head * q_sh; o_base = o_off() + query_origin(b, o_sb, o_sn) + q_head * o_sh;
   row0 = i * BR + gl_SubgroupID * RM * FM;
 
   const Walk keys = part_of(key_tiles(query_of(i * BR), query_of(min((i + 1) * BR, rows) - 1), BC), part, PARTS);

@@ -49,7 +49,7 @@ void add_scores_of(uint bh, uint key0) {
   scores(key0, true);
   const float keep = DROPOUT ? drop_scale() : 1.0;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const uint query = row0 + ty + TY * i, at = bh * nq + min(query, last_query());
+    const uint query = row0 + ty + TY * i, at = statistics_row(bh) + min(query, last_query());
     const Span keys = keys_of(query);
     float l = lse[lse_off() + at];
     if (l == NEG_INFINITY || query >= query_count()) l = -NEG_INFINITY;
@@ -96,10 +96,10 @@ void main() {
       scores_of(b, h);
       take_lengths(b);
       rows = query_count(); cols = key_count();
-      row_a_origin = q_off() + b * q_sb + h * q_sh;
-      row_b_origin = g_off() + b * g_sb + h * g_sh;
-      col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;
-      col_b_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+      row_a_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
+      row_b_origin = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
+      col_a_origin = k_off() + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
+      col_b_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
       uint i = block;
       do {
         row0 = i * BR;

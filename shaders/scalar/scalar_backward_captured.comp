@@ -149,20 +149,20 @@ void main() {
   rows = query_count();
   cols = key_count();
   scores_of(b, h);
-  row_a_origin = q_off() + b * q_sb + h * q_sh;
-  row_b_origin = g_off() + b * g_sb + h * g_sh;
-  col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;
-  col_b_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  row_a_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
+  row_b_origin = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
+  col_a_origin = k_off() + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
+  col_b_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
-    const uint at = bh * nq + min(row0 + ty + TY * i, last_query());
+    const uint at = statistics_row(bh) + min(row0 + ty + TY * i, last_query());
     l[i] = lse[lse_off() + at];
     if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
     dl[i] = delta[delta_off() + at];
   }
 
   take_blocks(b, h, row0);
-  const Walk keys = key_tiles(row0, min(row0 + BR, nq) - 1, BC);
+  const Walk keys = key_tiles(row0, min(row0 + BR, query_slots()) - 1, BC);
   uint t = keys.begin;
   do key_tile(t * BC, bh); while (++t < keys.end);
 

@@ -90,7 +90,7 @@ void query_tile(uint query0, uint bh, bool edge) {
   const float keep = DROPOUT ? drop_scale() : 1.0;
   [[unroll]] for (uint j = 0; j < MC; ++j) {
     const uint query = query0 + 4 * (tx + TX * (j / 4)) + j % 4;
-    const uint at = bh * nq + min(query, last_query());
+    const uint at = statistics_row(bh) + min(query, last_query());
     const bool real = query < query_count();
     float l = LOADED_IF(lse, 4, real, lse[lse_off() + at]);
     if (l == NEG_INFINITY || !real) l = -NEG_INFINITY;
@@ -138,10 +138,10 @@ void main() {
   row0 = place.block * BR;
   const uint b = matrix / key_heads(), h = matrix % key_heads();
   take_lengths(b);
-  rows = key_count(); all_rows = nk;
+  rows = key_count(); all_rows = key_slots();
   cols = query_count();
-  row_a_origin = k_off() + b * k_sb + h * k_sh;
-  row_b_origin = v_off() + b * v_sb + h * v_sh;
+  row_a_origin = k_off() + key_origin(b, k_sb, k_sn) + h * k_sh;
+  row_b_origin = v_off() + key_origin(b, v_sb, v_sn) + h * v_sh;
   row_a_sn = k_sn; row_b_sn = v_sn; col_a_sn = q_sn; col_b_sn = g_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dk[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR * MV4; ++i) dv[i] = vec4(0);
@@ -150,8 +150,8 @@ void main() {
   for (uint member = 0; member < group(); ++member) {
     const uint head = h * group() + member;
     if (SCORED || ASKED) scores_of(b, head);
-    col_a_origin = q_off() + b * q_sb + head * q_sh;
-    col_b_origin = g_off() + b * g_sb + head * g_sh;
+    col_a_origin = q_off() + query_origin(b, q_sb, q_sn) + head * q_sh;
+    col_b_origin = g_off() + query_origin(b, g_sb, g_sn) + head * g_sh;
     // One tile at least, if only to mask it, see scalar_forward.comp.
     uint t = min(queries.begin, (PADDED ? max(queries.end, 1) : queries.end) - 1);
     if (BLOCK_MASK) {
@@ -168,6 +168,6 @@ void main() {
     } while (t < queries.end);
   }
 
-  write_dk(x_off() + b * x_sb + h * x_sh, x_sn, scale);
-  write_dv(y_off() + b * y_sb + h * y_sh, y_sn, DROPOUT ? drop_scale() : 1.0);
+  write_dk(x_off() + key_origin(b, x_sb, x_sn) + h * x_sh, x_sn, scale);
+  write_dv(y_off() + key_origin(b, y_sb, y_sn) + h * y_sh, y_sn, DROPOUT ? drop_scale() : 1.0);
 }

@@ -96,24 +96,24 @@ void main() {
   row0 = place.block * BR;
   const uint b = bh / heads(), h = bh % heads();
   take_lengths(b);
-  rows = query_count(); all_rows = nq;
+  rows = query_count(); all_rows = query_slots();
   cols = key_count();
   if (SCORED || ASKED) scores_of(b, h);
-  row_a_origin = q_off() + b * q_sb + h * q_sh;
-  row_b_origin = g_off() + b * g_sb + h * g_sh;
-  col_a_origin = k_off() + b * k_sb + (h / group()) * k_sh;
-  col_b_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  row_a_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
+  row_b_origin = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
+  col_a_origin = k_off() + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
+  col_b_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
   row_a_sn = q_sn; row_b_sn = g_sn; col_a_sn = k_sn; col_b_sn = v_sn;
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) dq[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     COUNTING(const bool real = row0 + ty + TY * i < query_count();)
-    const uint at = bh * nq + min(row0 + ty + TY * i, last_query());
+    const uint at = statistics_row(bh) + min(row0 + ty + TY * i, last_query());
     l[i] = LOADED_IF(lse, 4, real, lse[lse_off() + at]);
     if (l[i] == NEG_INFINITY) l[i] = -NEG_INFINITY;
     dl[i] = LOADED_IF(delta, 4, real, delta[delta_off() + at]);
   }
 
-  const Walk keys = key_tiles(row0, min(row0 + BR, nq) - 1, BC);
+  const Walk keys = key_tiles(row0, min(row0 + BR, query_slots()) - 1, BC);
   uint t = keys.begin;
   if (BLOCK_MASK) {
     // For queries without any it lies beyond the last key, where all is masked.
@@ -128,5 +128,5 @@ void main() {
     if (BLOCK_MASK) t = next_tile(t, keys.end);
   } while (t < keys.end);
 
-  write_dq(x_off() + b * x_sb + h * x_sh, x_sn, scale);
+  write_dq(x_off() + query_origin(b, x_sb, x_sn) + h * x_sh, x_sn, scale);
 }

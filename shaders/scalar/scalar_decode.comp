@@ -243,10 +243,10 @@ void store(uint part, uint row, uint four, vec4 x, float m, float l) {
     if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
     return;
   }
-  const uint at = o_off() + b * o_sb + head * o_sh + query * o_sn + 4 * four;
+  const uint at = o_off() + query_origin(b, o_sb, o_sn) + head * o_sh + query * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + bh * nq + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + statistics_row(bh) + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
 }
 
 void main() {
@@ -265,8 +265,8 @@ void main() {
   take_lengths(b);
   const uint last_row_query = query_of(row0 + ROWS - 1);
   seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
-  k_origin = k_off() + b * k_sb + kh * k_sh;
-  v_origin = v_off() + b * v_sb + kh * v_sh;
+  k_origin = k_off() + key_origin(b, k_sb, k_sn) + kh * k_sh;
+  v_origin = v_off() + key_origin(b, v_sb, v_sn) + kh * v_sh;
 
   // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
@@ -277,7 +277,7 @@ void main() {
   load_values(batch);
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint head = kh * group() + member_of(row0 + r), at = q_off() + b * q_sb + head * q_sh + query_of(row0 + r) * q_sn;
+    const uint head = kh * group() + member_of(row0 + r), at = q_off() + query_origin(b, q_sb, q_sn) + head * q_sh + query_of(row0 + r) * q_sn;
     [[unroll]] for (uint i = 0; i < KP; ++i) {
       vec4 x[UNIT4];
       decode16(q_piece(at, i, row0 + r < all_rows), x);

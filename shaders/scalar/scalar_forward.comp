@@ -280,16 +280,16 @@ void main() {
   const uint b = bh / heads(), h = bh % heads();
   take_lengths(b);
   if (SCORED || ASKED) scores_of(b, h);
-  q_origin = q_off() + b * q_sb + h * q_sh;
-  k_origin = k_off() + b * k_sb + (h / group()) * k_sh;
-  v_origin = v_off() + b * v_sb + (h / group()) * v_sh;
+  q_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
+  k_origin = k_off() + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
+  v_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = LOWEST; l[i] = 0; }
   if (Q_RESIDENT) stage_q(0, q_origin, q_sn, q0, query_count(), 0, true);
 
   // One tile at least, if only to mask it: a loop that may be empty costs every driver a branch and some a good deal more.
-  const Walk keys = key_tiles(q0, min(q0 + BR, nq) - 1, BC);
+  const Walk keys = key_tiles(q0, min(q0 + BR, query_slots()) - 1, BC);
 #ifdef KEY_PARTS
   // For a part without any it lies beyond the last key, where all is zero and masked.
   const Walk mine = part_of(keys, part, PARTS);
@@ -316,7 +316,7 @@ void main() {
 #ifdef KEY_PARTS
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
-    if (row >= nq) continue;
+    if (row >= query_slots()) continue;
     const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
     const uint at = (part * matrices + bh) * nq + row;
     [[unroll]] for (uint j = 0; j < MD4; ++j) {
@@ -326,10 +326,10 @@ void main() {
     if (tx == 0) STORED(statistics, 4, statistics[at] = l[i] == 0 ? NEG_INFINITY : m[i] + log2(l[i]));
   }
 #else
-  const uint o_origin = o_off() + b * o_sb + h * o_sh;
+  const uint o_origin = o_off() + query_origin(b, o_sb, o_sn) + h * o_sh;
   [[unroll]] for (uint i = 0; i < MR; ++i) {
     const uint row = q0 + ty + TY * i;
-    if (row >= nq) continue;
+    if (row >= query_slots()) continue;
     float sunk = 1;
     if (SINKS) { if (query_exists(row)) sunk = join_sink(h, m[i], l[i]); }
     const float inv = (l[i] == 0 ? 0 : sunk / l[i]) * (DROPOUT ? drop_scale() : 1);
@@ -344,7 +344,7 @@ void main() {
           if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));
       }
     }
-    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
+    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off() + statistics_row(bh) + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
   }
 #endif
 }
