@@ -8,7 +8,7 @@ import (
 
 // BackwardUses holds the uses of the tensors of a Backward; zero values are the defaults.
 type BackwardUses struct {
-	Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, KeyLengths, QueryLengths, DBias, DSinks TensorUse
+	Q, K, V, O, LSE, DO, DLSE, DQ, DK, DV, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, DBias, DSinks TensorUse
 }
 
 // Backward names the tensors of one backward pass. From the inputs of a forward pass, its outputs, and the gradient do of a
@@ -42,6 +42,7 @@ type Backward struct {
 
 	Bias, Mask, Sinks        *Tensor  // those of the forward pass
 	KeyLengths, QueryLengths *Tensor  // likewise
+	QueryStarts, KeyStarts   *Tensor  // likewise
 	Captured                 Captured // likewise
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
 	DBias, DSinks *Tensor
@@ -65,7 +66,9 @@ func (b *Backward) given(to *kernel.Gradients) [len(attn.BackwardOperands)]given
 	return [...]given{{b.Q, u.Q, &to.Q}, {b.K, u.K, &to.K}, {b.V, u.V, &to.V}, {b.O, u.O, &to.O}, {b.LSE, u.LSE, &to.LSE},
 		{b.DO, u.DO, &to.DO}, {b.DLSE, u.DLSE, &to.DLSE}, {b.DQ, u.DQ, &to.DQ}, {b.DK, u.DK, &to.DK}, {b.DV, u.DV, &to.DV},
 		{b.Bias, u.Bias, &to.Bias}, {b.Mask, u.Mask, &to.Mask}, {b.Sinks, u.Sinks, &to.Sinks},
-		{b.KeyLengths, u.KeyLengths, &to.KeyLengths}, {b.QueryLengths, u.QueryLengths, &to.QueryLengths}, {b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
+		{b.KeyLengths, u.KeyLengths, &to.KeyLengths}, {b.QueryLengths, u.QueryLengths, &to.QueryLengths},
+		{b.QueryStarts, u.QueryStarts, &to.QueryStarts}, {b.KeyStarts, u.KeyStarts, &to.KeyStarts},
+		{b.DBias, u.DBias, &to.DBias}, {b.DSinks, u.DSinks, &to.DSinks}}
 }
 
 // tensors lists the tensors with their uses.

@@ -21,7 +21,7 @@ type TensorUse struct{ Prior, Next Use }
 
 // ForwardUses holds the uses of the tensors of a Forward; zero values are the defaults.
 type ForwardUses struct {
-	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, PageTable, PageStarts, LastPages, KeyScales, ValueScales TensorUse
+	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales, ValueScales TensorUse
 }
 
 // Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another;
@@ -36,10 +36,12 @@ type Forward struct {
 	Sinks *Tensor // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
 	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers beside 0 to KeyLen, or QueryLen, taken to the nearest; nil without.
 	KeyLengths, QueryLengths *Tensor
-	PageTable                *Tensor  // of Problem.Pages, nil where that is zero
-	PageStarts, LastPages    *Tensor  // likewise, of a compressed table; nil without
-	KeyScales, ValueScales   *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
-	Captured                 Captured // what Problem.Score and Problem.Sees capture
+	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends; nil without.
+	QueryStarts, KeyStarts *Tensor
+	PageTable              *Tensor  // of Problem.Pages, nil where that is zero
+	PageStarts, LastPages  *Tensor  // likewise, of a compressed table; nil without
+	KeyScales, ValueScales *Tensor  // what keys or values of type F8E4M3 are multiplied by: fp32 [1, 1, Batch, KeyHeads]; nil without
+	Captured               Captured // what Problem.Score and Problem.Sees capture
 
 	Weights *Weights   // of standard attention whose backward pass is to follow, from Plan.NewWeights; nil: P stays in the workspace, and is lost
 	Blocks  *BlockMask // of Problem.Blocks, from Device.NewBlockMask; nil where that is zero
@@ -58,6 +60,7 @@ func (f *Forward) given(to *kernel.Operands) [len(attn.ForwardOperands)]given {
 	return [...]given{{f.Q, u.Q, &to.Q}, {f.K, u.K, &to.K}, {f.V, u.V, &to.V}, {f.O, u.O, &to.O}, {f.LSE, u.LSE, &to.LSE},
 		{f.Bias, u.Bias, &to.Bias}, {f.Mask, u.Mask, &to.Mask}, {f.Sinks, u.Sinks, &to.Sinks},
 		{f.KeyLengths, u.KeyLengths, &to.KeyLengths}, {f.QueryLengths, u.QueryLengths, &to.QueryLengths},
+		{f.QueryStarts, u.QueryStarts, &to.QueryStarts}, {f.KeyStarts, u.KeyStarts, &to.KeyStarts},
 		{f.PageTable, u.PageTable, &to.PageTable}, {f.PageStarts, u.PageStarts, &to.PageStarts}, {f.LastPages, u.LastPages, &to.LastPages},
 		{f.KeyScales, u.KeyScales, &to.KeyScales}, {f.ValueScales, u.ValueScales, &to.ValueScales}}
 }

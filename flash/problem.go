@@ -57,9 +57,26 @@ type Problem struct {
 	// field or a function says i + Nk − Nq. Queries from q_b on give o = 0 and lse = −∞, with sinks too, and have gradient 0, as have keys from k_b on.
 	KeyLengths, QueryLengths bool
 
+	// Packed sequences: Batch counts them, QueryLen and KeyLen are the most that one has, and their rows lie one behind the other; zero: a batch.
+	Packed Packed
+
 	Pages              Pages // keys and values lie in pages of pools; zero: as tensors
 	KeyType, ValueType DType // of k and v where they are quantised: Q8_0, Q4_0 or F8E4M3; 0 means DType
 }
+
+// Packed is how many rows packed sequences have together: those of q, o, lse and their gradients, which are of shape [1, Heads, Queries, ·], and those
+// of k and v, [1, KeyHeads, Keys, ·]. With Keys 0 these lie as a batch, [Batch, KeyHeads, KeyLen, ·], beside packed queries. Memory [total, heads, ·]
+// is a tensor of [Device.NewTensorBNHD].
+//
+// Sequence b has the slot of rows from Forward.QueryStarts[b] up to, not including, QueryStarts[b+1], and of keys likewise; of its slot it uses all
+// rows, or the first k_b and q_b with Problem.KeyLengths and QueryLengths, and never more than KeyLen and QueryLen. No length need be other than 0.
+// Everything is as in the padded batch whose entry b is sequence b with these lengths: positions, alignment of Causal and Window, the batch entry that
+// biases, masks, functions and dropout see. Rows of a slot that are not used give o = 0 and lse = −∞, have gradient 0, and are never used, whatever they
+// hold. Rows of no slot, before the first start or from the last one on, are neither used nor written.
+//
+// The device's numbers are not trusted: a start below one before it, or outside the tensor, is taken to the nearest that can be, and nothing outside
+// a tensor is read or written. There are no block masks and no Classes of packed sequences, and only [Flash] takes them.
+type Packed struct{ Queries, Keys int }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
 func (p Problem) Normalize() (Problem, error) {
@@ -101,6 +118,9 @@ func (p Problem) Normalize() (Problem, error) {
 		return p, badArgument("Problem.Causal", uint8(p.Causal), "must be CausalNone, CausalBottomRight or CausalTopLeft")
 	}
 	if err := p.Window.check(); err != nil {
+		return p, err
+	}
+	if err := p.checkPacked(); err != nil {
 		return p, err
 	}
 	if p.Scale == 0 {
@@ -145,13 +165,30 @@ func (p Problem) Normalize() (Problem, error) {
 	return p, nil
 }
 
+// checkPacked says what is wrong with Packed beside the other fields.
+func (p *Problem) checkPacked() error {
+	const most = math.MaxInt32 / 2
+	k := p.Packed
+	switch {
+	case k == Packed{}:
+		return nil
+	case k.Queries < 1 || k.Queries > most || k.Keys < 0 || k.Keys > most:
+		return badArgument("Problem.Packed", k, "Queries must be from 1 to %d, and Keys from 0", most)
+	case k.Keys > 0 && p.Pages != Pages{}:
+		return badArgument("Problem.Packed.Keys", k.Keys, "must be 0 beside Problem.Pages, where keys lie")
+	case p.Blocks != Blocks{} || p.Classes != Blocks{}:
+		return badArgument("Problem.Packed", k, "must be zero beside Problem.Blocks and Classes: blocks are of batches")
+	}
+	return nil
+}
+
 // attn is the problem, normalized, without a device.
 func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
 		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
-		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths,
+		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}
 }
@@ -170,19 +207,20 @@ func (p Problem) filled() attn.Problem {
 	return p.attn()
 }
 
-// QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
+// QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim], or [1, Heads, Packed.Queries, HeadDim].
 func (p Problem) QShape() [4]int { return p.filled().QShape() }
 
-// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or with pages [Pages.Count, KeyHeads, Pages.Size, HeadDim].
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or packed [1, KeyHeads, Packed.Keys, HeadDim], or with pages [Pages.Count, KeyHeads,
+// Pages.Size, HeadDim].
 func (p Problem) KShape() [4]int { return p.filled().KShape() }
 
 // VShape is the shape of v likewise, with ValueDim.
 func (p Problem) VShape() [4]int { return p.filled().VShape() }
 
-// OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].
+// OShape is the shape of o, QShape's with ValueDim columns.
 func (p Problem) OShape() [4]int { return p.filled().OShape() }
 
-// LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
+// LSEShape is the shape of lse, QShape's with a last dimension of 1.
 func (p Problem) LSEShape() [4]int { return p.filled().LSEShape() }
 
 // String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
@@ -190,7 +228,8 @@ func (p Problem) String() string { return p.filled().String() }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
 // 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. Block masks
-// and mask functions are not looked at, nor are lengths of batch entries: each counts as all keys and queries.
+// and mask functions are not looked at, nor are lengths of batch entries: each counts as all keys and queries. Of packed sequences so many count as
+// Packed.Queries rows make with QueryLen each.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.

@@ -17,6 +17,7 @@ func TestProblemWithoutADevice(t *testing.T) {
 		Mask: PerScore{DType: Bool, Batch: 2, Heads: 1, Queries: 1, Keys: 50}, Window: SlidingWindow(9, 3), Dropout: 0.25, Blocks: Blocks{Queries: 16, Keys: 32, PerHead: true}, KeyLengths: true, QueryLengths: true,
 		Pages: Pages{Size: 16, Count: 9, PerSequence: 4}, KeyType: F8E4M3, ValueType: Q4_0}.Normalize()
 	require.NoError(t, err)
+	p.Packed = Packed{Queries: 70} // which has no block mask
 	same := p.attn()
 	require.Equal(t, p.String(), same.String())
 	require.Equal(t, p.MaskShape(), same.MaskShape())

@@ -21,7 +21,7 @@ var ForwardOperands = [...]Operand{
 	{Name: "V", Shape: (*Problem).VShape, Type: (*Problem).valueType},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
 	{Name: "PageTable", Shape: (*Problem).PageTableShape, Statistics: true, When: (*Problem).hasPages, Type: integers, Cache: true},
 	{Name: "PageStarts", Shape: (*Problem).PageStartsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
 	{Name: "LastPages", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasCompressedPages, Type: integers, Cache: true},
@@ -36,6 +36,9 @@ var (
 
 	keyLengthsOperand   = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths, Type: integers}
 	queryLengthsOperand = Operand{Name: "QueryLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasQueryLengths, Type: integers}
+
+	queryStartsOperand = Operand{Name: "QueryStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasQueryStarts, Type: integers}
+	keyStartsOperand   = Operand{Name: "KeyStarts", Shape: (*Problem).StartsShape, Statistics: true, When: (*Problem).hasKeyStarts, Type: integers}
 )
 
 func integers(*Problem) DType { return Int32 }
@@ -52,7 +55,7 @@ var BackwardOperands = [...]Operand{
 	{Name: "DQ", Shape: (*Problem).QShape, Output: true, Of: "Q"},
 	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
 	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
-	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand,
+	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
 	{Name: "DBias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType, Output: true, Optional: true, Of: "Bias"},
 	{Name: "DSinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks, Output: true, Optional: true, Of: "Sinks"},
 }

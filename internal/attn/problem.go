@@ -33,34 +33,42 @@ type Problem struct {
 	Pages              Pages // of pools that keys and values lie in
 	KeyType, ValueType DType // of their elements where they are quantised, else DType
 
-	KeyLengths, QueryLengths bool // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
+	KeyLengths, QueryLengths bool   // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
+	Packed                   Packed // rows of packed sequences, which Batch counts; KeyLen and QueryLen are the longest then
 }
 
 // MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent columns,
 // which are the value too, and 64 rotated ones.
 const MostDim = 576
 
-// QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim].
-func (p Problem) QShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.HeadDim} }
+// QShape is the shape of q, [Batch, Heads, QueryLen, HeadDim], or [1, Heads, Packed.Queries, HeadDim].
+func (p Problem) QShape() [4]int { return p.queryShape(p.HeadDim) }
 
-// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or with pages that of a pool, [Pages.Count, KeyHeads, Pages.Size, HeadDim].
-func (p Problem) KShape() [4]int { return p.keyRows(p.HeadDim) }
+// KShape is the shape of k, [Batch, KeyHeads, KeyLen, HeadDim], or packed [1, KeyHeads, Packed.Keys, HeadDim], or with pages that of a pool,
+// [Pages.Count, KeyHeads, Pages.Size, HeadDim].
+func (p Problem) KShape() [4]int { return p.keyShape(p.HeadDim) }
 
 // VShape is the shape of v likewise, with ValueDim.
-func (p Problem) VShape() [4]int { return p.keyRows(p.ValueDim) }
+func (p Problem) VShape() [4]int { return p.keyShape(p.ValueDim) }
 
-func (p *Problem) keyRows(columns int) [4]int {
-	if !p.Pages.None() {
-		return [4]int{p.Pages.Count, p.KeyHeads, p.Pages.Size, columns}
-	}
-	return [4]int{p.Batch, p.KeyHeads, p.KeyLen, columns}
+// OShape is the shape of o, QShape's with ValueDim columns.
+func (p Problem) OShape() [4]int { return p.queryShape(p.ValueDim) }
+
+// LSEShape is the shape of lse, QShape's with a last dimension of 1.
+func (p Problem) LSEShape() [4]int { return p.queryShape(1) }
+
+func (p *Problem) queryShape(d int) [4]int {
+	b, n := p.along(p.QueryLen, p.Packed.Queries)
+	return [4]int{b, p.Heads, n, d}
 }
 
-// OShape is the shape of o, [Batch, Heads, QueryLen, ValueDim].
-func (p Problem) OShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, p.ValueDim} }
-
-// LSEShape is the shape of lse, [Batch, Heads, QueryLen] with a last dimension of 1.
-func (p Problem) LSEShape() [4]int { return [4]int{p.Batch, p.Heads, p.QueryLen, 1} }
+func (p *Problem) keyShape(d int) [4]int {
+	if !p.Pages.None() {
+		return [4]int{p.Pages.Count, p.KeyHeads, p.Pages.Size, d}
+	}
+	b, n := p.along(p.KeyLen, p.Packed.Keys)
+	return [4]int{b, p.KeyHeads, n, d}
+}
 
 // MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch), rows and columns
 // of blocks; zero without one.
@@ -81,8 +89,21 @@ func (p Problem) MaskShape() [3]int {
 // Group is the number of query heads that read one key head.
 func (p Problem) Group() int { return p.Heads / p.KeyHeads }
 
-// AllHeads is the number of query heads of all batch entries.
-func (p Problem) AllHeads() float64 { return float64(p.Batch) * float64(p.Heads) }
+// AllHeads and AllKeyHeads are the numbers of query heads and of key heads of all batch entries; of packed sequences as many as there would be if
+// all were of QueryLen queries and KeyLen keys.
+func (p Problem) AllHeads() float64 {
+	return p.entries(p.QueryLen, p.Packed.Queries) * float64(p.Heads)
+}
+func (p Problem) AllKeyHeads() float64 {
+	return p.entries(p.KeyLen, p.Packed.Keys) * float64(p.KeyHeads)
+}
+
+func (p *Problem) entries(longest, packed int) float64 {
+	if packed > 0 {
+		return float64(packed) / float64(longest)
+	}
+	return float64(p.Batch)
+}
 
 // DropThreshold is k = round(256·Dropout): a weight is kept iff its draw, a byte, is at least k.
 func (p Problem) DropThreshold() int { return int(math.Round(256 * p.Dropout)) }
@@ -104,6 +125,7 @@ const (
 	WithLengths
 	WithPages
 	WithQuantised
+	WithPacked
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
@@ -111,7 +133,7 @@ const OfScores = WithScores | WithSlopes | WithBias | WithMask
 
 // featureNames are for people, in the order of the bits.
 var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries",
-	"pages of keys and values", "quantised keys or values"}
+	"pages of keys and values", "quantised keys or values", "packed sequences"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -147,7 +169,7 @@ func (p Problem) Features() (f Features) {
 	if p.Sinks {
 		f |= WithSinks
 	}
-	if p.Padded() {
+	if p.lengths() {
 		f |= WithLengths
 	}
 	if !p.Pages.None() {
@@ -156,11 +178,17 @@ func (p Problem) Features() (f Features) {
 	if p.Quantised() {
 		f |= WithQuantised
 	}
+	if !p.Packed.None() {
+		f |= WithPacked
+	}
 	return f
 }
 
-// Padded says that batch entries have lengths of their own.
-func (p Problem) Padded() bool { return p.KeyLengths || p.QueryLengths || p.Pages.Compressed() }
+// Padded says that batch entries, or sequences, have lengths of their own.
+func (p Problem) Padded() bool { return p.lengths() || !p.Packed.None() }
+
+// lengths says that they are given.
+func (p *Problem) lengths() bool { return p.KeyLengths || p.QueryLengths || p.Pages.Compressed() }
 
 // Masked says that positions may hide keys from queries: kernels then look at those of each tile.
 func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
@@ -214,6 +242,9 @@ func (p Problem) Dims() string {
 // String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
 func (p Problem) String() string {
 	text := fmt.Sprintf("%s %s causal %s", p.Dims(), p.DType, p.Causal)
+	if !p.Packed.None() {
+		text += fmt.Sprintf(" packed %d/%d", p.Packed.Queries, p.Packed.Keys)
+	}
 	if !p.Window.None() {
 		text += fmt.Sprintf(" window %v", p.Window)
 	}

@@ -22,7 +22,8 @@ type Gradients struct {
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
-	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.Bias, &g.Mask, &g.Sinks, &g.KeyLengths, &g.QueryLengths, &g.DBias, &g.DSinks}
+	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.Bias, &g.Mask, &g.Sinks, &g.KeyLengths, &g.QueryLengths,
+		&g.QueryStarts, &g.KeyStarts, &g.DBias, &g.DSinks}
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.

@@ -34,7 +34,7 @@ type Cache struct {
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
 	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks, &f.KeyLengths, &f.QueryLengths,
-		&f.PageTable, &f.PageStarts, &f.LastPages, &f.KeyScales, &f.ValueScales}
+		&f.QueryStarts, &f.KeyStarts, &f.PageTable, &f.PageStarts, &f.LastPages, &f.KeyScales, &f.ValueScales}
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
@@ -47,6 +47,7 @@ type Recorder struct {
 	Push    Pushes
 	Access  [14 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                       // further arguments, mapped; nil where the problem has none
+	Rows    pipeline.Binding                       // the table of packed sequences and of the next kernel's blocks
 	Count   *CountingBuilds
 }
 

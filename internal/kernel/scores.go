@@ -18,7 +18,8 @@ const MostCaptured = 8
 // Scores are the tensors that go with scores: what shaders/include/score.glsl and sinks.glsl read.
 type Scores struct {
 	Bias, Mask, Sinks        Operand
-	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads
+	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads, or of packed sequences row_table.comp
+	QueryStarts, KeyStarts   Operand                        // what row_table.comp reads
 	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
 }
 

@@ -37,7 +37,7 @@ func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 		return nil, err
 	}
 	d, dv := rowBytes(p)
-	queries, keys := p.AllHeads()*float64(p.QueryLen), float64(p.Batch)*float64(p.KeyHeads)*float64(p.KeyLen)
+	queries, keys := p.AllHeads()*float64(p.QueryLen), p.AllKeyHeads()*float64(p.KeyLen)
 	add := one(c.Accumulate)
 
 	read := 2*queries*dv + one(c.DLSE)*queries*fp32 // dO and O
@@ -76,7 +76,7 @@ func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 // rows is what the kernel of keys and that of queries load, all heads together, and the share of pairs that are in nonzero blocks.
 func (m BackwardFused) rows(name string, p attn.Problem, c Call) (kv, q backwardRows, share float64, err error) {
 	if p.Blocks.None() {
-		return m.Keys.overQueries(p).times(float64(p.Batch) * float64(p.KeyHeads)), m.Queries.overKeys(p).times(p.AllHeads()), 1, nil
+		return m.Keys.overQueries(p).times(p.AllKeyHeads()), m.Queries.overKeys(p).times(p.AllHeads()), 1, nil
 	}
 	b, err := newBlocks(p, c)
 	if err == nil {

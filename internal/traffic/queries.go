@@ -79,7 +79,7 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 func (m QueriesOutside) walk(p attn.Problem) (sum rows) {
 	group, matrices := 1, p.AllHeads()
 	if m.Packed {
-		group, matrices = p.Group(), float64(p.Batch)*float64(p.KeyHeads)
+		group, matrices = p.Group(), p.AllHeads()/float64(p.Group())
 	}
 	mask, all, parts := p.Mask(), p.QueryLen*group, max(m.Parts, 1)
 	for first := 0; first < all; first += m.Rows {
