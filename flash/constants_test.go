@@ -85,6 +85,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"merge":                    kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":             kernel.ClassConstants(attnOf(p)),
+		"row_table":                kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
 		"backward_sinks":           kernel.SinkGradientConstants(attnOf(p), false),
 		"standard_scores":          inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
 		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false, true).Spec,

@@ -43,6 +43,9 @@
 // never used. [Device.PlanAppend] writes new keys and values where each entry's length says, with rotary position embedding on the way, and
 // [Device.PlanRotate] turns queries, and gradients back.
 //
+// Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is device memory too, so
+// that one plan, and one recording, serves whatever is packed into its rows.
+//
 // # Partial results
 //
 // Outputs over disjoint keys, each with its lse, are put together by [Device.PlanMerge], or [Device.Merge] in one call: o = Σ_n exp(lse_n − lse) o_n with

@@ -19,6 +19,8 @@ type scoreGradients struct {
 	// In the order of the captured tensors, nil where one has none; sums is the workspace that they take one after the other.
 	captured [MaxCaptured]*scalar.CapturedGradient
 	sums     uint64
+	rows     kernel.RowTables // of packed sequences
+	first    int              // where the workspace of all this begins: delta, sums if there are any, tables
 }
 
 // biasGradient is a kernel that makes the gradient by the bias.
@@ -36,6 +38,10 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 	}
 	if !p.Bias.In && !p.Sinks && s.sums == 0 {
 		return program, "", nil
+	}
+	s.first = len(program.Scratch())
+	if s.rows, err = scalar.NewScoreTables(e, p, nil); err != nil {
+		return nil, "", err
 	}
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
 		return nil, "", err
@@ -95,17 +101,17 @@ func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.
 	return nil
 }
 
-// Scratch is the program's, then delta and, where there are any, the sums of captured gradients.
+// Scratch is the program's, then delta and, where there are any, the sums of captured gradients and tables.
 func (s *scoreGradients) Scratch() []uint64 {
 	all := append(append([]uint64(nil), s.BackwardProgram.Scratch()...), s.delta.Bytes())
 	if s.sums > 0 {
 		all = append(all, s.sums)
 	}
-	return all
+	return append(all, s.rows.Scratch()...)
 }
 
 func (s *scoreGradients) Dispatches() int {
-	n := s.BackwardProgram.Dispatches() + s.delta.Grid.Dispatches()
+	n := s.BackwardProgram.Dispatches() + s.delta.Grid.Dispatches() + s.rows.Dispatches()
 	if s.bias != nil {
 		n += s.bias.Dispatches()
 	}
@@ -124,11 +130,13 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err := s.BackwardProgram.Record(r, g); err != nil || !g.HasDBias && !g.HasDSinks && !g.HasDCaptured {
 		return err
 	}
-	at := len(r.Scratch) - 1
+	delta, tables := kernel.Operand{Binding: r.Scratch[s.first]}, r.Scratch[s.first+1:]
 	if s.sums > 0 {
-		at--
+		tables = tables[1:]
 	}
-	delta := kernel.Operand{Binding: r.Scratch[at]}
+	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
+		return err
+	}
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
@@ -146,7 +154,7 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 		if to.Buffer == nil {
 			continue
 		}
-		if err := s.captured[i].Record(r, g, &delta, r.Scratch[at+1], to); err != nil {
+		if err := s.captured[i].Record(r, g, &delta, r.Scratch[s.first+1], to); err != nil {
 			return err
 		}
 	}

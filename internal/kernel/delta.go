@@ -26,14 +26,15 @@ func NewDeltaProgram(e *Env, p *attn.Problem, t *Tuning) (*DeltaProgram, error) 
 	for 16*lanes < p.ValueDim*p.DType.Size() && lanes < 32 { // 16 bytes each
 		lanes *= 2
 	}
-	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
+	flat := p.Flat() // of packed sequences all rows, used or not: nobody reads what comes of those that are not
+	rows := uint64(flat.Batch) * uint64(p.Heads) * uint64(flat.QueryLen)
 	per := uint64(deltaThreads / lanes)
 	// Two reads are all there is to it: reckon with 16 operations a number.
 	g, err := GridFor(e, (rows+per-1)/per, 16*float64(rows)*float64(p.ValueDim), ScalarPace, t)
 	if err != nil {
 		return nil, err
 	}
-	return &DeltaProgram{env: e, problem: *p, module: "backward_delta." + p.DType.Suffix(), lanes: lanes, rows: uint32(rows), Grid: g}, nil
+	return &DeltaProgram{env: e, problem: flat, module: "backward_delta." + p.DType.Suffix(), lanes: lanes, rows: uint32(rows), Grid: g}, nil
 }
 
 // Bytes is the size of delta.

@@ -84,7 +84,7 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 	for 4*c.share < parts && c.share < 32 { // four parts at least for an invocation
 		c.share *= 2
 	}
-	rows := uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
+	rows := uint64(p.Heads) * p.QueryRows()
 	items := rows * uint64(attn.CeilDiv(p.ValueDim, 4))
 	per := uint64(combineThreads / c.share)
 	var err error
@@ -100,7 +100,7 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 
 // PartsScratch is the memory between the two steps: o_si in fp32, rows of whole eights, and t_si.
 func PartsScratch(p *attn.Problem, parts int) []uint64 {
-	rows := uint64(parts) * uint64(p.Batch) * uint64(p.Heads) * uint64(p.QueryLen)
+	rows := uint64(parts) * uint64(p.Heads) * p.QueryRows()
 	return []uint64{4 * rows * uint64(attn.CeilDiv(p.ValueDim, 8)*8), 4 * rows}
 }
 

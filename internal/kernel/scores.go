@@ -96,15 +96,22 @@ func (r *Recorder) BindSinks(at int, p *attn.Problem, s *Scores, idle pipeline.B
 	}
 }
 
-// LengthConstants are the specialization constants of lengths.glsl.
+// LengthConstants are the specialization constants of lengths.glsl and rows.glsl. Packed sequences have lengths of their own in any case.
 func LengthConstants(p *attn.Problem) Constants {
-	return Constants{"KEY_LENGTHS": BoolInt(p.KeyLengths), "QUERY_LENGTHS": BoolInt(p.QueryLengths), "TOP_LEFT": BoolInt(p.Padded() && p.Causal == attn.CausalTopLeft)}
+	packed := !p.Packed.None()
+	return Constants{"KEY_LENGTHS": BoolInt(p.KeyLengths || packed), "QUERY_LENGTHS": BoolInt(p.QueryLengths || packed),
+		"TOP_LEFT":       BoolInt(p.Padded() && p.Causal == attn.CausalTopLeft),
+		"PACKED_QUERIES": BoolInt(p.Packed.Queries > 0), "PACKED_KEYS": BoolInt(p.Packed.Keys > 0)}
 }
 
-// BindLengths binds the lengths of keys and queries from binding at on, or idle in their place, untouched.
+// BindLengths binds the lengths of keys and queries from binding at on, of packed sequences the table that has them, or idle in their place, untouched.
 func (r *Recorder) BindLengths(at int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
 	r.Access[at] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
 	r.Access[at+1] = r.Access[at]
+	if !p.Packed.None() {
+		r.Access[at] = pipeline.Access{Binding: r.Rows, Mode: pipeline.Read}
+		return
+	}
 	if p.KeyLengths {
 		r.Access[at] = pipeline.Access{Binding: s.KeyLengths.Binding, Mode: pipeline.Read}
 	}
@@ -136,11 +143,12 @@ func NeedsMore(p *attn.Problem) bool {
 }
 
 // MoreBytes is the size of the buffer of further arguments.
-const MoreBytes = 64
+const MoreBytes = 128
 
 // moreNames are the further arguments as the host writes them.
 var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch",
-	"key_lengths_off", "query_lengths_off"}
+	"key_lengths_off", "query_lengths_off",
+	"query_starts_off", "key_starts_off", "packed_queries", "packed_keys"}
 
 // checkMore says what is wrong with the further arguments that a module declares.
 func checkMore(module string, in *shaders.Interface) error {
@@ -165,6 +173,10 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 	put(11, uint32(p.Batch))
 	put(12, s.KeyLengths.Offset)
 	put(13, s.QueryLengths.Offset)
+	put(14, s.QueryStarts.Offset)
+	put(15, s.KeyStarts.Offset)
+	put(16, uint32(p.Packed.Queries))
+	put(17, uint32(p.Packed.Keys))
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

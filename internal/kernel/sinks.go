@@ -43,7 +43,7 @@ func (s *SinkGradient) kernel(accumulate bool) (*pipeline.Kernel, error) {
 
 // SinkGradientConstants are its specialization constants.
 func SinkGradientConstants(p *attn.Problem, accumulate bool) Constants {
-	return Constants{"WG": sinkThreads, "ACCUMULATE": BoolInt(accumulate)}.And(SinkConstants(p))
+	return Constants{"WG": sinkThreads, "ACCUMULATE": BoolInt(accumulate)}.And(SinkConstants(p), LengthConstants(p))
 }
 
 // Record writes its dispatches.
@@ -57,5 +57,6 @@ func (s *SinkGradient) Record(r *Recorder, g *Gradients, delta *Operand) error {
 	r.Access[1] = pipeline.Access{Binding: delta.Binding, Mode: pipeline.Read}
 	r.Access[2] = g.Output(&g.DSinks)
 	r.BindSinks(3, &s.problem, &g.Scores, g.LSE.Binding)
+	r.BindLengths(7, &s.problem, &g.Scores, g.LSE.Binding)
 	return r.Dispatch(k, r.Accesses(k), at, s.grid, s.grid.Total, sinksLabel)
 }

@@ -31,6 +31,9 @@ func TrialOf(p *attn.Problem) attn.Problem {
 	if p.Padded() {
 		small.Batch = 2 // of lengths that differ
 	}
+	if !p.Packed.None() {
+		small.Batch = trialEntries
+	}
 	small.Dropout = 0
 	if p.DropThreshold() > 0 {
 		small.Dropout = TrialDropout
@@ -54,8 +57,9 @@ func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 	attn.Decode(dtype, values, raw)
 }
 
-// TrialInputs are random inputs of a small problem, in the words of the oracle.
-func TrialInputs(p *attn.Problem) *ref.Problem {
+// TrialInputs are random inputs of a small problem, in the words of the oracle; of packed sequences as a padded batch.
+func TrialInputs(of *attn.Problem) *ref.Problem {
+	p := batchOf(of)
 	in := &ref.Problem{Options: ref.Options{Scale: p.Scale}}
 	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight, attn.CausalTopLeft: ref.TopLeft}[p.Causal]
 	if !p.Window.None() {
@@ -71,7 +75,11 @@ func TrialInputs(p *attn.Problem) *ref.Problem {
 		*x.to = ref.NewTensor(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
 		fillTrial(rng, p.DType, x.to.Data)
 	}
-	trialLengths(p, in)
+	if of.Packed.None() {
+		trialLengths(p, in)
+	} else {
+		trialLengthsOf(of, in)
+	}
 	if p.Dropout > 0 {
 		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset}
 	}
@@ -101,6 +109,16 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 			return "", err
 		}
 	}
+	if !p.Packed.None() {
+		none := make([]float64, Product(batchOf(p).OShape()))
+		o = unpacked(p, &attn.Operand{Name: "O", Shape: (*attn.Problem).OShape}, o, none)
+		for i := range none {
+			none[i] = math.Inf(-1)
+		}
+		if v.LSE {
+			lse = unpacked(p, &attn.Operand{Name: "LSE", Shape: (*attn.Problem).LSEShape}, lse, none[:Product(batchOf(p).LSEShape())])
+		}
+	}
 	return CompareForward(p, in, o, lse)
 }
 
@@ -108,6 +126,7 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (f Operands, err error) {
 	f = Operands{Drop: TrialDraw, HasLSE: v.LSE}
 	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
+	startsOf(p, values)
 	for i := range attn.ForwardOperands {
 		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {
 			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
@@ -219,7 +238,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	spoilBeyond(do, in.QueryLens)
 	var dlse []float32
 	if v.DLSE {
-		dlse = make([]float32, Product(p.LSEShape()))
+		dlse = make([]float32, Product(batchOf(p).LSEShape()))
 		fillTrial(rng, attn.F32, dlse)
 	}
 	o, lse, err := ref.Forward(*in)
@@ -236,6 +255,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	}
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse})
+	startsOf(p, values)
 	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV, "DBias": want.DBias}
 	made := func(x *attn.Operand) bool { // an output that the kernels in question write
 		return x.Output && v.Captured == "" && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
@@ -251,7 +271,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			aligned = v.AlignedBy
 		}
 		if x.Output && v.Accumulate {
-			start := make([]float32, Product(x.Shape(p)))
+			start := make([]float32, Product(x.Shape(batchOf(p))))
 			for j := range start {
 				start[j] = float32(j%7) - 3
 				gradients[x.Name].Data[j] += float64(start[j])
@@ -307,6 +327,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 		if err != nil {
 			return "", err
 		}
+		got = unpacked(p, x, got, gradients[x.Name].Data)
 		if wrong := offAt(p, strings.ToLower(x.Name), got, gradients[x.Name], near, rough[x.Name]); wrong != "" {
 			return wrong, nil
 		}

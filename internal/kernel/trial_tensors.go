@@ -74,9 +74,9 @@ func trialLayout(dtype attn.DType, s [4]int, aligned bool) (attn.Layout, error) 
 	return attn.NewLayout(uint64(dtype.Bytes(1)), dtype, s, [4]int{s[1] * s[2] * n, s[2] * n, n, 1}, 1<<63)
 }
 
-// place makes the tensor of an operand with these values; statistics are never unaligned.
+// place makes the tensor of an operand with these values, those of a batch; statistics are never unaligned.
 func (t *trialTensors) place(to *Operand, o *attn.Operand, p *attn.Problem, aligned bool, values []float32) (err error) {
-	*to, err = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, values)
+	*to, err = t.add(o.DType(p), o.Shape(p), aligned || o.Statistics, packed(p, o, values))
 	if o.When != nil && !o.Statistics {
 		to.ScoreStrides(o.Shape(p))
 	}

@@ -7,7 +7,8 @@
 // Bindings: 0 lse, 1 delta (backward_delta.comp), 2 dsinks, from 3 on include/sinks.glsl. Push constants: include/args_backward.glsl (x is
 // dsinks). Workgroups: Hq.
 //
-//   0 WG  workgroup size, a power of two     1 ACCUMULATE  added to what is there     63, 67 include/sinks.glsl
+//   0 WG  workgroup size, a power of two     1 ACCUMULATE  added to what is there     67 include/sinks.glsl
+//   90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 7 and 8
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -22,6 +23,8 @@ layout(set = 0, binding = 0, std430) readonly buffer Lse { float lse[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Delta { float delta[]; };
 layout(set = 0, binding = 2, std430) buffer DSinks { float dsinks[]; };
 #define SCORE_AT 3
+#define LENGTHS 7
+#include "lengths.glsl"
 #include "sinks.glsl"
 
 shared float meet[WG];
@@ -31,8 +34,10 @@ void main() {
   if (head >= total) return;
   const float sink = sinks[sinks_off + head];
   float sum = 0;
-  for (uint row = lid; row < batch * nq; row += WG) {
-    const uint at = (row / nq * heads() + head) * nq + row % nq;
+  const uint first = PACKED_QUERIES ? query_start(0) : 0;   // of packed rows, those of no sequence are left out
+  const uint rows = PACKED_QUERIES ? query_start(batch) - first : batch * nq;
+  for (uint row = lid; row < rows; row += WG) {
+    const uint at = PACKED_QUERIES ? packed_statistics(head) + first + row : (row / nq * heads() + head) * nq + row % nq;
     const float l = lse[lse_off() + at];
     if (l != NEG_INFINITY) sum -= exp2((sink - l) * LOG2E) * delta[delta_off() + at];
   }

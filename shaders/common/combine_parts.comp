@@ -87,10 +87,16 @@ void main() {
     barrier();
   }
   if (share > 0 || id >= total) return;
-  take_lengths(row / nq / heads());
-  if (SINKS) { if (query_exists(row % nq)) join(sinks[sinks_off + row / nq % heads()] * LOG2E, 1, vec4(0)); }
+  uint b = row / nq / heads(), head = row / nq % heads(), query = row % nq;
+  if (PACKED_QUERIES) {   // of all of a head together; those of no sequence are left alone
+    const uint packed_row = row % packed_queries;
+    if (packed_row < query_start(0) || packed_row >= query_start(batch)) return;
+    b = sequence_of(packed_row); head = row / packed_queries; query = packed_row - query_start(b);
+  }
+  take_lengths(b);
+  if (SINKS) { if (query_exists(query)) join(sinks[sinks_off + head] * LOG2E, 1, vec4(0)); }
   const vec4 y = acc * (l == 0 ? 0 : 1 / l);
-  const uint bh = row / nq, at = o_off() + bh / heads() * o_sb + bh % heads() * o_sh + row % nq * o_sn + 4 * four;
+  const uint at = o_off() + query_origin(b, o_sb, o_sn) + head * o_sh + query * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(y));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(y[e]));
   if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);

@@ -6,14 +6,18 @@
 // The diagonals of causal order and windows are those of the entry, bottom right: moved by (keys - nk) - (queries - nq). TOP_LEFT says that
 // causal order is j <= i all the same; last_shift is that of the window alone then.
 //
+// Packed sequences are such a padded batch, with both constants true; their lengths are in the table of rows.glsl.
+//
 // A kernel that can do with lengths defines LENGTHS, the first of two bindings, which are there with both constants false too, and SCORE_AT
 // (more.glsl), and calls take_lengths() before anything asks. In others both functions give nk and nq.
 
 #ifndef LENGTHS_GLSL
 #define LENGTHS_GLSL
-#include "rows.glsl"
 #ifdef LENGTHS
 #include "more.glsl"
+#endif
+#include "rows.glsl"
+#ifdef LENGTHS
 
 layout(constant_id = 90) const bool KEY_LENGTHS = false;
 layout(constant_id = 91) const bool QUERY_LENGTHS = false;
@@ -35,16 +39,28 @@ int low_shift() { return PADDED ? own_first_shift : first_shift; }
 int high_shift() { return PADDED ? own_last_shift : last_shift; }
 bool query_exists(uint query) { return !QUERY_LENGTHS || query < own_queries; }
 
+// own_keys and own_queries as given for a batch entry.
+uint given_keys(uint b) { return uint(clamp(key_lengths[key_lengths_off + b], 0, int(nk))); }
+uint given_queries(uint b) { return uint(clamp(query_lengths[query_lengths_off + b], 0, int(nq))); }
+// What follows of them.
+void move_shifts() {
+  const int moved = int(own_keys) - int(nk) - int(own_queries) + int(nq);
+  own_first_shift = first_shift + moved;
+  own_last_shift = last_shift + moved;
+  if (TOP_LEFT) own_last_shift = min(own_last_shift, 0);
+  own_last_shift = max(own_last_shift, own_first_shift - 1);   // a band that is empty ends before it begins by no more than one
+}
 void take_lengths(uint b) {
   if (PADDED) {
     own_keys = nk; own_queries = nq;
-    if (KEY_LENGTHS) own_keys = uint(clamp(key_lengths[key_lengths_off + b], 0, int(nk)));
-    if (QUERY_LENGTHS) own_queries = uint(clamp(query_lengths[query_lengths_off + b], 0, int(nq)));
-    const int moved = int(own_keys) - int(nk) - int(own_queries) + int(nq);
-    own_first_shift = first_shift + moved;
-    own_last_shift = last_shift + moved;
-    if (TOP_LEFT) own_last_shift = min(own_last_shift, 0);
-    own_last_shift = max(own_last_shift, own_first_shift - 1);   // a band that is empty ends before it begins by no more than one
+    if (PACKED) {
+      take_slots(b);
+      own_keys = used_keys(b); own_queries = used_queries(b);
+    } else {
+      if (KEY_LENGTHS) own_keys = given_keys(b);
+      if (QUERY_LENGTHS) own_queries = given_queries(b);
+    }
+    move_shifts();
   }
 }
 #else

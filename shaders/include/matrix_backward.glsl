@@ -27,7 +27,7 @@
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
 //   5, 58..62, 72, 81  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, or classes, MASKS is 1
-//   90..92        include/lengths.glsl: bindings 12 and 13; with lengths, MASKS is 1 where rows are queries
+//   90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 12 and 13; with lengths, MASKS is 1 where rows are queries
 //   6 ALIGNED     every row of q, k, v, dO and of the gradients begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 ACCUMULATE  gradients are added to what is there
 //   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN (FN and FK multiples of 8)     11 SG subgroup size    12 FORM
@@ -195,6 +195,11 @@ void take_place() {
   ra_at = gl_SubgroupID * RM * FM * (RA_PITCH + RB_PITCH); rb_at = ra_at + RM * FM * RA_PITCH;
   sub0 = gl_SubgroupID * RM * FM;
   keep_scale = DROPOUT ? drop_scale() : 1.0;
+}
+// Packed sequences: the block that is a workgroup's, of one of so many heads for each.
+void take_item(uint of_heads) {
+  const Place place = place_of_item(workgroup_index(), of_heads);
+  matrix = place.matrix; i = place.block;
 }
 // Which of the blocks of which head.
 void find_block(uint blocks) {

@@ -6,7 +6,7 @@ layout(binding = 3) writeonly buffer Sums_ { vec4 sums[]; };              // [PA
 layout(binding = 4) writeonly buffer Statistics_ { float statistics[]; };  // [PARTS,B,Hq,Nq]
 
 uint part_rows;   // where the part's rows begin, in rows
-uint part_row(uint row) { return part_rows + (b * heads() + q_head + member_of(row)) * nq + query_of(row); }
+uint part_row(uint row) { return part_rows + statistics_row(b * heads() + q_head + member_of(row)) + query_of(row); }
 
 // As store_o, but nothing is converted and rows are whole.
 void store_part(uint rows) {

@@ -10,5 +10,7 @@ layout(set = 0, binding = SCORE_AT, std430) readonly buffer More {
   uint sinks_off;
   uint batch;                                          // entries
   uint key_lengths_off, query_lengths_off;
+  uint query_starts_off, key_starts_off;               // of packed sequences
+  uint packed_queries, packed_keys;                    // rows of all of them
 };
 #endif

@@ -49,12 +49,21 @@ Walk part_of(Walk walk, uint part, uint parts) {
 }
 
 // Which block of which matrix (head, batch included) a workgroup takes. Where they differ (UNEVEN), the
-// blocks with most to do go first, those of all matrices together: a long block that begins late is waited for by the whole device.
+// blocks with most to do go first, those of all matrices together: a long block that begins late is waited for by the whole device. Of packed
+// sequences the table of rows.glsl knows the blocks, which differ as sequences do, and is_work() is false for workgroups beyond them; there
+// are so many heads, of queries or of keys, for each.
 struct Place { uint matrix, block; };
+bool is_work(uint id, uint of_heads) { return !PACKED || id / of_heads < items(); }
+Place place_of_item(uint id, uint of_heads) {
+  const uvec2 at = item(id / of_heads);
+  return Place(at.x * of_heads + id % of_heads, at.y);
+}
 Place place_of_queries(uint id, uint blocks, uint matrices) {
+  if (PACKED) return place_of_item(id, heads());
   return Place(UNEVEN ? id % matrices : id / blocks, UNEVEN ? blocks - 1 - id / matrices : id % blocks);
 }
 Place place_of_keys(uint id, uint blocks, uint matrices) {
+  if (PACKED) return place_of_item(id, key_heads());
   return Place(UNEVEN ? id % matrices : id / blocks, UNEVEN ? id / matrices : id % blocks);
 }
 // The same for kernels that have an order of matrices of their own: the block of queries that is the i-th to go. (The i-th block of keys

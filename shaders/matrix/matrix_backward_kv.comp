@@ -124,9 +124,9 @@ void store_dv() {
 }
 
 void main() {
-  if (workgroup_index() >= total) return;
+  if (workgroup_index() >= total || !is_work(workgroup_index(), key_heads())) return;
   take_place();
-  find_block((nk + BR - 1) / BR);
+  if (PACKED) take_item(key_heads()); else find_block((nk + BR - 1) / BR);
   const uint b = matrix / key_heads(), h = matrix % key_heads();
   bh = b * heads() + h * group();
   take_lengths(b);

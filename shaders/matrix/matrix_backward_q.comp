@@ -54,11 +54,14 @@ void store_dq() {
 }
 
 void main() {
-  if (workgroup_index() >= total) return;
+  if (workgroup_index() >= total || !is_work(workgroup_index(), heads())) return;
   take_place();
   const uint blocks = (nq + BR - 1) / BR;
-  find_block(blocks);
-  i = longest_first(i, blocks);
+  if (PACKED) take_item(heads());
+  else {
+    find_block(blocks);
+    i = longest_first(i, blocks);
+  }
   const uint b = matrix / heads(), h = matrix % heads();
   bh = matrix;
   take_lengths(b);

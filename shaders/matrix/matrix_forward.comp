@@ -30,7 +30,8 @@
 // occurs; a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf. A negative scale negates Q instead.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
-// Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK.
+// Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK;
+// of packed sequences (include/rows.glsl) those there may be at most, and heads innermost.
 // Variants: fp16; DTYPE_BF16; KEY_PARTS: keys in parts,
 // PARTS times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
 //
@@ -65,7 +66,7 @@
 //  63..67         include/score.glsl, sinks.glsl: bindings from 8 on
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
 //                 KEY_PARTS.)
-//  90..92         include/lengths.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
+//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
 
 #extension GL_GOOGLE_include_directive : require
 
@@ -148,20 +149,25 @@ void main() {
   if (workgroup_index() >= total) return;
   const uint groups = total / PARTS;   // of a part of the keys
   const uint part = PARTS == 1 ? 0 : workgroup_index() / groups, id = workgroup_index() - part * groups;
+  if (!is_work(id, PACK ? key_heads() : heads())) return;
 
   // which query block of which head
-  const uint rows = PACK ? query_slots() * group() : query_slots(), blocks = (rows + BR - 1) / BR;
+  const uint heads_ = PACK ? key_heads() : heads(), blocks = ((PACK ? nq * group() : nq) + BR - 1) / BR;
   uint bh, i;
-  if (HEADS_TOGETHER > 1) {
+  if (PACKED) {
+    const Place place = place_of_item(id, heads_);
+    bh = place.matrix; i = place.block;
+  } else if (HEADS_TOGETHER > 1) {
     const uint span = HEADS_TOGETHER * blocks, first_head = id / span * HEADS_TOGETHER, rest = id % span;
     const uint members = min(HEADS_TOGETHER, groups / blocks - first_head);
     i = rest / members; bh = first_head + rest % members;
   } else { bh = id / blocks; i = id % blocks; }
-  i = longest_first(i, blocks);
-  const uint heads_ = PACK ? key_heads() : heads(), h = bh % heads_;
+  if (!PACKED) i = longest_first(i, blocks);
+  const uint h = bh % heads_;
   const uint kv_head = PACK ? h : h / group();
   b = bh / heads_; q_head = PACK ? h * group() : h;
   take_lengths(b);
+  const uint rows = PACK ? query_slots() * group() : query_slots();
   if (SCORED || ASKED) scores_of(b, q_head);
   k_base = k_off() + key_origin(b, k_sb, k_sn) + kv_head * k_sh;
   v_base = v_off() + key_origin(b, v_sb, v_sn) + kv_head * v_sh;
@@ -173,7 +179,7 @@ void main() {
   whole = max(first, min(keys.whole_begin, end));
   full = MASKS ? min(keys.whole_end, end) : end;
 #ifdef KEY_PARTS
-  part_rows = part * (groups / blocks * (PACK ? group() : 1) * nq);
+  part_rows = part * statistics_rows(groups / blocks * (PACK ? group() : 1));
 #endif
   own_places();
   last_tile = end - 1;

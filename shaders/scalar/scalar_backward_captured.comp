@@ -132,7 +132,7 @@ void key_tile(uint key0, uint bh) {
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id, heads())) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
   ty = lid / TX;

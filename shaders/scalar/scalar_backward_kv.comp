@@ -127,7 +127,7 @@ void query_tile(uint query0, uint bh, bool edge) {
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id, key_heads())) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
   ty = lid / TX;

@@ -85,7 +85,7 @@ void key_tile(uint key0, uint bh, bool edge) {
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id, heads())) return;
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
   ty = lid / TX;

@@ -29,7 +29,8 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // With PARTS > 1, 3 and 4 are what combine_parts.comp reads: 3 O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up to 8] fp32, 4 the
 // logarithm to base 2 of that sum [PARTS,B,Hq,Nq].
-// Push constants: include/args.glsl. Workgroups: blocks of rows, innermost, then parts, key heads, batch: ceil(Nq group/ROWS) PARTS Hk B.
+// Push constants: include/args.glsl. Workgroups: blocks of rows, innermost, then parts, key heads, batch: ceil(Nq group/ROWS) PARTS Hk B;
+// of packed sequences (include/rows.glsl) those there may be at most, key heads innermost, then parts.
 // Variants: DTYPE (include/dtype.glsl). Needs subgroup basic and shuffle in compute, and full subgroups of SG.
 //
 // Specialization constants:
@@ -38,7 +39,7 @@
 //   1 ROWS        rows of a workgroup
 //   2 SG          subgroup size
 //   3 D, 4 DV     columns of Q and K, of V and O: 1..576
-//   5 and 58  include/mask.glsl     90..92 include/lengths.glsl: bindings 6 and 7
+//   5 and 58  include/mask.glsl     90..92, 100, 101 include/lengths.glsl, rows.glsl: bindings 6 and 7
 //   6 ALIGNED     1: every row of q, k, v begins 16-byte aligned (offsets and strides are multiples of 16 bytes), every row of o is aligned
 //                 to four elements, and D and DV are multiples of 16 bytes
 //   7 WRITE_LSE   1: binding 4 is written (with PARTS > 1 always)
@@ -238,7 +239,7 @@ void join_groups() {
 void store(uint part, uint row, uint four, vec4 x, float m, float l) {
   const uint head = kh * group() + member_of(row), bh = b * heads() + head, query = query_of(row);
   if (PARTS > 1) {
-    const uint at = part * (total / (PARTS * ((all_rows + ROWS - 1) / ROWS))) * all_rows + bh * nq + query;
+    const uint at = part * statistics_rows(total / (PARTS * ((all_rows + ROWS - 1) / ROWS)) * group()) + statistics_row(bh) + query;
     STORED(sums, 16, sums[at * FOURS + four] = x);
     if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
     return;
@@ -251,18 +252,24 @@ void store(uint part, uint row, uint four, vec4 x, float m, float l) {
 
 void main() {
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id, PARTS * key_heads())) return;
   lane = gl_SubgroupInvocationID;
   subgroup = gl_SubgroupID;
   s = lane % LPR;
   g = lane / LPR;
 
-  all_rows = nq * group();
-  const uint blocks = (all_rows + ROWS - 1) / ROWS;
-  const uint part = id / blocks % PARTS, bh = id / blocks / PARTS;
-  b = bh / key_heads(); kh = bh % key_heads();
-  row0 = id % blocks * ROWS;
+  const uint blocks = (nq * group() + ROWS - 1) / ROWS;
+  uint part = id / blocks % PARTS;
+  Place place = Place(id / blocks / PARTS, id % blocks);
+  if (PACKED) {
+    const uint other = id / (PARTS * key_heads()) * key_heads() + id % key_heads();   // of as many parts
+    part = id / key_heads() % PARTS;
+    place = place_of_item(other, key_heads());
+  }
+  b = place.matrix / key_heads(); kh = place.matrix % key_heads();
+  row0 = place.block * ROWS;
   take_lengths(b);
+  all_rows = query_slots() * group();
   const uint last_row_query = query_of(row0 + ROWS - 1);
   seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
   k_origin = k_off() + key_origin(b, k_sb, k_sn) + kh * k_sh;

@@ -26,7 +26,8 @@
 // masked P is 0 whatever else the row holds, and a row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
-// Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first.
+// Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first;
+// of packed sequences (include/rows.glsl) those there may be at most.
 // Variants: DTYPE (include/dtype.glsl); KEY_PARTS: keys in parts, with
 // PARTS times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV
 // rounded up to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup
@@ -52,7 +53,7 @@
 //  18 SHARED_V4   length of shared memory in v4
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
 //  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
-//  90..92        include/lengths.glsl: bindings 6 and 7
+//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 //
@@ -260,9 +261,10 @@ void main() {
 #ifdef KEY_PARTS
   if (workgroup_index() >= total) return;
   const uint part = workgroup_index() / GROUPS, id = workgroup_index() % GROUPS;
+  if (!is_work(id, heads())) return;
 #else
   const uint id = workgroup_index();
-  if (id >= total) return;
+  if (id >= total || !is_work(id, heads())) return;
 #endif
 #ifdef SUBGROUP
   lid = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
@@ -318,7 +320,7 @@ void main() {
     const uint row = q0 + ty + TY * i;
     if (row >= query_slots()) continue;
     const float inv = (l[i] == 0 ? 0 : 1 / l[i]) * (DROPOUT ? drop_scale() : 1);
-    const uint at = (part * matrices + bh) * nq + row;
+    const uint at = part * statistics_rows(matrices) + statistics_row(bh) + row;
     [[unroll]] for (uint j = 0; j < MD4; ++j) {
       const uint four = tx + TX * j;
       if (four < (DV + 7) / 8 * 2) STORED(sums, 16, sums[at * ((DV + 7) / 8 * 2) + four] = acc[i * MD4 + j] * inv);

@@ -18,7 +18,7 @@ var Backward = &kernel.BackwardKernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Parameters:     kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"), kernel.Parameters{"kv_split": kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    backwardLacks,
@@ -55,6 +55,9 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 			return nil, err
 		}
 	}
+	if s.rows, err = s.tables(e, p); err != nil {
+		return nil, err
+	}
 	// The usual case is dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave
 	// alone, the other variants are looked at now too.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
@@ -76,8 +79,16 @@ type BackwardProgram struct {
 	Problem attn.Problem
 	Layout  kernel.FragmentLayout
 	delta   *kernel.DeltaProgram
+	rows    kernel.RowTables
 	Kv, Q   BackwardPart
 	checked [4]atomic.Bool // by variant
+}
+
+// Tables of packed sequences, by place in BackwardProgram.rows.
+const tableOfKeys, tableOfQueries = 0, 1
+
+func (s *BackwardProgram) tables(e *kernel.Env, p *attn.Problem) (kernel.RowTables, error) {
+	return kernel.NewRowTables(e, p, s.Kv.Tile.blocks(), s.Q.Tile.blocks())
 }
 
 // BackwardPart is the kernel of keys or that of queries.
@@ -92,9 +103,11 @@ type BackwardPart struct {
 func (s *BackwardProgram) Tile() string {
 	return fmt.Sprintf("kv %v, q %v %v form %d", &s.Kv.Tile, &s.Q.Tile, s.Q.Tile.Fragment, s.Q.Tile.Form)
 }
-func (s *BackwardProgram) Scratch() []uint64 { return []uint64{s.delta.Bytes()} }
+func (s *BackwardProgram) Scratch() []uint64 {
+	return append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
+}
 func (s *BackwardProgram) Dispatches() int {
-	return s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
+	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
 }
 
 // Labels of the dispatches, and names of the modules.
@@ -172,10 +185,14 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 }
 
 func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
-	delta := kernel.Operand{Binding: r.Scratch[0]}
+	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
+	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
+		return err
+	}
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
+	s.rows.Take(r, tables, tableOfKeys)
 	aligned := s.aligned(g)
 	for piece, parts := range s.Kv.Tile.pieces() {
 		k, err := s.Kernel(&s.Kv, piece, aligned, g.Accumulate)
@@ -199,6 +216,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err != nil {
 		return err
 	}
+	s.rows.Take(r, tables, tableOfQueries)
 	at := r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
@@ -228,6 +246,7 @@ func (s *BackwardProgram) trial() attn.Problem {
 	if !small.Masked() && !q.masks(&s.Problem) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
 	}
+	kernel.PackTrial(&small)
 	return small
 }
 
@@ -248,6 +267,9 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 			}
 			part[0].kernels[piece][kernel.BoolInt(aligned)+2*kernel.BoolInt(accumulate)].Store(k)
 		}
+	}
+	if mine.rows, err = mine.tables(s.env, &p); err != nil {
+		return "", err
 	}
 	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
 		return "", err

@@ -50,7 +50,8 @@ func PlanBias(e *kernel.Env, p *attn.Problem, given map[string]int) (*BiasGradie
 	if s.tile, err = ChooseBiasTile(&e.Caps, p, &layout, fragment, form, t); err != nil {
 		return nil, declined(err)
 	}
-	if s.grid, err = kernel.GridFor(e, s.groups(p), 2*p.AllHeads()*float64(p.QueryLen)*float64(p.KeyLen)*float64(p.HeadDim+p.ValueDim), kernel.MatrixPace, t); err != nil {
+	flops := 2 * p.InBatch().AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
+	if s.grid, err = kernel.GridFor(e, s.groups(p), flops, kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
 	// The usual case, or on a device of the caller's, whose queue recording must leave alone, every one.
@@ -129,8 +130,9 @@ func biasShared(t *BackwardTile, p *attn.Problem) matrixBackwardShared {
 
 // groups is the number of workgroups for a problem.
 func (s *BiasGradient) groups(p *attn.Problem) uint64 {
-	if s.walks() {
-		return s.tile.groups(p)
+	if s.walks() { // every element of the bias is written, whatever queries sequences have
+		batch := p.InBatch()
+		return s.tile.groups(&batch)
 	}
 	shape := p.BiasShape()
 	n := uint64(shape[0]) * uint64(shape[1]) * uint64(attn.CeilDiv(p.KeyLen, s.tile.BC))
@@ -197,6 +199,7 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 		p.KeyLen = attn.CeilDiv(p.KeyLen, 8) * 8
 	}
 	kernel.GrowForBias(&p, &s.problem)
+	kernel.PackTrial(&p)
 	mine := &BiasGradient{env: s.env, problem: p, layout: s.layout, tile: s.tile, own: s.own}
 	if mine.grid, err = kernel.NewGrid(mine.groups(&p), 0); err != nil {
 		return "", err
@@ -209,9 +212,16 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
+	rows, err := kernel.NewRowTables(s.env, &p, t.blocks())
+	if err != nil {
+		return "", err
+	}
 	variant := kernel.GradientVariant{Aligned: v.aligned, Accumulate: v.accumulate, By: "Bias", AlignedBy: v.alignedBias}
-	return s.env.TryBackward(&p, variant, nil, []uint64{delta.Bytes()}, func(r *kernel.Recorder, g *kernel.Gradients) error {
+	return s.env.TryBackward(&p, variant, nil, append([]uint64{delta.Bytes()}, rows.Scratch()...), func(r *kernel.Recorder, g *kernel.Gradients) error {
 		at := kernel.Operand{Binding: r.Scratch[0]}
+		if err := rows.Record(r, &g.Scores, r.Scratch[1:]); err != nil {
+			return err
+		}
 		if err := delta.Record(r, g, &at); err != nil {
 			return err
 		}

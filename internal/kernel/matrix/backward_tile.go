@@ -70,9 +70,14 @@ var piecesApart, piecesTogether = []int{onlyDK, onlyDV}, []int{dkAndDV}
 
 func (t *BackwardTile) groups(p *attn.Problem) uint64 {
 	if t.Keys {
-		return uint64(attn.CeilDiv(p.KeyLen, t.rows())) * uint64(p.Batch) * uint64(p.KeyHeads)
+		return t.blocks().Most(p) * uint64(p.KeyHeads)
 	}
-	return uint64(attn.CeilDiv(p.QueryLen, t.rows())) * uint64(p.Batch) * uint64(p.Heads)
+	return t.blocks().Most(p) * uint64(p.Heads)
+}
+
+// blocks is how rows, of keys or of queries, are cut.
+func (t *BackwardTile) blocks() kernel.RowBlocks {
+	return kernel.RowBlocks{Keys: t.Keys, Rows: t.rows(), Columns: t.BC}
 }
 
 // masks says whether any tile needs the loop with masks. It is the one that looks at single scores.
@@ -229,7 +234,7 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			tile = tile.Within(p.Blocks)
 		}
 		tile.HeadsTogether = 1
-		if p.Uneven() {
+		if p.Uneven() && p.Packed.None() {
 			tile.HeadsTogether = HeadsTogether(&k, p)
 		}
 		for _, x := range []struct {

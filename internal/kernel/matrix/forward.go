@@ -17,7 +17,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -53,6 +53,9 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 			return nil, err
 		}
 	}
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
+		return nil, err
+	}
 	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -66,10 +69,13 @@ type ForwardProgram struct {
 	layout  kernel.FragmentLayout
 	grid    kernel.Grid
 	Combine *kernel.Combiner // of keys in parts; nil: in one
+	rows    kernel.RowTables // of packed sequences
 }
 
-func (m *ForwardProgram) Scratch() []uint64 { return m.Combine.Scratch() }
-func (m *ForwardProgram) Dispatches() int   { return m.grid.Dispatches() + m.Combine.Dispatches() }
+func (m *ForwardProgram) Scratch() []uint64 { return append(m.Combine.Scratch(), m.rows.Scratch()...) }
+func (m *ForwardProgram) Dispatches() int {
+	return m.grid.Dispatches() + m.Combine.Dispatches() + m.rows.Dispatches()
+}
 
 func (m *ForwardProgram) Model() traffic.Model {
 	t, p := &m.Shape, &m.Problem
@@ -117,12 +123,18 @@ func (m *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
 
 // run records the dispatches with a given pipeline.
 func (m *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
+	if err := m.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(m.rows):]); err != nil {
+		return err
+	}
 	return r.Forward(k, &m.Problem, f, m.grid, m.name, m.Combine)
 }
 
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
 	small := ForwardProgram{Problem: m.Shape.trial(&m.Problem), name: m.name, Shape: m.Shape}
+	if small.rows, err = kernel.NewRowTables(m.Env, &small.Problem, m.Shape.blocks(&small.Problem)); err != nil {
+		return "", err
+	}
 	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
 		return "", err
 	}
@@ -154,6 +166,7 @@ func (t *Tile) trial(p *attn.Problem) attn.Problem {
 	if !t.Ragged(p) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
 	}
+	kernel.PackTrial(&small)
 	return small
 }
 

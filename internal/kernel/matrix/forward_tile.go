@@ -211,6 +211,8 @@ func (t Tile) Complete(k *kernel.Prediction, p *attn.Problem, s kernel.Fragment,
 		t = t.fill(k, p)
 	}
 	switch {
+	case !p.Packed.None(): // the table has the order of blocks
+		t.HeadsTogether = 1
 	case p.Uneven():
 		t.HeadsTogether = CausalHeadsTogether(k, p)
 	case t.HeadsTogether == 0:
@@ -239,8 +241,17 @@ func (t *Tile) queries(p *attn.Problem) (rows, heads int) {
 }
 
 func (t *Tile) Groups(p *attn.Problem) uint64 {
-	rows, heads := t.queries(p)
-	return uint64(attn.CeilDiv(rows, t.Rows())) * uint64(heads)
+	_, heads := t.queries(p)
+	return t.blocks(p).Most(p) * uint64(heads/p.Batch)
+}
+
+// blocks is how queries are cut.
+func (t *Tile) blocks(p *attn.Problem) kernel.RowBlocks {
+	b := kernel.RowBlocks{Rows: t.Rows(), Columns: t.BC, Members: 1}
+	if t.Pack {
+		b.Members = p.Group()
+	}
+	return b
 }
 
 // fill takes fewer rows a workgroup, or cuts the keys into parts, where that is predicted to be faster: where there are too few
@@ -305,7 +316,7 @@ func predict(k *kernel.Prediction, p *attn.Problem, rows, subgroups int, workgro
 	}
 	cost := float64(rows) * pace * beside * max(float64(p.MostKeys()), rounds*p.Mask().MeanKeys()) / parts
 	if inParts > 1 {
-		all := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen)
+		all := float64(p.Heads) * float64(p.QueryRows())
 		cost += k.CombinePairs + k.PartRowPairs/count*parts*all
 	}
 	return cost

@@ -18,7 +18,7 @@ var Backward = &kernel.BackwardKernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Parameters:     kernel.GroupBound.And(backwardRanges.Of("kv_"), backwardRanges.Of("q_")),
 		Unsupported:    backwardLacks,
 	},
@@ -43,6 +43,9 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 		return nil, err
 	}
 	if s.Q.Tile, err = ChooseBackwardTile(&e.Caps, p, "q_", t); err != nil {
+		return nil, err
+	}
+	if s.rows, err = s.tables(e, p); err != nil {
 		return nil, err
 	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
@@ -99,6 +102,7 @@ func trialOf(p *attn.Problem, tiles ...*BackwardTile) attn.Problem {
 		small.KeyLen = max(small.KeyLen, t.BR+5, t.BC+5)
 	}
 	kernel.GrowForBlocks(&small, true)
+	kernel.PackTrial(&small)
 	return small
 }
 
@@ -113,6 +117,9 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 	if mine.Q.grid, err = kernel.NewGrid(mine.Q.Tile.queryBlocks(&p), 0); err != nil {
 		return "", err
 	}
+	if mine.rows, err = mine.tables(s.env, &p); err != nil {
+		return "", err
+	}
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
 	mine.Kv.kernels[i].Store(s.Kv.kernels[i].Load()) // the very pipelines that are in question, not others of the small problem
 	mine.Q.kernels[i].Store(s.Q.kernels[i].Load())
@@ -124,10 +131,22 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 
 // keyBlocks and queryBlocks are the workgroups of a kernel whose rows are keys or queries.
 func (t *BackwardTile) keyBlocks(p *attn.Problem) uint64 {
-	return uint64(attn.CeilDiv(p.KeyLen, t.BR)) * uint64(p.Batch) * uint64(p.KeyHeads)
+	return t.blocks(true).Most(p) * uint64(p.KeyHeads)
 }
 func (t *BackwardTile) queryBlocks(p *attn.Problem) uint64 {
-	return uint64(attn.CeilDiv(p.QueryLen, t.BR)) * uint64(p.Batch) * uint64(p.Heads)
+	return t.blocks(false).Most(p) * uint64(p.Heads)
+}
+
+// blocks is how rows, of keys or of queries, are cut.
+func (t *BackwardTile) blocks(keys bool) kernel.RowBlocks {
+	return kernel.RowBlocks{Keys: keys, Rows: t.BR, Columns: t.BC}
+}
+
+// Tables of packed sequences, by place in BackwardProgram.rows.
+const tableOfKeys, tableOfQueries = 0, 1
+
+func (s *BackwardProgram) tables(e *kernel.Env, p *attn.Problem) (kernel.RowTables, error) {
+	return kernel.NewRowTables(e, p, s.Kv.Tile.blocks(true), s.Q.Tile.blocks(false))
 }
 
 // BackwardProgram is the three kernels fitted to a problem.
@@ -135,6 +154,7 @@ type BackwardProgram struct {
 	env     *kernel.Env
 	Problem attn.Problem
 	delta   *kernel.DeltaProgram
+	rows    kernel.RowTables
 	Kv, Q   BackwardPart
 	checked [4]atomic.Bool // by alignment and accumulation
 }
@@ -150,9 +170,11 @@ type BackwardPart struct {
 func (s *BackwardProgram) Tile() string {
 	return fmt.Sprintf("kv %v, q %v", &s.Kv.Tile, &s.Q.Tile)
 }
-func (s *BackwardProgram) Scratch() []uint64 { return []uint64{s.delta.Bytes()} }
+func (s *BackwardProgram) Scratch() []uint64 {
+	return append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
+}
 func (s *BackwardProgram) Dispatches() int {
-	return s.delta.Grid.Dispatches() + s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
+	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
 }
 
 // Labels of the dispatches, and names of the modules.
@@ -202,10 +224,14 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 
 // run records the dispatches with pipelines that are there or, without functions, are made now.
 func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
-	delta := kernel.Operand{Binding: r.Scratch[0]}
+	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
+	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
+		return err
+	}
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
+	s.rows.Take(r, tables, tableOfKeys)
 	aligned := g.Aligned()
 	k, err := s.Kernel(&s.Kv, aligned, g.Accumulate)
 	if err != nil {
@@ -221,6 +247,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	if k, err = s.Kernel(&s.Q, aligned, g.Accumulate); err != nil {
 		return err
 	}
+	s.rows.Take(r, tables, tableOfQueries)
 	at = r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)

@@ -30,7 +30,7 @@ func PlanBias(e *kernel.Env, p *attn.Problem) (*BiasGradient, error) {
 		return nil, err
 	}
 	// Two products, of all scores: masks leave no tile out.
-	flops := 2 * p.AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
+	flops := 2 * p.InBatch().AllHeads() * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
 	if s.grid, err = kernel.GridFor(e, s.groups(p), flops, kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *BiasGradient) build(aligned, accumulate bool) (*pipeline.Kernel, error)
 func (s *BiasGradient) try(k *pipeline.Kernel, aligned, accumulate bool) (wrong string, err error) {
 	mine := &BiasGradient{problem: trialOf(&s.problem, &s.tile), tile: s.tile}
 	p := &mine.problem
-	p.Batch = 2
+	p.Batch = max(p.Batch, 2)
 	if mine.grid, err = kernel.NewGrid(mine.groups(p), 0); err != nil {
 		return "", err
 	}
@@ -86,9 +86,16 @@ func (s *BiasGradient) try(k *pipeline.Kernel, aligned, accumulate bool) (wrong 
 	if err != nil {
 		return "", err
 	}
+	rows, err := kernel.NewRowTables(s.env, p, s.tile.blocks(false))
+	if err != nil {
+		return "", err
+	}
 	variant := kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate, By: "Bias"}
-	return s.env.TryBackward(p, variant, nil, []uint64{delta.Bytes()}, func(r *kernel.Recorder, g *kernel.Gradients) error {
+	return s.env.TryBackward(p, variant, nil, append([]uint64{delta.Bytes()}, rows.Scratch()...), func(r *kernel.Recorder, g *kernel.Gradients) error {
 		at := kernel.Operand{Binding: r.Scratch[0]}
+		if err := rows.Record(r, &g.Scores, r.Scratch[1:]); err != nil {
+			return err
+		}
 		if err := delta.Record(r, g, &at); err != nil {
 			return err
 		}

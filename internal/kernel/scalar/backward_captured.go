@@ -72,6 +72,22 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 	return s, nil
 }
 
+// NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of CapturedGradient, whose
+// tile is given; nil: as it is chosen. The others take of the table where sequences lie alone.
+func NewScoreTables(e *kernel.Env, p *attn.Problem, tile *BackwardTile) (kernel.RowTables, error) {
+	if p.Packed.None() {
+		return nil, nil
+	}
+	if tile == nil {
+		t, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
+		if err != nil {
+			return nil, err
+		}
+		tile = &t
+	}
+	return kernel.NewRowTables(e, p, tile.blocks(false))
+}
+
 // Bytes is the size of its workspace.
 func (s *CapturedGradient) Bytes() uint64 { return 8 + 8*uint64(s.elements) }
 
@@ -133,6 +149,8 @@ func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
 	mine := &CapturedGradient{env: s.env, problem: trialOf(&s.problem, &s.tile), by: s.by, elements: s.elements, table: s.table, tile: s.tile, ends: s.ends}
 	p := &mine.problem
 	p.Heads, p.QueryLen = min(p.Heads, s.problem.Heads), min(p.QueryLen, s.problem.QueryLen)
+	p.Batch = min(p.Batch, s.problem.Batch)
+	kernel.PackTrial(p)
 	groups := s.tile.queryBlocks(p)
 	if mine.grid, err = kernel.NewGrid(groups, 0); err != nil {
 		return "", err
@@ -146,9 +164,17 @@ func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
+	rows, err := NewScoreTables(s.env, p, &s.tile)
+	if err != nil {
+		return "", err
+	}
 	variant := kernel.GradientVariant{Aligned: aligned, Captured: s.by.Tensor().Name}
-	return s.env.TryBackward(p, variant, nil, []uint64{delta.Bytes(), mine.Bytes()}, func(r *kernel.Recorder, g *kernel.Gradients) error {
+	scratch := append([]uint64{delta.Bytes(), mine.Bytes()}, rows.Scratch()...)
+	return s.env.TryBackward(p, variant, nil, scratch, func(r *kernel.Recorder, g *kernel.Gradients) error {
 		at := kernel.Operand{Binding: r.Scratch[0]}
+		if err := rows.Record(r, &g.Scores, r.Scratch[2:]); err != nil {
+			return err
+		}
 		if err := delta.Record(r, g, &at); err != nil {
 			return err
 		}

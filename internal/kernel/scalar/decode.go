@@ -19,7 +19,7 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		MostRows:       DecodeRows,
 		Parameters:     decodeRanges,
 		Yields:         true,
@@ -57,6 +57,9 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
+		return nil, err
+	}
 	if tile.Parts > 1 {
 		if prog.combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
 			return nil, err
@@ -74,10 +77,13 @@ type DecodeProgram struct {
 	Shape   DecodeTile
 	grid    kernel.Grid
 	combine *kernel.Combiner // of keys in parts; nil: in one
+	rows    kernel.RowTables // of packed sequences
 }
 
-func (s *DecodeProgram) Scratch() []uint64 { return s.combine.Scratch() }
-func (s *DecodeProgram) Dispatches() int   { return s.grid.Dispatches() + s.combine.Dispatches() }
+func (s *DecodeProgram) Scratch() []uint64 { return append(s.combine.Scratch(), s.rows.Scratch()...) }
+func (s *DecodeProgram) Dispatches() int {
+	return s.grid.Dispatches() + s.combine.Dispatches() + s.rows.Dispatches()
+}
 
 func (s *DecodeProgram) Model() traffic.Model {
 	t := &s.Shape // lanes that take a key together load all queries of the workgroup
@@ -102,6 +108,9 @@ func (s *DecodeProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
 
 // run records the dispatches with a given pipeline.
 func (s *DecodeProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
+	if err := s.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(s.rows):]); err != nil {
+		return err
+	}
 	return r.Forward(k, &s.Problem, f, s.grid, DecodeKernel, s.combine)
 }
 
@@ -112,6 +121,10 @@ func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string,
 	p.KeyHeads = 2
 	p.Heads = p.KeyHeads * s.Problem.Group()
 	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*s.Shape.W*s.Shape.batch()*s.Shape.Parts+3
+	kernel.PackTrial(p)
+	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p)); err != nil {
+		return "", err
+	}
 	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
 		return "", err
 	}
@@ -170,7 +183,12 @@ func (t *DecodeTile) String() string {
 
 // Groups is the number of workgroups for one part.
 func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
-	return uint64(attn.CeilDiv(p.QueryLen*p.Group(), t.Rows)) * uint64(p.Batch) * uint64(p.KeyHeads)
+	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
+}
+
+// blocks is how queries, of all query heads of a key head, are cut.
+func (t *DecodeTile) blocks(p *attn.Problem) kernel.RowBlocks {
+	return kernel.RowBlocks{Rows: t.Rows, Columns: t.batch(), Members: p.Group()}
 }
 
 // pieces is the number of pieces of 16 bytes that a lane has of a row of K and of one of V together.

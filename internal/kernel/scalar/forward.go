@@ -14,7 +14,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -44,6 +44,9 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 			return nil, err
 		}
 	}
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks()); err != nil {
+		return nil, err
+	}
 	if tile.Subgroup {
 		module += "_subgroup"
 	}
@@ -60,10 +63,13 @@ type ForwardProgram struct {
 	Shape   ForwardTile
 	grid    kernel.Grid
 	Combine *kernel.Combiner // of keys in parts; nil: in one
+	rows    kernel.RowTables // of packed sequences
 }
 
-func (s *ForwardProgram) Scratch() []uint64 { return s.Combine.Scratch() }
-func (s *ForwardProgram) Dispatches() int   { return s.grid.Dispatches() + s.Combine.Dispatches() }
+func (s *ForwardProgram) Scratch() []uint64 { return append(s.Combine.Scratch(), s.rows.Scratch()...) }
+func (s *ForwardProgram) Dispatches() int {
+	return s.grid.Dispatches() + s.Combine.Dispatches() + s.rows.Dispatches()
+}
 
 func (s *ForwardProgram) Model() traffic.Model {
 	return traffic.QueriesOutside{Label: s.name, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts, Combine: s.Combine.Label()}
@@ -89,6 +95,9 @@ func (s *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
 
 // run records the dispatches with a given pipeline.
 func (s *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
+	if err := s.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(s.rows):]); err != nil {
+		return err
+	}
 	return r.Forward(k, &s.Problem, f, s.grid, s.name, s.Combine)
 }
 
@@ -99,6 +108,10 @@ func (s *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string
 	p := &small.Problem
 	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
 	kernel.GrowForBlocks(p, true)
+	kernel.PackTrial(p)
+	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks()); err != nil {
+		return "", err
+	}
 	if small.grid, err = kernel.NewGrid(s.Shape.groups(p)*uint64(s.Shape.Parts), 0); err != nil {
 		return "", err
 	}

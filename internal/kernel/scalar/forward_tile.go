@@ -25,8 +25,11 @@ type ForwardTile struct {
 
 // groups is the number of workgroups for one part.
 func (t *ForwardTile) groups(p *attn.Problem) uint64 {
-	return uint64(attn.CeilDiv(p.QueryLen, t.BR)) * uint64(p.Batch) * uint64(p.Heads)
+	return t.blocks().Most(p) * uint64(p.Heads)
 }
+
+// blocks is how queries are cut.
+func (t *ForwardTile) blocks() kernel.RowBlocks { return kernel.RowBlocks{Rows: t.BR, Columns: t.BC} }
 
 func (t *ForwardTile) Tx() int      { return t.BC / t.MC }
 func (t *ForwardTile) ty() int      { return t.BR / t.MR }
