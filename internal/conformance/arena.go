@@ -45,9 +45,15 @@ func (a *arena) input(ctx context.Context, values []float32) error {
 }
 
 // poison fills the buffer for a run.
-func (a *arena) poison(ctx context.Context, run int) error {
+func (a *arena) poison(ctx context.Context, run int) error { return a.begin(ctx, run, nil) }
+
+// begin fills the buffer for a run, and the tensor with values; nil: like the rest.
+func (a *arena) begin(ctx context.Context, run int, values []float32) error {
 	raw := make([]byte, a.bytes())
 	a.placement.poison(raw, run)
+	if values != nil {
+		a.write(raw, values)
+	}
 	return a.whole.UploadBytes(ctx, raw)
 }
 
@@ -76,7 +82,9 @@ func (p placement) write(raw []byte, values []float32) {
 	t, size := refType(p.dtype), p.dtype.Size()
 	d, n := p.shape[3], 0
 	p.rows(func(at int) {
-		t.EncodeTo(raw[at*size:], values[n:n+d])
+		if at >= 0 {
+			t.EncodeTo(raw[at*size:], values[n:n+d])
+		}
 		n += d
 	})
 }
@@ -118,6 +126,12 @@ func (p placement) collect(raw []byte, name string, run int) ([]byte, error) {
 	out := make([]byte, 0, p.elements()*size)
 	var failure error
 	p.rows(func(at int) {
+		if at < 0 {
+			for range d {
+				out = binary.LittleEndian.AppendUint32(out, p.none)[:len(out)+size]
+			}
+			return
+		}
 		row := raw[at*size : (at+d)*size]
 		out = append(out, row...)
 		for i := 0; i < len(row) && failure == nil; i += size {

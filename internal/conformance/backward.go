@@ -41,7 +41,7 @@ func differentiated(s *suite) {
 		case !s.small, strings.HasPrefix(c.Name, "golden/"), strings.HasPrefix(c.Name, "heads/"), strings.HasPrefix(c.Name, "grid/"),
 			strings.HasPrefix(c.Name, "dropout/"), strings.HasPrefix(c.Name, "numeric/huge"), strings.HasPrefix(c.Name, "mixed/"),
 			strings.HasPrefix(c.Name, "scores/"), strings.HasPrefix(c.Name, "window/"), strings.HasPrefix(c.Name, "blocks/"),
-			strings.HasPrefix(c.Name, "lengths/"), strings.HasPrefix(c.Name, "classes/"):
+			strings.HasPrefix(c.Name, "lengths/"), strings.HasPrefix(c.Name, "packed/"), strings.HasPrefix(c.Name, "classes/"):
 			c.Gradients = true
 		case c.Core:
 			c.Gradients = p.DType == flash.F16 || hash(c.Name)%2 == 0
@@ -178,6 +178,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE,
 		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: f.Weights, Seed: f.Seed, Offset: f.Offset,
 		Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, Captured: f.Captured, Blocks: f.Blocks, Classes: f.Classes, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths,
+		QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts,
 	}
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {
@@ -259,6 +260,7 @@ func (c *Case) drawStart() (start [3][]float32) {
 			start[i][j] = float32(random.NormFloat64())
 		}
 		refType(c.Problem.DType).RoundAll(start[i])
+		c.nowhere(i, start[i])
 	}
 	return start
 }
@@ -277,13 +279,12 @@ func (c *Case) judgeSum(i int, got, start []float32, r *Result) {
 // runBackward poisons the gradients (or fills them with start), runs, and reads them back.
 func runBackward(ctx context.Context, plan *flash.Plan, b flash.Backward, grads []*arena, run int, start *[3][]float32) (out [3][]byte, err error) {
 	for i, a := range grads {
-		if err := a.poison(ctx, run); err != nil {
-			return out, err
-		}
+		var values []float32
 		if start != nil {
-			if err := a.tensor.Upload(ctx, start[i]); err != nil {
-				return out, err
-			}
+			values = start[i]
+		}
+		if err := a.begin(ctx, run, values); err != nil {
+			return out, err
 		}
 	}
 	if err := plan.Backward(ctx, b); err != nil {

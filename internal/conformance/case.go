@@ -50,6 +50,7 @@ type Case struct {
 	plainL   []float64
 	ties     []float64                        // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
 	lengths  func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
+	packed   packed                           // where rows of packed sequences lie
 	grads    *derivatives
 	prepErr  error
 }
@@ -83,7 +84,7 @@ func (c *Case) compute() error {
 	} else {
 		c.inputs = ref.Problem{
 			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal), Window: refWindow(p.Window)},
-			Q:       tensor(p.QShape()), K: tensor(p.KShape()), V: tensor(p.VShape()),
+			Q:       tensor(c.batch().QShape()), K: tensor(c.batch().KShape()), V: tensor(c.batch().VShape()),
 		}
 		if p.Dropout > 0 {
 			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}

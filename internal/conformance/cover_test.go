@@ -67,6 +67,7 @@ func (c *Case) options(t Target) []option {
 		is("whole pieces of 16 bytes", p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0, compiled|formed),
 		is("dropout", p.Dropout > 0, compiled|formed),
 		is("padded", p.KeyLengths || p.QueryLengths, formed),
+		is("packed", p.Packed != flash.Packed{}, 0),
 		is("lse", !c.NoLSE, compiled|formed),
 		is("gradients", gradients, compiled|formed),
 		{"blocks", blocksName(p.Blocks), compiled | data | formed},
@@ -192,7 +193,7 @@ func (c *Case) compiles(t Target) []kernel {
 	whole := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V}, func(l Layout) bool { return l == Odd || l == OddBNHD })
 	matrix := t.Tier == flash.TierMatrix
-	same := fmt.Sprintf("%d %d %v %v %v %v", p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, p.Blocks != flash.Blocks{} || p.Classes != flash.Blocks{})
+	same := fmt.Sprintf("%d %d %v %v %v %v", p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, p.Blocks != flash.Blocks{} || p.Classes != flash.Blocks{} || p.Packed != flash.Packed{})
 	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
 	seconds := 1.0
 	switch {

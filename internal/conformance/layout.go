@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -52,6 +53,9 @@ type placement struct {
 	strides [4]int
 	offset  int // of the first element
 	total   int // of the buffer
+	// Of packed sequences: values are those of a batch, whose rows beyond a slot lie nowhere; read back they are `none`, an element's bits.
+	packing *packing
+	none    uint32
 }
 
 // place puts the operand of a pass where the case wants it: a gradient as what it is the gradient by. Statistics have no strides, but moved
@@ -65,6 +69,10 @@ func (c *Case) place(o *attn.Operand, moved bool) placement {
 	}{"Q": {l.Q, p.DType, p.QShape()}, "K": {l.K, p.DType, p.KShape()}, "V": {l.V, p.DType, p.VShape()}, "O": {l.O, p.DType, p.OShape()},
 		"LSE": {Dense, flash.F32, p.LSEShape()}}[cmp.Or(o.Of, o.Name)]
 	x := place(at.layout, at.dtype, at.shape)
+	x.packing = c.packed.of(cmp.Or(o.Of, o.Name))
+	if o.Statistics && o.Of == "" {
+		x.none = math.Float32bits(float32(math.Inf(-1)))
+	}
 	if o.Statistics && moved {
 		x.offset++
 		x.total += 8
@@ -113,8 +121,22 @@ func place(l Layout, dtype flash.DType, shape [4]int) placement {
 	return p
 }
 
-// rows calls f with the element index in the buffer of every row's start, in the order b, h, n.
+// rows calls f with the element index in the buffer of every row's start, in the order b, h, n; -1 is nowhere.
 func (p placement) rows(f func(at int)) {
+	if k := p.packing; k != nil {
+		for b := range len(k.starts) - 1 {
+			for h := range p.shape[1] {
+				for i := range k.longest {
+					at := -1
+					if row, ok := k.row(b, i); ok {
+						at = p.offset + h*p.strides[1] + row*p.strides[2]
+					}
+					f(at)
+				}
+			}
+		}
+		return
+	}
 	for b := range p.shape[0] {
 		for h := range p.shape[1] {
 			for n := range p.shape[2] {

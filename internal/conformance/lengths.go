@@ -37,12 +37,21 @@ func (c *Case) drawLengths(p flash.Problem, r *rand.Rand) {
 		return lens
 	}
 	in := &c.inputs
-	if p.KeyLengths {
+	if k := c.packed.queries; k != nil {
+		in.QueryLens = k.used
+		spoilBeyond(in.Q, in.QueryLens)
+	}
+	if k := c.packed.keys; k != nil {
+		in.KeyLens = k.used
+		spoilBeyond(in.K, in.KeyLens)
+		spoilBeyond(in.V, in.KeyLens)
+	}
+	if p.KeyLengths && in.KeyLens == nil {
 		in.KeyLens = of(p.KeyLen)
 		spoilBeyond(in.K, in.KeyLens)
 		spoilBeyond(in.V, in.KeyLens)
 	}
-	if p.QueryLengths {
+	if p.QueryLengths && in.QueryLens == nil {
 		in.QueryLens = of(p.QueryLen)
 		spoilBeyond(in.Q, in.QueryLens)
 	}

@@ -246,5 +246,8 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 	}
 	padded := pick(0, 9)
 	c.Problem.KeyLengths, c.Problem.QueryLengths = padded == 0 || padded == 1, padded == 1 || padded == 2
+	if r := rand.New(rand.NewPCG(10, c.seed)); r.IntN(6) == 0 {
+		c.pack(r, r.IntN(4) > 0)
+	}
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
@@ -66,7 +67,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 // scoreTensors are the tensors on a device that go with the scores of a case, and the gradients by them.
 type scoreTensors struct {
 	bias, mask, sinks *arena
-	lengths           [2]*flash.Tensor // of keys and queries
+	lengths, starts   [2]*flash.Tensor // of keys and queries
 	dbias, dsinks     *arena
 	captured          flash.Captured
 	dcaptured         [flash.MaxCaptured]*arena     // nil where there is no gradient
@@ -118,8 +119,13 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		}
 	}
 	for i, lens := range [2][]int{in.KeyLens, in.QueryLens} {
-		if err == nil && lens != nil {
+		if err == nil && lens != nil && [2]bool{p.KeyLengths, p.QueryLengths}[i] {
 			s.lengths[i], err = lengthsTensor(ctx, dev, lens, [2]int{p.KeyLen, p.QueryLen}[i], i+1)
+		}
+	}
+	for i, k := range [2]*packing{c.packed.keys, c.packed.queries} {
+		if err == nil && k != nil {
+			s.starts[i], err = k.startsTensor(ctx, dev, i+1)
 		}
 	}
 	for i, t := range p.Captures() {
@@ -212,7 +218,7 @@ func (s *scoreTensors) close() error {
 		a.close()
 	}
 	var err error
-	for _, t := range append(s.captured[:], s.lengths[:]...) {
+	for _, t := range slices.Concat(s.captured[:], s.lengths[:], s.starts[:]) {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -239,6 +245,7 @@ func (s *scoreTensors) classes(ctx context.Context, dev *flash.Device, p flash.P
 func (s *scoreTensors) give(f *flash.Forward) {
 	f.Bias, f.Mask, f.Sinks, f.Captured = tensorOf(s.bias), tensorOf(s.mask), tensorOf(s.sinks), s.captured
 	f.KeyLengths, f.QueryLengths = s.lengths[0], s.lengths[1]
+	f.KeyStarts, f.QueryStarts = s.starts[0], s.starts[1]
 }
 
 // tensorOf is the tensor of an arena that may not be.

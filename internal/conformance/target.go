@@ -222,6 +222,9 @@ func (t Target) skip(c *Case) string {
 	if d > t.info.MaxDim {
 		return fmt.Sprintf("it takes head dimensions up to %d", t.info.MaxDim)
 	}
+	if c.Problem.Packed != (flash.Packed{}) && (t.Implementation != flash.Flash || d > flash.MaxBackwardDim && t.Tier == flash.TierMatrix) {
+		return "it has no packed sequences"
+	}
 	if (c.Problem.KeyLengths || c.Problem.QueryLengths) && t.Implementation == flash.Standard {
 		return "it has no lengths of keys or queries"
 	}

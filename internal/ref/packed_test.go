@@ -66,3 +66,58 @@ func TestPackedIsSequenceBySequence(t *testing.T) {
 	_, _, err = ForwardPacked(p, startsQ, []int32{0, 4, 6, 6, 10})
 	require.ErrorContains(t, err, "go from 0 to 10")
 }
+
+// TestPackedIsAPaddedBatch: packed sequences are what a padded batch is whose entries have the sequences' rows and lengths.
+func TestPackedIsAPaddedBatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	fill := func(t Tensor) Tensor {
+		for i := range t.Data {
+			t.Data[i] = float32(r.NormFloat64())
+		}
+		return t
+	}
+	startsQ, startsK := []int32{0, 3, 3, 5, 9}, []int32{0, 4, 6, 6, 11}
+	batch := Problem{Q: fill(NewTensor(4, 4, 5, 3)), K: fill(NewTensor(4, 2, 7, 3)), V: fill(NewTensor(4, 2, 7, 2))}
+	batch.Window, batch.Causal = &Window{Left: 3, Right: -1}, BottomRight
+	batch.Dropout = &Dropout{P: 0.4, Seed: 8}
+	batch.Sinks = []float32{0.5, -1, 0, 2}
+	do := fill(NewTensor(4, 4, 5, 2))
+	for n := range 4 {
+		batch.QueryLens = append(batch.QueryLens, int(startsQ[n+1]-startsQ[n]))
+		batch.KeyLens = append(batch.KeyLens, int(startsK[n+1]-startsK[n]))
+	}
+	gathered := func(x Tensor, starts []int32) Tensor {
+		out := NewTensor(1, x.H, int(starts[4]), x.D)
+		for b := range 4 {
+			for h := range x.H {
+				for i := range int(starts[b+1] - starts[b]) {
+					copy(out.Row(0, h, int(starts[b])+i), x.Row(b, h, i))
+				}
+			}
+		}
+		return out
+	}
+	p := Problem{Options: batch.Options, Q: gathered(batch.Q, startsQ), K: gathered(batch.K, startsK), V: gathered(batch.V, startsK)}
+	p.KeyLens, p.QueryLens = nil, nil
+	o, lse, err := ForwardPacked(p, startsQ, startsK)
+	require.NoError(t, err)
+	g, err := BackwardPacked(p, startsQ, startsK, gathered(do, startsQ), nil)
+	require.NoError(t, err)
+	wo, wlse, err := Forward(batch)
+	require.NoError(t, err)
+	wg, err := Backward(batch, do, nil)
+	require.NoError(t, err)
+	for _, x := range []struct {
+		have, want Array
+		starts     []int32
+	}{{o, wo, startsQ}, {lse, wlse, startsQ}, {g.DQ, wg.DQ, startsQ}, {g.DK, wg.DK, startsK}, {g.DV, wg.DV, startsK}} {
+		for b := range 4 {
+			for h := range x.want.H {
+				for i := range int(x.starts[b+1] - x.starts[b]) {
+					require.Equal(t, x.want.Row(b, h, i), x.have.Row(0, h, int(x.starts[b])+i))
+				}
+			}
+		}
+	}
+	require.InDeltaSlice(t, wg.DSinks, g.DSinks, 1e-12)
+}

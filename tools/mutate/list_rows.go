@@ -1,10 +1,12 @@
 package main
 
-// Lengths of batch entries, and rows that are turned and written into caches.
+// Lengths of batch entries, packed sequences, and rows that are turned and written into caches.
 
 const (
 	lengthsShader = "shaders/include/lengths.glsl"
 	appendShader  = "shaders/cache/append.comp"
+
+	rowTableShader = "shaders/common/row_table.comp"
 )
 
 var rowMutants = []Mutant{
@@ -31,6 +33,30 @@ var rowMutants = []Mutant{
 		Old: "put(12, s.KeyLengths.Offset)", New: "put(12, 0)",
 		Breaks: "lengths are read from the beginning of what is bound",
 		Kill:   []Killer{conformance("lengths/full", scalar)},
+	},
+	{
+		ID: "packed-order", File: rowTableShader, Modules: "row_table",
+		Old: "x = add ? x + scan[lid - step] : max(x, scan[lid - step]);", New: "x = add ? x + scan[lid - step] : x;",
+		Breaks: "starts of sequences in no order are taken as they are, and slots overlap",
+		Kill:   []Killer{in("./flash", "TestBadStarts")},
+	},
+	{
+		ID: "packed-last-row", File: rowTableShader, Modules: "row_table",
+		Old: "table[at + 5] = min(keys, USED_KEYS ? given_keys(b) : nk);", New: "table[at + 5] = USED_KEYS ? given_keys(b) : keys;",
+		Breaks: "a sequence uses keys beyond its slot",
+		Kill:   []Killer{in("./flash", "TestBadStarts")},
+	},
+	{
+		ID: "packed-statistics", File: "shaders/include/rows.glsl", Modules: "scalar_backward_kv.f16 scalar_backward_q.f16",
+		Old: "packed_statistics(bh % heads()) + own_first_query : bh * nq", New: "packed_statistics(bh % heads()) : bh * nq",
+		Breaks: "every packed sequence has the first one's lse and delta in the backward pass",
+		Kill:   []Killer{in("./flash", "TestPackedIsSequenceBySequence")},
+	},
+	{
+		ID: "packed-items", File: "internal/attn/packed.go",
+		Old: "return (uint64(packed) + uint64(p.Batch)*uint64(rows-1)) / uint64(rows)", New: "return uint64(packed) / uint64(rows)",
+		Breaks: "fewer workgroups are started than there are blocks of packed rows",
+		Kill:   []Killer{in("./internal/attn", "TestPackedBlocks"), in("./flash", "TestPackedIsSequenceBySequence")},
 	},
 	{
 		ID: "append-ring", File: appendShader, Modules: "append.",
