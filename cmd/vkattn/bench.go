@@ -151,11 +151,6 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	default:
 		return none, fmt.Errorf("--tier %q: it must be scalar or matrix", f.tier)
 	}
-	for _, name := range []string{"peer", "compare", "trace", "out"} { // empty would be taken for not given
-		if fl := cmd.Flags().Lookup(name); fl != nil && fl.Changed && fl.Value.String() == "" {
-			return none, fmt.Errorf("--%s is empty: leave it out, or give it a value", name)
-		}
-	}
 	switch {
 	case f.rounds < 1 || f.rounds > 1000:
 		return none, fmt.Errorf("--rounds is %d: it must be from 1 to 1000", f.rounds)
