@@ -70,6 +70,9 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 				if err != nil {
 					return usage(cmd, fmt.Errorf("--%w", err))
 				}
+				if err := knownParameters(t); err != nil {
+					return usage(cmd, err)
+				}
 				if slices.Contains(tunings[:i], s) {
 					return usage(cmd, fmt.Errorf("--tuning %q is given twice", s))
 				}
