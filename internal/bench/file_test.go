@@ -67,7 +67,7 @@ func TestBadFiles(t *testing.T) {
 	good := `{"torch": "2", "gpu": "G"}` + "\n"
 	for name, test := range map[string]struct{ text, err string }{
 		"empty":        {"", "f.jsonl:1: the file is empty"},
-		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object"},
+		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object: its byte 1, \"h\", is not what JSON has there (where a power cut damaged the line, delete it"},
 		"cut short":    {good + `{"impl": "fa2", "dty` + "\n" + good, "f.jsonl:2: not a JSON object"},
 		"only a cut":   {`{"vkattn": "0`, "f.jsonl:1: the only line was cut off"},
 		"not ours":     {good + `hello`, "f.jsonl:2: not a JSON object"},
@@ -75,7 +75,7 @@ func TestBadFiles(t *testing.T) {
 		"foreign":      {`{"name": "x"}` + "\n", "f.jsonl:1: neither a header"},
 		"bad dtype":    {`{"impl": "fa2", "dtype": "int8", "B": 1, "H": 1, "N": 1, "D": 1}`, `f.jsonl:1: bad result row: dtype "int8"`},
 		"no sizes":     {`{"impl": "fa2", "dtype": "float16"}`, "f.jsonl:1: bad result row: batch is 0"},
-		"wrong type":   {`{"impl": "fa2", "dtype": "float16", "B": "1"}`, "f.jsonl:1: bad result row"},
+		"wrong type":   {`{"impl": "fa2", "dtype": "float16", "B": "1"}`, "f.jsonl:1: bad result row: B: it is text, and must be a whole number"},
 		"negative":     {`{"impl": "fa2", "dtype": "float16", "B": 1, "H": 1, "N": 1, "D": 1, "fwd_ms": -1}`, "fwd_ms is -1"},
 		"a bad header": {`{"vkattn": 3}`, "f.jsonl:1: bad header"},
 	} {

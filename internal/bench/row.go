@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Row is the result of one case: figures, or the reason why there are none.
@@ -119,7 +120,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 // know are left alone; a row without impl, dtype or sizes is refused.
 func (r *Row) UnmarshalJSON(data []byte) error {
 	var values map[string]json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil {
+	if err := plainjson.Unmarshal(data, &values); err != nil {
 		return err
 	}
 	return r.take(values)
@@ -133,7 +134,7 @@ func (r *Row) take(values map[string]json.RawMessage) error {
 		if !ok {
 			continue
 		}
-		if err := json.Unmarshal(value, c.field(&row)); err != nil {
+		if err := plainjson.Unmarshal(value, c.field(&row)); err != nil {
 			return fmt.Errorf("%s: %w", c.Key, err)
 		}
 		if v, ok := c.field(&row).(*float64); ok && c.positive && *v < 0 {
