@@ -62,10 +62,10 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 	case errors.Is(err, errSilent):
 		return exitFailure
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "vkattn: %v\nTry '%s --help'.\n", err, usage.command)
+		fmt.Fprintf(stderr, "vkattn: %s\nTry '%s --help'.\n", plain(err.Error()), usage.command)
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "vkattn: %v\n", err)
+	fmt.Fprintf(stderr, "vkattn: %s\n", plain(err.Error()))
 	if errors.Is(err, flash.ErrNoDevice) {
 		helpWithDrivers(stderr)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,13 @@ func (e *usageError) Unwrap() error { return e.err }
 
 // usage is a mistake on the command line of cmd.
 func usage(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} }
+
+// packageNames stand before what packages of this program say, the innermost last, and tell its user nothing; nor do the operations that
+// every command begins with.
+var packageNames = regexp.MustCompile(`(^|: )(?:(?:flash|vk|pipeline|conformance|safetensors|onnx|tiles): )+(?:(?:Open|Devices): )?`)
+
+// plain is text of the packages below without their names.
+func plain(text string) string { return packageNames.ReplaceAllString(text, "$1") }
 
 // What a flag's value must be, by the name that its type has in pflag.
 var flagRules = map[string]string{
