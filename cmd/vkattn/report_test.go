@@ -146,3 +146,23 @@ func TestReportUsage(t *testing.T) {
 		require.Contains(t, stderr, test.want)
 	}
 }
+
+// TestReportLeavesOthersFiles: a report replaces the page of an earlier one, and no other index.html or README.md.
+func TestReportLeavesOthersFiles(t *testing.T) {
+	dir := t.TempDir()
+	for format, name := range map[string]string{"html": "index.html", "md": "README.md"} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("mine\n"), 0o644))
+		status, _, stderr := call("report", synthetic, "--out", dir, "--format", format)
+		require.Equal(t, exitFailure, status)
+		require.Contains(t, stderr, path+" is no page that this program made, and is left as it is")
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, "mine\n", string(text))
+		require.NoDirExists(t, filepath.Join(dir, "figures"))
+	}
+	for range 2 {
+		status, _, stderr := call("report", synthetic, "--out", filepath.Join(dir, "own"), "--format", "md")
+		require.Zero(t, status, stderr)
+	}
+}
