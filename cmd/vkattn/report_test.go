@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,18 @@ func TestCompare(t *testing.T) {
 	require.Zero(t, status, "without --fail-above it only tells: %s", stderr)
 	status, _, stderr = call("compare", slow, syntheticOther, "--fail-above", "1.05")
 	require.Zero(t, status, "faster is no failure: %s", stderr)
+
+	// A row that is gone is no success, and is named.
+	fewer := filepath.Join(dir, "fewer.jsonl")
+	require.NoError(t, os.WriteFile(fewer, []byte(strings.Join(slices.Delete(strings.SplitAfter(string(text), "\n"), 2, 3), "")), 0o644))
+	status, stdout, stderr = call("compare", syntheticOther, fewer, "--fail-above", "1.05")
+	require.Equal(t, exitFailure, status, stdout)
+	require.Contains(t, stderr, "1 row of "+syntheticOther+" not in "+fewer)
+	require.Contains(t, stdout, "only in the old file: 1\n- ")
+	status, _, stderr = call("compare", syntheticOther, fewer, "--fail-above", "1.05", "--subset")
+	require.Zero(t, status, stderr)
+	status, _, stderr = call("compare", fewer, syntheticOther, "--fail-above", "1.05")
+	require.Zero(t, status, "a row more is no loss: %s", stderr)
 }
 
 func TestHelpOfReports(t *testing.T) {
