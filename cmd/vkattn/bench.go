@@ -261,6 +261,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	sweep := bench.Sweep{
 		Bench: measurer, Jobs: jobs, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: limit,
+		Known:    ownRows(earlier, dev.Info().Name),
 		Have:     func(c bench.Case) bool { return has(r.Rows, c) },
 		Progress: bar.step,
 		OnRow: func(row bench.Row) error {

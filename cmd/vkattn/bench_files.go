@@ -76,6 +76,16 @@ func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device strin
 	}
 }
 
+// ownRows are those that this program measured on a device.
+func ownRows(rows []bench.Row, device string) (own []bench.Row) {
+	for _, r := range rows {
+		if report.IsOurs(r) && r.Device == device {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
 func has(rows []bench.Row, c bench.Case) bool {
 	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Case == c })
 }

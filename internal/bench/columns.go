@@ -199,7 +199,7 @@ func (r *Row) ran() string {
 	case r.Kernel != "":
 		return r.Kernel
 	case r.PredictedMs > 0:
-		return "predicted: " + time.Duration(r.PredictedMs*float64(time.Millisecond)).Round(100*time.Millisecond).String()
+		return "predicted: " + threeDigits(time.Duration(r.PredictedMs*float64(time.Millisecond))).String()
 	case !r.Ours():
 		return r.Library
 	}
