@@ -113,6 +113,9 @@ func (f *File) add(text []byte) error {
 		if err := row.take(keys); err != nil {
 			return fmt.Errorf("bad result row: %w", err)
 		}
+		if last := len(f.Headers) - 1; last >= 0 && row.Ours() {
+			row.peaks = f.Headers[last].Peaks
+		}
 		f.Rows = append(f.Rows, row)
 	case has("vkattn"):
 		var h Header

@@ -40,6 +40,7 @@ type Row struct {
 	Note        string // what the reader of the figures must know, such as "wall time"
 
 	samples, bwdSamples []float64 // ms of every run
+	peaks               Peaks     // of the run that measured the row, where a file says so; none: of the run that shows it
 }
 
 // Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
@@ -91,7 +92,7 @@ func (r Row) After(earlier Row) Row {
 		return r
 	}
 	if r.Fwd.Ms == 0 && earlier.Fwd.Ms > 0 {
-		r.Fwd, r.samples = earlier.Fwd, earlier.samples
+		r.Fwd, r.samples, r.peaks = earlier.Fwd, earlier.samples, earlier.peaks
 	}
 	if r.Bwd.Ms == 0 && r.BwdError == "" && (earlier.Bwd.Ms > 0 || earlier.BwdError != "") {
 		r.Bwd, r.bwdSamples = earlier.Bwd, earlier.bwdSamples
