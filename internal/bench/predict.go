@@ -27,7 +27,7 @@ type rates map[rateKey][]reached
 // learn notes the rates of a row that was measured.
 func (s rates) learn(r Row) {
 	note := func(backward bool, work, ms float64) {
-		if k := (rateKey{r.Impl, r.DType, backward}); ms >= telling {
+		if k := (rateKey{r.Impl, r.DType, backward}); ms >= telling && work > 0 {
 			s[k] = append(s[k], reached{r.Case, work, work / (ms / 1e3)})
 		}
 	}
