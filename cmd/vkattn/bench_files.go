@@ -133,7 +133,7 @@ func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.
 		shapes[j.Case.Shape()] = true
 	}
 	for _, p := range peers {
-		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) {
+		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) && !report.IsOurs(p) { // those of an earlier run are in its file
 			if err := s.w.Row(p); err != nil {
 				file.Close()
 				return nil, err

@@ -123,6 +123,9 @@ func build(r *Results) *grid {
 		same, empty := true, true
 		for i := range rows {
 			v := c.Show(all.at(i, c))
+			if c.Key == "impl" && earlierRow(rows[i], peer[i]) {
+				v += earlierMark
+			}
 			values = append(values, v)
 			same = same && v == values[0]
 			empty = empty && v == ""
@@ -161,8 +164,14 @@ func (g *grid) largestGroup() int {
 	return most
 }
 
+// earlierMark follows the implementation, and the library, of a row of an earlier run.
+const earlierMark = " (earlier)"
+
+// earlierRow says whether a row that stands beside ours is our own, of an earlier run.
+func earlierRow(row bench.Row, peer bool) bool { return peer && IsOurs(row) }
+
 // ordered puts each peer row behind our rows of its shape; peers of shapes that
-// we did not measure are left out.
+// we did not measure are left out. The library of an earlier run's rows is marked.
 func ordered(r *Results) (rows []bench.Row, peer []bool) {
 	byShape := map[bench.Case][]bench.Row{}
 	wanted := map[string]bool{}
@@ -183,6 +192,9 @@ func ordered(r *Results) (rows []bench.Row, peer []bool) {
 			continue
 		}
 		for _, p := range byShape[row.Shape()] {
+			if earlierRow(p, true) {
+				p.Library += earlierMark
+			}
 			rows, peer = append(rows, p), append(peer, true)
 		}
 		delete(byShape, row.Shape())

@@ -266,9 +266,9 @@ func writeGobench(w io.Writer, r *Results) error {
 }
 
 func gobenchRows(b *strings.Builder, pass string, r *Results) {
-	rows, _ := ordered(r)
-	for _, row := range rows {
-		if row.Fwd.Ms <= 0 {
+	rows, peer := ordered(r)
+	for i, row := range rows {
+		if row.Fwd.Ms <= 0 || earlierRow(row, peer[i]) { // an earlier run has the same names, and benchstat would take both for one
 			continue
 		}
 		name := "Benchmark" + pass + "/" + row.Path()

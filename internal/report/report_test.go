@@ -77,6 +77,17 @@ func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
 	require.Equal(t, "the earlier run (vkattn 0)", got[1].Against)
 	require.InDelta(t, 1.5, got[1].Mean, 1e-9)
 	require.Equal(t, 1, got[1].N)
+
+	// Nothing takes the one run for the other.
+	r.Rows = r.Rows[:2]
+	for format, want := range map[string]string{"table": "\nflash2 (earlier) ", "md": "| flash2 (earlier) |", "csv": "\nvkattn 0 (earlier),flash2,", "jsonl": `"library":"vkattn 0 (earlier)","impl":"flash2"`} {
+		var out bytes.Buffer
+		require.NoError(t, Write(&out, format, r, false))
+		require.Equal(t, 1, strings.Count(out.String(), want), "%s: %s", format, out.String())
+	}
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "gobench", r, false))
+	require.Equal(t, 2, strings.Count(out.String(), "BenchmarkForward/"), "benchstat would take both for rounds of one")
 }
 
 func TestTable(t *testing.T) {
