@@ -10,16 +10,13 @@ import (
 // Digits keeps three or four significant digits and no exponent.
 func Digits(v float64) string { return bench.Digits(v) }
 
-// rateUnit is TFLOP/s, or GFLOP/s for a device that reaches no tenth of the former.
-func rateUnit(rows []bench.Row) bench.Unit {
-	most := 0.0
+// rateUnit is that of the rates of rows.
+func rateUnit(cpu bool, rows []bench.Row) bench.Unit {
+	var rates []float64
 	for _, r := range rows {
-		most = max(most, r.Fwd.TFLOPS)
+		rates = append(rates, r.Fwd.TFLOPS)
 	}
-	if most > 0 && most < 0.1 {
-		return bench.Unit{Name: "GFLOP/s", Scale: 1000}
-	}
-	return bench.Unit{Name: "TFLOP/s", Scale: 1}
+	return RateUnit(cpu, rates...)
 }
 
 // column is one of bench's table, or for one peer implementation one of those that it has for each.
@@ -66,7 +63,7 @@ func see(r *Results, x *index, rows []bench.Row, peer []bool) *seen {
 	out := &seen{view: bench.View{Peaks: r.Header.Peaks}}
 	back := backwardOf(r)
 	backRows, _ := ordered(back)
-	out.view.Rate = [2]bench.Unit{rateUnit(rows), rateUnit(backRows)}
+	out.view.Rate = [2]bench.Unit{rateUnit(r.Header.CPU, rows), rateUnit(r.Header.CPU, backRows)}
 	y := newIndex(back)
 	for i := range rows {
 		row := &rows[i]

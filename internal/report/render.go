@@ -56,11 +56,12 @@ func HeaderLines(h bench.Header) []string {
 	}
 	add(&first, "vkattn %s", h.VKAttn)
 	p := h.Peaks
-	if p.MatrixTFLOPS > 0 {
-		add(&second, "matrix %s", rate(p.MatrixTFLOPS))
+	matrix, fp32 := PeakRates(h.CPU, p)
+	if matrix != "" {
+		add(&second, "matrix %s", matrix)
 	}
-	if p.FP32TFLOPS > 0 {
-		add(&second, "fp32 %s", rate(p.FP32TFLOPS))
+	if fp32 != "" {
+		add(&second, "fp32 %s", fp32)
 	}
 	if p.CopyGBps > 0 {
 		add(&second, "copy %s GB/s", Digits(p.CopyGBps))

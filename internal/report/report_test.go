@@ -117,6 +117,18 @@ func TestTable(t *testing.T) {
 	require.Contains(t, out.String(), "no rows")
 }
 
+// TestRatesOfACPU: all rates of a CPU are in GFLOP/s, fast ones too.
+func TestRatesOfACPU(t *testing.T) {
+	r := sample()
+	r.Header.CPU, r.Header.Peaks = true, bench.Peaks{MatrixTFLOPS: 0.154, FP32TFLOPS: 0.0763, CopyGBps: 47}
+	for _, format := range []string{"table", "md"} {
+		var out bytes.Buffer
+		require.NoError(t, Write(&out, format, r, false))
+		require.Contains(t, out.String(), "matrix 154.0 GFLOP/s · fp32 76.30 GFLOP/s")
+		require.NotContains(t, out.String(), "TFLOP/s")
+	}
+}
+
 func TestMarkdown(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, Write(&out, "md", sample(), false))
