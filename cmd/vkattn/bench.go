@@ -79,7 +79,7 @@ Suites:
 	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many `times`, interleaved with the peer; medians count")
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
-	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
+	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
@@ -220,7 +220,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 
 	var traceFile *bench.OutFile
 	if f.trace != "" {
-		if traceFile, err = bench.CreateFile(f.trace, f.traceMode()); err != nil {
+		if traceFile, err = f.createTrace(); err != nil {
 			return err
 		}
 		defer traceFile.Close()
@@ -285,6 +285,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	if traceFile != nil && ctx.Err() == nil {
 		runErr = errors.Join(runErr, writeTrace(ctx, traceFile, measurer, header, r.Rows))
+	}
+	if traceFile != nil && ctx.Err() != nil {
+		f.dropTrace(stderr, traceFile)
 	}
 	runErr = errors.Join(runErr, sink.close())
 	sortLike(r.Rows, jobs)

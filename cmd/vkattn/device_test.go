@@ -439,8 +439,9 @@ func TestInterrupt(t *testing.T) {
 		t.Skip("Windows has no SIGINT to send")
 	}
 	out := filepath.Join(t.TempDir(), "out.jsonl")
+	trace := out + ".trace"
 	args := append(strings.Fields(os.Getenv("VKATTN_EXEC")), os.Args[0])
-	args = append(args, tiny("--out", out, "--rounds", "500", "--format", "csv")...)
+	args = append(args, tiny("--out", out, "--trace", trace, "--rounds", "500", "--format", "csv")...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "VKATTN_TEST_COMMAND=1")
 	var stdout, stderr bytes.Buffer
@@ -465,4 +466,6 @@ func TestInterrupt(t *testing.T) {
 	require.True(t, strings.HasPrefix(stdout.String(), "library,impl,"), "what there is is printed")
 	_, err = bench.ReadFile(out)
 	require.NoError(t, err, "the file is whole")
+	require.NoFileExists(t, trace, "an empty one would stand in the way")
+	require.Contains(t, stderr.String(), "no trace was written: the same with --append makes one of all rows")
 }
