@@ -130,6 +130,10 @@ func newInstance(opts []DeviceOption) (inst *vk.Instance, o deviceOptions, err e
 		AppName: "vkattn", Validation: o.onMessage != nil, SyncValidation: o.sync, OnMessage: o.onMessage, Faults: o.faults,
 	})
 	if errors.Is(err, vk.ErrIncompatibleDriver) { // what the loader says when there is none, too
+		var call *vk.CallError
+		if errors.As(err, &call) && call.Detail != "" {
+			return nil, o, fmt.Errorf("%w: the Vulkan loader %s finds no driver that it can load: %w", ErrNoDevice, vk.LoaderName(), err)
+		}
 		return nil, o, fmt.Errorf("%w: the Vulkan loader %s finds no driver: %w", ErrNoDevice, vk.LoaderName(), err)
 	}
 	if err != nil {

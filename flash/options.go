@@ -103,6 +103,18 @@ func WithTuning(values map[string]int) PlanOption {
 	return func(o *planOptions) error { return override(&o.tuning, kernels, "WithTuning", values) }
 }
 
+// TuningParameters are the names that WithTuning takes of one kernel or another, sorted: a name that is not among them is wrong
+// whatever the device and the problem.
+func TuningParameters() []string {
+	names := map[string]bool{}
+	for _, k := range kernels {
+		for name := range k.Parameters {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // WithBackwardTuning is WithTuning for the kernels of the backward pass; BackwardInfo.Tuning gives names and values. They are
 // chosen late: Plan fails on values that no kernel takes, and Plan.BackwardInfo, or the first backward pass, on names and values that
 // the chosen one does not take.

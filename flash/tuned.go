@@ -18,6 +18,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/diskfile"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/plainjson"
 	"github.com/vkattn/vkattn/internal/tiles"
 )
 
@@ -294,14 +295,14 @@ func parseTunings(path string, data []byte) ([]TuningEntry, error) {
 		return fmt.Errorf("flash: tuning file %s is damaged (remove it): %w", path, err)
 	}
 	var f tuningFile
-	if err := json.Unmarshal(data, &f); err != nil {
+	if err := plainjson.Unmarshal(data, &f); err != nil {
 		return nil, damaged(err)
 	}
 	if f.Version != tuningVersion {
 		return nil, fmt.Errorf("flash: tuning file %s is of version %d, and this library reads version %d", path, f.Version, tuningVersion)
 	}
 	var entries []TuningEntry
-	if err := json.Unmarshal(f.Entries, &entries); err != nil {
+	if err := plainjson.Unmarshal(f.Entries, &entries); err != nil {
 		return nil, damaged(err)
 	}
 	if sum, err := hashTunings(f.Entries); err != nil || f.SHA256 != "" && f.SHA256 != sum {

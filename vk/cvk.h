@@ -33,6 +33,7 @@ typedef struct {
 
 // features are bits of VKA_CHECK.
 vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, uint32_t features);
+vka_instance_chain *vka_loader_chain_new(uint64_t message_id);
 void *vka_instance_chain_head(vka_instance_chain *c, int messenger, uint32_t features);
 
 // What vulkan-go does where it is used; next is the chain's head.

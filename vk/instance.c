@@ -114,6 +114,16 @@ vka_instance_chain *vka_instance_chain_new(uint64_t message_id, int messenger, u
 	return c;
 }
 
+// vka_loader_chain_new is a chain whose messenger hears what the loader says of drivers that it could not load.
+vka_instance_chain *vka_loader_chain_new(uint64_t message_id) {
+	vka_instance_chain *c = vka_instance_chain_new(message_id, 1, 0);
+	if (c) {
+		c->messenger.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+		c->messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT;
+	}
+	return c;
+}
+
 void *vka_instance_chain_head(vka_instance_chain *c, int messenger, uint32_t features) {
 	return messenger ? (void *)&c->messenger : features ? (void *)&c->validation : NULL;
 }

@@ -132,7 +132,7 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	handle, physical, err := createInstance(faults, o.AppName, version, layers, extensions, portability,
 		C.vka_instance_chain_head(chain, cbool(messenger), features))
 	if err != nil {
-		return fail(err)
+		return fail(withLoaderErrors(err, gipa, o.AppName, version, debug))
 	}
 	in.handle = handle
 	if in.table, err = loadInstance(gipa, handle); err == nil {

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
 )
 
@@ -66,10 +68,26 @@ func (f *axisFlags) grid() (g bench.Grid, err error) {
 			return g, fmt.Errorf("--%w", err) // that begins with the name of the flag
 		}
 	}
+	for _, t := range g.Tunings {
+		if err = knownParameters(t); err != nil {
+			return g, err
+		}
+	}
 	if g.Tokens > 0 && len(g.Batch) > 0 {
 		err = errors.New("--tokens and --batch are both given: with --tokens the batch is tokens / seq")
 	}
 	return g, err
+}
+
+// knownParameters refuses a parameter that no kernel has. One that only another kernel has than that of a row is the row's affair.
+func knownParameters(t bench.Tuning) error {
+	known := flash.TuningParameters()
+	for _, name := range slices.Sorted(maps.Keys(t.Values())) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("--tuning %q: no kernel has a parameter %q; there are %s", t, name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // sized says whether the flags name any size of the problem.

@@ -79,7 +79,7 @@ Suites:
 	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many `times`, interleaved with the peer; medians count")
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
-	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev)")
+	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
@@ -151,11 +151,6 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	default:
 		return none, fmt.Errorf("--tier %q: it must be scalar or matrix", f.tier)
 	}
-	for _, name := range []string{"peer", "compare", "trace", "out"} { // empty would be taken for not given
-		if fl := cmd.Flags().Lookup(name); fl != nil && fl.Changed && fl.Value.String() == "" {
-			return none, fmt.Errorf("--%s is empty: leave it out, or give it a value", name)
-		}
-	}
 	switch {
 	case f.rounds < 1 || f.rounds > 1000:
 		return none, fmt.Errorf("--rounds is %d: it must be from 1 to 1000", f.rounds)
@@ -225,7 +220,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 
 	var traceFile *bench.OutFile
 	if f.trace != "" {
-		if traceFile, err = bench.CreateFile(f.trace, f.traceMode()); err != nil {
+		if traceFile, err = f.createTrace(); err != nil {
 			return err
 		}
 		defer traceFile.Close()
@@ -266,6 +261,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	sweep := bench.Sweep{
 		Bench: measurer, Jobs: jobs, Rounds: f.rounds, Peer: peer, PeerImpls: f.peerImpls, Limit: limit,
+		Known:    ownRows(earlier, dev.Info().Name),
 		Have:     func(c bench.Case) bool { return has(r.Rows, c) },
 		Progress: bar.step,
 		OnRow: func(row bench.Row) error {
@@ -289,6 +285,9 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	}
 	if traceFile != nil && ctx.Err() == nil {
 		runErr = errors.Join(runErr, writeTrace(ctx, traceFile, measurer, header, r.Rows))
+	}
+	if traceFile != nil && ctx.Err() != nil {
+		f.dropTrace(stderr, traceFile)
 	}
 	runErr = errors.Join(runErr, sink.close())
 	sortLike(r.Rows, jobs)

@@ -76,6 +76,16 @@ func keep(r *report.Results, earlier []bench.Row, jobs []bench.Job, device strin
 	}
 }
 
+// ownRows are those that this program measured on a device.
+func ownRows(rows []bench.Row, device string) (own []bench.Row) {
+	for _, r := range rows {
+		if report.IsOurs(r) && r.Device == device {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
 func has(rows []bench.Row, c bench.Case) bool {
 	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Case == c })
 }
@@ -123,7 +133,7 @@ func (f *benchFlags) newSink(file *bench.OutFile, h bench.Header, peers []bench.
 		shapes[j.Case.Shape()] = true
 	}
 	for _, p := range peers {
-		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) {
+		if shapes[p.Shape()] && slices.Contains(f.peerImpls, p.Impl) && !report.IsOurs(p) { // those of an earlier run are in its file
 			if err := s.w.Row(p); err != nil {
 				file.Close()
 				return nil, err

@@ -12,13 +12,15 @@ import (
 
 func newCompare() *cobra.Command {
 	var above float64
+	var subset bool
 	var format string
 	cmd := &cobra.Command{
 		Use:   "compare OLD NEW",
 		Short: "Compare two result files row by row, and fail on a slow-down",
 		Long: `Compare the times of two result files row by row, with significance: where both have at least four rounds
 (vkattn bench --rounds), by the Mann-Whitney U test at p < 0.05, as benchstat does; else by whether the
-20th to 80th percentiles overlap. A row that was measured in OLD and failed in NEW counts as lost.`,
+20th to 80th percentiles overlap. A row that was measured in OLD, and that failed in NEW or is not in it,
+counts as lost; --subset is for a NEW that measured fewer rows on purpose.`,
 		Example: `  vkattn bench --suite quick --rounds 6 --out new.jsonl
   vkattn compare old.jsonl new.jsonl --fail-above 1.05   # exit status 1 when a row is more than 5 % slower`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,14 +50,26 @@ func newCompare() *cobra.Command {
 			if err := report.WriteChanges(cmd.OutOrStdout(), format, changes); err != nil {
 				return err
 			}
-			if slower := changes.Slower(above); gate && len(slower) > 0 {
+			if !gate {
+				return nil
+			}
+			failed := false
+			if slower := changes.Slower(above); len(slower) > 0 {
+				failed = true
 				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %d slower than %g × or lost\n", count(len(slower), "row"), len(changes.Rows), above)
+			}
+			if missing := len(changes.OnlyOld); missing > 0 && !subset {
+				failed = true
+				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: %s of %s not in %s (--subset if that is meant)\n", count(missing, "row"), args[0], args[1])
+			}
+			if failed {
 				return errSilent
 			}
 			return nil
 		},
 	}
 	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this `factor`, such as 1.05, or lost")
+	cmd.Flags().BoolVar(&subset, "subset", false, "rows that NEW lacks are no loss")
 	cmd.Flags().StringVar(&format, "format", "table", "`form` to print: "+strings.Join(report.ChangeFormats, ", "))
 	return cmd
 }

@@ -49,10 +49,10 @@ func (c *deviceChoice) open() (*flash.Device, error) {
 func closeDevice(stderr io.Writer, dev *flash.Device) {
 	err := dev.Close()
 	for _, notice := range dev.Notices() {
-		fmt.Fprintln(stderr, "vkattn: "+notice)
+		fmt.Fprintln(stderr, "vkattn: "+plain(notice))
 	}
 	if err != nil && !errors.Is(err, flash.ErrDeviceLost) { // the loss of the device ended the command, and is told by it
-		fmt.Fprintf(stderr, "vkattn: closing the device: %v\n", err)
+		fmt.Fprintf(stderr, "vkattn: closing the device: %s\n", plain(err.Error()))
 	}
 }
 

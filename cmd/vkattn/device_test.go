@@ -55,9 +55,36 @@ func TestNoDriver(t *testing.T) {
 		status, stdout, stderr := call(args...)
 		require.Equal(t, exitFailure, status)
 		require.Empty(t, stdout)
-		require.Regexp(t, `^vkattn: flash: (Devices|Open): no usable Vulkan device: the Vulkan loader `+regexp.QuoteMeta(vk.LoaderName())+` finds no driver`, stderr)
+		require.Regexp(t, `^vkattn: no usable Vulkan device: the Vulkan loader `+regexp.QuoteMeta(vk.LoaderName())+` finds no driver`, stderr)
 		require.Contains(t, stderr, "vkattn needs a Vulkan loader and a driver:")
 		require.Contains(t, stderr, `VK_DRIVER_FILES is set to "/no/such/driver.json"`)
+	}
+}
+
+// TestDriverThatCannotBeLoaded: where a driver is installed, and a library that it needs is not, the error names the library.
+func TestDriverThatCannotBeLoaded(t *testing.T) {
+	if err := vk.Load(); err != nil {
+		t.Skip(err)
+	}
+	icd := filepath.Join(t.TempDir(), "icd.json")
+	require.NoError(t, os.WriteFile(icd, []byte(`{"file_format_version": "1.0.0", "ICD": {"library_path": "/no/such/libdriver.so", "api_version": "1.3.0"}}`), 0o644))
+	t.Setenv("VK_DRIVER_FILES", icd)
+	status, _, stderr := call("info")
+	require.Equal(t, exitFailure, status)
+	first, _, _ := strings.Cut(stderr, "\n")
+	require.Contains(t, first, "finds no driver that it can load")
+	require.Contains(t, first, "/no/such/libdriver.so")
+}
+
+// TestPlain: names of packages stand in no message.
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"flash: Devices: no usable Vulkan device: vk: vkCreateInstance: VK_ERROR_UNKNOWN": "no usable Vulkan device: vkCreateInstance: VK_ERROR_UNKNOWN",
+		"--vectors: in x: a.safetensors: safetensors: header: it breaks off":              "--vectors: in x: a.safetensors: header: it breaks off",
+		"flash: flash: Backward: out of memory":                                           "Backward: out of memory",
+		"peer: ended before it answered":                                                  "peer: ended before it answered",
+	} {
+		require.Equal(t, want, plain(text))
 	}
 }
 
@@ -412,8 +439,9 @@ func TestInterrupt(t *testing.T) {
 		t.Skip("Windows has no SIGINT to send")
 	}
 	out := filepath.Join(t.TempDir(), "out.jsonl")
+	trace := out + ".trace"
 	args := append(strings.Fields(os.Getenv("VKATTN_EXEC")), os.Args[0])
-	args = append(args, tiny("--out", out, "--rounds", "500", "--format", "csv")...)
+	args = append(args, tiny("--out", out, "--trace", trace, "--rounds", "500", "--format", "csv")...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "VKATTN_TEST_COMMAND=1")
 	var stdout, stderr bytes.Buffer
@@ -438,4 +466,6 @@ func TestInterrupt(t *testing.T) {
 	require.True(t, strings.HasPrefix(stdout.String(), "library,impl,"), "what there is is printed")
 	_, err = bench.ReadFile(out)
 	require.NoError(t, err, "the file is whole")
+	require.NoFileExists(t, trace, "an empty one would stand in the way")
+	require.Contains(t, stderr.String(), "no trace was written: the same with --append makes one of all rows")
 }

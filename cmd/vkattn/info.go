@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report"
 )
 
 func newInfo() *cobra.Command {
@@ -233,10 +234,11 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 	}
 	if p := d.Peaks; p != (bench.Peaks{}) {
 		parts := []string{}
-		if p.MatrixTFLOPS > 0 {
-			parts = append(parts, fmt.Sprintf("matrix %.4g TFLOP/s (%s, f16 into f32)", p.MatrixTFLOPS, d.matrixShape))
+		matrix, fp32 := report.PeakRates(d.CPU, p)
+		if matrix != "" {
+			parts = append(parts, fmt.Sprintf("matrix %s (%s, f16 into f32)", matrix, d.matrixShape))
 		}
-		parts = append(parts, fmt.Sprintf("fp32 %.4g TFLOP/s", p.FP32TFLOPS), fmt.Sprintf("copy %.4g GB/s", p.CopyGBps))
+		parts = append(parts, "fp32 "+fp32, fmt.Sprintf("copy %.4g GB/s", p.CopyGBps))
 		line("measured", "%s", strings.Join(parts, " · "))
 	}
 	for i, k := range d.Kernels {

@@ -260,7 +260,7 @@ func TestDamagedFilesAreToldOnce(t *testing.T) {
 	damage(h.tuning())
 	status, _, stderr = h.run(t, args...)
 	require.Zero(t, status, stderr)
-	require.Equal(t, 1, strings.Count(stderr, "vkattn: stored tunings are not used: flash: tuning file "+h.tuning()+" is damaged"), stderr)
+	require.Equal(t, 1, strings.Count(stderr, "vkattn: stored tunings are not used: tuning file "+h.tuning()+" is damaged"), stderr)
 	require.Equal(t, 1, strings.Count(stderr, "vkattn:"), stderr)
 	status, _, stderr = h.run(t, "tune")
 	require.Equal(t, exitFailure, status, "before anything is measured")

@@ -31,15 +31,6 @@ func main() {
 // errSilent ends the command with a failure that it has already told about.
 var errSilent = errors.New("")
 
-// usageError is a mistake on the command line.
-type usageError struct {
-	err     error
-	command string // whose --help to read
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
 func run(args []string, stdout, stderr io.Writer) (status int) {
 	defer func() {
 		// A fault of ours is told in one line; VKATTN_DEBUG=1 shows where it happened.
@@ -71,10 +62,10 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 	case errors.Is(err, errSilent):
 		return exitFailure
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "vkattn: %v\nTry '%s --help'.\n", err, usage.command)
+		fmt.Fprintf(stderr, "vkattn: %s\nTry '%s --help'.\n", plain(err.Error()), usage.command)
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "vkattn: %v\n", err)
+	fmt.Fprintf(stderr, "vkattn: %s\n", plain(err.Error()))
 	if errors.Is(err, flash.ErrNoDevice) {
 		helpWithDrivers(stderr)
 	}
@@ -104,12 +95,14 @@ Environment:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: refuseEmpty,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.SetFlagErrorFunc(flagError)
 	// Lines of help end at the terminal's edge, or where they are still easy to read.
 	wrapped := fmt.Sprintf("FlagUsagesWrapped %d", helpWidth(stdout))
 	root.SetUsageTemplate(strings.NewReplacer("LocalFlags.FlagUsages", "LocalFlags."+wrapped, "InheritedFlags.FlagUsages", "InheritedFlags."+wrapped).Replace(root.UsageTemplate()))
@@ -127,7 +120,7 @@ Environment:
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(newBench(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify())
+	root.AddCommand(newBench(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newVersion())
 	return root
 }
 
@@ -147,11 +140,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return &usageError{err, cmd.CommandPath()}
 }
 
-// usagef is a mistake on the command line of cmd.
-func usage(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} }
-
 // release is the version of this source tree.
 const release = "0.1.0"
+
+// newVersion is --version as a command, which is where many look for it.
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "vkattn version %s\n", version())
+			return err
+		},
+	}
+}
 
 // version adds the revision that the program was built from, where Go noted it.
 func version() string {

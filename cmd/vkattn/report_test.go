@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,18 @@ func TestCompare(t *testing.T) {
 	require.Zero(t, status, "without --fail-above it only tells: %s", stderr)
 	status, _, stderr = call("compare", slow, syntheticOther, "--fail-above", "1.05")
 	require.Zero(t, status, "faster is no failure: %s", stderr)
+
+	// A row that is gone is no success, and is named.
+	fewer := filepath.Join(dir, "fewer.jsonl")
+	require.NoError(t, os.WriteFile(fewer, []byte(strings.Join(slices.Delete(strings.SplitAfter(string(text), "\n"), 2, 3), "")), 0o644))
+	status, stdout, stderr = call("compare", syntheticOther, fewer, "--fail-above", "1.05")
+	require.Equal(t, exitFailure, status, stdout)
+	require.Contains(t, stderr, "1 row of "+syntheticOther+" not in "+fewer)
+	require.Contains(t, stdout, "only in the old file: 1\n- ")
+	status, _, stderr = call("compare", syntheticOther, fewer, "--fail-above", "1.05", "--subset")
+	require.Zero(t, status, stderr)
+	status, _, stderr = call("compare", fewer, syntheticOther, "--fail-above", "1.05")
+	require.Zero(t, status, "a row more is no loss: %s", stderr)
 }
 
 func TestHelpOfReports(t *testing.T) {
@@ -144,5 +157,25 @@ func TestReportUsage(t *testing.T) {
 		require.Equal(t, exitUsage, status, test.args)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, test.want)
+	}
+}
+
+// TestReportLeavesOthersFiles: a report replaces the page of an earlier one, and no other index.html or README.md.
+func TestReportLeavesOthersFiles(t *testing.T) {
+	dir := t.TempDir()
+	for format, name := range map[string]string{"html": "index.html", "md": "README.md"} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("mine\n"), 0o644))
+		status, _, stderr := call("report", synthetic, "--out", dir, "--format", format)
+		require.Equal(t, exitFailure, status)
+		require.Contains(t, stderr, path+" is no page that this program made, and is left as it is")
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, "mine\n", string(text))
+		require.NoDirExists(t, filepath.Join(dir, "figures"))
+	}
+	for range 2 {
+		status, _, stderr := call("report", synthetic, "--out", filepath.Join(dir, "own"), "--format", "md")
+		require.Zero(t, status, stderr)
 	}
 }

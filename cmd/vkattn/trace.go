@@ -4,16 +4,34 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/vkattn/vkattn/internal/bench"
 )
 
-// traceMode says what becomes of a --trace file that exists.
-func (f *benchFlags) traceMode() bench.CreateMode {
-	if f.force {
-		return bench.Force
+// createTrace opens the --trace file. One that exists is replaced with --force, and with --append where it is a trace: a trace is of one
+// run from beginning to end, and that of a sweep that is continued has the rows of the earlier run too, profiled again.
+func (f *benchFlags) createTrace() (*bench.OutFile, error) {
+	if f.force || f.appendTo && bench.ReplaceableTrace(f.trace) {
+		return bench.CreateFile(f.trace, bench.Force)
 	}
-	return bench.CreateNew
+	if _, err := os.Stat(f.trace); err == nil {
+		return nil, fmt.Errorf("--trace %s exists already: nothing can be added to a trace; replace it with --force, or name another file", f.trace)
+	}
+	return bench.CreateFile(f.trace, bench.CreateNew)
+}
+
+// dropTrace removes the file of a trace that was interrupted before it was written.
+func (f *benchFlags) dropTrace(stderr io.Writer, file *bench.OutFile) {
+	file.Close()
+	if info, err := os.Stat(f.trace); err == nil && info.Mode().IsRegular() { // not a pipe or a device
+		_ = os.Remove(f.trace)
+	}
+	again := "run it again from the beginning"
+	if f.out != "" {
+		again = "the same with --append makes one of all rows"
+	}
+	fmt.Fprintf(stderr, "vkattn: no trace was written: %s\n", again)
 }
 
 // writeTrace profiles every row that was measured.

@@ -65,7 +65,17 @@ func TestBenchTrace(t *testing.T) {
 
 	status, _, stderr = call(tiny("--impl", "flash", "--trace", path)...)
 	require.Equal(t, exitFailure, status)
-	require.Contains(t, stderr, path+" exists already")
+	require.Contains(t, stderr, "--trace "+path+" exists already: nothing can be added to a trace")
+
+	// A sweep that is continued has a trace of all of its rows, in place of the earlier one; nothing else is replaced.
+	status, _, stderr = call(tiny("--impl", "standard,flash", "--seq", "16", "--trace", path, "--out", out, "--append")...)
+	require.Zero(t, status, stderr)
+	rows, _ = readTrace(t, path)
+	require.Equal(t, 6, rows, "the earlier run's four, and two")
+	require.NoError(t, os.WriteFile(path, []byte("{}\n"), 0o644))
+	status, _, stderr = call(tiny("--impl", "flash", "--trace", path, "--out", out, "--append")...)
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, "exists already")
 }
 
 // What an interrupted sweep has is kept; --append measures the rest, and the next --append nothing.

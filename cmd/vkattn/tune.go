@@ -189,7 +189,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 			failed++
 			continue
 		}
-		printTuned(out, c, results)
+		printTuned(out, c, results, header.CPU)
 		n, err := store(dev, c, results, dry)
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 }
 
 // printTuned prints the candidates of a case, fastest first.
-func printTuned(w io.Writer, c bench.Case, results []bench.Tuned) {
+func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu bool) {
 	c.Impl = ""
 	fmt.Fprintf(w, "\n%s, %s\n", c, results[0].Candidate.Kernel)
 	sorted := slices.Clone(results)
@@ -228,7 +228,12 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned) {
 		}
 		return 0
 	})
-	t := report.NewText([]string{"tile", "ms", "TFLOP/s", "× built in", "max err", ""}, "lrrrrl")
+	var rates []float64
+	for _, r := range results {
+		rates = append(rates, r.Fwd.TFLOPS)
+	}
+	unit := report.RateUnit(cpu, rates...)
+	t := report.NewText([]string{"tile", "ms", unit.Name, "× built in", "max err", ""}, "lrrrrl")
 	for _, r := range sorted {
 		var notes []string
 		if r.Default {
@@ -245,7 +250,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned) {
 			line[0] += "  " + tuning
 		}
 		if r.Fwd.Ms > 0 {
-			line[1], line[2], line[3] = report.Digits(r.Fwd.Ms), report.Digits(r.Fwd.TFLOPS), fmt.Sprintf("%.2f", r.Gain)
+			line[1], line[2], line[3] = report.Digits(r.Fwd.Ms), report.Digits(r.Fwd.TFLOPS*unit.Scale), fmt.Sprintf("%.2f", r.Gain)
 		}
 		if r.MaxErr != nil {
 			line[4] = fmt.Sprintf("%.1e", *r.MaxErr)

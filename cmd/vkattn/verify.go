@@ -57,13 +57,21 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := conformance.Options{Quick: quick, Seed: seed, Random: random, Parallel: parallel}
-			if parallel < 0 {
-				return usage(cmd, fmt.Errorf("--parallel is %d: it must be at least 1, or 0 for as many as suit this machine", parallel))
+			for _, f := range []struct {
+				name string
+				n    int
+			}{{"random", random}, {"parallel", parallel}} {
+				if cmd.Flags().Changed(f.name) && f.n < 1 {
+					return usage(cmd, fmt.Errorf("--%s is %d: it must be at least 1; leave it out for as many as suit the device", f.name, f.n))
+				}
 			}
 			for i, s := range tunings {
 				t, err := bench.ParseTuning(s)
 				if err != nil {
 					return usage(cmd, fmt.Errorf("--%w", err))
+				}
+				if err := knownParameters(t); err != nil {
+					return usage(cmd, err)
 				}
 				if slices.Contains(tunings[:i], s) {
 					return usage(cmd, fmt.Errorf("--tuning %q is given twice", s))

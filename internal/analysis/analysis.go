@@ -40,6 +40,7 @@ type Entry struct {
 // Machine is the measured ceilings of a device.
 type Machine struct {
 	Device string      `json:"device"`
+	CPU    bool        `json:"cpu,omitempty"`
 	Peaks  bench.Peaks `json:"peaks"`
 }
 

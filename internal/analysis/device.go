@@ -11,7 +11,7 @@ import (
 
 // FromDevice plans jobs on a device, and measures them where measurer is not nil. Models are those of the plans.
 func FromDevice(ctx context.Context, dev *flash.Device, peaks bench.Peaks, measurer *bench.Device, jobs []bench.Job, nonzero float64) (*Result, error) {
-	r := &Result{Machine: Machine{Device: dev.Info().Name, Peaks: peaks}}
+	r := &Result{Machine: Machine{Device: dev.Info().Name, CPU: bench.IsCPU(dev.Info()), Peaks: peaks}}
 	var met models
 	for _, j := range jobs {
 		row, note, err := planned(ctx, dev, measurer, j)

@@ -13,7 +13,7 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 		return nil, fmt.Errorf("%s: it has no header of vkattn, whose measured peaks an analysis needs", f.Path)
 	}
 	h := f.Headers[len(f.Headers)-1]
-	r := &Result{Machine: Machine{Device: h.Device, Peaks: h.Peaks}}
+	r := &Result{Machine: Machine{Device: h.Device, CPU: h.CPU, Peaks: h.Peaks}}
 	var met models
 	seen := map[string]bool{}
 	for _, row := range f.Rows {

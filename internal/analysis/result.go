@@ -63,7 +63,15 @@ func (r *Result) text() string {
 	fmt.Fprintf(&b, "%s\n", r.Device)
 	p := r.Peaks
 	if p.CopyGBps > 0 {
-		fmt.Fprintf(&b, "measured peaks: matrix %s TFLOP/s · fp32 %s TFLOP/s · copy %s GB/s\n", report.Digits(p.MatrixTFLOPS), report.Digits(p.FP32TFLOPS), report.Digits(p.CopyGBps))
+		var peaks []string
+		matrix, fp32 := report.PeakRates(r.CPU, p)
+		if matrix != "" {
+			peaks = append(peaks, "matrix "+matrix)
+		}
+		if fp32 != "" {
+			peaks = append(peaks, "fp32 "+fp32)
+		}
+		fmt.Fprintf(&b, "measured peaks: %s\n", strings.Join(append(peaks, "copy "+report.Digits(p.CopyGBps)+" GB/s"), " · "))
 		fmt.Fprintf(&b, "ridge: %s operations a byte on matrices, %s in fp32\n", number(r.Ridge("float16", "matrix")), number(r.Ridge("float32", "scalar")))
 	}
 	var shapes []bench.Case

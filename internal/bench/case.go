@@ -96,7 +96,7 @@ func (c Case) ForwardFLOPs() float64 {
 		flops = 2 * float64(c.B) * float64(c.H) * pairs * float64(c.D+c.Dv)
 	}
 	if c.Density > 0 {
-		flops *= c.Density
+		flops *= c.computed()
 	}
 	return flops
 }

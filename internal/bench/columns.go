@@ -104,7 +104,7 @@ func passColumns(backward bool) (out []Column) {
 		{Column: Column{Name: "±", Legend: "half of 20th–80th percentile"}, show: func(_ *Cell, p *Pass) string { return p.spread() }},
 		{Column: Column{Name: "{rate}", Key: "tflops", positive: true}, of: func(_ *Row, p *Pass) any { return &p.TFLOPS },
 			show: func(c *Cell, p *Pass) string { return Digits(p.TFLOPS * c.Rate[at].Scale) }},
-		{Column: Column{Name: "% peak", Key: "pct_peak", Legend: "of the measured arithmetic peak"}, bare: true, once: true,
+		{Column: Column{Name: "% peak", Key: "pct_peak", Legend: "of the arithmetic peak that the row's own run measured"}, bare: true, once: true,
 			show: func(c *Cell, p *Pass) string { return c.percentOfPeak(p) }},
 		{Column: Column{Name: "peak MiB", Key: "peak_MiB", Legend: "beyond inputs and outputs, in all: with them"}, of: func(_ *Row, p *Pass) any { return &p.PeakMiB },
 			show: func(_ *Cell, p *Pass) string { return optional(p.PeakMiB, mib) }},
@@ -199,7 +199,7 @@ func (r *Row) ran() string {
 	case r.Kernel != "":
 		return r.Kernel
 	case r.PredictedMs > 0:
-		return "predicted: " + time.Duration(r.PredictedMs*float64(time.Millisecond)).Round(100*time.Millisecond).String()
+		return "predicted: " + threeDigits(time.Duration(r.PredictedMs*float64(time.Millisecond))).String()
 	case !r.Ours():
 		return r.Library
 	}
@@ -217,9 +217,13 @@ func (p *Pass) spread() string {
 // percentOfPeak is the share of the ceiling that was measured in the same run; "" for a peer's row, perhaps of another device.
 // The ceiling is the faster of matrix and fp32 arithmetic for 16-bit types, fp32 for itself.
 func (c *Cell) percentOfPeak(p *Pass) string {
-	peak := c.Peaks.FP32TFLOPS
+	peaks := c.Peaks
+	if c.Row.peaks != (Peaks{}) {
+		peaks = c.Row.peaks
+	}
+	peak := peaks.FP32TFLOPS
 	if c.Row.DType != "float32" {
-		peak = max(c.Peaks.MatrixTFLOPS, peak)
+		peak = max(peaks.MatrixTFLOPS, peak)
 	}
 	if c.Row.Ours() && peak > 0 && p.TFLOPS > 0 {
 		return fmt.Sprintf("%.1f", 100*p.TFLOPS/peak)

@@ -50,6 +50,22 @@ func (c Case) blockMask() *ref.BlockMask {
 	return m
 }
 
+// computed is the share of blocks that rates count: Density, or 0 where the problem is so small that no block is a part of it.
+func (c Case) computed() float64 {
+	if slices.Contains(c.blockMask().Data, true) {
+		return c.Density
+	}
+	return 0
+}
+
+// emptyMask says why a case has a time and no rate; "" where it has one.
+func (c Case) emptyMask() string {
+	if c.Density == 0 || c.computed() > 0 {
+		return ""
+	}
+	return fmt.Sprintf("no block is nonzero, so there is no rate: a density of %g leaves less than one block of %d × %d", c.Density, maskBlock, maskBlock)
+}
+
 // masks are what a case's passes take of the blocks of its scores: a block mask, or the classes that its mask function makes of them.
 type masks struct {
 	blocks  *flash.BlockMask

@@ -84,6 +84,13 @@ func TestMeasureBlockSparse(t *testing.T) {
 	require.Contains(t, third.Kernel, "blocks")
 	require.Positive(t, third.Fwd.Bytes)
 	require.Less(t, third.Fwd.Bytes, whole.Fwd.Bytes)
+	none := Job{Case: third.Case}
+	none.Case.Density = 0.01
+	empty := shape.Measure(context.Background(), none, true)
+	require.Empty(t, empty.Error)
+	require.Positive(t, empty.Fwd.Ms)
+	require.Zero(t, empty.Fwd.TFLOPS, "nothing is computed at no rate")
+	require.Contains(t, empty.Note, "no block is nonzero")
 	require.Positive(t, dense.Fwd.Bytes)
 
 	// The check tells a mask from none: with the output of one and the mask of the other it fails.

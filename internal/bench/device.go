@@ -63,7 +63,7 @@ func IsCPU(info flash.DeviceInfo) bool { return info.Facts != nil && info.Facts.
 
 // Row returns an empty row of the device.
 func (d *Device) Row(c Case) Row {
-	return Row{Library: d.library, Case: c, Device: d.name, Driver: d.driver}
+	return Row{Library: d.library, Case: c, Device: d.name, Driver: d.driver, Note: c.emptyMask()}
 }
 
 // Ceiling is the larger of the measured arithmetic peaks.

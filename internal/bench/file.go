@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Header is the first line of a result file: where and how its rows were measured.
@@ -63,7 +65,7 @@ func Read(path string, r io.Reader) (*File, error) {
 	out, err := read(path, r)
 	if err == nil && len(out.Headers)+len(out.Rows)+len(out.Other) == 0 {
 		if out.Cut > 0 {
-			return nil, fmt.Errorf("%s:1: the only line was cut off", path)
+			return nil, fmt.Errorf("%s:1: the only line was cut off: delete the file, and measure again", path)
 		}
 		return nil, fmt.Errorf("%s:1: the file is empty: it must hold one JSON object a line", path)
 	}
@@ -101,8 +103,8 @@ func cutOff(text []byte) bool {
 // add takes one line: a header of ours, a row, or a peer's remark.
 func (f *File) add(text []byte) error {
 	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(text, &keys); err != nil {
-		return fmt.Errorf("not a JSON object: %w", err)
+	if err := plainjson.Unmarshal(text, &keys); err != nil {
+		return fmt.Errorf("not a JSON object: %w (where a power cut damaged the line, delete it: vkattn bench --append measures its row again)", err)
 	}
 	has := func(k string) bool { _, ok := keys[k]; return ok }
 	switch {
@@ -111,10 +113,13 @@ func (f *File) add(text []byte) error {
 		if err := row.take(keys); err != nil {
 			return fmt.Errorf("bad result row: %w", err)
 		}
+		if last := len(f.Headers) - 1; last >= 0 && row.Ours() {
+			row.peaks = f.Headers[last].Peaks
+		}
 		f.Rows = append(f.Rows, row)
 	case has("vkattn"):
 		var h Header
-		if err := json.Unmarshal(text, &h); err != nil {
+		if err := plainjson.Unmarshal(text, &h); err != nil {
 			return fmt.Errorf("bad header: %w", err)
 		}
 		f.Headers = append(f.Headers, h)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,11 @@ func TestFileRoundTrip(t *testing.T) {
 	got, err := Read("x", &out)
 	require.NoError(t, err)
 	require.Equal(t, []Header{header}, got.Headers)
-	require.Equal(t, []Row{sampleRow(), failed}, got.Rows)
+	want := []Row{sampleRow(), failed}
+	for i := range want {
+		want[i].peaks = header.Peaks // of the run that the file says they are of
+	}
+	require.Equal(t, want, got.Rows)
 }
 
 func TestReadPeerFile(t *testing.T) {
@@ -63,11 +68,30 @@ func TestReadPeerFile(t *testing.T) {
 	require.True(t, f.Rows[1].Failed())
 }
 
+// TestRowsKeepThePeaksOfTheirRun: a share of the peak is that of the run that measured the row, whichever run shows it.
+func TestRowsKeepThePeaksOfTheirRun(t *testing.T) {
+	row := `{"library": "vkattn 1", "impl": "flash2", "dtype": "float32", "B": 1, "H": 1, "N": %d, "D": 64, "fwd_ms": 1, "fwd_tflops": 2}` + "\n"
+	text := `{"vkattn": "1", "peaks": {"fp32_tflops": 4}}` + "\n" + fmt.Sprintf(row, 64) + `{"vkattn": "1", "peaks": {"fp32_tflops": 8}}` + "\n" + fmt.Sprintf(row, 128)
+	f, err := Read("f.jsonl", strings.NewReader(text))
+	require.NoError(t, err)
+	view := &View{Peaks: Peaks{FP32TFLOPS: 20}}
+	for i, want := range []string{"50.0", "25.0"} {
+		require.Equal(t, want, (&Cell{View: view, Row: &f.Rows[i]}).percentOfPeak(&f.Rows[i].Fwd))
+	}
+	fresh := f.Rows[0]
+	fresh.peaks = Peaks{}
+	require.Equal(t, "10.0", (&Cell{View: view, Row: &fresh}).percentOfPeak(&fresh.Fwd))
+	again := fresh // backward alone: the share is still of the run that timed forward
+	again.Fwd = Pass{}
+	again = again.After(f.Rows[0])
+	require.Equal(t, "50.0", (&Cell{View: view, Row: &again}).percentOfPeak(&again.Fwd))
+}
+
 func TestBadFiles(t *testing.T) {
 	good := `{"torch": "2", "gpu": "G"}` + "\n"
 	for name, test := range map[string]struct{ text, err string }{
 		"empty":        {"", "f.jsonl:1: the file is empty"},
-		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object"},
+		"not JSON":     {good + "hello\n", "f.jsonl:2: not a JSON object: its byte 1, \"h\", is not what JSON has there (where a power cut damaged the line, delete it"},
 		"cut short":    {good + `{"impl": "fa2", "dty` + "\n" + good, "f.jsonl:2: not a JSON object"},
 		"only a cut":   {`{"vkattn": "0`, "f.jsonl:1: the only line was cut off"},
 		"not ours":     {good + `hello`, "f.jsonl:2: not a JSON object"},
@@ -75,7 +99,7 @@ func TestBadFiles(t *testing.T) {
 		"foreign":      {`{"name": "x"}` + "\n", "f.jsonl:1: neither a header"},
 		"bad dtype":    {`{"impl": "fa2", "dtype": "int8", "B": 1, "H": 1, "N": 1, "D": 1}`, `f.jsonl:1: bad result row: dtype "int8"`},
 		"no sizes":     {`{"impl": "fa2", "dtype": "float16"}`, "f.jsonl:1: bad result row: batch is 0"},
-		"wrong type":   {`{"impl": "fa2", "dtype": "float16", "B": "1"}`, "f.jsonl:1: bad result row"},
+		"wrong type":   {`{"impl": "fa2", "dtype": "float16", "B": "1"}`, "f.jsonl:1: bad result row: B: it is text, and must be a whole number"},
 		"negative":     {`{"impl": "fa2", "dtype": "float16", "B": 1, "H": 1, "N": 1, "D": 1, "fwd_ms": -1}`, "fwd_ms is -1"},
 		"a bad header": {`{"vkattn": 3}`, "f.jsonl:1: bad header"},
 	} {

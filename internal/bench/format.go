@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 )
 
 // Digits keeps three or four significant digits and no exponent.
@@ -88,4 +89,13 @@ func (r Reason) Word() string {
 		return "WRONG"
 	}
 	return "FAILED"
+}
+
+// threeDigits rounds a time, which prints as 55.9ms or 1m23.5s.
+func threeDigits(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }

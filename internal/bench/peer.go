@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Peer is another program that measures the same cases on the same GPU: it is
@@ -39,6 +41,7 @@ type Peer struct {
 	errs   tail          // the end of what it complained
 	header []string
 	err    error // sticky: after it the peer is not asked again
+	empty  int   // answers with neither figures nor an error
 
 	wait    sync.Once
 	waitErr error
@@ -143,20 +146,23 @@ func (p *Peer) Measure(ctx context.Context, j Job) Row {
 			if answer.Shape() != c.Shape() || answer.Impl != c.Impl {
 				return lose(fmt.Errorf("peer: asked for %s, answered for %s", c, answer.Case))
 			}
-			answer.complete(passes)
+			if !answer.complete(passes) {
+				p.empty++
+			}
 			return answer
 		}
 	}
 }
 
-// complete says what an answer lacks, and drops figures that an error denies.
-func (r *Row) complete(passes Passes) {
+// complete says what an answer lacks, and drops figures that an error denies. It is false where figures and error both lack.
+func (r *Row) complete(passes Passes) bool {
+	answered := true
 	switch {
 	case r.Error != "":
 	case passes.Fwd && r.Fwd.Ms == 0:
-		r.Error, r.Reason = "peer: the answer has neither fwd_ms nor error", ReasonFailed
+		r.Error, r.Reason, answered = "peer: the answer has neither fwd_ms nor error", ReasonFailed, false
 	case passes.Bwd && r.Bwd.Ms == 0 && r.BwdError == "":
-		r.BwdError, r.BwdReason = "peer: the answer has neither bwd_ms nor bwd_error", ReasonFailed
+		r.BwdError, r.BwdReason, answered = "peer: the answer has neither bwd_ms nor bwd_error", ReasonFailed, false
 	}
 	if r.Error == "" && !passes.Fwd && r.BwdError != "" { // backward was all that was asked for
 		r.Error, r.Reason, r.BwdError, r.BwdReason = r.BwdError, r.BwdReason, "", ""
@@ -175,6 +181,7 @@ func (r *Row) complete(passes Passes) {
 			*e.reason = ReasonMemory
 		}
 	}
+	return answered
 }
 
 // parse reads one line of the peer: an answer (ok), or a header or chatter.
@@ -183,7 +190,7 @@ func (p *Peer) parse(line string) (row Row, ok bool, err error) {
 		return row, false, nil // libraries print; only objects are the protocol's
 	}
 	var keys map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(line), &keys); err != nil {
+	if err := plainjson.Unmarshal([]byte(line), &keys); err != nil {
 		return row, false, fmt.Errorf("peer: wrote %q, which is not a JSON object: %w", clip(line, 80), err)
 	}
 	if _, isRow := keys["impl"]; !isRow {
@@ -229,7 +236,7 @@ func (p *Peer) finish(grace time.Duration) {
 
 // Close ends the peer: its input is closed, and if it has not ended three
 // seconds later it is killed. The error says what went wrong with the peer, if
-// anything did.
+// anything did: answers that were none too.
 func (p *Peer) Close() error {
 	if p.err != nil { // it no longer keeps to the protocol
 		p.finish(0)
@@ -238,6 +245,9 @@ func (p *Peer) Close() error {
 	p.finish(3 * time.Second)
 	if p.waitErr != nil {
 		return fmt.Errorf("peer: %w: %s", p.waitErr, p.errs.lastLine())
+	}
+	if p.empty > 0 {
+		return fmt.Errorf("peer: answers with neither figures nor an error: %d", p.empty)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Row is the result of one case: figures, or the reason why there are none.
@@ -39,6 +40,7 @@ type Row struct {
 	Note        string // what the reader of the figures must know, such as "wall time"
 
 	samples, bwdSamples []float64 // ms of every run
+	peaks               Peaks     // of the run that measured the row, where a file says so; none: of the run that shows it
 }
 
 // Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
@@ -90,7 +92,7 @@ func (r Row) After(earlier Row) Row {
 		return r
 	}
 	if r.Fwd.Ms == 0 && earlier.Fwd.Ms > 0 {
-		r.Fwd, r.samples = earlier.Fwd, earlier.samples
+		r.Fwd, r.samples, r.peaks = earlier.Fwd, earlier.samples, earlier.peaks
 	}
 	if r.Bwd.Ms == 0 && r.BwdError == "" && (earlier.Bwd.Ms > 0 || earlier.BwdError != "") {
 		r.Bwd, r.bwdSamples = earlier.Bwd, earlier.bwdSamples
@@ -119,7 +121,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 // know are left alone; a row without impl, dtype or sizes is refused.
 func (r *Row) UnmarshalJSON(data []byte) error {
 	var values map[string]json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil {
+	if err := plainjson.Unmarshal(data, &values); err != nil {
 		return err
 	}
 	return r.take(values)
@@ -133,7 +135,7 @@ func (r *Row) take(values map[string]json.RawMessage) error {
 		if !ok {
 			continue
 		}
-		if err := json.Unmarshal(value, c.field(&row)); err != nil {
+		if err := plainjson.Unmarshal(value, c.field(&row)); err != nil {
 			return fmt.Errorf("%s: %w", c.Key, err)
 		}
 		if v, ok := c.field(&row).(*float64); ok && c.positive && *v < 0 {

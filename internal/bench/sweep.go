@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
@@ -41,20 +40,24 @@ type Sweep struct {
 
 	Limit time.Duration     // of one row; 0: none
 	Have  func(c Case) bool // rows to leave out, as an earlier run has them; nil: none
+	Known []Row             // of this device and an earlier run: what they reached predicts, too
 	OnRow func(Row) error   // receives every row as soon as it is complete; an error ends the sweep
 
 	// Progress, when not nil, is told what starts now: step of total, total the
 	// number of measurements, rounds and peers counted.
 	Progress func(step, total int, what string)
 
-	rate map[rateKey]float64 // operations a second that were reached
-	step int
+	rates rates
+	step  int
 }
 
 // Run measures everything. It returns early with the context's error when that
 // ends, or with an error of OnRow; a row that fails is a row with an Error.
 func (s *Sweep) Run(ctx context.Context) error {
-	s.rate = map[rateKey]float64{}
+	s.rates = rates{}
+	for _, r := range s.Known {
+		s.rates.learn(r)
+	}
 	groups := s.groups()
 	total := 0
 	for _, g := range groups {
@@ -155,7 +158,7 @@ func (s *Sweep) group(ctx context.Context, g group, total int) error {
 				return context.Cause(ctx)
 			}
 			rounds[j.Case] = append(rounds[j.Case], row)
-			s.learn(row)
+			s.rates.learn(row)
 		}
 		for _, j := range g.peer {
 			s.progress(total, "peer "+j.Case.String())
@@ -200,60 +203,6 @@ func (s *Sweep) tell(total int, what string) {
 	if s.Progress != nil {
 		s.Progress(max(s.step, 1), total, what)
 	}
-}
-
-// telling is the least time in ms of a run whose rate predicts others: shorter
-// ones do not fill the device.
-const telling = 2
-
-// rateKey is what runs at much the same rate at any size.
-type rateKey struct {
-	impl, dtype string
-	backward    bool
-}
-
-// learn notes the rates of a row that was measured.
-func (s *Sweep) learn(r Row) {
-	note := func(backward bool, work, ms float64) {
-		if k := (rateKey{r.Impl, r.DType, backward}); ms >= telling {
-			s.rate[k] = max(s.rate[k], work/(ms/1e3))
-		}
-	}
-	note(false, r.ForwardFLOPs(), r.Fwd.Ms)
-	note(true, r.BackwardFLOPs(), r.Bwd.Ms)
-}
-
-// tooSlow predicts the time of one run of all passes from the best rates that
-// the implementation reached (or the device's ceiling when it has not run for
-// long) and says why the job is left out, or "".
-func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
-	if s.Limit == 0 {
-		return "", 0
-	}
-	forward, backward := s.rate[rateKey{j.Case.Impl, j.Case.DType, false}], s.rate[rateKey{j.Case.Impl, j.Case.DType, true}]
-	from := "at the best rate so far"
-	if forward == 0 {
-		forward = backward
-	}
-	if forward == 0 {
-		forward, from = s.Bench.Ceiling(), "at the device's measured peak"
-	}
-	if backward == 0 {
-		backward = forward // it is hardly faster
-	}
-	if forward == 0 {
-		return "", 0 // no rate is known
-	}
-	what := "one run"
-	seconds := j.Case.ForwardFLOPs() / forward
-	if j.Passes.Bwd { // even alone it starts from a forward pass
-		what = "one run forward and backward"
-		seconds += j.Case.BackwardFLOPs() / backward
-	}
-	if seconds <= s.Limit.Seconds() {
-		return "", 0
-	}
-	return fmt.Sprintf("skipped: %s is predicted to take %.3g s %s, over the limit of %v", what, seconds, from, s.Limit), seconds
 }
 
 // mergeRounds makes one row of the rounds of a case: the median of the rounds'

@@ -163,6 +163,22 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	require.True(t, rows[2].Skipped())
 	require.False(t, rows[2].Failed())
 
+	// What is most like it predicts: the last size, not the fastest; and rows of an earlier run do.
+	b = &fakeBench{ms: func(c Case, _ int) float64 { return 2 * float64(c.N*c.N*c.N) / (64 * 64 * 64) }}
+	rows = nil
+	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{64, 128, 256}, Causal: no}.Expand()
+	require.NoError(t, err)
+	s = Sweep{Bench: b, Jobs: JobsOf(cases, Passes{}), OnRow: collect(&rows), Limit: 20 * time.Millisecond}
+	require.NoError(t, s.Run(context.Background()))
+	require.Len(t, rows, 6)
+	require.Empty(t, rows[2].Error)
+	require.InDelta(t, 4*16, rows[4].PredictedMs, 1e-9, "at the rate of N 64 it is 32 ms")
+	later := rows[4:]
+	s = Sweep{Bench: b, Jobs: JobsOf(cases[4:], Passes{}), OnRow: collect(&later), Limit: 20 * time.Millisecond, Known: rows[:4]}
+	require.NoError(t, s.Run(context.Background()))
+	require.Len(t, later, 4)
+	require.InDelta(t, 4*16, later[2].PredictedMs, 1e-9)
+
 	// A run that does not fill the device predicts nothing.
 	b = &fakeBench{ms: func(c Case, _ int) float64 { return float64(c.N*c.N) / (64 * 64) }}
 	rows = nil
@@ -179,6 +195,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	require.NoError(t, s.Run(context.Background()))
 	for _, r := range rows {
 		require.Equal(t, ReasonLimit, r.Reason)
+		require.Contains(t, r.Error, "predicted to take at least ")
 	}
 	require.Empty(t, b.log)
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/diskfile"
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // What was found out about a device by running something on it, probed layouts and verdicts of self-checks, is true until
@@ -242,7 +243,7 @@ func ReadKnown(path, identity string) (map[string]string, error) {
 
 func ParseKnown(data []byte, identity string) (map[string]string, error) {
 	var f knownFile
-	if err := json.Unmarshal(data, &f); err != nil {
+	if err := plainjson.Unmarshal(data, &f); err != nil {
 		return nil, err
 	}
 	if f.Version != knownVersion || f.Identity != identity {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vkattn/vkattn/internal/plainjson"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -58,7 +59,7 @@ func New(stored map[string]ref.Stored, metadata map[string]string) (*Case, error
 		Inputs, Outputs []string
 		RTol, ATol      *float64
 	}
-	if err := json.Unmarshal([]byte(metadata["case"]), &m); err != nil {
+	if err := plainjson.Unmarshal([]byte(metadata["case"]), &m); err != nil {
 		return nil, fmt.Errorf("onnx: metadata case: %w", err)
 	}
 	if m.RTol == nil || m.ATol == nil || !(*m.RTol >= 0) || !(*m.ATol >= 0) {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Stored is one tensor of a safetensors file.
@@ -39,7 +41,7 @@ func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error)
 		return nil, nil, fmt.Errorf("safetensors: header of %d bytes in a file of %d", n, len(file))
 	}
 	var header map[string]json.RawMessage
-	if err := json.Unmarshal(file[8:8+n], &header); err != nil {
+	if err := plainjson.Unmarshal(file[8:8+n], &header); err != nil {
 		return nil, nil, fmt.Errorf("safetensors: header: %w", err)
 	}
 	metadata := map[string]string{}
@@ -47,7 +49,7 @@ func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error)
 	body := file[8+n:]
 	for name, raw := range header {
 		if name == "__metadata__" {
-			if err := json.Unmarshal(raw, &metadata); err != nil {
+			if err := plainjson.Unmarshal(raw, &metadata); err != nil {
 				return nil, nil, fmt.Errorf("safetensors: metadata: %w", err)
 			}
 			continue
@@ -57,7 +59,7 @@ func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error)
 			Shape   []int  `json:"shape"`
 			Offsets [2]int `json:"data_offsets"`
 		}
-		if err := json.Unmarshal(raw, &entry); err != nil {
+		if err := plainjson.Unmarshal(raw, &entry); err != nil {
 			return nil, nil, fmt.Errorf("safetensors: tensor %s: %w", name, err)
 		}
 		from, to := entry.Offsets[0], entry.Offsets[1]

@@ -1,8 +1,9 @@
 package ref
 
 import (
-	"encoding/json"
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Vector is a golden test case: a problem, what goes into backward, and all answers, computed in
@@ -52,7 +53,7 @@ func newVector(tensors map[string]Stored, metadata map[string]string) (*Vector, 
 		Block   []int
 		Plain   map[string]float64 `json:"plain_max_abs_error"`
 	}
-	if err := json.Unmarshal([]byte(metadata["case"]), &c); err != nil {
+	if err := plainjson.Unmarshal([]byte(metadata["case"]), &c); err != nil {
 		return nil, fmt.Errorf("metadata case: %w", err)
 	}
 	t, err := ParseDType(c.DType)

@@ -30,24 +30,32 @@ type Change struct {
 // Changes are the cases that two files have in common.
 type Changes struct {
 	Rows             []Change
-	OnlyOld, OnlyNew int
+	OnlyOld, OnlyNew []string // the names of rows with figures that the other file has not
 }
 
 // leastRounds is the number of rounds of both runs from which the U test can reach p < 0.05.
 const leastRounds = 4
 
+// changeKey is what rows of two files have in common.
+type changeKey struct {
+	library string // without its version
+	c       bench.Case
+}
+
+func (k changeKey) name() string { return (&Change{Case: k.c, Library: k.library}).name() }
+
+func measured(rows []bench.Row) bool {
+	return slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Fwd.Ms > 0 || r.Bwd.Ms > 0 })
+}
+
 // Diff compares the rows of two files, ours and peers' alike: the same library (its version aside), implementation and case.
 func Diff(older, newer *bench.File) (*Changes, error) {
-	type key struct {
-		library string
-		c       bench.Case
-	}
-	collect := func(f *bench.File) (map[key][]bench.Row, []key) {
-		rows := map[key][]bench.Row{}
-		var order []key
+	collect := func(f *bench.File) (map[changeKey][]bench.Row, []changeKey) {
+		rows := map[changeKey][]bench.Row{}
+		var order []changeKey
 		for _, r := range f.Rows {
 			library, _, _ := strings.Cut(r.Library, " ")
-			k := key{library, r.Case}
+			k := changeKey{library, r.Case}
 			if rows[k] == nil {
 				order = append(order, k)
 			}
@@ -59,13 +67,15 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 	after, newOrder := collect(newer)
 	out := &Changes{}
 	for _, k := range newOrder {
-		if before[k] == nil {
-			out.OnlyNew++
+		if before[k] == nil && measured(after[k]) {
+			out.OnlyNew = append(out.OnlyNew, k.name())
 		}
 	}
 	for _, k := range order {
 		if after[k] == nil {
-			out.OnlyOld++
+			if measured(before[k]) {
+				out.OnlyOld = append(out.OnlyOld, k.name())
+			}
 			continue
 		}
 		for _, pass := range []string{"fwd", "bwd"} {
@@ -261,14 +271,25 @@ func WriteChanges(w io.Writer, format string, c *Changes) error {
 	if mean, n := c.Mean(); n > 0 {
 		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %.3f\n", n, mean)
 	}
-	if c.OnlyOld > 0 {
-		fmt.Fprintf(&b, "only in the old file: %d rows\n", c.OnlyOld)
-	}
-	if c.OnlyNew > 0 {
-		fmt.Fprintf(&b, "only in the new file: %d rows\n", c.OnlyNew)
-	}
+	only(&b, "old", c.OnlyOld)
+	only(&b, "new", c.OnlyNew)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// only names the rows that one file alone has.
+func only(b *strings.Builder, file string, names []string) {
+	const most = 20
+	if len(names) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "only in the %s file: %d\n", file, len(names))
+	for _, name := range names[:min(len(names), most)] {
+		fmt.Fprintf(b, "- %s\n", name)
+	}
+	if more := len(names) - most; more > 0 {
+		fmt.Fprintf(b, "- and %d more\n", more)
+	}
 }
 
 // CheckFactor says whether a factor of --fail-above makes sense.

@@ -33,8 +33,8 @@ func TestDiff(t *testing.T) {
 		fileOf("new", rounds(row(b, "flash2", 512, false, 1), 1.2, 1.21, 1.22, 1.23, 1.24), rounds(row(b, "flash2", 1024, false, 2), 2.02, 2.1, 1.95, 2.06, 2.21),
 			row(b, "flash2", 2048, false, 6), wide, lost, row(b, "flash2", 8192, false, 100), bare("torch 2", 1.5)))
 	require.NoError(t, err)
-	require.Equal(t, 1, c.OnlyOld)
-	require.Equal(t, 1, c.OnlyNew)
+	require.Equal(t, []string{"standard float16 B2 H8 N512 D64"}, c.OnlyOld)
+	require.Equal(t, []string{"flash2 float16 B2 H8 N8192 D64"}, c.OnlyNew)
 	require.Len(t, c.Rows, 6)
 
 	require.InDelta(t, 1.22/1.02, c.Rows[0].Ratio, 1e-12)
@@ -60,6 +60,7 @@ func TestDiff(t *testing.T) {
 	require.Regexp(t, `flash2 float16 B2 H8 N512 D64 +1\.020 +1\.220 +1\.196 +\+19\.6 % +p=0\.008 n=5`, out.String())
 	require.Regexp(t, `flash2 float16 B2 H8 N1024 D64 .* ~ `, out.String())
 	require.Contains(t, out.String(), "LOST")
+	require.Contains(t, out.String(), "only in the old file: 1\n- standard float16 B2 H8 N512 D64\n")
 	require.Contains(t, out.String(), "torch fa2 float16")
 	require.Contains(t, out.String(), "geometric mean of 5 rows: new / old = ")
 	require.Error(t, WriteChanges(&out, "xml", c))

@@ -10,16 +10,13 @@ import (
 // Digits keeps three or four significant digits and no exponent.
 func Digits(v float64) string { return bench.Digits(v) }
 
-// rateUnit is TFLOP/s, or GFLOP/s for a device that reaches no tenth of the former.
-func rateUnit(rows []bench.Row) bench.Unit {
-	most := 0.0
+// rateUnit is that of the rates of rows.
+func rateUnit(cpu bool, rows []bench.Row) bench.Unit {
+	var rates []float64
 	for _, r := range rows {
-		most = max(most, r.Fwd.TFLOPS)
+		rates = append(rates, r.Fwd.TFLOPS)
 	}
-	if most > 0 && most < 0.1 {
-		return bench.Unit{Name: "GFLOP/s", Scale: 1000}
-	}
-	return bench.Unit{Name: "TFLOP/s", Scale: 1}
+	return RateUnit(cpu, rates...)
 }
 
 // column is one of bench's table, or for one peer implementation one of those that it has for each.
@@ -66,7 +63,7 @@ func see(r *Results, x *index, rows []bench.Row, peer []bool) *seen {
 	out := &seen{view: bench.View{Peaks: r.Header.Peaks}}
 	back := backwardOf(r)
 	backRows, _ := ordered(back)
-	out.view.Rate = [2]bench.Unit{rateUnit(rows), rateUnit(backRows)}
+	out.view.Rate = [2]bench.Unit{rateUnit(r.Header.CPU, rows), rateUnit(r.Header.CPU, backRows)}
 	y := newIndex(back)
 	for i := range rows {
 		row := &rows[i]
@@ -123,6 +120,9 @@ func build(r *Results) *grid {
 		same, empty := true, true
 		for i := range rows {
 			v := c.Show(all.at(i, c))
+			if c.Key == "impl" && earlierRow(rows[i], peer[i]) {
+				v += earlierMark
+			}
 			values = append(values, v)
 			same = same && v == values[0]
 			empty = empty && v == ""
@@ -161,8 +161,14 @@ func (g *grid) largestGroup() int {
 	return most
 }
 
+// earlierMark follows the implementation, and the library, of a row of an earlier run.
+const earlierMark = " (earlier)"
+
+// earlierRow says whether a row that stands beside ours is our own, of an earlier run.
+func earlierRow(row bench.Row, peer bool) bool { return peer && IsOurs(row) }
+
 // ordered puts each peer row behind our rows of its shape; peers of shapes that
-// we did not measure are left out.
+// we did not measure are left out. The library of an earlier run's rows is marked.
 func ordered(r *Results) (rows []bench.Row, peer []bool) {
 	byShape := map[bench.Case][]bench.Row{}
 	wanted := map[string]bool{}
@@ -183,6 +189,9 @@ func ordered(r *Results) (rows []bench.Row, peer []bool) {
 			continue
 		}
 		for _, p := range byShape[row.Shape()] {
+			if earlierRow(p, true) {
+				p.Library += earlierMark
+			}
 			rows, peer = append(rows, p), append(peer, true)
 		}
 		delete(byShape, row.Shape())

@@ -373,8 +373,8 @@ func (r Run) table() htmlTable {
 	return t
 }
 
-// WritePage writes the report to a folder: the figures as figures/NAME.svg and .png, and index.html or README.md. It returns
-// the path of the latter.
+// WritePage writes the report to a folder: the figures as figures/NAME.svg and .png, and index.html or README.md, which
+// replaces a page of an earlier report and no other file. It returns the path of the latter.
 func (p *Page) WritePage(dir, format string) (string, error) {
 	var name string
 	var text []byte
@@ -390,6 +390,10 @@ func (p *Page) WritePage(dir, format string) (string, error) {
 		return "", fmt.Errorf("format %q: it must be one of %s", format, strings.Join(PageFormats, ", "))
 	}
 	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	if err := replaceable(path); err != nil {
 		return "", err
 	}
 	figures := filepath.Join(dir, "figures")
@@ -416,8 +420,7 @@ func (p *Page) WritePage(dir, format string) (string, error) {
 			}
 		}
 	}
-	path := filepath.Join(dir, name)
-	return path, os.WriteFile(path, text, 0o644)
+	return path, writePage(path, text)
 }
 
 // Markdown renders the page for a README; its figures are in the folder figures.

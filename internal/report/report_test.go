@@ -77,6 +77,17 @@ func TestEarlierRunComparesTheSameImplementation(t *testing.T) {
 	require.Equal(t, "the earlier run (vkattn 0)", got[1].Against)
 	require.InDelta(t, 1.5, got[1].Mean, 1e-9)
 	require.Equal(t, 1, got[1].N)
+
+	// Nothing takes the one run for the other.
+	r.Rows = r.Rows[:2]
+	for format, want := range map[string]string{"table": "\nflash2 (earlier) ", "md": "| flash2 (earlier) |", "csv": "\nvkattn 0 (earlier),flash2,", "jsonl": `"library":"vkattn 0 (earlier)","impl":"flash2"`} {
+		var out bytes.Buffer
+		require.NoError(t, Write(&out, format, r, false))
+		require.Equal(t, 1, strings.Count(out.String(), want), "%s: %s", format, out.String())
+	}
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, "gobench", r, false))
+	require.Equal(t, 2, strings.Count(out.String(), "BenchmarkForward/"), "benchstat would take both for rounds of one")
 }
 
 func TestTable(t *testing.T) {
@@ -104,6 +115,18 @@ func TestTable(t *testing.T) {
 	out.Reset()
 	require.NoError(t, Write(&out, "table", &Results{Header: bench.Header{Device: "D", VKAttn: "1"}}, false))
 	require.Contains(t, out.String(), "no rows")
+}
+
+// TestRatesOfACPU: all rates of a CPU are in GFLOP/s, fast ones too.
+func TestRatesOfACPU(t *testing.T) {
+	r := sample()
+	r.Header.CPU, r.Header.Peaks = true, bench.Peaks{MatrixTFLOPS: 0.154, FP32TFLOPS: 0.0763, CopyGBps: 47}
+	for _, format := range []string{"table", "md"} {
+		var out bytes.Buffer
+		require.NoError(t, Write(&out, format, r, false))
+		require.Contains(t, out.String(), "matrix 154.0 GFLOP/s · fp32 76.30 GFLOP/s")
+		require.NotContains(t, out.String(), "TFLOP/s")
+	}
 }
 
 func TestMarkdown(t *testing.T) {

@@ -3,6 +3,8 @@ package traffic
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // kinds read models from files. A new order of loops is a file beside this one and a line here.
@@ -18,7 +20,7 @@ var kinds = map[string]func(data []byte) (Model, error){
 
 func read[M Model](data []byte) (Model, error) {
 	var m M
-	err := json.Unmarshal(data, &m)
+	err := plainjson.Unmarshal(data, &m)
 	return m, err
 }
 
@@ -44,7 +46,7 @@ func Unmarshal(data []byte) (Model, error) {
 	var head struct {
 		Kind string `json:"kind"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	if err := plainjson.Unmarshal(data, &head); err != nil {
 		return nil, err
 	}
 	read := kinds[head.Kind]

@@ -1,0 +1,46 @@
+package vk
+
+/*
+#include "cvk.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// withLoaderErrors adds to an error of vkCreateInstance that says that there is no driver what the loader says of those that are installed
+// and that it could not load, most often the name of a library that is missing. The loader tells that to a messenger alone, which the
+// instance of a caller has none of, so it is asked once more.
+func withLoaderErrors(err error, gipa C.uint64_t, app string, version Version, debug bool) error {
+	var call *CallError
+	if !debug || !errors.Is(err, ErrIncompatibleDriver) || !errors.As(err, &call) {
+		return err
+	}
+	var said []string
+	receiver := addReceiver(func(m Message) {
+		if text := strings.TrimSpace(m.Text); !summary(text) && !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	})
+	defer receivers.Delete(receiver)
+	chain := C.vka_loader_chain_new(C.uint64_t(receiver))
+	if chain == nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(chain))
+	if handle, _, again := createInstance(nil, app, version, nil, []string{extDebugUtils}, false, C.vka_instance_chain_head(chain, 1, 0)); again == nil {
+		C.vka_instance_destroy_unloaded(gipa, C.uint64_t(handle)) // the first attempt was made to fail
+		return err
+	}
+	return &CallError{Call: call.Call, Result: call.Result, Detail: strings.Join(said, "; ")}
+}
+
+// summary is a message of the loader that repeats the result, or that says no more than the one before it.
+func summary(text string) bool {
+	return strings.Contains(text, "Found no drivers") || strings.Contains(text, "Failed loading library associated with ICD JSON")
+}
