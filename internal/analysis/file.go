@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report/figure"
 )
 
 // FromFile analyses the rows of a result file that keep accepts (nil: all), with the peaks of its header, by the models that the rows hold.
@@ -12,6 +13,7 @@ func FromFile(f *bench.File, nonzero float64, keep func(bench.Case) bool) (*Resu
 	if len(f.Headers) == 0 {
 		return nil, fmt.Errorf("%s: it has no header of vkattn, whose measured peaks an analysis needs", f.Path)
 	}
+	f = figure.Settle(f) // as figures have it
 	h := f.Headers[len(f.Headers)-1]
 	r := &Result{Machine: Machine{Device: h.Device, CPU: h.CPU, Peaks: h.Peaks}}
 	var met models

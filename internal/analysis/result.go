@@ -191,24 +191,24 @@ func number(v float64) string {
 	return "–"
 }
 
-// Roofline places every measured entry under the device's ceilings, by the bytes that must cross memory; a dotted line leads
+// Roofline places every measured entry under the device's ceilings, by the bytes that must cross memory; a thin line leads
 // to where the bytes that its kernel asks for would put it, were there no cache.
 func (r *Result) Roofline() *figure.Roofline {
-	f := &figure.Roofline{Device: r.Device, CopyGBps: r.Peaks.CopyGBps, Intensity: "operations a byte that must cross memory (dotted: a byte asked for)",
+	f := &figure.Roofline{Device: r.Device, CopyGBps: r.Peaks.CopyGBps, Intensity: "operations a byte that must cross memory (+: a byte asked for)",
 		Ceilings: []figure.Ceiling{{Name: "matrix", TFLOPS: r.Peaks.MatrixTFLOPS}, {Name: "fp32", TFLOPS: r.Peaks.FP32TFLOPS}}}
 	for _, e := range r.Entries {
 		if e.TFLOPS <= 0 {
 			continue
 		}
-		name, source := e.Impl, 0
+		name := e.Impl
 		if !Ours(e) {
-			source = 1
 			name += " (" + strings.SplitN(e.Library, "+", 2)[0] + ")"
 		}
+		v := figure.Usual
 		if e.Pass == "backward" {
-			name += ", backward"
+			name, v = name+", backward", figure.Backward
 		}
-		f.Points = append(f.Points, figure.RooflinePoint{Name: name, Impl: e.Impl, Source: source, Backward: e.Pass == "backward", X: e.Ideal, Y: e.TFLOPS, Asked: e.Intensity})
+		f.Points = append(f.Points, figure.RooflinePoint{Name: name, Impl: e.Impl, Peer: !Ours(e), Variant: v, X: e.Ideal, Y: e.TFLOPS, Asked: e.Intensity})
 	}
 	return f
 }

@@ -9,7 +9,7 @@ func backwardOf(r *Results) *Results {
 	turn := func(rows []bench.Row) (turned []bench.Row) {
 		for _, row := range rows {
 			if row.Bwd.Ms > 0 {
-				row.Fwd, row.Bwd = row.Bwd, bench.Pass{}
+				row.Fwd, row.Bwd, row.Kernel = row.Bwd, bench.Pass{}, row.BwdKernel
 				row.MaxErr, row.ErrMax, row.ErrRows = row.BwdMaxErr, row.BwdErrMax, row.BwdErrRows
 				turned = append(turned, row)
 			}

@@ -35,8 +35,8 @@ func headed(columns []bench.Column, impls []string) (out []column) {
 		for i, impl := range impls {
 			one := column{c, i}
 			one.Key = strings.ReplaceAll(c.Key, "{peer}", impl)
-			if impl == standard && !c.Backward {
-				impl = "peer's standard" // ours has a column of its own
+			if impl == standard {
+				impl = "peer's standard" // ours has a column of its own, in both passes
 			}
 			one.Name = strings.ReplaceAll(c.Name, "{peer}", impl)
 			out = append(out, one)

@@ -107,7 +107,7 @@ type Summary struct {
 
 // String reads "flash2 is 1.13 × fa2 (geometric mean of 12 shapes; worst 0.91 × at …)".
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s is %s × the speed of %s", s.what(), bench.Times(s.Mean), s.Against)
+	text := fmt.Sprintf("%s is %s × the speed of %s", s.What(), bench.Times(s.Mean), s.Against)
 	if s.N == 1 {
 		return text + " (one shape)"
 	}
@@ -116,7 +116,8 @@ func (s Summary) String() string {
 	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, bench.Times(s.Worst), worst, bench.Times(s.Best))
 }
 
-func (s Summary) what() string {
+// What is the implementation, and its pass where that is not forward.
+func (s Summary) What() string {
 	if s.Backward {
 		return s.Impl + " backward"
 	}

@@ -2,9 +2,11 @@ package report
 
 import (
 	"fmt"
+	"html/template"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +70,7 @@ func TestPageInABrowser(t *testing.T) {
 					require.Greater(t, f.Height, 40.0, f.ID)
 					require.Greater(t, f.Marks, 3, f.ID)
 					require.Greater(t, f.Text, 3, f.ID)
-					require.Greater(t, f.Letters, 6.5, "%s: letters of %s can be read", view.name, f.ID)
+					require.Greater(t, f.Letters, 10.5, "%s: letters of %s can be read", view.name, f.ID)
 				}
 				var page struct {
 					Scroll, Width   int
@@ -110,7 +112,7 @@ func TestPageNeedsNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	for _, m := range outside.FindAllStringSubmatch(string(html), -1) {
 		link := m[2]
-		if link == "data:," {
+		if link == "data:," || slices.ContainsFunc(figure.Citations, func(c figure.Citation) bool { return c.URL == link }) {
 			continue
 		}
 		require.Regexp(t, `^figures/[a-z-]+\.(svg|png)$`, link, "only links to the files beside it, which the page does not load")
@@ -170,7 +172,7 @@ func TestPageComparesWithAnotherFile(t *testing.T) {
 	p, err := NewPage(f[1:], peer)
 	require.NoError(t, err)
 	require.Len(t, p.Runs, 2)
-	require.Contains(t, strings.Join(p.Ratios, "\n"), "torch 2.11.0+cu130 fa2")
+	require.Contains(t, fmt.Sprint(p.Ratios), "torch 2.11.0+cu130 fa2")
 	require.NotNil(t, p.Runs[0].Results.Peers)
 }
 
@@ -187,24 +189,179 @@ func TestMarkdownPage(t *testing.T) {
 		require.FileExists(t, filepath.Join(dir, "figures", id+".svg"))
 		require.FileExists(t, filepath.Join(dir, "figures", id+".png"))
 	}
-	require.Contains(t, string(text), "> On their Tesla T4:")
+	require.Contains(t, string(text), "> FlashAttention-1 course report [2], Tesla T4:")
+	for i, c := range figure.Citations {
+		require.Contains(t, string(text), fmt.Sprintf("- [%d] %s\n", i+1, c.Text))
+	}
 }
 
 func TestSpread(t *testing.T) {
 	rows := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4), row("vkattn 1", "flash2", 2048, false, 0.05), row("vkattn 1", "flash2", 4096, false, 9)}
 	rows[0].Fwd.Rounds = []float64{2, 2.02, 2.04}
+	rows[0].Bwd = bench.Pass{Ms: 3, Rounds: []float64{3, 4.5}}
 	rows[1].Fwd.Rounds = []float64{4, 5}
 	rows[2].Fwd.Rounds = []float64{0.05, 0.5} // too short to count
 	var s Spread
 	s.add(rows)
 	s.finish()
-	require.Equal(t, 2, s.Rows)
+	require.Equal(t, 3, s.Timings, "of both passes")
+	require.Equal(t, 1, s.Backward)
 	require.Equal(t, 1, s.Within)
-	require.InDelta(t, 0.25, s.Worst, 1e-12)
-	require.Equal(t, 1024, s.Case.N)
-	require.InDelta(t, 0.135, s.Median, 1e-12)
-	require.Contains(t, s.String(), "in 1 of 2 rows of at least 0.1 ms (50 %)")
+	require.InDelta(t, 0.5, s.Worst, 1e-12)
+	require.Equal(t, 512, s.Case.N)
+	require.Equal(t, "backward", s.Pass)
+	require.InDelta(t, 0.25, s.Median, 1e-12)
+	require.Contains(t, s.String(), "in 1 of 3 timings of at least 0.1 ms (33.3 %; 2 forward, 1 backward)")
+	require.Contains(t, s.String(), "N512 D64, backward).")
 	require.Empty(t, Spread{}.String())
+}
+
+// recorded is a file of testdata/results.
+func recorded(t *testing.T, name string) *bench.File {
+	t.Helper()
+	f, err := bench.ReadFile(filepath.Join("..", "..", "testdata", "results", name))
+	require.NoError(t, err)
+	return f
+}
+
+// The recorded sweeps have one backward timing whose two rounds took 0.307 and 1.46 ms. The page draws and ranks a time that was
+// measured, rings it, says so, and counts it among the timings.
+func TestRoundsThatDisagreeAreTold(t *testing.T) {
+	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	require.NoError(t, err)
+	require.Equal(t, p.Spread.Timings-1, p.Spread.Within)
+	require.Equal(t, 52, p.Spread.Backward)
+	require.Contains(t, p.Spread.String(), "(99.6 %;", "not all of them")
+	f := figure.Get(p.Figures, "forward-backward")
+	require.Equal(t, []string{"flash2, backward at 512: rounds took 1.462 and 0.3074 ms; drawn is 0.3074 ms"}, f.Doubts)
+	for _, s := range f.Series {
+		if s.Name == "flash2, backward" {
+			require.Equal(t, 0.307392, s.Points[0].Y)
+			require.Equal(t, 1.46176, s.Points[0].Hi)
+			require.True(t, s.Points[0].Doubtful())
+		}
+	}
+	html, err := p.HTML()
+	require.NoError(t, err)
+	require.Contains(t, string(html), "<li>"+f.Doubts[0]+"</li>")
+	require.Contains(t, string(p.Markdown()), "- "+f.Doubts[0]+"\n")
+	for _, r := range p.Ratios {
+		if r.Backward && r.Impl == "flash2" {
+			require.Greater(t, r.Worst, 0.95, "%s: the round that was disturbed is not what is compared", r)
+		}
+	}
+}
+
+// Times stand between the ends that are shown beside them, in every row of every recorded file.
+func TestTimesLieWithinTheirSpans(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "results", "*.jsonl"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, path := range files {
+		f := figure.Settle(recorded(t, filepath.Base(path)))
+		for _, r := range f.Rows {
+			for _, p := range []bench.Pass{r.Fwd, r.Bwd} {
+				if lo, hi := figure.Span(p); lo > 0 {
+					require.LessOrEqual(t, lo, p.Ms, "%s: %s", path, r.Case)
+					require.GreaterOrEqual(t, hi, p.Ms, "%s: %s", path, r.Case)
+				}
+			}
+		}
+		for _, figure := range figure.Build(figure.NewSources([]*bench.File{f})) {
+			for _, view := range views(figure) {
+				for _, s := range view.Series {
+					for _, p := range s.Points {
+						if p.Lo > 0 {
+							require.LessOrEqual(t, p.Lo, p.Y*(1+1e-9), "%s: %s, %s at %g", path, view.ID, s.Name, p.X)
+							require.GreaterOrEqual(t, p.Hi, p.Y*(1-1e-9), "%s: %s, %s at %g", path, view.ID, s.Name, p.X)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// The numbers of a backward series name the kernel that ran backward.
+func TestNumbersNameTheKernelOfTheirPass(t *testing.T) {
+	r := []bench.Row{row("vkattn 1", "flash2", 512, false, 2), row("vkattn 1", "flash2", 1024, false, 4)}
+	for i := range r {
+		r[i].Bwd, r[i].BwdKernel = bench.Pass{Ms: 5 * r[i].Fwd.Ms}, "scalar_backward 32x32"
+	}
+	p, err := NewPage([]*bench.File{{Path: "a", Rows: r}}, nil)
+	require.NoError(t, err)
+	table := Table(figure.Get(p.Figures, "forward-backward"))
+	at := slices.Index(table.Header, "kernel")
+	require.Positive(t, at)
+	for _, line := range table.Rows {
+		want := "scalar_forward 64x32"
+		if strings.HasSuffix(line[0], "backward") {
+			want = "scalar_backward 32x32"
+		}
+		require.Equal(t, want, line[at], line[0])
+	}
+}
+
+// No two columns of the recorded sweeps have one name.
+func TestColumnsHaveNamesOfTheirOwn(t *testing.T) {
+	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, c := range p.Runs[0].table().Columns {
+		require.False(t, seen[c.Name], c.Name)
+		seen[c.Name] = true
+	}
+	require.True(t, seen["bwd × standard"] && seen["bwd × peer's standard"], seen)
+}
+
+// What went wrong is told once on the page, however many figures lack the row.
+func TestLongReasonsStandOnce(t *testing.T) {
+	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	require.NoError(t, err)
+	html, err := p.HTML()
+	require.NoError(t, err)
+	errors := map[string]bool{}
+	for _, r := range recorded(t, "h200-reports.jsonl").Rows {
+		if r.Error != "" {
+			errors[r.Error] = true
+		}
+	}
+	require.Len(t, errors, 3)
+	for text := range errors {
+		require.Equal(t, 1, strings.Count(string(html), template.HTMLEscapeString(text)), text)
+	}
+	require.Contains(t, string(html), "standard (torch 2.11.0) at sequence length 16k: no memory")
+}
+
+// The recorded page at the widths of a desk and of a telephone: no table loses a column, and figures come first.
+func TestRecordedPageInABrowser(t *testing.T) {
+	b := startBrowser(t)
+	p, err := NewPage([]*bench.File{recorded(t, "h200-reports.jsonl")}, nil)
+	require.NoError(t, err)
+	path, err := p.WritePage(t.TempDir(), "html")
+	require.NoError(t, err)
+	var page struct {
+		Lost    []string // sections whose table is wider than its place
+		First   float64  // where the first drawing begins
+		Letters float64
+		Beside  bool // the two views of the speed-up
+	}
+	look := func(width int) {
+		b.view(width, 900, false)
+		require.Empty(t, trouble(b.open(path)))
+		b.eval(`({lost: [...document.querySelectorAll("section .scroll")].filter(s => s.scrollWidth > s.clientWidth).map(s => s.closest("section").id),
+			first: document.querySelector("figure svg").getBoundingClientRect().top,
+			letters: Math.min(...[...document.querySelectorAll("figure svg text")].map(t => parseFloat(getComputedStyle(t).fontSize) * t.closest("svg").getScreenCTM().a)),
+			beside: (([a, b]) => a.getBoundingClientRect().top == b.getBoundingClientRect().top)([...document.querySelectorAll("#speedup-seq svg")])})`, &page)
+		b.screenshot(fmt.Sprintf("recorded_%d", width))
+	}
+	look(1400)
+	require.Empty(t, page.Lost)
+	require.True(t, page.Beside)
+	look(400)
+	require.Less(t, page.First, 500.0)
+	require.Greater(t, page.Letters, 10.5)
+	require.False(t, page.Beside, "one below the other")
 }
 
 // The browser's test is only worth what it notices.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report/figure"
 )
 
 // Section is a table of rows that differ in what no axis of a figure shows. Like figures, its numbers are those of the rows.
@@ -12,10 +13,11 @@ type Section struct {
 	ID, Title string
 	Fixed     string // what all of its rows have in common
 	Table     FigureTable
-	Reports   []string // what the course reports and papers found
+	Others    []string // what others measured, as figure.Figure.Others
 }
 
-const onA100 = "On an A100, GPT-2 medium, forward and backward, the FlashAttention paper: "
+// spread heads the columns of figure.Span.
+const spread = "20th to 80th percentile and rounds"
 
 // sections are the tables that the rows of a run can make.
 func (r *Run) sections() []Section {
@@ -31,10 +33,10 @@ func (r *Run) sections() []Section {
 // blockSizes compares tiles of one shape: the library's choice first, then those of the tunings in the order of the file.
 func (r *Run) blockSizes() Section {
 	s := Section{ID: "block-size", Title: "Tiles of flash: time and bytes",
-		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", "20th to 80th percentile", "TFLOP/s", "GB asked for", "time / the library's choice's"}},
+		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", spread, "TFLOP/s", "GB asked for", "time / the library's choice's"}},
 		Fixed: "GB asked for: what the workgroups load from and store to device memory, as the tiling counts it; caches serve part of it.",
-		Reports: []string{
-			onA100 + "40.3 GB moved in 41.7 ms by standard attention, 4.4 GB in 7.3 ms by FlashAttention.",
+		Others: []string{
+			figure.OnA100 + "40.3 GB moved in 41.7 ms by standard attention, 4.4 GB in 7.3 ms by FlashAttention.",
 		}}
 	rows := r.Results.Rows
 	var shapes []bench.Case
@@ -65,9 +67,9 @@ func (r *Run) blockSizes() Section {
 				line[3] = row.Reason.Word()
 			}
 			if row.Fwd.Ms > 0 {
-				line[3], line[4], line[5] = exact(row.Fwd.Ms), between(row.Fwd), exact(row.Fwd.TFLOPS)
+				line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS)
 				if row.Fwd.Bytes > 0 {
-					line[6] = exact(row.Fwd.Bytes / 1e9)
+					line[6] = figure.Shown(row.Fwd.Bytes / 1e9)
 				}
 				if own.Fwd.Ms > 0 {
 					line[7] = fmt.Sprintf("%.3f", row.Fwd.Ms/own.Fwd.Ms)
@@ -110,11 +112,11 @@ func (r *Run) dropouts() Section {
 			}
 			cell := func(p bench.Pass) string {
 				if p.Ms > 0 {
-					return exact(p.Ms)
+					return figure.Shown(p.Ms)
 				}
 				return err
 			}
-			s.Table.Rows = append(s.Table.Rows, []string{name, shape.String(), map[bool]string{false: "no", true: "yes"}[c.Causal], exact(row.Dropout), pass, cell(without), cell(with), ratio})
+			s.Table.Rows = append(s.Table.Rows, []string{name, shape.String(), map[bool]string{false: "no", true: "yes"}[c.Causal], figure.Shown(row.Dropout), pass, cell(without), cell(with), ratio})
 		}
 		failed, failedBackward := "", ""
 		if row.Error != "" {
@@ -155,10 +157,10 @@ func (r *Run) scores() Section {
 			}
 			line := []string{name, row.Shape().String(), p.name, "", p.failed, "", "", ""}
 			if p.plain.Ms > 0 {
-				line[3], line[5] = exact(p.plain.Ms), exact(p.plain.TFLOPS)
+				line[3], line[5] = figure.Shown(p.plain.Ms), figure.Shown(p.plain.TFLOPS)
 			}
 			if p.own.Ms > 0 {
-				line[4], line[6] = exact(p.own.Ms), exact(p.own.TFLOPS)
+				line[4], line[6] = figure.Shown(p.own.Ms), figure.Shown(p.own.TFLOPS)
 			}
 			if p.plain.TFLOPS > 0 && p.own.TFLOPS > 0 {
 				line[7] = fmt.Sprintf("%.3f", p.own.TFLOPS/p.plain.TFLOPS)
@@ -180,7 +182,7 @@ func choose(err string, reason bench.Reason) string {
 // sparsity sets attention with block masks beside that of flash without, which the other implementations of the shape are.
 func (r *Run) sparsity() Section {
 	s := Section{ID: "block-sparsity", Title: "Block sparsity: time against the share of nonzero blocks",
-		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", "20th to 80th percentile", "TFLOP/s", "time / flash2's", "time / flash2's / share"}},
+		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", spread, "TFLOP/s", "time / flash2's", "time / flash2's / share"}},
 		Fixed: "TFLOP/s: of the operations in nonzero blocks alone. The last column is what a nonzero block costs, against one of flash2."}
 	rows := r.Results.Rows
 	for _, row := range rows {
@@ -192,7 +194,7 @@ func (r *Run) sparsity() Section {
 			line[3] = row.Reason.Word()
 		}
 		if row.Fwd.Ms > 0 {
-			line[3], line[4], line[5] = exact(row.Fwd.Ms), between(row.Fwd), exact(row.Fwd.TFLOPS)
+			line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS)
 			dense := row.Shape()
 			dense.Impl = "flash2"
 			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 && rows[i].Fwd.Ms > 0 {
@@ -207,10 +209,11 @@ func (r *Run) sparsity() Section {
 }
 
 func between(p bench.Pass) string {
-	if p.P20 <= 0 || p.P80 <= 0 {
+	lo, hi := figure.Span(p)
+	if lo <= 0 {
 		return ""
 	}
-	return exact(p.P20) + " to " + exact(p.P80)
+	return figure.Shown(lo) + " to " + figure.Shown(hi)
 }
 
 // trim drops the columns after the second that say nothing.

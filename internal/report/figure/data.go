@@ -5,6 +5,7 @@
 package figure
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,28 +37,37 @@ type Figure struct {
 	Empty  string
 	// Missing are rows of the sweep that have no figures, with the reason.
 	Missing []string
-	// Reports is what the course reports found, on their GPUs.
-	Reports []string
+	// Absent are the sources that have rows for this figure, but none at its setting.
+	Absent []string
+	// Doubts are the points whose rounds disagree.
+	Doubts []string
+	// Others is what others measured, on their GPUs; numbers in brackets are of Citations.
+	Others []string
+	// Baseline names the series that values are divided by; "": none.
+	Baseline string
+	// Peer is the same figure against a peer's baseline, where both baselines were measured.
+	Peer *Figure
 	// Scale is what values are multiplied with to be shown in the unit of Y: 1000 where TFLOP/s are shown as GFLOP/s.
 	Scale float64
 }
 
 // Series is one implementation of one source.
 type Series struct {
-	Name   string
-	Impl   string
-	Source int  // index of the source, which chooses the marker
-	Dashed bool // a variant: causal, backward, or a peer's
-	Points []Point
+	Name    string
+	Impl    string
+	Peer    bool // another program's
+	Mark    int  // shape of its points
+	Variant Variant
+	Points  []Point
 }
 
 // Point is one value with the rows that it was made of.
 type Point struct {
 	X, X2  float64 // X2: the other axis of a heat map
 	Y      float64 // as in the row, or the ratio of two rows; in TFLOP/s, ms, MiB or times
-	Lo, Hi float64 // 20th and 80th percentile of the same; worst and best for bars; 0: not known
+	Lo, Hi float64 // Span of the same; worst and best for bars; 0: not known
 	Row    *bench.Row
-	Base   *bench.Row // the row it is divided by: standard attention's
+	Base   *bench.Row // the row it is divided by, of the figure's baseline
 	Pass   string     // "fwd" or "bwd"
 	Shapes int        // bars: how many ratios
 }
@@ -140,9 +150,14 @@ func NewSources(files []*bench.File) []Source {
 	return out
 }
 
+// fileLabel is the name of a file without its folder and ending; of several that were merged, the first and how many more.
 func fileLabel(path string) string {
-	path = path[strings.LastIndexAny(path, `/\`)+1:]
-	return strings.TrimSuffix(path, ".jsonl")
+	first, more, merged := strings.Cut(path, ", ")
+	name := strings.TrimSuffix(first[strings.LastIndexAny(first, `/\`)+1:], ".jsonl")
+	if merged {
+		name += fmt.Sprintf(" and %d more", strings.Count(more, ", ")+1)
+	}
+	return name
 }
 
 // point is a row with the series that it belongs to.
@@ -157,17 +172,17 @@ type item struct {
 type set struct {
 	sources []Source
 	items   []item
-	base    map[baseKey]*bench.Row // standard attention, by who measured it
+	base    map[baseKey]*bench.Row // standard attention, by its series
+	marks   *marks
 }
 
 type baseKey struct {
-	source  int
-	library string
-	shape   bench.Case
+	series string
+	shape  bench.Case
 }
 
 func newSet(sources []Source) *set {
-	s := &set{sources: sources, base: map[baseKey]*bench.Row{}}
+	s := &set{sources: sources, base: map[baseKey]*bench.Row{}, marks: newMarks(len(sources))}
 	ours, devices := map[int]bool{}, map[string]bool{}
 	for i := range sources {
 		devices[sources[i].Device] = true
@@ -212,7 +227,7 @@ func newSet(sources []Source) *set {
 	}
 	for _, it := range s.items {
 		if it.row.Impl == "standard" && it.row.Fwd.Ms > 0 {
-			s.base[baseKey{it.source, it.row.Library, it.row.Shape()}] = it.row
+			s.base[baseKey{it.series, it.row.Shape()}] = it.row
 		}
 	}
 	return s
@@ -231,13 +246,30 @@ func shortLibrary(s string) string {
 	return s
 }
 
-// baseOf is standard attention's row for the shape of it, measured by the same program.
-func (s *set) baseOf(it item) *bench.Row {
-	return s.base[baseKey{it.source, it.row.Library, it.row.Shape()}]
+// baselines are the series of standard attention that others are measured against: ours, and a peer's. Of several the one with most
+// shapes counts; "": there is none.
+func (s *set) baselines() (ours, peers string) {
+	shapes := map[string]int{}
+	for _, it := range s.items {
+		if s.base[baseKey{it.series, it.row.Shape()}] != it.row {
+			continue
+		}
+		shapes[it.series]++
+	}
+	for _, it := range s.items { // in their order, so that equals are told apart
+		best := &ours
+		if it.peer {
+			best = &peers
+		}
+		if shapes[it.series] > shapes[*best] {
+			*best = it.series
+		}
+	}
+	return ours, peers
 }
 
 // collect makes the series of the items that keep, sorted by x.
-func (s *set) collect(f *Figure, keep func(item) bool, value func(item) (Point, bool), variant func(item) (suffix string, dashed bool)) {
+func (s *set) collect(f *Figure, keep func(item) bool, value func(item) (Point, bool), variant func(item) (suffix string, v Variant)) {
 	at := map[string]int{}
 	for _, it := range s.items {
 		if !keep(it) {
@@ -247,40 +279,27 @@ func (s *set) collect(f *Figure, keep func(item) bool, value func(item) (Point, 
 		if !ok {
 			continue
 		}
-		name, dashed := it.series, it.peer
+		name, v := it.series, Usual
 		if variant != nil {
-			suffix, d := variant(it)
-			name, dashed = name+suffix, d
+			var suffix string
+			suffix, v = variant(it)
+			name += suffix
 		}
 		i, ok := at[name]
 		if !ok {
 			i = len(f.Series)
 			at[name] = i
-			f.Series = append(f.Series, Series{Name: name, Impl: it.row.Impl, Source: it.source, Dashed: dashed})
+			f.Series = append(f.Series, Series{Name: name, Impl: it.row.Impl, Peer: it.peer, Mark: s.marks.mark(it), Variant: v})
 		}
 		f.Series[i].Points = append(f.Series[i].Points, p)
 	}
 	for i := range f.Series {
 		slices.SortStableFunc(f.Series[i].Points, func(a, b Point) int {
-			switch {
-			case a.X != b.X:
-				return less(a.X, b.X)
-			default:
-				return less(a.X2, b.X2)
-			}
+			return cmp.Or(cmp.Compare(a.X, b.X), cmp.Compare(a.X2, b.X2))
 		})
 	}
 	slices.SortStableFunc(f.Series, func(a, b Series) int { return rank(a.Impl) - rank(b.Impl) })
-}
-
-func less(a, b float64) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
+	f.doubts()
 }
 
 // rank orders implementations: ours, the baseline, peers.

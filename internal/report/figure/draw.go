@@ -3,8 +3,10 @@ package figure
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -19,11 +21,17 @@ import (
 
 // The size of a figure in points. It is small on purpose: on a telephone's width its letters are still read.
 const (
-	width  = 350
-	plotH  = 220
-	legend = 14 // height of a line of the legend
-	title  = 20
+	width  = 360
+	plotH  = 236
+	legend = 17 // height of a line of the legend
+	title  = 22
+	fixedH = 16 // of the line below it, which says what all points share
 	pngDPI = 220
+
+	letters   = 11 // points of all text but titles
+	titleSize = 12
+	fixedSize = 10
+	least     = 6.5 // of what is too long
 )
 
 // SVG draws the figure as a file that stands for itself: white, with its title.
@@ -83,18 +91,21 @@ func (f *Figure) size(withTitle bool) (w, h vg.Length) {
 	w, h = width, plotH
 	switch f.Kind {
 	case Bars:
-		h = vg.Length(34 + 30*len(f.Series))
+		h = 34 + f.barHeight()*vg.Length(len(f.Series))
 	case Map:
 		h = 0
 		for _, s := range f.Series {
 			_, ys := s.axes()
-			h += vg.Length(50 + 26*len(ys))
+			h += vg.Length(mapFrame + cellH*len(ys))
 		}
 	default:
-		h += vg.Length(legend*len(f.legendLines())) + 4
+		h += vg.Length(legend*len(f.legendLines())) + 8
 	}
 	if withTitle {
 		h += title
+		if f.fixed() != "" {
+			h += fixedH
+		}
 	}
 	return w, h
 }
@@ -107,16 +118,7 @@ func (f *Figure) draw(c draw.Canvas, withTitle bool) error {
 	c.SetColor(paper.color())
 	c.Fill(c.Rectangle.Path())
 	if withTitle {
-		name := f.Title
-		if f.Fixed != "" {
-			name += " (" + f.Fixed + ")"
-		}
-		sty := style(10, ink)
-		for sty.Width(name) > c.Size().X-12 && sty.Font.Size > 6 {
-			sty.Font.Size -= 0.25
-		}
-		c.FillText(sty, vg.Point{X: c.Min.X + 8, Y: c.Max.Y - 14}, name)
-		c = draw.Crop(c, 0, 0, 0, -title)
+		c = f.drawTitle(c)
 	}
 	switch f.Kind {
 	case Map:
@@ -126,21 +128,51 @@ func (f *Figure) draw(c draw.Canvas, withTitle bool) error {
 	}
 	lines := f.legendLines()
 	f.drawLegend(c, lines)
-	return f.drawLines(draw.Crop(c, 5, -8, 3, -vg.Length(legend*len(lines))-4))
+	return f.drawLines(draw.Crop(c, 5, -8, 3, -vg.Length(legend*len(lines))-8))
 }
 
-const swatch = 22 // width of a legend's sample
+// fixed is what all points share, with the baseline where the axis does not name it.
+func (f *Figure) fixed() string {
+	if f.Baseline == "" || strings.HasSuffix(f.X+f.Y, f.Baseline) {
+		return f.Fixed
+	}
+	return f.Fixed + "; baseline: " + f.Baseline
+}
+
+// drawTitle writes the title, and below it what all points share, and gives the canvas below them.
+func (f *Figure) drawTitle(c draw.Canvas) draw.Canvas {
+	line := func(sty text.Style, s string, below vg.Length) {
+		c.FillText(fitted(sty, s, c.Size().X-14), vg.Point{X: c.Min.X + 8, Y: c.Max.Y - below}, s)
+	}
+	line(style(titleSize, ink), f.Title, 16)
+	fixed := f.fixed()
+	if fixed == "" {
+		return draw.Crop(c, 0, 0, 0, -title)
+	}
+	line(style(fixedSize, muted), fixed, 16+fixedH)
+	return draw.Crop(c, 0, 0, 0, -title-fixedH)
+}
+
+// fitted makes a style small enough for a text to have room, but no smaller than least.
+func fitted(sty text.Style, s string, room vg.Length) text.Style {
+	for sty.Width(s) > room && sty.Font.Size > least {
+		sty.Font.Size -= 0.25
+	}
+	return sty
+}
+
+const swatch = 24 // width of a legend's sample
 
 // legendLines breaks the legend into lines that fit.
 func (f *Figure) legendLines() [][]Series {
-	sty := style(9, ink)
+	sty := style(letters, ink)
 	var lines [][]Series
 	room := vg.Length(0)
 	for _, s := range f.Series {
-		need := swatch + 16 + sty.Width(s.Name)
+		need := swatch + 14 + sty.Width(s.Name)
 		if len(lines) == 0 || need > room {
 			lines = append(lines, nil)
-			room = width - 16
+			room = width - 8
 		}
 		lines[len(lines)-1] = append(lines[len(lines)-1], s)
 		room -= need
@@ -149,31 +181,17 @@ func (f *Figure) legendLines() [][]Series {
 }
 
 func (f *Figure) drawLegend(c draw.Canvas, lines [][]Series) {
-	sty := style(9, ink)
 	y := c.Max.Y - legend
 	for _, line := range lines {
 		x := c.Min.X + 10
 		for _, s := range line {
-			mid := y + 3.2
-			c.StrokeLine2(s.line(), x, mid, x+swatch-4, mid)
-			c.DrawGlyph(s.glyph(), vg.Point{X: x + (swatch-4)/2, Y: mid})
+			s.sample(&c, vg.Point{X: x + (swatch-6)/2, Y: y + 4}, len(s.Points) == 1)
+			sty := fitted(style(letters, ink), s.Name, c.Max.X-x-swatch)
 			c.FillText(sty, vg.Point{X: x + swatch, Y: y}, s.Name)
-			x += swatch + 16 + sty.Width(s.Name)
+			x += swatch + 14 + sty.Width(s.Name)
 		}
 		y -= legend
 	}
-}
-
-func (s Series) line() draw.LineStyle {
-	l := draw.LineStyle{Color: toneOf(s.Impl).color(), Width: vg.Points(1.6)}
-	if s.Dashed {
-		l.Dashes = []vg.Length{4, 2.5}
-	}
-	return l
-}
-
-func (s Series) glyph() draw.GlyphStyle {
-	return draw.GlyphStyle{Color: toneOf(s.Impl).color(), Radius: vg.Points(2.6), Shape: markerOf(s)}
 }
 
 // newPlot is an empty plot in the figures' style, its axes without names: see named.
@@ -183,8 +201,8 @@ func newPlot() *plot.Plot {
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Color = rule.color()
 		a.LineStyle.Width = vg.Points(0.8)
-		a.Tick.Label.Color, a.Tick.Label.Font = muted.color(), style(9, muted).Font
-		a.Tick.LineStyle.Color, a.Tick.Length = rule.color(), 3
+		a.Tick.Label.Color, a.Tick.Label.Font = muted.color(), style(letters, muted).Font
+		a.Tick.LineStyle.Color, a.Tick.Length = muted.color(), 4
 		a.Padding = 5
 	}
 	return p
@@ -193,12 +211,13 @@ func newPlot() *plot.Plot {
 // named writes the names of the axes at the edges of a canvas and gives what is left of it. A plot's own labels take room at
 // its ends when they are long.
 func named(c draw.Canvas, x, y string) draw.Canvas {
-	sty := style(9, ink)
+	sty := style(letters, ink)
 	sty.XAlign = text.XCenter
-	c.FillText(sty, vg.Point{X: (c.Min.X+c.Max.X)/2 + 20, Y: c.Min.Y + 3}, x)
-	sty.Rotation = math.Pi / 2
-	c.FillText(sty, vg.Point{X: c.Min.X + 9, Y: (c.Min.Y+c.Max.Y)/2 + 14}, y)
-	return draw.Crop(c, 14, 0, 15, 0)
+	c.FillText(sty, vg.Point{X: (c.Min.X+c.Max.X)/2 + 20, Y: c.Min.Y + 4}, x)
+	upright := fitted(sty, y, c.Size().Y-10)
+	upright.Rotation = math.Pi / 2
+	c.FillText(upright, vg.Point{X: c.Min.X + 10, Y: (c.Min.Y+c.Max.Y)/2 + 8}, y)
+	return draw.Crop(c, 16, 0, 18, 0)
 }
 
 func (f *Figure) drawLines(c draw.Canvas) error {
@@ -225,7 +244,7 @@ func (f *Figure) drawLines(c draw.Canvas) error {
 		one.LineStyle = draw.LineStyle{Color: muted.color(), Width: vg.Points(0.9), Dashes: []vg.Length{1.5, 2}}
 		p.Add(one)
 	}
-	for _, s := range f.Series {
+	for _, s := range f.layers() {
 		xys := make(plotter.XYs, 0, len(s.Points))
 		for _, pt := range s.Points {
 			v := f.Value(pt.Y)
@@ -244,14 +263,50 @@ func (f *Figure) drawLines(c draw.Canvas) error {
 			return fmt.Errorf("figure %s, series %s: %w", f.ID, s.Name, err)
 		}
 		dots.GlyphStyle = s.glyph()
-		p.Add(line, spreadBars{f, s}, dots)
+		if len(xys) > 1 {
+			p.Add(line)
+		}
+		p.Add(spreadBars{f, s}, dots)
 	}
+	p.Add(rings{f})
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = x.min, x.max, y.min, y.max // Add has widened them
 	p.Draw(c)
 	return nil
 }
 
-// spreadBars draws the 20th to 80th percentile of every point.
+// layers are the series from the bottom to the top: ours over a peer's, whose open marks are larger, so that both are seen where they
+// meet.
+func (f *Figure) layers() []Series {
+	out := slices.Clone(f.Series)
+	slices.Reverse(out)
+	slices.SortStableFunc(out, func(a, b Series) int {
+		switch {
+		case a.Peer == b.Peer:
+			return 0
+		case a.Peer:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// rings are around the points whose rounds disagree.
+type rings struct{ f *Figure }
+
+// Plot implements plot.Plotter.
+func (r rings) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for _, s := range r.f.Series {
+		for i := range s.Points {
+			if pt := &s.Points[i]; pt.Doubtful() {
+				ring(&c, vg.Point{X: x(pt.X), Y: y(max(r.f.Value(pt.Y), p.Y.Min))})
+			}
+		}
+	}
+}
+
+// spreadBars draws the Span of every point.
 type spreadBars struct {
 	f *Figure
 	s Series
@@ -322,20 +377,15 @@ func (f *Figure) ranges() (x, y span) {
 
 // sizeTicks labels the measured sizes, those left out that would touch the one before.
 func sizeTicks(xs map[float64]bool, lo, hi float64) []plot.Tick {
-	sorted := make([]float64, 0, len(xs))
-	for x := range xs {
-		sorted = append(sorted, x)
-	}
-	sortFloats(sorted)
 	var out []plot.Tick
-	room, last := float64(width-70), math.Inf(-1)
-	for _, x := range sorted {
+	room, last := float64(width-80), math.Inf(-1)
+	for _, x := range slices.Sorted(maps.Keys(xs)) {
 		label := Number(x)
 		at := 0.0
 		if hi > lo {
 			at = room * math.Log(x/lo) / math.Log(hi/lo)
 		}
-		need := 5.5*float64(len(label)) + 4
+		need := 6.5*float64(len(label)) + 6
 		if at-last < need {
 			label = ""
 		} else {
@@ -346,21 +396,30 @@ func sizeTicks(xs map[float64]bool, lo, hi float64) []plot.Tick {
 	return out
 }
 
-// logTicks are 1, 2, 5 times the powers of ten; over more than three decades the powers alone.
+// logTicks are labelled at 1, 2, 5 times the powers of ten, over more than three decades at the powers alone; all others of 1 to 9
+// times these are ticks without a label.
 func logTicks(lo, hi float64) []plot.Tick {
 	var out []plot.Tick
-	steps := []float64{1, 2, 5}
+	labelled := map[int]bool{1: true, 2: true, 5: true}
 	if hi/lo > 1000 {
-		steps = []float64{1}
+		labelled = map[int]bool{1: true}
 	}
+	labels := 0
 	for e := math.Floor(math.Log10(lo)); e <= math.Log10(hi); e++ {
-		for _, s := range steps {
-			if v := s * math.Pow(10, e); v >= lo && v <= hi {
-				out = append(out, plot.Tick{Value: v, Label: plain(v)})
+		for m := 1; m <= 9; m++ {
+			v := float64(m) * math.Pow(10, e)
+			if v < lo || v > hi {
+				continue
 			}
+			tick := plot.Tick{Value: v}
+			if labelled[m] {
+				tick.Label = plain(v)
+				labels++
+			}
+			out = append(out, tick)
 		}
 	}
-	if len(out) < 2 { // a narrow range: its ends
+	if labels == 0 || labels == 1 && hi/lo > 1.7 { // a narrow range: its ends
 		out = []plot.Tick{{Value: lo * 1.3, Label: plain(lo * 1.3)}, {Value: hi / 1.3, Label: plain(hi / 1.3)}}
 	}
 	return out
@@ -380,20 +439,4 @@ func evenTicks(hi float64) []plot.Tick {
 		out = append(out, plot.Tick{Value: float64(i) * step, Label: plain(float64(i) * step)})
 	}
 	return out
-}
-
-// plain writes a tick's value without exponent, to three digits.
-func plain(v float64) string {
-	switch {
-	case v == 0:
-		return "0"
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	}
-	digits := max(0, 2-int(math.Floor(math.Log10(v))))
-	s := fmt.Sprintf("%.*f", digits, v)
-	if strings.Contains(s, ".") {
-		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	return s
 }

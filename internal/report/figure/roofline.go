@@ -35,8 +35,8 @@ type Ceiling struct {
 // RooflinePoint is an implementation and pass of a problem.
 type RooflinePoint struct {
 	Name, Impl string
-	Backward   bool
-	Source     int // as Series.Source
+	Peer       bool    // as Series.Peer
+	Variant    Variant // as Series.Variant
 	X, Y       float64
 	Asked      float64 // operations for each byte that workgroups ask for, caches or not; 0: not known. A line leads there.
 }
@@ -70,10 +70,29 @@ func (r *Roofline) legendOf() *Figure {
 	for _, p := range r.Points {
 		if !seen[p.Name] {
 			seen[p.Name] = true
-			f.Series = append(f.Series, Series{Name: p.Name, Impl: p.Impl, Source: p.Source, Dashed: p.Backward})
+			f.Series = append(f.Series, p.series())
 		}
 	}
 	return f
+}
+
+// series is what the point is one of. Its mark is that of the first file: a roofline has one.
+func (p RooflinePoint) series() Series {
+	return Series{Name: p.Name, Impl: p.Impl, Peer: p.Peer, Variant: p.Variant}
+}
+
+// samples are the points of a roofline with a short line, which tells the pass as in other figures.
+type samples []RooflinePoint
+
+// Plot implements plot.Plotter.
+func (ps samples) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for _, pt := range ps {
+		at := vg.Point{X: x(pt.X), Y: y(pt.Y)}
+		// A rim keeps points apart that lie over each other.
+		c.DrawGlyph(draw.GlyphStyle{Color: paper.color(), Radius: vg.Points(4.2), Shape: draw.CircleGlyph{}}, at)
+		pt.series().sample(&c, at, false)
+	}
 }
 
 // SVG draws it as a file that stands for itself.
@@ -107,11 +126,10 @@ func (r *Roofline) draw(c draw.Canvas) error {
 	f := r.legendOf()
 	c.SetColor(paper.color())
 	c.Fill(c.Rectangle.Path())
-	c.FillText(style(10, ink), vg.Point{X: c.Min.X + 8, Y: c.Max.Y - 14}, f.Title)
-	c = draw.Crop(c, 0, 0, 0, -title)
+	c = f.drawTitle(c)
 	lines := f.legendLines()
 	f.drawLegend(c, lines)
-	c = draw.Crop(c, 5, -8, 3, -vg.Length(legend*len(lines))-4)
+	c = draw.Crop(c, 5, -8, 3, -vg.Length(legend*len(lines))-8)
 
 	c = named(c, r.Intensity, "TFLOP/s")
 	p := newPlot()
@@ -153,14 +171,22 @@ func (r *Roofline) draw(c draw.Canvas) error {
 	roof.LineStyle = draw.LineStyle{Color: ink.color(), Width: vg.Points(1.2)}
 	p.Add(roof)
 	points := slices.Clone(r.Points)
-	slices.SortStableFunc(points, func(a, b RooflinePoint) int { return b.Source - a.Source }) // the first source on top
+	slices.SortStableFunc(points, func(a, b RooflinePoint) int { // ours on top
+		switch {
+		case a.Peer && !b.Peer:
+			return -1
+		case b.Peer && !a.Peer:
+			return 1
+		}
+		return 0
+	})
 	for _, pt := range points {
 		if pt.Asked > 0 {
 			way, err := plotter.NewLine(plotter.XYs{{X: pt.Asked, Y: pt.Y}, {X: pt.X, Y: pt.Y}})
 			if err != nil {
 				return fmt.Errorf("roofline, %s: %w", pt.Name, err)
 			}
-			way.LineStyle = draw.LineStyle{Color: toneOf(pt.Impl).color(), Width: vg.Points(0.8), Dashes: []vg.Length{1.5, 2}}
+			way.LineStyle = draw.LineStyle{Color: toneOf(pt.Impl).color(), Width: vg.Points(0.8)}
 			p.Add(way)
 			end, err := plotter.NewScatter(plotter.XYs{{X: pt.Asked, Y: pt.Y}})
 			if err != nil {
@@ -169,19 +195,8 @@ func (r *Roofline) draw(c draw.Canvas) error {
 			end.GlyphStyle = draw.GlyphStyle{Color: toneOf(pt.Impl).color(), Radius: vg.Points(2.5), Shape: draw.PlusGlyph{}}
 			p.Add(end)
 		}
-		dots, err := plotter.NewScatter(plotter.XYs{{X: pt.X, Y: pt.Y}})
-		if err != nil {
-			return fmt.Errorf("roofline, %s: %w", pt.Name, err)
-		}
-		dots.GlyphStyle = Series{Impl: pt.Impl, Source: pt.Source, Dashed: pt.Backward}.glyph()
-		dots.GlyphStyle.Radius = vg.Points(3)
-		rim, err := plotter.NewScatter(dots.XYs) // keeps points apart that lie over each other
-		if err != nil {
-			return err
-		}
-		rim.GlyphStyle = draw.GlyphStyle{Color: paper.color(), Radius: vg.Points(3.9), Shape: draw.CircleGlyph{}}
-		p.Add(rim, dots)
 	}
+	p.Add(samples(points))
 	p.Add(append(labels, caption{x: left, y: left * r.CopyGBps / 1000, text: fmt.Sprintf("copy %s GB/s", plain(r.CopyGBps))}))
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = r.axisX.min, r.axisX.max, r.axisY.min, r.axisY.max
 	p.Draw(c)
@@ -202,7 +217,7 @@ type caption struct {
 func (cs captions) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, s := range cs {
-		sty := style(8, muted)
+		sty := style(letters-1, muted)
 		at := vg.Point{X: x(s.x), Y: y(s.y) + 3}
 		if s.left {
 			sty.XAlign = text.XRight
@@ -210,7 +225,7 @@ func (cs captions) Plot(c draw.Canvas, p *plot.Plot) {
 			at.X, at.Y = at.X+16, at.Y+1
 		}
 		if s.below {
-			at.Y -= 12
+			at.Y -= 15
 		}
 		c.FillText(sty, at, s.text)
 	}

@@ -1,9 +1,10 @@
 package figure
 
 import (
+	"cmp"
 	"fmt"
-	"math"
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/bench"
@@ -20,8 +21,9 @@ type sweep struct {
 	want bench.Case
 	// suite has the rows.
 	suite string
-	// instead is looked at where that finds nothing.
+	// instead is another way to sweep the same, and second says that this is one.
 	instead *sweep
+	second  bool
 }
 
 func square(c bench.Case) bool { return c.Nq == c.N && c.H == c.Hkv && c.D == c.Dv }
@@ -49,6 +51,7 @@ func (s sweep) orTokens() sweep {
 		c.B = -tokens
 		return c, ok
 	}
+	other.second = true
 	s.instead = &other
 	return s
 }
@@ -104,42 +107,97 @@ func overHeadDim() sweep {
 		}}
 }
 
-// choose takes the reports' setting, or the tied case with the most values of x among the rows that count. At least two
-// values make a figure.
+// choose takes the reports' setting where the rows that count have it; else the setting that the most sources have, of these one of
+// the source named first, and of these the one with the most values of x. At least two values make a figure. The sweep becomes the
+// one that the setting is of.
 func (s *set) choose(sw *sweep, counts func(item) bool) (bench.Case, bool) {
-	tied, ok := s.chooseOne(sw, counts)
-	if !ok && sw.instead != nil {
-		*sw = *sw.instead
-		return s.chooseOne(sw, counts)
+	var all []candidate
+	for next := sw; next != nil; next = next.instead {
+		of := s.candidates(next, counts)
+		if i := slices.IndexFunc(of, func(c candidate) bool { return c.tied == next.want }); i >= 0 {
+			*sw = *next
+			return next.want, true
+		}
+		all = append(all, of...)
 	}
-	return tied, ok
+	if len(all) == 0 {
+		return bench.Case{}, false
+	}
+	best := slices.MinFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.sources, a.sources), cmp.Compare(a.first, b.first), cmp.Compare(a.way, b.way), cmp.Compare(b.values, a.values))
+	})
+	for range best.way {
+		*sw = *sw.instead
+	}
+	return best.tied, true
 }
 
-func (s *set) chooseOne(sw *sweep, counts func(item) bool) (bench.Case, bool) {
-	want := sw.want
-	values := map[bench.Case]map[float64]bool{}
+// candidate is a setting that a figure may have.
+type candidate struct {
+	tied    bench.Case
+	values  int // of x
+	sources int // that have two of them
+	first   int // source of these
+	way     int // how many times sweep.instead leads to its sweep
+}
+
+// candidates are the settings of which one source has two values of x, in the order of the rows.
+func (s *set) candidates(sw *sweep, counts func(item) bool) []candidate {
+	type values = map[float64]bool
+	all := map[bench.Case][]values{} // by source
 	var order []bench.Case
 	for _, it := range s.items {
 		tied, ok := sw.tie(it.row.Case)
 		if !ok || !counts(it) {
 			continue
 		}
-		if values[tied] == nil {
-			values[tied] = map[float64]bool{}
+		if all[tied] == nil {
+			all[tied] = make([]values, len(s.sources))
 			order = append(order, tied)
 		}
-		values[tied][sw.x(it.row.Case)] = true
+		if all[tied][it.source] == nil {
+			all[tied][it.source] = values{}
+		}
+		all[tied][it.source][sw.x(it.row.Case)] = true
 	}
-	if len(values[want]) >= 2 {
-		return want, true
-	}
-	best, most := bench.Case{}, 1
+	var out []candidate
 	for _, tied := range order {
-		if len(values[tied]) > most {
-			best, most = tied, len(values[tied])
+		c := candidate{tied: tied}
+		union := values{}
+		for i, v := range all[tied] {
+			maps.Copy(union, v)
+			if len(v) >= 2 {
+				if c.sources == 0 {
+					c.first = i
+				}
+				c.sources++
+			}
+		}
+		c.values = len(union)
+		if c.sources > 0 {
+			if sw.second {
+				c.way = 1
+			}
+			out = append(out, c)
 		}
 	}
-	return best, most > 1
+	return out
+}
+
+// absent names the sources that have rows with the figure's quantity, but none in it.
+func (s *set) absent(f *Figure, counts, drawn func(item) bool) {
+	has, in := make([]bool, len(s.sources)), make([]bool, len(s.sources))
+	for _, it := range s.items {
+		if counts(it) {
+			has[it.source] = true
+			in[it.source] = in[it.source] || drawn(it)
+		}
+	}
+	for i := range s.sources {
+		if has[i] && !in[i] {
+			f.Absent = append(f.Absent, s.sources[i].Label)
+		}
+	}
 }
 
 // fixed describes a tied case: what all points of a figure share.
@@ -180,7 +238,7 @@ func fixed(c bench.Case, sw string, masks bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// missing lists the rows of a sweep that have no figures.
+// missing lists the rows of a sweep that have no figures, each with the word for its reason; the tables of all rows have the whole of it.
 func (s *set) missing(f *Figure, sw sweep, tied bench.Case) {
 	for _, it := range s.items {
 		t, ok := sw.tie(it.row.Case)
@@ -191,14 +249,6 @@ func (s *set) missing(f *Figure, sw sweep, tied bench.Case) {
 		if it.row.Causal != tied.Causal {
 			mask = ", causal"
 		}
-		f.Missing = append(f.Missing, fmt.Sprintf("%s at %s %s%s: %s", it.series, strings.SplitN(sw.name, " (", 2)[0], Number(sw.x(it.row.Case)), mask, it.row.Error))
+		f.Missing = append(f.Missing, fmt.Sprintf("%s at %s %s%s: %s", it.series, strings.SplitN(sw.name, " (", 2)[0], Number(sw.x(it.row.Case)), mask, it.row.Reason.Word()))
 	}
-}
-
-// Number writes a size as people do: 512, 1k, 16k.
-func Number(v float64) string {
-	if v >= 1024 && math.Mod(v, 1024) == 0 {
-		return strconv.FormatFloat(v/1024, 'f', -1, 64) + "k"
-	}
-	return strconv.FormatFloat(v, 'f', -1, 64)
 }

@@ -3,6 +3,7 @@ package figure
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vkattn/vkattn/internal/bench"
 )
@@ -10,6 +11,19 @@ import (
 // IDs names the twelve figures in their order.
 var IDs = []string{"time-seq", "tflops-seq", "memory-seq", "speedup-seq", "batch", "causal", "heads", "embedding", "head-dim",
 	"forward-backward", "map", "summary"}
+
+const peerView = "-peer" // ends the ID of Figure.Peer
+
+// Files names the drawings that figures can make, without their endings: one of each, and those against a peer's baseline.
+func Files() (out []string) {
+	for _, id := range IDs {
+		out = append(out, id)
+		if id == "speedup-seq" || id == "summary" {
+			out = append(out, id+peerView)
+		}
+	}
+	return out
+}
 
 // Build derives the twelve figures. Those that the rows cannot make have no series, and Empty says what is missing.
 func Build(sources []Source) []*Figure {
@@ -19,7 +33,7 @@ func Build(sources []Source) []*Figure {
 		s.line("time-seq", "Time against sequence length", seq, forwardTime),
 		s.line("tflops-seq", "Throughput against sequence length", seq, forwardRate),
 		s.line("memory-seq", "Memory against sequence length", seq, forwardMemory),
-		s.line("speedup-seq", "Speed-up over standard attention", seq, speedUp),
+		s.againstBoth("speedup-seq", func(id string, m metric) *Figure { return s.line(id, "Speed-up over standard attention", seq, m) }),
 		s.line("batch", "Time against batch", overBatch(), forwardTime),
 		s.causal(),
 		s.line("heads", "Throughput against heads", overHeads(), forwardRate),
@@ -27,39 +41,45 @@ func Build(sources []Source) []*Figure {
 		s.line("head-dim", "Throughput against head dimension", overHeadDim(), forwardRate),
 		s.backward(),
 		s.heat(),
-		s.summary(),
+		s.againstBoth("summary", s.summary),
 	}
 	for _, f := range out {
-		f.Reports = facts[f.ID]
+		f.Others = facts[f.ID]
 	}
 	return out
 }
 
 // metric is a quantity of a row.
 type metric struct {
-	axis  string
-	log   bool
-	one   bool
-	rate  bool
-	value func(s *set, it item) (Point, bool)
+	axis     string
+	log      bool
+	one      bool
+	rate     bool
+	value    func(s *set, it item) (Point, bool)
+	baseline string // as Figure.Baseline
 }
 
 var forwardTime = metric{axis: "forward, ms", log: true, value: func(_ *set, it item) (Point, bool) {
-	p := it.row.Fwd
-	return Point{Y: p.Ms, Lo: p.P20, Hi: p.P80, Pass: "fwd"}, p.Ms > 0
+	return timePoint(it.row.Fwd, "fwd")
 }}
 
 var backwardTime = metric{axis: "ms", log: true, value: func(_ *set, it item) (Point, bool) {
-	p := it.row.Bwd
-	return Point{Y: p.Ms, Lo: p.P20, Hi: p.P80, Pass: "bwd"}, p.Ms > 0
+	return timePoint(it.row.Bwd, "bwd")
 }}
+
+func forwardMeasured(it item) bool { return it.row.Fwd.Ms > 0 }
+
+func timePoint(p bench.Pass, name string) (Point, bool) {
+	lo, hi := Span(p)
+	return Point{Y: p.Ms, Lo: lo, Hi: hi, Pass: name}, p.Ms > 0
+}
 
 // The operations are the same in every run, so a rate's percentiles follow from the times'.
 var forwardRate = metric{axis: "forward, TFLOP/s", rate: true, value: func(_ *set, it item) (Point, bool) {
 	p := it.row.Fwd
 	out := Point{Y: p.TFLOPS, Pass: "fwd"}
-	if p.P20 > 0 && p.P80 > 0 {
-		out.Lo, out.Hi = p.TFLOPS*p.Ms/p.P80, p.TFLOPS*p.Ms/p.P20
+	if lo, hi := Span(p); lo > 0 {
+		out.Lo, out.Hi = p.TFLOPS*p.Ms/hi, p.TFLOPS*p.Ms/lo
 	}
 	return out, p.TFLOPS > 0
 }}
@@ -72,21 +92,62 @@ var forwardMemory = metric{axis: "beyond inputs and outputs, MiB", log: true, va
 	return Point{Y: *p.PeakMiB, Pass: "fwd"}, true
 }}
 
-var speedUp = metric{axis: "× the speed of standard attention", one: true, value: func(s *set, it item) (Point, bool) {
-	base, p := s.baseOf(it), it.row.Fwd
-	if base == nil || it.row.Impl == "standard" || it.row.Tuning != "" || p.Ms <= 0 {
-		return Point{}, false
+const longestAxis = 45 // characters that have room beside a plot
+
+// speedUp is how many times as fast as a baseline, the same one for all series.
+func speedUp(baseline string) metric {
+	name := baselineName(baseline)
+	axis := "× the speed of " + name
+	if len(axis) > longestAxis {
+		axis = "× the speed of the baseline"
 	}
-	out := Point{Y: base.Fwd.Ms / p.Ms, Base: base, Pass: "fwd"}
-	if p.P20 > 0 && p.P80 > 0 && base.Fwd.P20 > 0 && base.Fwd.P80 > 0 {
-		out.Lo, out.Hi = base.Fwd.P20/p.P80, base.Fwd.P80/p.P20
+	return metric{axis: axis, one: true, value: func(s *set, it item) (Point, bool) {
+		base, p := s.base[baseKey{baseline, it.row.Shape()}], it.row.Fwd
+		if base == nil || it.series == baseline || it.row.Tuning != "" || p.Ms <= 0 {
+			return Point{}, false
+		}
+		out := Point{Y: base.Fwd.Ms / p.Ms, Base: base, Pass: "fwd"}
+		lo, hi := Span(p)
+		if from, to := Span(base.Fwd); lo > 0 && from > 0 {
+			out.Lo, out.Hi = from/hi, to/lo
+		}
+		return out, true
+	}, baseline: name}
+}
+
+// baselineName says whose standard attention it is, which of ours its series does not.
+func baselineName(series string) string {
+	if rest, ok := strings.CutPrefix(series, "standard"); ok && !strings.HasPrefix(rest, " (") {
+		return "standard (vkattn)" + rest
 	}
-	return out, true
-}}
+	return series
+}
+
+// againstBoth makes a figure against our standard attention, and beside it the same against a peer's; where one alone was measured,
+// against that.
+func (s *set) againstBoth(id string, make func(id string, m metric) *Figure) *Figure {
+	ours, peers := s.baselines()
+	switch {
+	case ours == "":
+		return make(id, speedUp(peers))
+	case peers == "":
+		return make(id, speedUp(ours))
+	}
+	f, peer := make(id, speedUp(ours)), make(id+peerView, speedUp(peers))
+	switch {
+	case len(peer.Series) == 0:
+		return f
+	case len(f.Series) == 0:
+		peer.ID = id
+		return peer
+	}
+	f.Peer = peer
+	return f
+}
 
 // line makes a figure of one sweep.
 func (s *set) line(id, title string, sw sweep, m metric) *Figure {
-	f := &Figure{ID: id, Title: title, X: sw.name, Y: m.axis, LogX: true, LogY: m.log, One: m.one, Scale: 1}
+	f := &Figure{ID: id, Title: title, X: sw.name, Y: m.axis, LogX: true, LogY: m.log, One: m.one, Scale: 1, Baseline: m.baseline}
 	has := func(it item) bool { _, ok := m.value(s, it); return ok }
 	tied, ok := s.choose(&sw, has)
 	if !ok {
@@ -99,6 +160,8 @@ func (s *set) line(id, title string, sw sweep, m metric) *Figure {
 		return p, ok
 	}, nil)
 	s.missing(f, sw, tied)
+	in := s.of(sw, tied)
+	s.absent(f, forwardMeasured, func(it item) bool { return in(it) && has(it) })
 	if m.rate {
 		f.unit()
 	}
@@ -106,6 +169,7 @@ func (s *set) line(id, title string, sw sweep, m metric) *Figure {
 }
 
 func (f *Figure) empty(suite string) *Figure {
+	f.Fixed, f.Absent = "", nil
 	f.Empty = fmt.Sprintf("The files have no two rows for this figure. vkattn bench --suite %s measures them.", suite)
 	return f
 }
@@ -161,13 +225,14 @@ func (s *set) causal() *Figure {
 		p, ok := forwardTime.value(s, it)
 		p.X, p.Row = sw.x(it.row.Case), it.row
 		return p, ok
-	}, func(it item) (string, bool) {
+	}, func(it item) (string, Variant) {
 		if it.row.Causal {
-			return ", causal", true
+			return ", causal", Causal
 		}
-		return "", false
+		return ", not causal", Usual
 	})
 	s.missing(f, sw, tied)
+	s.absent(f, forwardMeasured, func(it item) bool { return member(it) && pair(it) })
 	return f
 }
 
@@ -183,23 +248,29 @@ func (s *set) second(it item) bool {
 func (s *set) backward() *Figure {
 	sw := overSeq(setting(16, 32, 0, 64, true), "forward-backward").orTokens()
 	f := &Figure{ID: "forward-backward", Title: "Forward and backward", X: sw.name, Y: backwardTime.axis, LogX: true, LogY: true, Scale: 1}
-	tied, ok := s.choose(&sw, func(it item) bool { return it.row.Bwd.Ms > 0 })
+	measured := func(it item) bool { return it.row.Bwd.Ms > 0 }
+	tied, ok := s.choose(&sw, measured)
 	if !ok {
 		return f.empty(sw.suite)
 	}
 	f.Fixed = fixed(tied, sw.name, true)
 	member := s.of(sw, tied)
-	for _, m := range []metric{forwardTime, backwardTime} {
-		suffix := map[bool]string{true: ", backward", false: ", forward"}[m.axis == backwardTime.axis]
+	for _, pass := range []struct {
+		metric
+		suffix string
+		v      Variant
+	}{{forwardTime, ", forward", Usual}, {backwardTime, ", backward", Backward}} {
 		part := &Figure{}
-		s.collect(part, func(it item) bool { return member(it) && it.row.Bwd.Ms > 0 && !s.second(it) }, func(it item) (Point, bool) {
-			p, ok := m.value(s, it)
+		s.collect(part, func(it item) bool { return member(it) && measured(it) && !s.second(it) }, func(it item) (Point, bool) {
+			p, ok := pass.value(s, it)
 			p.X, p.Row = sw.x(it.row.Case), it.row
 			return p, ok
-		}, func(item) (string, bool) { return suffix, suffix == ", backward" })
+		}, func(item) (string, Variant) { return pass.suffix, pass.v })
 		f.Series = append(f.Series, part.Series...)
+		f.Doubts = append(f.Doubts, part.Doubts...)
 	}
 	slices.SortStableFunc(f.Series, func(a, b Series) int { return rank(a.Impl) - rank(b.Impl) })
+	s.absent(f, measured, member)
 	return f
 }
 
@@ -239,6 +310,9 @@ func (s *set) heat() *Figure {
 		f.Series[i].trim()
 	}
 	f.Series = slices.DeleteFunc(f.Series, func(s Series) bool { return len(s.Points) < 4 })
+	f.Doubts = nil
+	f.doubts() // of the cells that are left
+	s.absent(f, member, in)
 	if len(f.Series) == 0 {
 		return f.empty(sw.suite)
 	}
@@ -269,12 +343,12 @@ func (s *Series) trim() {
 	}
 }
 
-// summary is the geometric mean of every implementation's speed against standard attention, over all shapes.
-func (s *set) summary() *Figure {
-	f := &Figure{ID: "summary", Title: "Speed against standard attention, all shapes", X: speedUp.axis + ", geometric mean", Kind: Bars, One: true, Scale: 1}
+// summary is the geometric mean of every implementation's speed against a baseline, over all shapes that both were measured on.
+func (s *set) summary(id string, m metric) *Figure {
+	f := &Figure{ID: id, Title: "Speed against standard attention, all shapes", X: m.axis, Kind: Bars, One: true, Scale: 1, Baseline: m.baseline}
 	ratios := &Figure{}
 	s.collect(ratios, func(item) bool { return true }, func(it item) (Point, bool) {
-		p, ok := speedUp.value(s, it)
+		p, ok := m.value(s, it)
 		p.Row = it.row
 		return p, ok
 	}, nil)
@@ -288,6 +362,9 @@ func (s *set) summary() *Figure {
 	}
 	if len(f.Series) == 0 {
 		f.Empty = "The files have no shape that standard attention was measured on beside another implementation. vkattn bench --suite reports measures them."
+	} else {
+		f.Fixed = "forward: geometric mean, and from the worst to the best shape"
+		s.absent(f, forwardMeasured, func(it item) bool { _, ok := m.value(s, it); return ok })
 	}
 	return f
 }

@@ -1,0 +1,58 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/report/figure"
+)
+
+// FigureTable is the numbers of a figure.
+type FigureTable struct {
+	Header []string
+	Rows   [][]string
+}
+
+// Table lists the numbers of a figure, in the unit of its axis.
+func Table(f *figure.Figure) FigureTable {
+	t := FigureTable{Header: []string{"series", f.X, f.Y, spread, "kernel"}}
+	switch f.Kind {
+	case figure.Map:
+		t.Header = []string{"series", f.X, f.Y, "value", spread, "kernel"}
+	case figure.Bars:
+		t.Header = []string{"series", f.X, "worst to best", "shapes"}
+	}
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			between, kernel := "", ""
+			if p.Lo > 0 {
+				between = figure.Shown(f.Value(p.Lo)) + " to " + figure.Shown(f.Value(p.Hi))
+			}
+			if p.Row != nil {
+				kernel = kernelOf(p.Row, p.Pass)
+			}
+			y := figure.Shown(f.Value(p.Y))
+			if p.Doubtful() {
+				y += " ○"
+			}
+			switch f.Kind {
+			case figure.Map:
+				t.Rows = append(t.Rows, []string{s.Name, figure.Number(p.X), figure.Number(p.X2), y, between, kernel})
+			case figure.Bars:
+				t.Rows = append(t.Rows, []string{s.Name, y, between, fmt.Sprint(p.Shapes)})
+			default:
+				t.Rows = append(t.Rows, []string{s.Name, figure.Number(p.X), y, between, kernel})
+			}
+		}
+	}
+	t.trim()
+	return t
+}
+
+// kernelOf is the kernel that ran a pass of a row.
+func kernelOf(r *bench.Row, pass string) string {
+	if pass == "bwd" {
+		return r.BwdKernel
+	}
+	return r.Kernel
+}
