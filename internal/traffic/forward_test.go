@@ -150,6 +150,10 @@ func TestLeastBytesByHand(t *testing.T) {
 	// A tile that holds everything moves no more than that.
 	w := bytesOf(t, QueriesOutside{Rows: 8, Keys: 8, Packed: true}, p, Call{LSE: true})
 	require.Equal(t, least, w["total"].Bytes())
+	// Of pools the keys and values of the problem count, as they are stored, and the table does.
+	p = attn.Problem{Batch: 3, Heads: 1, KeyHeads: 1, QueryLen: 1, KeyLen: 6, HeadDim: 32, ValueDim: 64, DType: attn.F16, KeyType: attn.Q8_0, ValueType: attn.Q4_0,
+		Pages: attn.Pages{Size: 4, Count: 64, PerSequence: 2}}
+	require.Equal(t, float64(3*(2*32+6*34+6*2*18+2*64+4+2*4)), LeastForward(p, false))
 }
 
 // TestPartsBytesByHand: three parts of five keys in tiles of two: the first two have a tile each, so has the last, of one key.
