@@ -27,6 +27,7 @@ score (= "", none; alibi, t5 or softcap=30; standard, flex), bias (= "", none; e
 others: full all, heads [1, H, Nq, N], batch [B, 1, Nq, N], pairs [1, 1, Nq, N], keys [B, 1, 1, N]; in the case's dtype; its gradient is
 part of backward; standard, and what scaled_dot_product_attention takes), mask (= "", none; documents=8, so many of equal length, or
 prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard),
+page (= 0; rows of a page of keys and values) and cache (= "", the type of q; else that of keys and values), which PyTorch has neither of,
 passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
 nearest 1/256).
 
@@ -99,6 +100,8 @@ class Case:
     bias: str = ""
     mask: str = ""
     sinks: bool = False
+    page: int = 0
+    cache: str = ""
 
     def __post_init__(self):
         self.Hkv, self.Nq, self.Dv = self.Hkv or self.H, self.Nq or self.N, self.Dv or self.D
@@ -115,14 +118,16 @@ class Case:
             raise ValueError(f"H is {self.H}, must be a multiple of Hkv = {self.Hkv}")
         if self.passes not in PASSES:
             raise ValueError(f"passes is {list(self.passes)}, must be ['fwd'], ['bwd'] or ['fwd', 'bwd']")
-        if not isinstance(self.window, int) or self.window < 0:
-            raise ValueError(f"window is {self.window!r}, must be a whole number from 0")
+        for name in ("window", "page"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} is {value!r}, must be a whole number from 0")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}, must be at least 0 and below 1")
         self.check_scores()
 
     def check_scores(self):
-        for key in ("score", "bias", "mask"):
+        for key in ("score", "bias", "mask", "cache"):
             if not isinstance(getattr(self, key), str):
                 raise ValueError(f"{key} is {getattr(self, key)!r}, must be text")
         name, number = option(self.score)
@@ -156,8 +161,8 @@ class Case:
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
         window = dict(window=self.window) if self.window > 0 else {}
-        scores = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks") if getattr(self, name)}
-        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **scores, **dropout)
+        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "page", "cache") if getattr(self, name)}
+        return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **others, **dropout)
 
     def row(self):
         return dict(library=f"torch {torch.__version__}", **self.problem())
@@ -257,6 +262,9 @@ class Unsupported(Exception):
 
 def attention(case, device):
     """The function (q, k, v, bias, sinks) -> o that the case asks for. It runs inside backend_of(case)."""
+    for used, what in ((case.page, "keys and values in pages"), (case.cache, f"keys and values of type {case.cache}")):
+        if used:
+            raise Unsupported(f"PyTorch has no {what}")
     if case.impl == "standard":
         return standard_attention(case, device)
     if case.impl == "flex":
@@ -585,8 +593,8 @@ def measure(case):
     device = torch.device("cuda")
     generator = torch.Generator(device).manual_seed(SEED)
     torch.cuda.manual_seed(SEED)  # of dropout
-    sets = make_inputs(case, device, generator)
     function = attention(case, device)
+    sets = make_inputs(case, device, generator)
     found = measure_forward(case, function, sets, generator)
     if "bwd" in case.passes:
         try:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Case is one row to measure: an attention problem and who computes it.
@@ -30,6 +31,10 @@ type Case struct {
 	Sinks bool   // a logit without a value beside each head's scores
 
 	Dropout float64 // probability
+
+	// Where keys and values lie, and how.
+	Page  int    // rows of a page of pools that they lie in; 0: each batch entry has its own in one piece
+	Cache string // type: q8_0, q4_0, fp8; "": DType
 
 	// Density is the share of blocks that a block mask leaves, and like Impl no part of the shape: the same tensors are attended to
 	// with and without. 0: there is no block mask.
@@ -58,7 +63,11 @@ func (c Case) Problem() (flash.Problem, error) {
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
 		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), Classes: c.classes(),
-		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks}
+		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Pages: c.paged()}
+	if c.Cache != "" {
+		p.KeyType = flash.DType(c.cacheType(attn.DType(dtype)))
+		p.ValueType = p.KeyType
+	}
 	if c.Causal {
 		p.Causal = flash.CausalBottomRight
 	}
@@ -120,17 +129,6 @@ func (c Case) Call() flash.Call {
 // pass, as the FlashAttention papers count them.
 const backwardWork = 2.5
 
-// elements returns the sizes of q, k, v, o and the bias.
-func (c Case) elements() (q, k, v, o, bias int64) {
-	bh, bk := int64(c.B)*int64(c.H), int64(c.B)*int64(c.Hkv)
-	bias = 1
-	for _, n := range c.biasShape() {
-		bias *= int64(n)
-	}
-	return bh * int64(c.Nq) * int64(c.D), bk * int64(c.N) * int64(c.D),
-		bk * int64(c.N) * int64(c.Dv), bh * int64(c.Nq) * int64(c.Dv), bias
-}
-
 // String reads "flash2 float16 B16 H32 N2048 D64 causal".
 func (c Case) String() string {
 	var parts []string
@@ -183,12 +181,4 @@ func ParseDType(s string) (string, error) {
 		return name, nil
 	}
 	return "", fmt.Errorf("dtype %q: it must be float16 (fp16), bfloat16 (bf16) or float32 (fp32)", s)
-}
-
-// elementSize is the number of bytes of one element of a dtype of this package.
-func elementSize(dtype string) int64 {
-	if dtype == "float32" {
-		return 4
-	}
-	return 2
 }

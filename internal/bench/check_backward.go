@@ -132,12 +132,10 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	if g.scores, err = newScoring(s.c, in); err != nil {
 		return nil, err
 	}
-	g.k = in.k.floats(uint64(n*p.KeyLen*p.HeadDim), p.KeyLen*p.HeadDim)
-	g.v = in.v.floats(uint64(n*p.KeyLen*p.ValueDim), p.KeyLen*p.ValueDim)
+	g.k, g.v = in.k.head(n, p.KeyLen), in.v.head(n, p.KeyLen)
 	for h := range group {
 		at := g.head0 + h
-		g.q = append(g.q, in.q.floats(uint64(at*p.QueryLen*p.HeadDim), p.QueryLen*p.HeadDim))
-		g.do = append(g.do, in.do.floats(uint64(at*p.QueryLen*p.ValueDim), p.QueryLen*p.ValueDim))
+		g.q, g.do = append(g.q, in.q.head(at, p.QueryLen)), append(g.do, in.do.head(at, p.QueryLen))
 		o, err := readHead(ctx, set.o, b, hk*group+h, 0, p.QueryLen)
 		if err != nil {
 			return nil, err

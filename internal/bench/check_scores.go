@@ -167,7 +167,7 @@ func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bo
 			if err != nil {
 				return rows, err
 			}
-			do := in.do.floats(uint64((b*p.Heads+h)*p.QueryLen*p.ValueDim), p.QueryLen*p.ValueDim)
+			do := in.do.head(b*p.Heads+h, p.QueryLen)
 			for i := range p.QueryLen {
 				delta := inner(do[i*p.ValueDim:(i+1)*p.ValueDim], o[i*p.ValueDim:(i+1)*p.ValueDim])
 				weight := math.Exp(float64(sinks[h]) - float64(lse[i]))

@@ -120,6 +120,16 @@ func passColumns(backward bool) (out []Column) {
 				}
 				return Digits(p.Bytes / 1e9)
 			}},
+		{Column: Column{Name: "MB", Key: "least_bytes", Legend: "inputs, as they are stored, and outputs, each moved once"}, once: true,
+			of: func(_ *Row, p *Pass) any { return &p.LeastBytes },
+			show: func(c *Cell, p *Pass) string {
+				if !c.Row.readsKeys() { // what such cases are bound by
+					return ""
+				}
+				return Digits(p.LeastBytes / 1e6)
+			}},
+		{Column: Column{Name: "% copy", Key: "pct_copy", Legend: "of the measured bandwidth of copying, were no more moved than that"}, bare: true, once: true,
+			show: func(c *Cell, p *Pass) string { return c.percentOfCopy(p) }},
 		{Column: Column{Key: "model", noCSV: true}, of: func(_ *Row, p *Pass) any { return &p.Model }},
 		{Column: Column{Key: "n"}, bare: true, of: func(_ *Row, p *Pass) any { return &p.N }},
 		{Column: Column{Name: "max err", Key: "max_err", Legend: "against float64 over that many rows", exact: true}, bare: true,
@@ -132,7 +142,7 @@ func passColumns(backward bool) (out []Column) {
 			show: func(c *Cell, _ *Pass) string { return unlessZero(float64(c.Row.ErrRows), whole) }},
 		{Column: Column{Name: "× standard", Key: "vs_standard", csv: func(c *Cell) string { return number(c.Ratios[at].Standard) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Standard) }},
-		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks and window, each rate on the pairs that are seen",
+		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, pages and quantised keys, each rate on the pairs that are seen",
 			csv: func(c *Cell) string { return number(c.Ratios[at].Plain) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Plain) }},
 		{Column: Column{Name: "× {peer}", Key: "vs_{peer}", PerPeer: true, csv: func(c *Cell) string { return number(c.Ratios[at].peer(c.Peer)) }}, bare: true,
@@ -176,6 +186,14 @@ func (f figure) column(backward bool) Column {
 		c.show = func(c *Cell) string { return f.show(c, pass(c.Row)) }
 	}
 	return c
+}
+
+// percentOfCopy is the share of the bandwidth at which memory was copied in the same run, where a case is bound by it; "" for a peer's row.
+func (c *Cell) percentOfCopy(p *Pass) string {
+	if !c.Row.Ours() || !c.Row.readsKeys() || c.Peaks.CopyGBps <= 0 || p.Ms <= 0 || p.LeastBytes <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", 100*p.LeastBytes/p.Ms/1e6/c.Peaks.CopyGBps)
 }
 
 func (r Ratios) peer(i int) float64 {

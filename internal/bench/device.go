@@ -99,10 +99,11 @@ func outOfMemory(err error) bool {
 
 // tensorSet is one set of inputs with its output.
 type tensorSet struct {
-	q, k, v, o  *flash.Tensor
-	bias, sinks *flash.Tensor // nil where the case has none
-	grad        gradientSet   // nil tensors where backward is not timed
-	in          *inputs
+	q, k, v, o *flash.Tensor
+	grad       gradientSet // nil tensors where backward is not timed
+	in         *inputs
+
+	bias, sinks, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
 }
 
 // deviceShape is the Shape of a Device.
@@ -129,7 +130,7 @@ func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error
 		return nil, err
 	}
 	s := &deviceShape{d: d, c: c.Shape(), passes: passes, problem: problem, expected: map[expectationKey]*expectation{}}
-	for i := range d.setsFor(c, passes) {
+	for i := range d.setsFor(problem, passes) {
 		set, err := d.newSet(ctx, c, problem, passes, uint64(inputSeed+i))
 		if err != nil {
 			if len(s.sets) > 0 && outOfMemory(err) {
@@ -144,64 +145,94 @@ func (d *Device) Shape(ctx context.Context, c Case, passes Passes) (Shape, error
 }
 
 // setsFor is the number of input sets whose rotation outgrows the cache.
-func (d *Device) setsFor(c Case, passes Passes) int {
-	q, k, v, o, bias := c.elements()
-	bytes := (q + k + v + o + bias) * elementSize(c.DType)
+func (d *Device) setsFor(p flash.Problem, passes Passes) int {
+	bytes, err := p.LeastForwardBytes(flash.Flash)
+	if err != nil {
+		return 1
+	}
 	if passes.Bwd {
 		bytes *= 2
 	}
-	cache := int64(largestCache)
+	cache := float64(largestCache)
 	if d.cpu {
 		cache = largestCacheCPU
 	}
-	if bytes >= cache {
-		return 1
-	}
-	return int(min((cache+bytes-1)/bytes, mostSets))
+	return int(min(math.Ceil(cache/bytes), mostSets))
 }
 
 func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Passes, seed uint64) (set tensorSet, err error) {
-	set.in = newInputs(c, seed)
+	in := newInputs(c, seed)
+	set.in = in
 	defer func() {
 		if err != nil {
 			set.close()
 		}
 	}()
-	type filled struct {
-		dst    **flash.Tensor
-		dtype  flash.DType
-		shape  [4]int
-		values *normal
+	all := []filled{
+		{&set.q, p.DType, p.QShape(), in.q.place.bnhd, in.q.bytes}, {&set.o, p.DType, p.OShape(), in.q.place.bnhd, nil},
+		{&set.k, p.KeyType, p.KShape(), in.k.place.bnhd, in.k.bytes}, {&set.v, p.ValueType, p.VShape(), in.v.place.bnhd, in.v.bytes},
 	}
-	all := []filled{{&set.q, p.DType, p.QShape(), &set.in.q}, {&set.k, p.DType, p.KShape(), &set.in.k}, {&set.v, p.DType, p.VShape(), &set.in.v}, {&set.o, p.DType, p.OShape(), nil}}
 	if c.Bias != "" {
-		all = append(all, filled{&set.bias, p.Bias.DType, c.biasShape(), &set.in.bias})
+		shape := c.biasShape()
+		all = append(all, filled{&set.bias, p.Bias.DType, shape, false, func() []byte { return in.bias.bytes(0, shape[0]*shape[1]*shape[2]*shape[3]) }})
 	}
 	if c.Sinks {
-		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), &set.in.sinks})
+		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), false, func() []byte { return in.sinks.bytes(0, p.Heads) }})
 	}
-	for _, t := range all {
-		if *t.dst, err = d.dev.NewTensor(t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
-			return set, err
-		}
-		if t.values == nil {
-			continue
-		}
-		if err = (*t.dst).UploadBytes(ctx, t.values.bytes(0, (*t.dst).Elements())); err != nil {
-			return set, err
-		}
+	if c.Page > 0 {
+		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false, func() []byte { return words(in.pages) }})
 	}
-	if passes.Bwd {
-		set.grad, err = d.newGradients(ctx, c, p, set.in)
+	if p.KeyType == flash.F8E4M3 {
+		shape := [4]int{1, 1, p.Batch, p.KeyHeads}
+		all = append(all, filled{&set.keyScales, flash.F32, shape, false, func() []byte { return in.k.scales(p.Batch) }},
+			filled{&set.valueScales, flash.F32, shape, false, func() []byte { return in.v.scales(p.Batch) }})
+	}
+	if err = d.fill(ctx, all); err == nil && passes.Bwd {
+		set.grad, err = d.newGradients(ctx, c, p, in)
 	}
 	return set, err
+}
+
+// filled is a tensor to be made, with what its memory is to hold.
+type filled struct {
+	dst   **flash.Tensor
+	dtype flash.DType
+	shape [4]int
+	bnhd  bool          // memory is [batch, length, heads, dim]
+	bytes func() []byte // nil: nothing yet
+}
+
+// fill makes tensors one after the other: what the host holds of one is gone before the next.
+func (d *Device) fill(ctx context.Context, all []filled) (err error) {
+	for _, t := range all {
+		allocate := d.dev.NewTensor
+		if t.bnhd {
+			allocate = d.dev.NewTensorBNHD
+		}
+		if *t.dst, err = allocate(t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
+			return err
+		}
+		if t.bytes == nil {
+			continue
+		}
+		if err = (*t.dst).UploadBytes(ctx, t.bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bytes is the size of inputs and outputs.
 func (s *tensorSet) bytes() uint64 { return bytesOf(s.all()...) }
 
 func (s *tensorSet) all() []*flash.Tensor {
-	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks}
+	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.pages, s.keyScales, s.valueScales}
+}
+
+// newLSE makes the row statistics of a problem.
+func (d *Device) newLSE(p flash.Problem) (*flash.Tensor, error) {
+	shape := p.LSEShape()
+	return d.dev.NewLSE(shape[0], shape[1], shape[2])
 }
 
 // sinksShape is that of sinks and of their gradient.
@@ -328,7 +359,7 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 // measureForward times the forward pass of a plan on the sets and compares the output of the last run with the reference.
 // before is what was in use when there was no plan.
 func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.Plan, mask masks, before flash.Usage, limit time.Duration, verify bool) error {
-	lse, err := s.d.dev.NewLSE(s.problem.Batch, s.problem.Heads, s.problem.QueryLen)
+	lse, err := s.d.newLSE(s.problem)
 	if err != nil {
 		return err
 	}
@@ -342,6 +373,9 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	})
 	defer closeAll(runs)
 	if err != nil {
+		return err
+	}
+	if row.Fwd.LeastBytes, err = s.problem.LeastForwardBytes(flash.Flash); err != nil {
 		return err
 	}
 	if err := row.count(&row.Fwd, plan.ForwardModel(), plan.Problem()); err != nil {
@@ -432,17 +466,17 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 
 func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forward {
 	t := s.sets[set]
-	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks, Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
+	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
+		PageTable: t.pages, KeyScales: t.keyScales, ValueScales: t.valueScales,
+		Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
 const dropoutSeed = 0x76_6b_61_74_74_6e
 
-// poison fills a tensor with the all-ones pattern, a NaN in every dtype.
+// poison fills a tensor with the all-ones pattern.
 func poison(ctx context.Context, t *flash.Tensor) error {
 	data := make([]byte, t.Bytes())
-	for i := range data {
-		data[i] = 0xff
-	}
+	fillOnes(data)
 	return t.UploadBytes(ctx, data)
 }
 

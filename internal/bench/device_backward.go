@@ -19,27 +19,21 @@ func (g *gradientSet) outputs() []*flash.Tensor {
 }
 
 func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *inputs) (g gradientSet, err error) {
-	type empty struct {
-		dst   **flash.Tensor
-		dtype flash.DType
-		shape [4]int
+	all := []filled{
+		{&g.do, p.DType, p.OShape(), in.do.place.bnhd, in.do.bytes}, {&g.dq, p.DType, p.QShape(), in.q.place.bnhd, nil},
+		{&g.dk, p.DType, p.KShape(), in.k.place.bnhd, nil}, {&g.dv, p.DType, p.VShape(), in.v.place.bnhd, nil},
 	}
-	all := []empty{{&g.do, p.DType, p.OShape()}, {&g.dq, p.DType, p.QShape()}, {&g.dk, p.DType, p.KShape()}, {&g.dv, p.DType, p.VShape()}}
 	if c.Bias != "" {
-		all = append(all, empty{&g.dbias, p.Bias.DType, c.biasShape()})
+		all = append(all, filled{&g.dbias, p.Bias.DType, c.biasShape(), false, nil})
 	}
 	if c.Sinks {
-		all = append(all, empty{&g.dsinks, flash.F32, sinksShape(p)})
+		all = append(all, filled{&g.dsinks, flash.F32, sinksShape(p), false, nil})
 	}
-	for _, t := range all {
-		if *t.dst, err = d.dev.NewTensor(t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]); err != nil {
-			return g, err
-		}
-	}
-	if g.lse, err = d.dev.NewLSE(p.Batch, p.Heads, p.QueryLen); err != nil {
+	if err = d.fill(ctx, all); err != nil {
 		return g, err
 	}
-	return g, g.do.UploadBytes(ctx, in.do.bytes(0, g.do.Elements()))
+	g.lse, err = d.newLSE(p)
+	return g, err
 }
 
 func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {
@@ -87,6 +81,9 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	}
 	model, err := plan.BackwardModel()
 	if err != nil {
+		return err
+	}
+	if row.Bwd.LeastBytes, err = s.problem.LeastBackwardBytes(flash.Flash); err != nil {
 		return err
 	}
 	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {

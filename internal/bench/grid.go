@@ -29,6 +29,8 @@ type Grid struct {
 	Masks    []string // besides the causal one and the window, as ParseMask spells them; "" is none
 	Sinks    []bool
 	Dropout  []float64
+	Pages    []int     // rows of a page of keys and values; 0 means none
+	Caches   []string  // types of keys and values, as ParseCache spells them; "" is that of q
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1
 	Tunings  []Tuning  // of flash2 and blocksparse, the implementations whose tile this is about; "" is the library's choice
 
@@ -220,20 +222,22 @@ func ParseInts(name string, list []string) ([]int, error) {
 }
 
 // ParseWindows reads a list of reaches of windows, 0 for none.
-func ParseWindows(list []string) ([]int, error) {
-	var out []int
-	for _, s := range list {
-		if strings.TrimSpace(s) == "0" {
-			out = append(out, 0)
-			continue
+func ParseWindows(list []string) ([]int, error) { return fromZero("window")(list) }
+
+// fromZero is ParseInts where 0 stands for none.
+func fromZero(name string) func([]string) ([]int, error) {
+	return func(list []string) (out []int, err error) {
+		for _, s := range list {
+			v := []int{0}
+			if strings.TrimSpace(s) != "0" {
+				if v, err = ParseInts(name, []string{s}); err != nil {
+					return nil, err
+				}
+			}
+			out = append(out, v...)
 		}
-		v, err := ParseInts("window", []string{s})
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v...)
+		return out, nil
 	}
-	return out, nil
 }
 
 // ParseCausal reads true, false or both.

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -59,7 +60,7 @@ func (g normal) at(i uint64) float32 {
 // floats returns values start, start+1, …
 func (g normal) floats(start uint64, n int) []float32 {
 	out := make([]float32, n)
-	inChunks(n, func(lo, hi int) { g.fill(out[lo:hi], start+uint64(lo)) })
+	inChunks(n, chunk, func(lo, hi int) { g.fill(out[lo:hi], start+uint64(lo)) })
 	return out
 }
 
@@ -69,9 +70,11 @@ func (g normal) fill(out []float32, start uint64) {
 	}
 }
 
-// inChunks calls f for pieces of [0, n), several at a time.
-func inChunks(n int, f func(lo, hi int)) {
-	const chunk = 1 << 18
+// chunk is how many values are made at a time.
+const chunk = 1 << 18
+
+// inChunks calls f for pieces of [0, n) of that size, several at a time.
+func inChunks(n, chunk int, f func(lo, hi int)) {
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for lo := 0; lo < n; lo += chunk {
@@ -89,7 +92,7 @@ func inChunks(n int, f func(lo, hi int)) {
 func (g normal) bytes(start uint64, n int) []byte {
 	size := g.dtype.Size()
 	out := make([]byte, n*size)
-	inChunks(n, func(lo, hi int) {
+	inChunks(n, chunk, func(lo, hi int) {
 		values := make([]float32, hi-lo)
 		g.fill(values, start+uint64(lo))
 		g.dtype.EncodeTo(out[lo*size:hi*size], values)
@@ -100,21 +103,30 @@ func (g normal) bytes(start uint64, n int) []byte {
 // inputs are the streams that q, k and v of one input set are filled with.
 type inputs struct {
 	dtype       ref.DType
-	q, k, v     normal
-	do          normal // the gradient of o
-	bias, sinks normal // of a case that has them
+	q, k, v     rowStream
+	do          rowStream // the gradient of o
+	bias, sinks normal    // of a case that has them
+	pages       []int32   // of a case with pages, which one each entry of its table names
 }
 
 func newInputs(c Case, seed uint64) *inputs {
-	dtype := ref.F32
+	dtype, stored := ref.F32, attn.F32
 	switch c.DType {
 	case "float16":
-		dtype = ref.F16
+		dtype, stored = ref.F16, attn.F16
 	case "bfloat16":
-		dtype = ref.BF16
+		dtype, stored = ref.BF16, attn.BF16
 	}
-	return &inputs{dtype: dtype, q: newNormal(dtype, 3*seed+1), k: newNormal(dtype, 3*seed+2), v: newNormal(dtype, 3*seed+3),
-		do: newNormal(dtype, ^seed), bias: newNormal(dtype, ^(2*seed + 1<<32)), sinks: newNormal(ref.F32, ^(2*seed + 1<<32 + 1))}
+	in := &inputs{dtype: dtype, bias: newNormal(dtype, ^(2*seed + 1<<32)), sinks: newNormal(ref.F32, ^(2*seed + 1<<32 + 1)), pages: c.pageTable(seed)}
+	queries := func(seed uint64, width int) rowStream {
+		return rowStream{normal: newNormal(dtype, seed), stored: stored, heads: c.H, n: c.Nq, width: width, place: c.queryRows()}
+	}
+	keys := func(seed uint64, width, phase int) rowStream {
+		return rowStream{normal: newNormal(dtype, seed), stored: c.cacheType(stored), heads: c.Hkv, n: c.N, width: width, place: c.keyRows(in.pages), phase: phase}
+	}
+	in.q, in.do = queries(3*seed+1, c.D), queries(^seed, c.Dv)
+	in.k, in.v = keys(3*seed+2, c.D, 0), keys(3*seed+3, c.Dv, 3)
+	return in
 }
 
 // biasAt is where a bias of that shape has what is added to a score.
@@ -133,10 +145,10 @@ func biasAt(shape [4]int, b, h, i, j int) (at uint64) {
 // left zero. offset is that of dropout.
 func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []ref.Row) {
 	b, h := rows[0].B, rows[0].H
-	kv := uint64(b*c.Hkv + h/(c.H/c.Hkv))
+	kv := b*c.Hkv + h/(c.H/c.Hkv)
 	p := ref.Problem{Q: ref.NewTensor(1, 1, c.Nq, c.D),
-		K: ref.Tensor{B: 1, H: 1, N: c.N, D: c.D, Data: in.k.floats(kv*uint64(c.N*c.D), c.N*c.D)},
-		V: ref.Tensor{B: 1, H: 1, N: c.N, D: c.Dv, Data: in.v.floats(kv*uint64(c.N*c.Dv), c.N*c.Dv)}}
+		K: ref.Tensor{B: 1, H: 1, N: c.N, D: c.D, Data: in.k.head(kv, c.N)},
+		V: ref.Tensor{B: 1, H: 1, N: c.N, D: c.Dv, Data: in.v.head(kv, c.N)}}
 	if c.Causal {
 		p.Causal = ref.BottomRight
 	}

@@ -54,6 +54,8 @@ type Pass struct {
 	TotalMiB float64   // inputs, outputs and PeakMiB
 	N        int       // runs
 	Rounds   []float64 // median of each round in ms, when there were several
+	// LeastBytes is what a fused pass moves at least: inputs, in the types they are stored in, and outputs, each once. 0: not known.
+	LeastBytes float64
 	// Bytes is what workgroups load from and store to device memory, as Model counts it; 0: not known. Caches may serve part of it.
 	Bytes float64
 	Model flash.Model // what the kernel says of its work; none: rows of peers, and of older versions

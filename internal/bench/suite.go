@@ -69,6 +69,12 @@ var (
 	latentCPU = latent.Override(Grid{Heads: []int{1}, Seq: []int{64}})
 )
 
+// decoding is one query of 32 heads on 8 of 128 against a cache of 64k keys, decodingCPU what a CPU can do of it.
+var (
+	decoding    = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{32}, KVHeads: []int{8}, HeadDim: []int{128}, QueryLen: []int{1}, Seq: []int{65536}, Causal: no}
+	decodingCPU = decoding.Override(Grid{Heads: []int{4}, KVHeads: []int{2}, HeadDim: []int{64}, Seq: []int{512}})
+)
+
 // The sweeps of the course reports and of the FlashAttention papers. Axes that
 // are not named take Defaults: batch 16, 32 heads of 64, fp16, both causal.
 var suites = []Suite{
@@ -144,9 +150,31 @@ var suites = []Suite{
 		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{16}, Seq: []int{16384, 65536}, Passes: both}},
 	},
 	{
-		Name: "decode", About: "one query against a long cache, 32 heads on 8, head dimension 128",
-		Grids: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{32}, KVHeads: []int{8}, HeadDim: []int{128},
-			QueryLen: []int{1}, Seq: []int{4096, 16384, 65536}, Causal: no}},
+		Name: "decode", About: "one query against a long cache, and several, of many sequences, in pages and quantised; 32 heads on 8, head dimension 128",
+		Grids: []Grid{
+			decoding.Override(Grid{Seq: []int{4096, 16384, 65536}}),
+			decoding.Override(Grid{Seq: []int{1024, 131072}}),
+			decoding.Override(Grid{Batch: []int{8}, Seq: []int{16384}}),
+			decoding.Override(Grid{QueryLen: []int{4, 8}, Caches: []string{"", "q8_0"}}),
+			decoding.Override(Grid{Pages: []int{0, 16, 256}, Caches: []string{"", "q8_0", "q4_0"}}),
+			decoding.Override(Grid{Batch: []int{64}, Seq: []int{4096}, Pages: []int{0, 16}, Caches: []string{"", "q8_0", "q4_0"}}),
+		},
+		CPU: []Grid{
+			decodingCPU,
+			decodingCPU.Override(Grid{QueryLen: []int{4}, Batch: []int{2}}),
+			decodingCPU.Override(Grid{Pages: []int{0, 16}, Caches: []string{"", "q8_0", "q4_0"}}),
+		},
+	},
+	{
+		Name: "paged", About: "keys and values in pages of 16 and 256 beside the same in one piece: decoding, 8 queries, and a chunk of 512",
+		Grids: []Grid{
+			decoding.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16, 256}}),
+			decoding.Override(Grid{QueryLen: []int{512}, Seq: []int{16384}, Causal: yes, Pages: []int{0, 16, 256}}),
+		},
+		CPU: []Grid{
+			decodingCPU.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16, 256}}),
+			decodingCPU.Override(Grid{QueryLen: []int{64}, Seq: []int{256}, Causal: yes, Pages: []int{0, 16}}),
+		},
 	},
 	{
 		Name: "few", About: "few queries against many keys, one batch of 16 heads of 64 and of 8 of 128: too few blocks to fill a GPU",

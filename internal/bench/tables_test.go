@@ -57,7 +57,7 @@ func TestFilesHoldWholeRows(t *testing.T) {
 	fillAll(reflect.ValueOf(&row).Elem(), &next)
 	row.DType, row.H, row.Hkv, row.D, row.Dv = "float16", 12, 4, 64, 32
 	row.Dropout, row.Density, row.Tuning = 0.25, 0.5, "bc=32,br=64"
-	row.Score, row.Bias, row.Mask, row.Causal = "softcap=30", "heads", "documents=2", false
+	row.Score, row.Bias, row.Mask, row.Cache, row.Causal = "softcap=30", "heads", "documents=2", "q8_0", false
 	text, err := json.Marshal(row)
 	require.NoError(t, err)
 	var got Row

@@ -119,7 +119,7 @@ func (d *Device) Profile(ctx context.Context, t *Trace, row Row) error {
 	defer set.close()
 	lse := set.grad.lse
 	if lse == nil {
-		if lse, err = d.dev.NewLSE(problem.Batch, problem.Heads, problem.QueryLen); err != nil {
+		if lse, err = d.newLSE(problem); err != nil {
 			return err
 		}
 		defer lse.Close()

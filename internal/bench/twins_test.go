@@ -111,6 +111,8 @@ func TestPyTorchRefusesWhatItDoesNotKnow(t *testing.T) {
 		`"mask":"prefix=4","causal":true`: "causal must be false",
 		`"sinks":1`:                       "sinks is 1, must be true or false",
 		`"window":-1`:                     "window is -1",
+		`"page":-16`:                      "page is -16",
+		`"cache":8`:                       "cache is 8, must be text",
 	} {
 		_, complaint, err := torchList(t, []byte(`{"impl":"flash2","B":1,"H":2,"N":64,"D":64,`+text+"}"))
 		require.Error(t, err, text)
@@ -207,7 +209,7 @@ func TestPyTorchIgnoresNoOption(t *testing.T) {
 	}
 	var refused map[string][]string
 	torchSays(t, `
-options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, dropout=0.5)
+options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, page=16, cache="q8_0", dropout=0.5)
 refused = {}
 for impl in torch.IMPLEMENTATIONS:
     refused[impl] = []
@@ -222,7 +224,7 @@ json.dump(refused, sys.stdout)`, nil, &refused)
 	require.Len(t, refused, len(takes))
 	for impl, options := range takes {
 		var others []string
-		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "dropout"} {
+		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "page", "cache", "dropout"} {
 			if !slices.Contains(options, o) {
 				others = append(others, o)
 			}

@@ -133,7 +133,7 @@ func (r *Run) dropouts() Section {
 
 // scores sets what becomes of scores beside the same problem with plain ones, those of peers too.
 func (r *Run) scores() Section {
-	s := Section{ID: "scores", Title: "Functions, masks, biases and sinks of scores: what they cost",
+	s := Section{ID: "scores", Title: "Functions, masks, biases and sinks of scores, and where keys lie: what they cost",
 		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", "TFLOP/s plain", "TFLOP/s", "rate / plain"}},
 		Fixed: "TFLOP/s: of the pairs of queries and keys that are seen. The last column is 1 where nothing is lost."}
 	rows := slices.Concat(r.Results.Rows, r.Results.Peers)

@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/flash"
+)
+
+// downloaded gives a tensor's values in the order b, h, n, d.
+func downloaded(t *testing.T, from *flash.Tensor) []float32 {
+	t.Helper()
+	values := make([]float32, from.Elements())
+	require.NoError(t, from.Download(context.Background(), values))
+	return values
+}
+
+// lookUp finds row i of head h of batch entry b in a tensor of queries or keys as the device has it: by the numbers that are in device memory.
+type lookUp func(b, h, i int) (row []float32)
+
+// inTensor looks rows up in values of that shape.
+func inTensor(values []float32, shape [4]int) func(b, h, i int) []float32 {
+	return func(b, h, i int) []float32 {
+		at := ((b*shape[1]+h)*shape[2] + i) * shape[3]
+		return values[at : at+shape[3]]
+	}
+}
+
+// TestTensorsHoldTheirStreams: whatever the type and wherever rows lie, what is downloaded is the stream that outputs are checked against, value by
+// value, found as kernels find it; what is no row is NaN.
+func TestTensorsHoldTheirStreams(t *testing.T) {
+	d := NewDevice(testDevice(t), "test", Peaks{})
+	base := Case{Impl: "flash2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 5, N: 37, D: 64, Dv: 32}
+	for _, set := range []func(*Case){
+		func(*Case) {},
+		func(c *Case) { c.DType = "bfloat16" },
+		func(c *Case) { c.DType, c.D, c.Dv = "float32", 7, 9 },
+		func(c *Case) { c.Page = 1 },
+		func(c *Case) { c.Page, c.DType = 16, "float32" },
+		func(c *Case) { c.Page, c.N = 256, 300 },
+		func(c *Case) { c.Cache = "q8_0" },
+		func(c *Case) { c.Cache, c.Page = "q8_0", 4 },
+		func(c *Case) { c.Cache, c.Page, c.DType = "q4_0", 16, "bfloat16" },
+		func(c *Case) { c.Cache, c.Page = "fp8", 8 },
+		func(c *Case) { c.Cache, c.DType = "fp8", "float32" },
+	} {
+		c := base
+		set(&c)
+		t.Run(c.String(), func(t *testing.T) {
+			require.NoError(t, c.validate())
+			p, err := c.Problem()
+			require.NoError(t, err)
+			set, err := d.newSet(context.Background(), c, p, Passes{Bwd: c.Page == 0 && c.Cache == ""}, 11)
+			require.NoError(t, err)
+			defer set.close()
+			streamsIn(t, c, &set)
+		})
+	}
+}
+
+// streamsIn compares the tensors of a set with their streams.
+func streamsIn(t *testing.T, c Case, set *tensorSet) {
+	queries := func(x *flash.Tensor) lookUp { return inTensor(downloaded(t, x), x.Shape()) }
+	keys := func(x *flash.Tensor, scales *flash.Tensor) lookUp {
+		values := downloaded(t, x)
+		find := inTensor(values, x.Shape())
+		if c.Page > 0 {
+			table, pool, used := downloaded(t, set.pages), find, map[float32]bool{}
+			for _, page := range table {
+				require.False(t, used[page], "page %v twice", page)
+				used[page] = true
+			}
+			find = func(b, h, i int) []float32 {
+				return pool(int(table[b*set.pages.Shape()[3]+i/c.Page]), h, i%c.Page)
+			}
+			nan := 0
+			for _, v := range values {
+				if math.IsNaN(float64(v)) {
+					nan++
+				}
+			}
+			require.Equal(t, len(values)-c.B*c.Hkv*c.N*x.Shape()[3], nan, "what is no row is NaN")
+		}
+		if scales == nil {
+			return find
+		}
+		by := downloaded(t, scales)
+		require.Greater(t, slices.Max(by), slices.Min(by))
+		return func(b, h, i int) []float32 {
+			row := slices.Clone(find(b, h, i))
+			for at := range row {
+				row[at] *= by[b*c.Hkv+h]
+			}
+			return row
+		}
+	}
+	for _, x := range []struct {
+		name   string
+		stream rowStream
+		find   lookUp
+		heads  int
+	}{
+		{"q", set.in.q, queries(set.q), c.H}, {"k", set.in.k, keys(set.k, set.keyScales), c.Hkv}, {"v", set.in.v, keys(set.v, set.valueScales), c.Hkv},
+	} {
+		require.Equal(t, x.heads, x.stream.heads, x.name)
+		sameRows(t, c, x.name, x.stream, x.find)
+	}
+	if set.grad.do != nil {
+		sameRows(t, c, "do", set.in.do, queries(set.grad.do))
+	}
+}
+
+// sameRows compares the rows of a tensor with those of a stream: those that the checks compute with, to the bit, and the stream's own values as near as the
+// type has them.
+func sameRows(t *testing.T, c Case, name string, stream rowStream, find lookUp) {
+	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16}[c.Cache] // half a step, of which q4_0 cuts one end, and that of the scale in fp16
+	if name == "q" || name == "do" {
+		step = 0
+	}
+	for b := range c.B {
+		for h := range stream.heads {
+			bh := b*stream.heads + h
+			checked := stream.head(bh, stream.n)
+			for i := range stream.n {
+				what := fmt.Sprintf("%s[%d,%d,%d]", name, b, h, i)
+				got := find(b, h, i)
+				require.Equal(t, checked[i*stream.width:(i+1)*stream.width], got, what)
+				exact := stream.floats(uint64((bh*stream.n+i)*stream.width), stream.width)
+				for at, v := range got {
+					most := 0.0
+					for _, near := range exact[at/32*32 : min(at/32*32+32, stream.width)] {
+						most = max(most, math.Abs(float64(near)))
+					}
+					require.InDelta(t, exact[at], v, step*most, "%s[%d]", what, at)
+				}
+			}
+		}
+	}
+}
+
+func TestParseCache(t *testing.T) {
+	for in, want := range map[string]string{"": "", "none": "", "Q8_0": "q8_0", " q4_0": "q4_0", "fp8": "fp8"} {
+		got, err := ParseCache(in)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := ParseCache("q5_1")
+	require.EqualError(t, err, `cache "q5_1": it must be one of none, q8_0, q4_0, fp8`)
+
+	_, err = fromZero("page")([]string{"0", "x"})
+	require.ErrorContains(t, err, `page "x"`)
+	_, err = Grid{Pages: []int{-1}}.Expand()
+	require.ErrorContains(t, err, "page is -1: it must be at least 0")
+	cases, err := Grid{Impls: []string{"flash2"}, Batch: []int{2}, Seq: []int{100}, Causal: no, Pages: []int{0, 16}, Caches: []string{"", "q8_0"}}.Expand()
+	require.NoError(t, err)
+	var got []string
+	for _, c := range cases {
+		got = append(got, c.String())
+	}
+	require.Equal(t, []string{"flash2 float16 B2 H32 N100 D64", "flash2 float16 B2 H32 N100 D64 q8_0",
+		"flash2 float16 B2 H32 N100 D64 page 16", "flash2 float16 B2 H32 N100 D64 page 16 q8_0"}, got)
+	p, err := cases[3].Problem()
+	require.NoError(t, err)
+	require.Equal(t, flash.Pages{Size: 16, Count: 14, PerSequence: 7}, p.Pages)
+	require.Equal(t, [2]flash.DType{flash.Q8_0, flash.Q8_0}, [2]flash.DType{p.KeyType, p.ValueType})
+	plain, costs := cases[3].Plain()
+	require.True(t, costs)
+	require.Equal(t, cases[0], plain, "what pages and types cost is told against neither")
+}
