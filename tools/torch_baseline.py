@@ -27,6 +27,7 @@ score (= "", none; alibi, t5 or softcap=30; standard, flex), bias (= "", none; e
 others: full all, heads [1, H, Nq, N], batch [B, 1, Nq, N], pairs [1, 1, Nq, N], keys [B, 1, 1, N]; in the case's dtype; its gradient is
 part of backward; standard, and what scaled_dot_product_attention takes), mask (= "", none; documents=8, so many of equal length, or
 prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard),
+packed (= "", a batch; equal or mixed: B sequences one behind the other, as torch_packed.py says, N the longest; fa2),
 page (= 0; rows of a page of keys and values) and cache (= "", the type of q; else that of keys and values), which PyTorch has neither of,
 passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
 nearest 1/256).
@@ -56,6 +57,7 @@ import time
 import warnings
 
 import torch_flex
+import torch_packed
 
 try:
     import torch
@@ -100,6 +102,7 @@ class Case:
     bias: str = ""
     mask: str = ""
     sinks: bool = False
+    packed: str = ""
     page: int = 0
     cache: str = ""
 
@@ -127,7 +130,7 @@ class Case:
         self.check_scores()
 
     def check_scores(self):
-        for key in ("score", "bias", "mask", "cache"):
+        for key in ("score", "bias", "mask", "packed", "cache"):
             if not isinstance(getattr(self, key), str):
                 raise ValueError(f"{key} is {getattr(self, key)!r}, must be text")
         name, number = option(self.score)
@@ -142,6 +145,7 @@ class Case:
             raise ValueError(f"mask is {self.mask!r}, which is causal beyond the prefix by itself: causal must be false")
         if not isinstance(self.sinks, bool):
             raise ValueError(f"sinks is {self.sinks!r}, must be true or false")
+        torch_packed.check(self)
 
     @classmethod
     def from_json(cls, line):
@@ -161,7 +165,7 @@ class Case:
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
         window = dict(window=self.window) if self.window > 0 else {}
-        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "page", "cache") if getattr(self, name)}
+        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "packed", "page", "cache") if getattr(self, name)}
         return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **others, **dropout)
 
     def row(self):
@@ -199,7 +203,9 @@ class Case:
         return [n if dimension in BIASES[self.bias] else 1 for dimension, n in zip("BHQK", (self.B, self.H, self.Nq, self.N))]
 
     def pairs(self):
-        """(query, key) pairs of one head that count as computed."""
+        """(query, key) pairs of one head that count as computed, of one batch entry, or of all packed sequences."""
+        if self.packed:
+            return sum(torch_packed.alone(self, b).pairs() for b in range(self.B))
         if self.window or self.mask:
             return sum(end - first for first, end in map(self.seen, range(self.Nq)))
         if not self.causal:
@@ -211,7 +217,7 @@ class Case:
         return sum_to(self.N) - sum_to(first + shift)
 
     def flop(self, which):
-        forward = 2 * self.B * self.H * self.pairs() * (self.D + self.Dv)
+        forward = 2 * (1 if self.packed else self.B) * self.H * self.pairs() * (self.D + self.Dv)
         return forward if which == "fwd" else 2.5 * forward
 
 
@@ -265,6 +271,8 @@ def attention(case, device):
     for used, what in ((case.page, "keys and values in pages"), (case.cache, f"keys and values of type {case.cache}")):
         if used:
             raise Unsupported(f"PyTorch has no {what}")
+    if case.packed and case.impl != "fa2":
+        raise Unsupported(f"{case.impl} here has no packed sequences")
     if case.impl == "standard":
         return standard_attention(case, device)
     if case.impl == "flex":
@@ -277,6 +285,8 @@ def attention(case, device):
             raise Unsupported(f"{case.impl} in PyTorch has no {what}")
     if case.bias and (case.window or case.masks()):
         raise Unsupported("scaled_dot_product_attention takes a bias, or is causal, or neither, and has no window")
+    if case.packed:
+        return torch_packed.attention(case, device)
     if case.window:
         return windowed(case)
     options = dict(dropout_p=case.dropout)
@@ -402,11 +412,14 @@ def make_inputs(case, device, generator):
         values = torch.randn(*shape, device=device, dtype=torch.float32, generator=generator)
         return values.to(dtype).requires_grad_(grad)
 
+    def rows(heads, n, width):
+        return torch_packed.shape(case, heads, width) if case.packed else (case.B, heads, n, width)
+
     def one_set():
-        q = tensor(case.B, case.H, case.Nq, case.D)
-        k = tensor(case.B, case.Hkv, case.N, case.D)
-        v = tensor(case.B, case.Hkv, case.N, case.Dv)
-        do = tensor(case.B, case.H, case.Nq, case.Dv, grad=False) if backward else None
+        q = tensor(*rows(case.H, case.Nq, case.D))
+        k = tensor(*rows(case.Hkv, case.N, case.D))
+        v = tensor(*rows(case.Hkv, case.N, case.Dv))
+        do = tensor(*rows(case.H, case.Nq, case.Dv), grad=False) if backward else None
         bias = tensor(*case.bias_shape()) if case.bias else None
         sinks = torch.randn(case.H, device=device, generator=generator).requires_grad_(backward) if case.sinks else None
         return (q, k, v, bias, sinks), do
@@ -425,6 +438,8 @@ def all_finite(tensors):
 
 def sampled_error(case, inputs, o, generator):
     """(largest difference, rows): rows of o beside attention in float64; the first, the last and random ones, over heads."""
+    if case.packed:
+        return torch_packed.sampled_error(case, inputs, o, generator, sampled_error)
     q, k, v, bias, sinks = inputs
     score = score_function(case, q.device)
     places = [(0, 0, 0), (case.B - 1, case.H - 1, case.Nq - 1)]

@@ -32,9 +32,10 @@ type Case struct {
 
 	Dropout float64 // probability
 
-	// Where keys and values lie, and how.
-	Page  int    // rows of a page of pools that they lie in; 0: each batch entry has its own in one piece
-	Cache string // type: q8_0, q4_0, fp8; "": DType
+	// Where rows lie, and how.
+	Packed string // sequences lie one behind the other, all N long (equal) or up to that (mixed); "": a batch
+	Page   int    // rows of a page of pools that keys and values lie in; 0: each batch entry has its own in one piece
+	Cache  string // type of keys and values: q8_0, q4_0, fp8; "": DType
 
 	// Density is the share of blocks that a block mask leaves, and like Impl no part of the shape: the same tensors are attended to
 	// with and without. 0: there is no block mask.
@@ -63,7 +64,7 @@ func (c Case) Problem() (flash.Problem, error) {
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
 		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), Classes: c.classes(),
-		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Pages: c.paged()}
+		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(), Pages: c.paged()}
 	if c.Cache != "" {
 		p.KeyType = flash.DType(c.cacheType(attn.DType(dtype)))
 		p.ValueType = p.KeyType
@@ -86,8 +87,9 @@ func (c Case) reach() (left, right int) {
 }
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention
-// papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone, and
-// with a mask those of the pairs that are seen, each one counted; 0 for an
+// papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone, of
+// packed sequences of each as a batch of one, and with a mask those of the
+// pairs that are seen, each one counted; 0 for an
 // impossible case. What becomes of a score is not counted: rates with and
 // without it differ by what it costs.
 func (c Case) ForwardFLOPs() float64 {
@@ -96,6 +98,15 @@ func (c Case) ForwardFLOPs() float64 {
 		return 0
 	}
 	flops := p.ForwardFLOPs()
+	if c.Packed != "" {
+		flops = 0
+		for _, n := range c.lengths() {
+			one := c
+			one.B, one.Nq, one.N, one.Packed = 1, n, n, ""
+			flops += one.ForwardFLOPs()
+		}
+		return flops
+	}
 	if c.Mask != "" {
 		pairs := 0.0
 		for i := range c.Nq {
@@ -164,6 +175,9 @@ func (c Case) validate() error {
 	}
 	if c.H%c.Hkv != 0 {
 		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
+	}
+	if err := c.checkPacked(); err != nil {
+		return err
 	}
 	return c.checkScores()
 }

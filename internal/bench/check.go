@@ -23,12 +23,11 @@ const leastRows = 24
 // small problem, else rows of several heads that are where kernels go wrong —
 // first, last, at tile edges — and some anywhere. Rows come grouped by head.
 func sampleRows(c Case, seed uint64) []ref.Row {
-	work := float64(c.B) * float64(c.H) * float64(c.Nq) * float64(c.N) * float64(c.D+c.Dv)
 	heads := c.B * c.H
 	var rows []ref.Row
-	if work <= inFullBelow {
+	if c.work() <= inFullBelow {
 		for bh := range heads {
-			for i := range c.Nq {
+			for i := range c.entry(bh / c.H).Nq {
 				rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
 			}
 		}
@@ -49,11 +48,20 @@ func sampleRows(c Case, seed uint64) []ref.Row {
 			continue
 		}
 		seen[bh] = true
-		for _, i := range sampleQueries(c.Nq, max(8, (leastRows+heads-1)/heads), random) {
+		for _, i := range sampleQueries(c.entry(bh/c.H).Nq, max(8, (leastRows+heads-1)/heads), random) {
 			rows = append(rows, ref.Row{B: bh / c.H, H: bh % c.H, I: i})
 		}
 	}
 	return rows
+}
+
+// work is the multiply-adds of all rows' forward pass without a mask.
+func (c Case) work() (n float64) {
+	for b := range c.B {
+		own := c.entry(b)
+		n += float64(c.H) * float64(own.Nq) * float64(own.N) * float64(c.D+c.Dv)
+	}
+	return n
 }
 
 // sampleQueries chooses about want positions of n: the ends, both sides of two
@@ -155,7 +163,7 @@ func heads(rows []ref.Row) iter.Seq[[]ref.Row] {
 func (e *expectation) check(ctx context.Context, c Case, dtype ref.DType, o, lse *flash.Tensor) (checked, error) {
 	var out outputs
 	for head := range heads(e.rows) {
-		got, gotLSE, err := readRows(ctx, o, lse, head)
+		got, gotLSE, err := readRows(ctx, c, o, lse, head)
 		if err != nil {
 			return checked{}, err
 		}
@@ -191,26 +199,16 @@ func judge(c Case, dtype ref.DType, out, want, plain outputs) checked {
 }
 
 // readRows copies rows of one head from the device: o one after the other, and lse.
-func readRows(ctx context.Context, o, lse *flash.Tensor, rows []ref.Row) (out, outLSE []float64, err error) {
+func readRows(ctx context.Context, c Case, o, lse *flash.Tensor, rows []ref.Row) (out, outLSE []float64, err error) {
 	dv := o.Shape()[3]
 	first, last := rows[0], rows[len(rows)-1]
 	span := last.I - first.I + 1
-	read := func(t *flash.Tensor, n int) ([]float32, error) {
-		s := t.Strides()
-		at := first.B*s[0] + first.H*s[1] + first.I*s[2]
-		view, err := t.View(uint64(at*t.DType().Size()), t.DType(), [4]int{1, 1, n, t.Shape()[3]}, [4]int{s[0], s[1], s[2], s[3]})
-		if err != nil {
-			return nil, err
-		}
-		values := make([]float32, n*t.Shape()[3])
-		return values, view.Download(ctx, values)
-	}
 	// One download for the rows' whole span: a head is small beside the staging of many copies.
-	oValues, err := read(o, span)
+	oValues, err := readHead(ctx, c, o, first.B, first.H, first.I, span)
 	if err != nil {
 		return nil, nil, err
 	}
-	lseValues, err := read(lse, span)
+	lseValues, err := readHead(ctx, c, lse, first.B, first.H, first.I, span)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -117,7 +117,8 @@ func (g *gradientHead) round(x []float64) []float64 {
 func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, seedOffset uint32, blocks *ref.BlockMask) (*gradientHead, error) {
 	p, in := s.problem, set.in
 	b, hk, group := n/p.KeyHeads, n%p.KeyHeads, p.Heads/p.KeyHeads
-	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: p.QueryLen, nk: p.KeyLen, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
+	own := s.c.entry(b)
+	g := &gradientHead{dtype: in.dtype, scale: p.Scale, blocks: blocks, left: math.MaxInt32, right: math.MaxInt32, nq: own.Nq, nk: own.N, d: p.HeadDim, dv: p.ValueDim, head0: b*p.Heads + hk*group}
 	g.rounded = func(x float64) float64 { return float64(in.dtype.Round(float32(x))) }
 	if s.c.Window > 0 {
 		g.left, g.right = s.c.Window, s.c.Window
@@ -132,19 +133,19 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	if g.scores, err = newScoring(s.c, in); err != nil {
 		return nil, err
 	}
-	g.k, g.v = in.k.head(n, p.KeyLen), in.v.head(n, p.KeyLen)
+	g.k, g.v = in.k.head(n, g.nk), in.v.head(n, g.nk)
 	for h := range group {
 		at := g.head0 + h
-		g.q, g.do = append(g.q, in.q.head(at, p.QueryLen)), append(g.do, in.do.head(at, p.QueryLen))
-		o, err := readHead(ctx, set.o, b, hk*group+h, 0, p.QueryLen)
+		g.q, g.do = append(g.q, in.q.head(at, g.nq)), append(g.do, in.do.head(at, g.nq))
+		o, err := readHead(ctx, s.c, set.o, b, hk*group+h, 0, g.nq)
 		if err != nil {
 			return nil, err
 		}
-		lse, err := readHead(ctx, set.grad.lse, b, hk*group+h, 0, p.QueryLen)
+		lse, err := readHead(ctx, s.c, set.grad.lse, b, hk*group+h, 0, g.nq)
 		if err != nil {
 			return nil, err
 		}
-		delta := make([]float64, p.QueryLen)
+		delta := make([]float64, g.nq)
 		for i := range delta {
 			delta[i] = inner(g.do[h][i*g.dv:(i+1)*g.dv], o[i*g.dv:(i+1)*g.dv])
 		}
@@ -153,9 +154,10 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 	return g, nil
 }
 
-// readHead downloads rows [first, first+n) of one head.
-func readHead(ctx context.Context, t *flash.Tensor, b, h, first, n int) ([]float32, error) {
+// readHead downloads rows [first, first+n) of one head of a batch entry.
+func readHead(ctx context.Context, c Case, t *flash.Tensor, b, h, first, n int) ([]float32, error) {
 	s := t.Strides()
+	b, first = c.at(b, first)
 	view, err := t.View(uint64((b*s[0]+h*s[1]+first*s[2])*t.DType().Size()), t.DType(), [4]int{1, 1, n, t.Shape()[3]}, s)
 	if err != nil {
 		return nil, err
@@ -175,9 +177,8 @@ type gradients [len(judgedGradients)][]float64
 func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.BlockMask) (checked, error) {
 	p, set := s.problem, &s.sets[last]
 	heads := p.Batch * p.KeyHeads
-	work := float64(p.Batch) * float64(p.Heads) * float64(p.QueryLen) * float64(p.KeyLen) * float64(p.HeadDim+p.ValueDim)
 	random := rand.New(rand.NewPCG(inputSeed, uint64(heads)))
-	full := work <= inFullBelow/4
+	full := s.c.work() <= inFullBelow/4
 	pick := func(n int) []int {
 		if full {
 			return upTo(n)
@@ -203,26 +204,26 @@ func (s *deviceShape) checkGradients(ctx context.Context, last int, blocks *ref.
 			if !full && h > 0 && h < group-1 {
 				continue
 			}
-			out, err := readHead(ctx, set.grad.dq, b, hk*group+h, 0, p.QueryLen)
+			out, err := readHead(ctx, s.c, set.grad.dq, b, hk*group+h, 0, g.nq)
 			if err != nil {
 				return res, err
 			}
-			for _, i := range pick(p.QueryLen) {
+			for _, i := range pick(g.nq) {
 				w, pl := g.dq(h, i)
 				want[0], plain[0] = append(want[0], w...), append(plain[0], pl...)
 				got[0] = append(got[0], widened(out[i*g.d:(i+1)*g.d])...)
 				res.rows++
 			}
 		}
-		dk, err := readHead(ctx, set.grad.dk, b, hk, 0, p.KeyLen)
+		dk, err := readHead(ctx, s.c, set.grad.dk, b, hk, 0, g.nk)
 		if err != nil {
 			return res, err
 		}
-		dv, err := readHead(ctx, set.grad.dv, b, hk, 0, p.KeyLen)
+		dv, err := readHead(ctx, s.c, set.grad.dv, b, hk, 0, g.nk)
 		if err != nil {
 			return res, err
 		}
-		for _, j := range pick(p.KeyLen) {
+		for _, j := range pick(g.nk) {
 			wk, pk, wv, pv := g.dkdv(j)
 			want[1], plain[1], got[1] = append(want[1], wk...), append(plain[1], pk...), append(got[1], widened(dk[j*g.d:(j+1)*g.d])...)
 			want[2], plain[2], got[2] = append(want[2], wv...), append(plain[2], pv...), append(got[2], widened(dv[j*g.dv:(j+1)*g.dv])...)

@@ -129,7 +129,7 @@ func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset 
 			}
 		}
 		for n, row := range at {
-			out, err := readHead(ctx, set.grad.dbias, b0, h0, row, 1)
+			out, err := readHead(ctx, s.c, set.grad.dbias, b0, h0, row, 1)
 			if err != nil {
 				return rows, err
 			}
@@ -148,7 +148,7 @@ func (s *deviceShape) biasGradients(ctx context.Context, set *tensorSet, offset 
 // inputs' own dtype and sums in fp32, one after the other.
 func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bool, random *rand.Rand, to [3]*[]float64) (rows int, err error) {
 	p, in := s.problem, set.in
-	all, err := readHead(ctx, set.grad.dsinks, 0, 0, 0, 1)
+	all, err := readHead(ctx, s.c, set.grad.dsinks, 0, 0, 0, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -159,16 +159,17 @@ func (s *deviceShape) sinkGradients(ctx context.Context, set *tensorSet, full bo
 			if err := ctx.Err(); err != nil {
 				return rows, err
 			}
-			o, err := readHead(ctx, set.o, b, h, 0, p.QueryLen)
+			n := s.c.entry(b).Nq
+			o, err := readHead(ctx, s.c, set.o, b, h, 0, n)
 			if err != nil {
 				return rows, err
 			}
-			lse, err := readHead(ctx, set.grad.lse, b, h, 0, p.QueryLen)
+			lse, err := readHead(ctx, s.c, set.grad.lse, b, h, 0, n)
 			if err != nil {
 				return rows, err
 			}
-			do := in.do.head(b*p.Heads+h, p.QueryLen)
-			for i := range p.QueryLen {
+			do := in.do.head(b*p.Heads+h, n)
+			for i := range n {
 				delta := inner(do[i*p.ValueDim:(i+1)*p.ValueDim], o[i*p.ValueDim:(i+1)*p.ValueDim])
 				weight := math.Exp(float64(sinks[h]) - float64(lse[i]))
 				sum -= weight * delta

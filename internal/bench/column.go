@@ -44,7 +44,7 @@ type Unit struct {
 // Ratios say how many times faster a row is than others. 0: not known.
 type Ratios struct {
 	Standard float64
-	Plain    float64   // the rate over that of the same with plain scores, keys and values (Case.Plain), each on the pairs that it sees
+	Plain    float64   // the rate over that of the plain case (Case.Plain), each on the pairs that it sees
 	Peers    []float64 // in the order of the columns that are PerPeer
 }
 

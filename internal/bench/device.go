@@ -103,7 +103,7 @@ type tensorSet struct {
 	grad       gradientSet // nil tensors where backward is not timed
 	in         *inputs
 
-	bias, sinks, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
+	bias, sinks, starts, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
 }
 
 // deviceShape is the Shape of a Device.
@@ -179,6 +179,9 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 	if c.Sinks {
 		all = append(all, filled{&set.sinks, flash.F32, sinksShape(p), false, func() []byte { return in.sinks.bytes(0, p.Heads) }})
 	}
+	if c.Packed != "" {
+		all = append(all, filled{&set.starts, flash.Int32, [4]int{1, 1, 1, p.Batch + 1}, false, func() []byte { return words(c.starts()) }})
+	}
 	if c.Page > 0 {
 		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false, func() []byte { return words(in.pages) }})
 	}
@@ -226,7 +229,7 @@ func (d *Device) fill(ctx context.Context, all []filled) (err error) {
 func (s *tensorSet) bytes() uint64 { return bytesOf(s.all()...) }
 
 func (s *tensorSet) all() []*flash.Tensor {
-	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.pages, s.keyScales, s.valueScales}
+	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.pages, s.keyScales, s.valueScales}
 }
 
 // newLSE makes the row statistics of a problem.
@@ -467,7 +470,7 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forward {
 	t := s.sets[set]
 	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
-		PageTable: t.pages, KeyScales: t.keyScales, ValueScales: t.valueScales,
+		QueryStarts: t.starts, KeyStarts: t.starts, PageTable: t.pages, KeyScales: t.keyScales, ValueScales: t.valueScales,
 		Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 

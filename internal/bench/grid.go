@@ -29,6 +29,7 @@ type Grid struct {
 	Masks    []string // besides the causal one and the window, as ParseMask spells them; "" is none
 	Sinks    []bool
 	Dropout  []float64
+	Packed   []string  // packed sequences, as ParsePacked spells them; "" is a batch
 	Pages    []int     // rows of a page of keys and values; 0 means none
 	Caches   []string  // types of keys and values, as ParseCache spells them; "" is that of q
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1

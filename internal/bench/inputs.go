@@ -145,10 +145,11 @@ func biasAt(shape [4]int, b, h, i, j int) (at uint64) {
 // left zero. offset is that of dropout.
 func (in *inputs) head(c Case, rows []ref.Row, offset uint32) (ref.Problem, []ref.Row) {
 	b, h := rows[0].B, rows[0].H
+	own := c.entry(b)
 	kv := b*c.Hkv + h/(c.H/c.Hkv)
-	p := ref.Problem{Q: ref.NewTensor(1, 1, c.Nq, c.D),
-		K: ref.Tensor{B: 1, H: 1, N: c.N, D: c.D, Data: in.k.head(kv, c.N)},
-		V: ref.Tensor{B: 1, H: 1, N: c.N, D: c.Dv, Data: in.v.head(kv, c.N)}}
+	p := ref.Problem{Q: ref.NewTensor(1, 1, own.Nq, c.D),
+		K: ref.Tensor{B: 1, H: 1, N: own.N, D: c.D, Data: in.k.head(kv, own.N)},
+		V: ref.Tensor{B: 1, H: 1, N: own.N, D: c.Dv, Data: in.v.head(kv, own.N)}}
 	if c.Causal {
 		p.Causal = ref.BottomRight
 	}

@@ -27,11 +27,19 @@ func asBatch(batch, heads, n int) placing {
 }
 
 // queryRows places q and o, and their gradients.
-func (c Case) queryRows() placing { return asBatch(c.B, c.H, c.Nq) }
+func (c Case) queryRows() placing {
+	if c.Packed != "" {
+		return c.packedRows(c.H)
+	}
+	return asBatch(c.B, c.H, c.Nq)
+}
 
 // keyRows places k and v. table is that of pages.
 func (c Case) keyRows(table []int32) placing {
-	if c.Page == 0 {
+	switch {
+	case c.Packed != "":
+		return c.packedRows(c.Hkv)
+	case c.Page == 0:
 		return asBatch(c.B, c.Hkv, c.N)
 	}
 	slots := make([]int, len(table)) // of each page, where it stands in the table

@@ -23,7 +23,7 @@ func downloaded(t *testing.T, from *flash.Tensor) []float32 {
 type lookUp func(b, h, i int) (row []float32)
 
 // inTensor looks rows up in values of that shape.
-func inTensor(values []float32, shape [4]int) func(b, h, i int) []float32 {
+func inTensor(values []float32, shape [4]int) lookUp {
 	return func(b, h, i int) []float32 {
 		at := ((b*shape[1]+h)*shape[2] + i) * shape[3]
 		return values[at : at+shape[3]]
@@ -39,6 +39,9 @@ func TestTensorsHoldTheirStreams(t *testing.T) {
 		func(*Case) {},
 		func(c *Case) { c.DType = "bfloat16" },
 		func(c *Case) { c.DType, c.D, c.Dv = "float32", 7, 9 },
+		func(c *Case) { c.Nq, c.Packed = c.N, "equal" },
+		func(c *Case) { c.Nq, c.Packed, c.B, c.DType = c.N, "mixed", 5, "bfloat16" },
+		func(c *Case) { c.Nq, c.Packed, c.B, c.Cache, c.Hkv = c.N, "mixed", 40, "q8_0", 4 },
 		func(c *Case) { c.Page = 1 },
 		func(c *Case) { c.Page, c.DType = 16, "float32" },
 		func(c *Case) { c.Page, c.N = 256, 300 },
@@ -64,10 +67,23 @@ func TestTensorsHoldTheirStreams(t *testing.T) {
 
 // streamsIn compares the tensors of a set with their streams.
 func streamsIn(t *testing.T, c Case, set *tensorSet) {
-	queries := func(x *flash.Tensor) lookUp { return inTensor(downloaded(t, x), x.Shape()) }
+	sequences := func(find lookUp) lookUp { // of packed ones
+		if c.Packed == "" {
+			return find
+		}
+		starts := downloaded(t, set.starts)
+		require.Equal(t, float32(set.q.Shape()[2]), starts[c.B])
+		return func(b, h, i int) []float32 {
+			if int(starts[b])+i >= int(starts[b+1]) {
+				return nil
+			}
+			return find(0, h, int(starts[b])+i)
+		}
+	}
+	queries := func(x *flash.Tensor) lookUp { return sequences(inTensor(downloaded(t, x), x.Shape())) }
 	keys := func(x *flash.Tensor, scales *flash.Tensor) lookUp {
 		values := downloaded(t, x)
-		find := inTensor(values, x.Shape())
+		find := sequences(inTensor(values, x.Shape()))
 		if c.Page > 0 {
 			table, pool, used := downloaded(t, set.pages), find, map[float32]bool{}
 			for _, page := range table {
@@ -100,34 +116,37 @@ func streamsIn(t *testing.T, c Case, set *tensorSet) {
 	}
 	for _, x := range []struct {
 		name   string
+		tensor *flash.Tensor
 		stream rowStream
 		find   lookUp
 		heads  int
 	}{
-		{"q", set.in.q, queries(set.q), c.H}, {"k", set.in.k, keys(set.k, set.keyScales), c.Hkv}, {"v", set.in.v, keys(set.v, set.valueScales), c.Hkv},
+		{"q", set.q, set.in.q, queries(set.q), c.H}, {"k", set.k, set.in.k, keys(set.k, set.keyScales), c.Hkv}, {"v", set.v, set.in.v, keys(set.v, set.valueScales), c.Hkv},
 	} {
 		require.Equal(t, x.heads, x.stream.heads, x.name)
-		sameRows(t, c, x.name, x.stream, x.find)
+		sameRows(t, c, x.name, x.tensor, x.stream, x.find)
 	}
 	if set.grad.do != nil {
-		sameRows(t, c, "do", set.in.do, queries(set.grad.do))
+		sameRows(t, c, "do", set.grad.do, set.in.do, queries(set.grad.do))
 	}
 }
 
 // sameRows compares the rows of a tensor with those of a stream: those that the checks compute with, to the bit, and the stream's own values as near as the
 // type has them.
-func sameRows(t *testing.T, c Case, name string, stream rowStream, find lookUp) {
+func sameRows(t *testing.T, c Case, name string, tensor *flash.Tensor, stream rowStream, find lookUp) {
 	step := map[string]float64{"q8_0": 0.57 / 127, "q4_0": 1.01 / 8, "fp8": 1.0 / 16}[c.Cache] // half a step, of which q4_0 cuts one end, and that of the scale in fp16
 	if name == "q" || name == "do" {
 		step = 0
 	}
+	rows := 0
 	for b := range c.B {
 		for h := range stream.heads {
 			bh := b*stream.heads + h
 			checked := stream.head(bh, stream.n)
-			for i := range stream.n {
+			for i := range min(stream.n, c.entry(b).N) {
 				what := fmt.Sprintf("%s[%d,%d,%d]", name, b, h, i)
 				got := find(b, h, i)
+				rows++
 				require.Equal(t, checked[i*stream.width:(i+1)*stream.width], got, what)
 				exact := stream.floats(uint64((bh*stream.n+i)*stream.width), stream.width)
 				for at, v := range got {
@@ -139,6 +158,9 @@ func sameRows(t *testing.T, c Case, name string, stream rowStream, find lookUp) 
 				}
 			}
 		}
+	}
+	if c.Page == 0 {
+		require.Equal(t, tensor.Elements(), rows*stream.width, "%s has other rows besides", name)
 	}
 }
 

@@ -216,14 +216,14 @@ func (c Case) bias(dtype flash.DType) flash.PerScore {
 	return flash.PerScore{DType: dtype, Batch: s[0], Heads: s[1], Queries: s[2], Keys: s[3]}
 }
 
-// plain is the case without what it does with its scores, and with keys and values as q lies, which is what the cost of either is told against.
+// plain is the case without what it does with its scores, and of where rows lie and how, which is what the cost of either is told against.
 // The causal order stays.
 func (c Case) plain() Case {
-	c.Score, c.Bias, c.Mask, c.Sinks, c.Window, c.Page, c.Cache = "", "", "", false, 0, 0, ""
+	c.Score, c.Bias, c.Mask, c.Sinks, c.Window, c.Packed, c.Page, c.Cache = "", "", "", false, 0, "", 0, ""
 	return c
 }
 
-// Plain is the same case with plain scores, keys and values; false: it is that itself.
+// Plain is the same case with plain scores, as a batch of tensors of one type; false: it is that itself.
 func (c Case) Plain() (Case, bool) { return c.plain(), c.plain() != c }
 
 // ParseSinks reads true, false or both.

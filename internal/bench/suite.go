@@ -69,6 +69,12 @@ var (
 	latentCPU = latent.Override(Grid{Heads: []int{1}, Seq: []int{64}})
 )
 
+// documents are 16,384 tokens of width 2048 in 32 sequences, or a batch of 32; documentsCPU what a CPU can do of them.
+var (
+	documents    = Grid{Impls: []string{"flash2"}, Batch: []int{32}, EmbDim: []int{2048}, HeadDim: []int{64, 128}, Passes: both}
+	documentsCPU = documents.Override(Grid{Batch: []int{8}, EmbDim: []int{64}, HeadDim: []int{32}})
+)
+
 // decoding is one query of 32 heads on 8 of 128 against a cache of 64k keys, decodingCPU what a CPU can do of it.
 var (
 	decoding    = Grid{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{32}, KVHeads: []int{8}, HeadDim: []int{128}, QueryLen: []int{1}, Seq: []int{65536}, Causal: no}
@@ -174,6 +180,17 @@ var suites = []Suite{
 		CPU: []Grid{
 			decodingCPU.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16, 256}}),
 			decodingCPU.Override(Grid{QueryLen: []int{64}, Seq: []int{256}, Causal: yes, Pages: []int{0, 16}}),
+		},
+	},
+	{
+		Name: "packed", About: "32 sequences of 16k tokens one behind the other, forward and backward: of all lengths, and of one, beside the same as a batch",
+		Grids: []Grid{
+			documents.Override(Grid{Seq: []int{1403}, Packed: []string{"mixed"}}),
+			documents.Override(Grid{Seq: []int{512}, Packed: []string{"", "equal"}}),
+		},
+		CPU: []Grid{
+			documentsCPU.Override(Grid{Seq: []int{160}, Packed: []string{"mixed"}}),
+			documentsCPU.Override(Grid{Seq: []int{64}, Packed: []string{"", "equal"}}),
 		},
 	},
 	{

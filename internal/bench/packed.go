@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// mixedLengths are those of a batch of 32 documents of 16,384 tokens, of all lengths up to 1403.
+var mixedLengths = []int{849, 140, 260, 800, 29, 943, 254, 842, 492, 303, 612, 422, 695, 161, 335, 324,
+	497, 383, 1284, 643, 169, 84, 276, 144, 193, 421, 939, 880, 28, 966, 613, 1403}
+
+// packings are what lengths packed sequences have, by the names of files. "" is a batch.
+var packings = []string{"equal", "mixed"}
+
+// ParsePacked reads what lengths packed sequences have, or none, which is "" in files.
+func ParsePacked(s string) (string, error) {
+	text := strings.ToLower(strings.TrimSpace(s))
+	if text == "" || text == "none" {
+		return "", nil
+	}
+	if slices.Contains(packings, text) {
+		return text, nil
+	}
+	return "", fmt.Errorf("packed %q: it must be one of none, %s", s, strings.Join(packings, ", "))
+}
+
+// lengths are the queries, and keys, of each packed sequence: N, or mixedLengths from the first on, over and over, in proportion, of which the longest
+// is N; nil of a batch.
+func (c Case) lengths() []int {
+	if c.Packed == "" {
+		return nil
+	}
+	out := make([]int, c.B)
+	longest := slices.Max(mixedLengths[:min(c.B, len(mixedLengths))])
+	for b := range out {
+		if out[b] = c.N; c.Packed == "mixed" {
+			out[b] = max(1, (mixedLengths[b%len(mixedLengths)]*c.N+longest/2)/longest)
+		}
+	}
+	return out
+}
+
+// starts are where each packed sequence starts and, last, where the last one ends; nil of a batch.
+func (c Case) starts() (out []int32) {
+	if c.Packed == "" {
+		return nil
+	}
+	at := int32(0)
+	for _, n := range c.lengths() {
+		out, at = append(out, at), at+int32(n)
+	}
+	return append(out, at)
+}
+
+// packed says so for the library.
+func (c Case) packed() flash.Packed {
+	s := c.starts()
+	if s == nil {
+		return flash.Packed{}
+	}
+	total := int(s[c.B])
+	return flash.Packed{Queries: total, Keys: total}
+}
+
+// entry is the case as far as a batch entry goes: with the queries and keys that this one has.
+func (c Case) entry(b int) Case {
+	if c.Packed != "" {
+		c.N = c.lengths()[b]
+		c.Nq = c.N
+	}
+	return c
+}
+
+// at says where tensors have row i of a batch entry: in their first entry, which is the only one, where sequences are packed.
+func (c Case) at(b, i int) (entry, row int) {
+	if c.Packed == "" {
+		return b, i
+	}
+	return 0, int(c.starts()[b]) + i
+}
+
+// packedRows is [total, heads, ·], of rows [B, heads, N, ·] of a stream.
+func (c Case) packedRows(heads int) placing {
+	starts := c.starts()
+	return placing{rows: int(starts[c.B]) * heads, bnhd: true, row: func(at int) int {
+		token, head := int32(at/heads), at%heads
+		b, found := slices.BinarySearch(starts, token)
+		if !found {
+			b--
+		}
+		return (b*heads+head)*c.N + int(token-starts[b])
+	}}
+}
+
+// checkPacked says what does not go together.
+func (c Case) checkPacked() error {
+	switch {
+	case c.Packed == "":
+		return nil
+	case c.Nq != c.N:
+		return fmt.Errorf("q-len is %d: packed sequences have as many queries as keys, %d at most", c.Nq, c.N)
+	case c.Mask != "":
+		return fmt.Errorf("mask is %s: it is of a batch whose entries have one length, and sequences are packed in place of it", c.Mask)
+	case c.Bias != "":
+		return fmt.Errorf("bias is %s: it is of a batch whose entries have one length", c.Bias)
+	}
+	return nil
+}
