@@ -44,8 +44,11 @@ device timestamps with full barriers. Times are medians. Inputs are random and r
 sets where they would fit a cache. A backward pass starts from a forward pass, whose output and
 log-sum-exp are checked before the gradients are.
 
---score, --bias, --mask, --sinks and --window say what becomes of the scores. Rates count the pairs that
-a mask or a window lets be seen; "× plain" is the rate over that of the same problem without any of them.
+--score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --page and --cache
+where rows lie, and how keys and values are stored. Rates count the pairs that a mask or a window lets be
+seen; "× plain" is the rate over that of the same problem without any of them. Where reading keys is what
+takes the time, "MB" is what is read and written at least, and "% copy" what that is of the bandwidth of
+copying.
 
 Suites:
 ` + suiteHelp(),
@@ -59,6 +62,9 @@ Suites:
   vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
   vkattn bench --suite block-sparsity --density 100%,25%,5%
   vkattn bench --suite scores --head-dim 64 --rounds 3 --out scores.jsonl
+  vkattn bench --suite packed --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2 --rounds 3
+  vkattn bench --suite decode --rounds 3 --out decode.jsonl
+  vkattn bench --impl flash --batch 8 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --page 0,16 --cache none,q8_0
   vkattn bench --impl flash --seq 4k --score none,alibi,softcap=30 --bias none,heads --pass both
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
