@@ -81,7 +81,7 @@ func (p *Page) HTML() ([]byte, error) {
 	}
 	for _, run := range p.Runs {
 		for _, s := range run.sections() {
-			h := htmlSection{Section: s}
+			h := htmlSection{Section: s.apart()}
 			if len(p.Runs) > 1 {
 				h.Label = run.Label
 				h.ID += fmt.Sprintf("-%d", len(out.Sections))

@@ -345,11 +345,13 @@ func TestRecordedPageInABrowser(t *testing.T) {
 		First   float64  // where the first drawing begins
 		Letters float64
 		Beside  bool // the two views of the speed-up
+		Wide    float64
 	}
 	look := func(width int) {
 		b.view(width, 900, false)
 		require.Empty(t, trouble(b.open(path)))
 		b.eval(`({lost: [...document.querySelectorAll("section .scroll")].filter(s => s.scrollWidth > s.clientWidth).map(s => s.closest("section").id),
+			wide: document.querySelector("main").getBoundingClientRect().width,
 			first: document.querySelector("figure svg").getBoundingClientRect().top,
 			letters: Math.min(...[...document.querySelectorAll("figure svg text")].map(t => parseFloat(getComputedStyle(t).fontSize) * t.closest("svg").getScreenCTM().a)),
 			beside: (([a, b]) => a.getBoundingClientRect().top == b.getBoundingClientRect().top)([...document.querySelectorAll("#speedup-seq svg")])})`, &page)
@@ -358,6 +360,7 @@ func TestRecordedPageInABrowser(t *testing.T) {
 	look(1400)
 	require.Empty(t, page.Lost)
 	require.True(t, page.Beside)
+	require.Greater(t, page.Wide, 1350.0, "no blank margins")
 	look(400)
 	require.Less(t, page.First, 500.0)
 	require.Greater(t, page.Letters, 10.5)

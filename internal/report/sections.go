@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/report/figure"
@@ -11,7 +12,8 @@ import (
 // Section is a table of rows that differ in what no axis of a figure shows. Like figures, its numbers are those of the rows.
 type Section struct {
 	ID, Title string
-	Fixed     string // what all of its rows have in common
+	Fixed     string // how to read it
+	Shared    string // what all of its rows have in common
 	Table     FigureTable
 	Others    []string // what others measured, as figure.Figure.Others
 }
@@ -226,4 +228,31 @@ func (t *FigureTable) trim() {
 			}
 		}
 	}
+}
+
+// apart says before the table what all of its rows, three or more, have in common, and drops those columns: a telephone has no room
+// for what is said once.
+func (s Section) apart() Section {
+	rows := s.Table.Rows
+	if len(rows) < 3 {
+		return s
+	}
+	var shared []string
+	keep := FigureTable{Rows: make([][]string, len(rows))}
+	for i, name := range s.Table.Header {
+		value := rows[0][i]
+		if value != "" && !slices.ContainsFunc(rows, func(r []string) bool { return r[i] != value }) {
+			shared = append(shared, name+" "+value)
+			continue
+		}
+		keep.Header = append(keep.Header, name)
+		for j, r := range rows {
+			keep.Rows[j] = append(keep.Rows[j], r[i])
+		}
+	}
+	if len(keep.Header) == 0 || len(shared) == 0 {
+		return s
+	}
+	s.Table, s.Shared = keep, strings.Join(shared, " · ")
+	return s
 }

@@ -204,3 +204,13 @@ func TestScoresSection(t *testing.T) {
 		{"flex (torch 2)", "float16 B2 H8 N512 D64 documents=4", "forward", "3", "3", figure.Shown(peer.Fwd.TFLOPS), quarter, "0.250"},
 	}, s.Table.Rows)
 }
+
+// What all rows of a table have in common stands before it, on the page alone; the rest is as it was.
+func TestSharedColumnsStandApart(t *testing.T) {
+	table := FigureTable{Header: []string{"problem", "pass", "ms"}, Rows: [][]string{{"N512", "forward", "1"}, {"N512", "backward", "1"}, {"N512", "forward", "2"}}}
+	got := Section{Table: table}.apart()
+	require.Equal(t, "problem N512", got.Shared)
+	require.Equal(t, FigureTable{Header: []string{"pass", "ms"}, Rows: [][]string{{"forward", "1"}, {"backward", "1"}, {"forward", "2"}}}, got.Table)
+	table.Rows = table.Rows[:2]
+	require.Equal(t, Section{Table: table}, Section{Table: table}.apart(), "two rows are no table")
+}

@@ -263,10 +263,7 @@ func (f *Figure) drawLines(c draw.Canvas) error {
 			return fmt.Errorf("figure %s, series %s: %w", f.ID, s.Name, err)
 		}
 		dots.GlyphStyle = s.glyph()
-		if len(xys) > 1 {
-			p.Add(line)
-		}
-		p.Add(spreadBars{f, s}, dots)
+		p.Add(line, spreadBars{f, s}, dots)
 	}
 	p.Add(rings{f})
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = x.min, x.max, y.min, y.max // Add has widened them
