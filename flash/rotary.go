@@ -166,21 +166,3 @@ type RotateProblem struct {
 	Rotary                      Rotary
 	Inverse                     bool // by the negative angle
 }
-
-// AppendProblem is new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] written into caches of CacheRows rows:
-//
-//	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
-//	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]
-//
-// or, of a Circular cache, to row at_b + i modulo CacheRows. Rows outside the cache are not written, and other rows keep what they hold. The position
-// by which row i is turned is at_b + i, unless Rotary.Positions says that they are given.
-//
-// ONNX calls this TensorScatter; at are its write_indices, of any sign here.
-type AppendProblem struct {
-	Batch, KeyHeads, Rows, CacheRows int
-	HeadDim, ValueDim                int // ValueDim 0 means HeadDim
-	DType                            DType
-	Circular                         bool    // the cache begins again where it ends; Rows ≤ CacheRows
-	KeysOnly                         bool    // there are no values
-	Rotary                           *Rotary // nil: nothing is turned
-}
