@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
@@ -83,6 +84,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
+		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
 		"merge":                    kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":             kernel.ClassConstants(attnOf(p)),
 		"row_table":                kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
@@ -164,7 +166,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 		switch {
 		case strings.HasPrefix(name, "measure_"), strings.HasPrefix(name, "matrix_probe"):
 			require.NotContains(t, push, "base", name)
-		case strings.HasPrefix(name, kernel.RowsLabel+"."):
+		case strings.HasPrefix(name, kernel.RowsLabel+"."), strings.HasPrefix(name, kernel.RowsLabel+"_"):
 			require.Equal(t, all.Rows.Names, push, name)
 		case strings.HasPrefix(name, kernel.MergeLabel+"."):
 			require.Equal(t, all.Merge.Names, push, name)

@@ -40,8 +40,8 @@
 // # Caches of keys and values
 //
 // Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond costs nothing and is
-// never used. [Device.PlanAppend] writes new keys and values where each entry's length says, with rotary position embedding on the way, and
-// [Device.PlanRotate] turns queries, and gradients back.
+// never used. [Device.PlanAppend] writes new keys and values where each entry's length says, into padded caches or [Pages], with rotary position
+// embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate] turns queries, and gradients back.
 //
 // Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is device memory too, so
 // that one plan, and one recording, serves whatever is packed into its rows.

@@ -29,25 +29,35 @@ func (g Pages) String() string { return attn.Pages(g).String() }
 // mostPage is the most rows of a page.
 const mostPage = 1 << 16
 
+// check checks the fields for themselves; name is that of the problem they are a field of.
+func (g Pages) check(name string) error {
+	for _, f := range []struct {
+		name         string
+		value, least int
+	}{{"Count", g.Count, 1}, {"PerSequence", g.PerSequence, 0}, {"Indices", g.Indices, 0}} {
+		if f.value < f.least || f.value > math.MaxInt32/2 {
+			return badArgument(name+".Pages."+f.name, f.value, "must be from %d to %d", f.least, math.MaxInt32/2)
+		}
+	}
+	switch {
+	case g.Size < 1 || g.Size > mostPage || g.Size&(g.Size-1) != 0:
+		return badArgument(name+".Pages.Size", g.Size, "must be a power of two from 1 to %d", mostPage)
+	case (g.PerSequence > 0) == (g.Indices > 0):
+		return badArgument(name+".Pages", g, "one of PerSequence, for a dense table, and Indices, for a compressed one, must be above 0")
+	}
+	return nil
+}
+
 // checkPages checks where keys and values lie.
 func (p *Problem) checkPages() error {
 	g := p.Pages
 	if g == (Pages{}) {
 		return nil
 	}
-	for _, f := range []struct {
-		name         string
-		value, least int
-	}{{"Count", g.Count, 1}, {"PerSequence", g.PerSequence, 0}, {"Indices", g.Indices, 0}} {
-		if f.value < f.least || f.value > math.MaxInt32/2 {
-			return badArgument("Problem.Pages."+f.name, f.value, "must be from %d to %d", f.least, math.MaxInt32/2)
-		}
+	if err := g.check("Problem"); err != nil {
+		return err
 	}
 	switch {
-	case g.Size < 1 || g.Size > mostPage || g.Size&(g.Size-1) != 0:
-		return badArgument("Problem.Pages.Size", g.Size, "must be a power of two from 1 to %d", mostPage)
-	case (g.PerSequence > 0) == (g.Indices > 0):
-		return badArgument("Problem.Pages", g, "one of PerSequence, for a dense table, and Indices, for a compressed one, must be above 0")
 	case g.PerSequence > 0 && g.PerSequence < attn.CeilDiv(p.KeyLen, g.Size):
 		return badArgument("Problem.Pages.PerSequence", g.PerSequence, "must be at least %d, the pages of KeyLen = %d keys", attn.CeilDiv(p.KeyLen, g.Size), p.KeyLen)
 	case g.Indices > 0 && p.KeyLengths:
@@ -58,19 +68,20 @@ func (p *Problem) checkPages() error {
 
 // checkTypes checks the types of keys and values.
 func (p *Problem) checkTypes() error {
-	for _, x := range []struct {
-		name    string
-		t       DType
-		dimName string
-		dim     int
-	}{{"KeyType", p.KeyType, "HeadDim", p.HeadDim}, {"ValueType", p.ValueType, "ValueDim", p.ValueDim}} {
-		t := attn.DType(x.t)
-		if x.t != 0 && x.t != p.DType && !t.Quantised() {
-			return badArgument("Problem."+x.name, uint8(x.t), "must be 0 or DType, or Q8_0, Q4_0 or F8E4M3")
-		}
-		if x.dim%t.Block() != 0 {
-			return badArgument("Problem."+x.dimName, x.dim, "must be a multiple of %d, the elements of a block of %v", t.Block(), t)
-		}
+	if err := checkStored("Problem.KeyType", p.KeyType, p.DType, "Problem.HeadDim", p.HeadDim); err != nil {
+		return err
+	}
+	return checkStored("Problem.ValueType", p.ValueType, p.DType, "Problem.ValueDim", p.ValueDim)
+}
+
+// checkStored checks the type of keys or values of so many columns in a cache.
+func checkStored(name string, t, dtype DType, dimName string, dim int) error {
+	stored := attn.DType(t)
+	if t != 0 && t != dtype && !stored.Quantised() {
+		return badArgument(name, uint8(t), "must be 0 or DType, or Q8_0, Q4_0 or F8E4M3")
+	}
+	if dim%stored.Block() != 0 {
+		return badArgument(dimName, dim, "must be a multiple of %d, the elements of a block of %v", stored.Block(), stored)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 type Rotary struct {
 	Columns     int  // R, even; 0 means all columns
 	Interleaved bool // pairs are neighbours
-	// Frequencies are R/2 radians for each position; nil means Scale · Base^(−2j/R).
+	// Frequencies are R/2 radians for each position, for example of NTKFrequencies or ByPartsFrequencies; nil means Scale · Base^(−2j/R).
 	Frequencies []float64
 	Base        float64 // above 0; 0 means 10000
 	Scale       float64 // of positions; 0 means 1
@@ -26,6 +26,8 @@ type Rotary struct {
 	PerToken    bool    // tables are by token
 	Positions   bool    // are given for each row: Int32 [1, 1, Batch, Rows]
 }
+
+const leastBase, mostBase = 1e-3, 1e30
 
 // check fills the defaults in for rows of that many columns.
 func (r Rotary) check(columns int) (Rotary, error) {
@@ -69,17 +71,91 @@ func (r Rotary) check(columns int) (Rotary, error) {
 	if r.Scale == 0 {
 		r.Scale = 1
 	}
-	if !(r.Base >= 1e-3 && r.Base <= 1e30) {
-		return r, badArgument("Rotary.Base", r.Base, "must be from 0.001 to 1e30 (0 itself means 10000)")
+	if !(r.Base >= leastBase && r.Base <= mostBase) {
+		return r, badArgument("Rotary.Base", r.Base, "must be from %g to %g (0 itself means 10000)", leastBase, mostBase)
 	}
 	if !(math.Abs(r.Scale) <= 1<<10) {
 		return r, badArgument("Rotary.Scale", r.Scale, "must be a number of at most 1024 (0 itself means 1)")
 	}
-	r.Frequencies = make([]float64, r.Columns/2)
+	r.Frequencies = frequencies(r.Columns, r.Base)
 	for j := range r.Frequencies {
-		r.Frequencies[j] = r.Scale * math.Pow(r.Base, -2*float64(j)/float64(r.Columns))
+		r.Frequencies[j] *= r.Scale
 	}
 	return r, nil
+}
+
+// frequencies are base^(−2j/columns).
+func frequencies(columns int, base float64) []float64 {
+	out := make([]float64, columns/2)
+	for j := range out {
+		out[j] = math.Pow(base, -2*float64(j)/float64(columns))
+	}
+	return out
+}
+
+// NTKFrequencies are the [Rotary].Frequencies of a model that was trained with a base and is to see factor times as many positions: those of the base
+//
+//	base' = base · factor^(R/(R−2))
+//
+// which leaves the first pair as it is and divides the last one's frequency by factor ("NTK-aware" scaling). Columns is R, even; linear scaling, which
+// divides all of them, is Rotary.Scale 1/factor. The error is an [*ArgumentError].
+//
+// Source: Peng et al., YaRN: Efficient Context Window Extension of Large Language Models (2023), definition 1.
+func NTKFrequencies(columns int, base, factor float64) (_ []float64, err error) {
+	defer during("NTKFrequencies", &err)
+	if err := checkScaling(columns, base, factor); err != nil {
+		return nil, err
+	}
+	out := frequencies(columns, base)
+	for j := range out { // base'^(−2j/R), which for R = 2 has no base'
+		if j > 0 {
+			out[j] *= math.Pow(factor, -2*float64(j)/float64(columns-2))
+		}
+	}
+	return out, nil
+}
+
+// ByPartsFrequencies are the [Rotary].Frequencies of a model that was trained with a base on contexts of length tokens and is to see factor times as
+// many positions, each pair by the number of turns r = length · θ/2π that it makes in such a context:
+//
+//	θ' = (1 − γ) · θ/factor + γ · θ        γ = (r − low)/(high − low), from 0 to 1
+//
+// so that what turns more often than high times keeps its frequency, and what turns less often than low times is divided by factor. Llama 3.1 and later
+// have base 500000, factor 8 (3.2: 32), length 8192, low 1 and high 4 (rope_scaling "llama3": low_freq_factor and high_freq_factor); YaRN low 1 and
+// high 32, and scales scores by (0.1·ln factor + 1)² besides, which is a matter of Problem.Scale. The error is an [*ArgumentError].
+//
+// Source: Peng et al., YaRN (2023), definition 2 (NTK-by-parts), with α = low and β = high.
+func ByPartsFrequencies(columns int, base, factor float64, length int, low, high float64) (_ []float64, err error) {
+	defer during("ByPartsFrequencies", &err)
+	if err := checkScaling(columns, base, factor); err != nil {
+		return nil, err
+	}
+	switch {
+	case length < 1:
+		return nil, badArgument("length", length, "must be at least 1")
+	case !(low >= 0 && low < math.Inf(1)):
+		return nil, badArgument("low", low, "must be a number of at least 0")
+	case !(high > low && high < math.Inf(1)):
+		return nil, badArgument("high", high, "must be a number above low = %v", low)
+	}
+	out := frequencies(columns, base)
+	for j, f := range out {
+		keep := min(max((float64(length)*f/(2*math.Pi)-low)/(high-low), 0), 1)
+		out[j] = (1-keep)*f/factor + keep*f
+	}
+	return out, nil
+}
+
+func checkScaling(columns int, base, factor float64) error {
+	switch {
+	case columns < 2 || columns%2 != 0 || columns > 1<<16:
+		return badArgument("columns", columns, "must be an even number from 2 to %d", 1<<16)
+	case !(base >= leastBase && base <= mostBase):
+		return badArgument("base", base, "must be from %g to %g", leastBase, mostBase)
+	case !(factor >= 1e-3 && factor <= 1e6):
+		return badArgument("factor", factor, "must be from 0.001 to 1e6")
+	}
+	return nil
 }
 
 // RotateProblem is a rotation of rows X [Batch, Heads, Rows, HeadDim]: of queries most often, or of gradients back (Inverse), since the gradient of a
@@ -89,22 +165,4 @@ type RotateProblem struct {
 	DType                       DType
 	Rotary                      Rotary
 	Inverse                     bool // by the negative angle
-}
-
-// AppendProblem is new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] written into caches of CacheRows rows:
-//
-//	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
-//	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]
-//
-// or, of a Circular cache, to row at_b + i modulo CacheRows. Rows outside the cache are not written, and other rows keep what they hold. The position
-// by which row i is turned is at_b + i, unless Rotary.Positions says that they are given.
-//
-// ONNX calls this TensorScatter; at are its write_indices, of any sign here.
-type AppendProblem struct {
-	Batch, KeyHeads, Rows, CacheRows int
-	HeadDim, ValueDim                int // ValueDim 0 means HeadDim
-	DType                            DType
-	Circular                         bool    // the cache begins again where it ends; Rows ≤ CacheRows
-	KeysOnly                         bool    // there are no values
-	Rotary                           *Rotary // nil: nothing is turned
 }

@@ -21,16 +21,6 @@ type Rotation struct {
 	Uses struct{ X, Y, Cos, Sin, Positions TensorUse } // what barriers a recording begins and ends with; the zero value is right for most
 }
 
-// Append names the tensors of new rows and the caches that they are written into; they may have any strides whose last is 1.
-type Append struct {
-	K, V                 *Tensor // inputs; V is nil with KeysOnly
-	KeyCache, ValueCache *Tensor // [Batch, KeyHeads, CacheRows, ·], of which the rows named are written; they overlap no other tensor
-	At                   *Tensor // first row that is written, for each batch entry: Int32 [1, 1, 1, Batch]
-	Cos, Sin, Positions  *Tensor // as of Rotation
-
-	Uses struct{ K, V, KeyCache, ValueCache, At, Cos, Sin, Positions TensorUse }
-}
-
 // RowPlan moves rows on a device: a rotation or an append. It may be used from several goroutines.
 type RowPlan struct {
 	smallPlan[*RowRecording]
@@ -39,7 +29,7 @@ type RowPlan struct {
 	program     *kernel.RowProgram
 	problem     attn.Problem   // of their type
 	table       []attn.Operand // tensors, in the order of given
-	inPlace     []attn.Operand // of a rotation without Y
+	inPlace     []attn.Operand // of a rotation without Y, of an append without RotatedQ
 	frequencies *Tensor
 }
 
@@ -51,30 +41,18 @@ func (d *Device) PlanRotate(p RotateProblem) (_ *RowPlan, err error) {
 	return d.planRows("Rotation", "RotateProblem", r, &p.Rotary)
 }
 
-// PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate.
-func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
-	defer during("PlanAppend", &err)
-	if p.ValueDim == 0 && !p.KeysOnly {
-		p.ValueDim = p.HeadDim
-	}
-	switch {
-	case p.KeysOnly && p.ValueDim != 0:
-		return nil, badArgument("AppendProblem.ValueDim", p.ValueDim, "must be 0 where there are keys only")
-	case p.CacheRows < 1 || p.CacheRows > math.MaxInt32/2:
-		return nil, badArgument("AppendProblem.CacheRows", p.CacheRows, "must be from 1 to %d", math.MaxInt32/2)
-	case p.Circular && p.Rows > p.CacheRows:
-		return nil, badArgument("AppendProblem.Rows", p.Rows, "must be at most CacheRows = %d of a circular cache", p.CacheRows)
-	}
-	r := kernel.Rows{Batch: p.Batch, Heads: p.KeyHeads, Rows: p.Rows, Dim: p.HeadDim, ValueDim: p.ValueDim, DType: attn.DType(p.DType),
-		CacheRows: p.CacheRows, Circular: p.Circular}
-	return d.planRows("Append", "AppendProblem", r, p.Rotary)
-}
-
 func (d *Device) planRows(what, problem string, r kernel.Rows, by *Rotary) (_ *RowPlan, err error) {
+	heads, rows := "Heads", "Rows"
+	if r.Scattered {
+		heads = "KeyHeads"
+	}
+	if r.Packed {
+		rows = "Tokens"
+	}
 	for _, f := range []struct {
 		name        string
 		value, most int
-	}{{"Batch", r.Batch, math.MaxInt32 / 2}, {"Heads", r.Heads, math.MaxInt32 / 2}, {"Rows", r.Rows, math.MaxInt32 / 2}, {"HeadDim", r.Dim, 1 << 16}} {
+	}{{"Batch", r.Batch, math.MaxInt32 / 2}, {heads, r.Heads, math.MaxInt32 / 2}, {rows, r.Rows, math.MaxInt32 / 2}, {"HeadDim", r.Dim, 1 << 16}} {
 		if f.value < 1 || f.value > f.most {
 			return nil, badArgument(problem+"."+f.name, f.value, "must be from 1 to %d", f.most)
 		}
@@ -88,7 +66,7 @@ func (d *Device) planRows(what, problem string, r kernel.Rows, by *Rotary) (_ *R
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	if why := d.env.Caps.LacksRows(r.DType); why != "" {
+	if why := d.env.Caps.LacksRows(&r); why != "" {
 		return nil, &UnsupportedError{What: what, Reasons: []string{why}}
 	}
 	p := &RowPlan{what: what, problem: attn.Problem{DType: r.DType}}
@@ -98,7 +76,7 @@ func (d *Device) planRows(what, problem string, r kernel.Rows, by *Rotary) (_ *R
 		if err != nil {
 			return nil, err
 		}
-		r.Columns, r.Interleaved, r.Positions, r.TableRows = turn.Columns, turn.Interleaved, turn.Positions, turn.Table
+		r.Columns, r.Interleaved, r.Positions, r.TableRows = turn.Columns, turn.Interleaved, turn.Positions || r.Packed, turn.Table
 		switch {
 		case turn.PerToken:
 			r.Turn = kernel.ByToken
@@ -136,29 +114,36 @@ func (d *Device) planRows(what, problem string, r kernel.Rows, by *Rotary) (_ *R
 // operands lists the tensors that rows are moved with.
 func (p *RowPlan) operands() {
 	r := &p.rows
-	shape := func(of ...int) func(*attn.Problem) [4]int {
-		return func(*attn.Problem) [4]int { return [4]int(of) }
+	entries := r.Batch // of tensors of rows
+	if r.Packed {
+		entries = 1
 	}
-	when := func(in bool) func(*attn.Problem) bool { return func(*attn.Problem) bool { return in } }
-	as := func(t attn.DType) func(*attn.Problem) attn.DType { return func(*attn.Problem) attn.DType { return t } }
-	tables := shape(1, 1, r.TableRows, r.Columns/2)
+	tables := shaped(1, 1, r.TableRows, r.Columns/2)
 	if r.Turn == kernel.ByToken {
-		tables = shape(r.Batch, 1, r.Rows, r.Columns/2)
+		tables = shaped(entries, 1, r.Rows, r.Columns/2)
 	}
 	tabled := when(r.Turn == kernel.ByTable || r.Turn == kernel.ByToken)
-	turning := []attn.Operand{{Name: "Cos", Shape: tables, Type: as(attn.F32), When: tabled}, {Name: "Sin", Shape: tables, Type: as(attn.F32), When: tabled},
-		{Name: "Positions", Shape: shape(1, 1, r.Batch, r.Rows), Type: as(attn.Int32), When: when(r.Positions), Statistics: true}}
-	keys := shape(r.Batch, r.Heads, r.Rows, r.Dim)
+	turning := []attn.Operand{
+		{Name: "Cos", Shape: tables, Type: typed(attn.F32), When: tabled},
+		{Name: "Sin", Shape: tables, Type: typed(attn.F32), When: tabled},
+		{Name: "Positions", Shape: shaped(1, 1, entries, r.Rows), Type: typed(attn.Int32), When: when(r.Positions), Statistics: true}}
 	if p.what == "Rotation" {
-		p.table = append([]attn.Operand{{Name: "X", Shape: keys}, {Name: "Y", Shape: keys, Output: true}}, turning...)
-		p.inPlace = append([]attn.Operand{{Name: "X", Shape: keys, Output: true}, {Name: "Y", Shape: keys, Optional: true}}, turning...)
+		rows := shaped(r.Batch, r.Heads, r.Rows, r.Dim)
+		p.table = append([]attn.Operand{{Name: "X", Shape: rows}, {Name: "Y", Shape: rows, Output: true}}, turning...)
+		p.inPlace = append([]attn.Operand{{Name: "X", Shape: rows, Output: true}, {Name: "Y", Shape: rows, Optional: true}}, turning...)
 		return
 	}
-	values := when(r.ValueDim > 0)
-	p.table = append([]attn.Operand{{Name: "K", Shape: keys}, {Name: "V", Shape: shape(r.Batch, r.Heads, r.Rows, r.ValueDim), When: values},
-		{Name: "KeyCache", Shape: shape(r.Batch, r.Heads, r.CacheRows, r.Dim), Output: true},
-		{Name: "ValueCache", Shape: shape(r.Batch, r.Heads, r.CacheRows, r.ValueDim), When: values, Output: true},
-		{Name: "At", Shape: shape(1, 1, 1, r.Batch), Type: as(attn.Int32), Statistics: true}}, turning...)
+	p.table = appendOperands(r, entries, turning, false)
+	p.inPlace = appendOperands(r, entries, turning, true)
+}
+
+// shaped, when and typed are fields of operands that are known beforehand.
+func shaped(of ...int) func(*attn.Problem) [4]int {
+	return func(*attn.Problem) [4]int { return [4]int(of) }
+}
+func when(in bool) func(*attn.Problem) bool { return func(*attn.Problem) bool { return in } }
+func typed(t attn.DType) func(*attn.Problem) attn.DType {
+	return func(*attn.Problem) attn.DType { return t }
 }
 
 // Close frees what the plan keeps, after waiting for what it has in flight. Closing again does nothing.
@@ -190,24 +175,16 @@ func (p *RowPlan) Rotate(ctx context.Context, t Rotation) (err error) {
 	return p.run(ctx, p.recording, func(r *RowRecording) error { return r.Rotate(t) })
 }
 
-// Append writes rows into caches and waits.
-func (p *RowPlan) Append(ctx context.Context, t Append) (err error) {
-	defer during("Append", &err)
-	if err := p.made(); err != nil {
-		return err
-	}
-	return p.run(ctx, p.recording, func(r *RowRecording) error { return r.Append(t) })
-}
-
-// mostRowTensors is the most tensors that rows are moved with, frequencies among them.
-const mostRowTensors = 9
+// mostRowTensors is the most tensors that rows are moved with: those of an Append, and frequencies.
+const mostRowTensors = 16 + 1
 
 // RowRecording holds the commands of a rotation or an append, with descriptors of its own. It can be written into any number of command buffers, or
 // submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
 type RowRecording struct {
 	smallRecording
-	plan *RowPlan
-	ops  kernel.RowOperands
+	plan    *RowPlan
+	ops     kernel.RowOperands
+	entries kernel.Operand // Append.TokenBatch
 }
 
 // NewRecording makes an empty recording. It lives until its own Close, or the device's.
@@ -226,7 +203,7 @@ func (p *RowPlan) recording() (*RowRecording, error) {
 	n := p.program.Dispatches()
 	r := &RowRecording{plan: p}
 	r.dev, r.name, r.first, r.tensors = p.dev, "RowRecording", "Rotate or Append", make([]heldTensor, mostRowTensors)
-	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: 8 * n}); err != nil {
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: p.program.Bindings() * n}); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -251,22 +228,6 @@ func (r *RowRecording) Rotate(t Rotation) (err error) {
 		o.X = o.K
 	}
 	o.First = t.First
-	return r.write(all[:])
-}
-
-// Append is Rotate for a plan of PlanAppend.
-func (r *RowRecording) Append(t Append) (err error) {
-	defer during("RowRecording.Append", &err)
-	if err := r.start("Append"); err != nil {
-		return err
-	}
-	defer r.mu.Unlock()
-	o, u := &r.ops, &t.Uses
-	all := [...]given{{t.K, u.K, &o.K}, {t.V, u.V, &o.V}, {t.KeyCache, u.KeyCache, &o.X}, {t.ValueCache, u.ValueCache, &o.Y}, {t.At, u.At, &o.At},
-		{t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin}, {t.Positions, u.Positions, &o.Positions}}
-	if err := place("Append", r.plan.table, all[:], r.plan.dev, &r.plan.problem); err != nil {
-		return err
-	}
 	return r.write(all[:])
 }
 

@@ -2,13 +2,17 @@ package kernel
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/shaders"
 )
 
 // Turn says where the cosines and sines come from by which rows are turned: TURN of shaders/cache/append.comp.
@@ -26,8 +30,14 @@ type Rows struct {
 	Batch, Heads, Rows int
 	Dim, ValueDim      int // ValueDim 0: there are no values
 	DType              attn.DType
-	CacheRows          int // of the cache that rows are scattered into; 0: rows stay where they are
+	Scattered          bool // rows go to places of a cache; else they stay where they are
+	CacheRows          int  // of a cache that is no pages
 	Circular           bool
+	Pages              attn.Pages // of the cache
+	KeyType, ValueType attn.DType // in the cache: DType or quantised
+	Packed             bool       // rows are tokens of any batch entry, one after the other
+	Counts             bool       // entries have numbers of rows of their own, up to Rows
+	QueryHeads         int        // of rows that are turned at the positions of the keys; 0: there are none
 	Turn               Turn
 	Columns            int // that are turned
 	Interleaved        bool
@@ -36,13 +46,28 @@ type Rows struct {
 	TableRows          int
 }
 
+// tokens is the number of rows that have positions of their own.
+func (r *Rows) tokens() uint64 {
+	if r.Packed {
+		return uint64(r.Rows)
+	}
+	return uint64(r.Batch) * uint64(r.Rows)
+}
+
+// Quantised says whether rows are quantised on their way.
+func (r *Rows) Quantised() bool { return r.KeyType.Quantised() || r.ValueType.Quantised() }
+
 // RowOperands are its tensors; those that there are not are zero.
 type RowOperands struct {
-	K, V, X, Y            Operand
-	At, Positions         Operand
-	Cos, Sin, Frequencies Operand
-	First                 int32 // position of row 0 of rows that stay
-	InPlace               bool  // K is X
+	K, V, X, Y             Operand
+	At, Positions          Operand // At is the batch entries of packed tokens
+	Cos, Sin, Frequencies  Operand
+	Q, Z                   Operand
+	Table, Starts, Counts  Operand
+	KeyScales, ValueScales Operand
+	First                  int32 // position of row 0 of rows that stay
+	InPlace                bool  // K is X
+	QueriesInPlace         bool  // Q is Z
 }
 
 // RowProgram is the kernel that moves rows, fitted to them.
@@ -50,102 +75,210 @@ type RowProgram struct {
 	env    *Env
 	rows   Rows
 	grid   Grid
-	pairs  uint32 // of columns, of keys and values
+	bound  int // buffers
 	kernel atomic.Pointer[pipeline.Kernel]
 }
 
-const rowThreads = 128 // of a workgroup; every device allows it
-
-// RowsLabel is the label of its dispatches, and the beginning of its module's name.
+// RowsLabel is the label of its dispatches, and the beginning of its modules' names.
 const RowsLabel = "append"
 
-// LacksRows says what the device lacks for rows of a type.
-func (c *Capabilities) LacksRows(t attn.DType) string {
+// module is the name of the module for rows of a type.
+func (r *Rows) module() string {
+	if r.Quantised() {
+		return RowsLabel + "_quantised." + r.DType.Suffix()
+	}
+	return RowsLabel + "." + r.DType.Suffix()
+}
+
+// bindings is the number of buffers that the module binds; 0, and then Layouts or Build says why, where there is no module.
+func (r *Rows) bindings() int {
+	info, err := shaders.Describe(r.module())
+	if err != nil {
+		return 0
+	}
+	return info.Interface.BindingCount()
+}
+
+// LacksRows says what the device lacks for rows: beside what scalar kernels of their type need, 16-bit storage for the halves of words that blocks are
+// written in, whatever the type of the rows is.
+func (c *Capabilities) LacksRows(r *Rows) string {
 	if why := c.LacksArguments(&PassArgs().Rows); why != "" {
 		return why
 	}
-	return c.LacksScalar(t)
+	l := &c.Facts.Limits
+	if n := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet)); n < r.bindings() {
+		return fmt.Sprintf("the device allows %d storage buffers, and %d are needed", n, r.bindings())
+	}
+	if r.Quantised() {
+		if why := lacking("storageBuffer16BitAccess", c.Enabled.Storage16, c.Facts.Features.Storage16); why != "" {
+			return why
+		}
+	}
+	return c.LacksScalar(r.DType)
+}
+
+// The most cosines and sines that a workgroup keeps in shared memory (4 KiB), and its invocations, both of which every device allows.
+const (
+	mostKept       = 512
+	mostRowThreads = 128
+)
+
+// rowWork is how the work is cut: invocations of a workgroup, the steps of a row (append.comp), and the workgroups that share them.
+type rowWork struct{ threads, steps, parts int }
+
+// work cuts rows: four steps for each workgroup, whose cosines are made once for them, unless there are so few rows that a device would not be full.
+func (r *Rows) work() (w rowWork) {
+	units := [...]int{r.Heads * attn.CeilDiv(r.Dim, columnsOfUnit(r.KeyType)), r.Heads * attn.CeilDiv(r.ValueDim, columnsOfUnit(r.ValueType)),
+		r.QueryHeads * attn.CeilDiv(r.Dim, 2)}
+	for w.threads = mostRowThreads; w.threads > 32 && w.threads/2 >= slices.Max(units[:]); {
+		w.threads /= 2
+	}
+	for _, n := range units {
+		w.steps += attn.CeilDiv(n, w.threads)
+	}
+	const few, each = 2048, 4
+	if w.parts = w.steps; r.tokens()*uint64(w.steps) > few {
+		w.parts = attn.CeilDiv(w.steps, each)
+	}
+	return w
+}
+
+// columnsOfUnit is the columns that an invocation has in a step.
+func columnsOfUnit(t attn.DType) int {
+	if t.Quantised() {
+		return 4
+	}
+	return 2
 }
 
 // NewRowProgram builds it.
 func NewRowProgram(e *Env, r *Rows) (*RowProgram, error) {
-	p := &RowProgram{env: e, rows: *r}
-	pairs := uint64(r.Batch) * uint64(r.Heads) * uint64(r.Rows) * uint64(attn.CeilDiv(r.Dim, 2)+attn.CeilDiv(r.ValueDim, 2))
-	if pairs > MaxGroups {
-		return nil, attn.BadArgument("Problem", pairs, "has more than %d pairs of columns to move", uint64(MaxGroups))
+	p := &RowProgram{env: e, rows: *r, bound: r.bindings()}
+	w := r.work()
+	over, groups := bits.Mul64(r.tokens(), uint64(w.parts))
+	if over > 0 || groups > MaxGroups {
+		return nil, attn.BadArgument("Problem", r.tokens(), "rows of that size take more than %d workgroups", uint64(MaxGroups))
 	}
-	p.pairs = uint32(pairs)
 	var err error
-	// A few operations a pair: reckon with 64.
-	if p.grid, err = GridFor(e, (pairs+rowThreads-1)/rowThreads, 64*float64(pairs), ScalarPace, NewTuning(nil)); err != nil {
+	// A few operations a pair of columns: reckon with 64.
+	if p.grid, err = GridFor(e, groups, 64*float64(r.tokens())*float64(w.steps*w.threads), ScalarPace, NewTuning(nil)); err != nil {
 		return nil, err
 	}
-	k, err := e.Build(RowsLabel+"."+r.DType.Suffix(), RowConstants(r), pipeline.KernelInfo{}, score.Code{})
+	k, err := e.Build(r.module(), RowConstants(r), pipeline.KernelInfo{}, score.Code{})
 	p.kernel.Store(k)
 	return p, err
 }
 
 // RowConstants are its specialization constants.
 func RowConstants(r *Rows) Constants {
-	return Constants{"WG": rowThreads, "D": r.Dim, "DV": max(r.ValueDim, 1), "SCATTER": BoolInt(r.CacheRows > 0), "CIRCULAR": BoolInt(r.Circular), "TURN": int(r.Turn),
-		"R": r.Columns, "INTERLEAVED": BoolInt(r.Interleaved), "INVERSE": BoolInt(r.Inverse), "POSITIONS": BoolInt(r.Positions)}
+	w := r.work()
+	pages, shift := 0, 0
+	if !r.Pages.None() {
+		pages, shift = 1+BoolInt(r.Pages.Compressed()), bits.TrailingZeros(uint(r.Pages.Size))
+	}
+	c := Constants{"WG": w.threads, "D": r.Dim, "DV": r.ValueDim, "SCATTER": BoolInt(r.Scattered), "CIRCULAR": BoolInt(r.Circular), "TURN": int(r.Turn),
+		"R": r.Columns, "INTERLEAVED": BoolInt(r.Interleaved), "INVERSE": BoolInt(r.Inverse), "POSITIONS": BoolInt(r.Positions),
+		"KEY_HEADS": r.Heads, "HEADS": r.QueryHeads, "PARTS": w.parts, "KEPT": min(max(r.Columns/2, 1), mostKept), "PACKED": BoolInt(r.Packed),
+		"COUNTS": BoolInt(r.Counts), "PAGES": pages, "PAGE_SHIFT": shift, "TABLE": max(r.TableRows, 1)}
+	if r.Quantised() {
+		c["KEY_TYPE"], c["VALUE_TYPE"] = quantiser(r.KeyType), quantiser(r.ValueType)
+	}
+	return c
 }
 
-// Dispatches is the number of its dispatches.
+// quantiser is the number that quantise.glsl has for a type.
+func quantiser(t attn.DType) int {
+	switch t {
+	case attn.Q8_0:
+		return 1
+	case attn.Q4_0:
+		return 2
+	case attn.F8E4M3:
+		return 3
+	}
+	return 0
+}
+
+// Dispatches is the number of its dispatches, and Bindings that of the buffers that each binds.
 func (p *RowProgram) Dispatches() int { return p.grid.Dispatches() }
+func (p *RowProgram) Bindings() int   { return p.bound }
 
 // Record writes them. In steady state that allocates nothing.
 func (p *RowProgram) Record(r *Recorder, o *RowOperands) error {
 	n := &p.rows
 	idle := pipeline.Access{Binding: o.X.Binding, Mode: pipeline.Unused}
-	for i := range 8 {
-		r.Access[i] = idle
+	access := r.Access[:p.bound]
+	for i := range access {
+		access[i] = idle
 	}
 	bind := func(at int, x *Operand, in bool, mode pipeline.Mode) {
 		if in {
-			r.Access[at] = pipeline.Access{Binding: x.Binding, Mode: mode}
+			access[at] = pipeline.Access{Binding: x.Binding, Mode: mode}
 		}
 	}
-	scatter := n.CacheRows > 0
+	tabled := n.Turn == ByTable || n.Turn == ByToken
 	bind(0, &o.K, !o.InPlace, pipeline.Read)
 	bind(1, &o.V, n.ValueDim > 0, pipeline.Read)
 	bind(2, &o.X, true, pipeline.Write)
-	if scatter || o.InPlace { // most of a cache stays as it is
-		r.Access[2].Mode = pipeline.ReadWrite
+	if n.Scattered || o.InPlace { // most of a cache stays as it is
+		access[2].Mode = pipeline.ReadWrite
 	}
 	bind(3, &o.Y, n.ValueDim > 0, pipeline.ReadWrite)
-	bind(4, &o.At, scatter, pipeline.Read)
+	bind(4, &o.At, n.Scattered, pipeline.Read)
 	bind(5, &o.Positions, n.Positions, pipeline.Read)
-	bind(6, &o.Cos, n.Turn == ByTable || n.Turn == ByToken, pipeline.Read)
+	bind(6, &o.Cos, tabled, pipeline.Read)
 	bind(6, &o.Frequencies, n.Turn == ByFrequencies, pipeline.Read)
-	bind(7, &o.Sin, n.Turn == ByTable || n.Turn == ByToken, pipeline.Read)
-	at := r.Push.moving(n, o, uint32(n.Batch*n.Heads*n.Rows*attn.CeilDiv(n.Dim, 2)))
-	return r.Dispatch(p.kernel.Load(), r.Access[:8], at, p.grid, p.pairs, RowsLabel)
+	bind(7, &o.Sin, tabled, pipeline.Read)
+	if n.QueryHeads > 0 {
+		bind(8, &o.Q, true, pipeline.Read)
+		if o.QueriesInPlace {
+			access[8].Mode = pipeline.Unused
+		}
+		// Rows that no token of an entry names stay as they are.
+		bind(9, &o.Z, true, pipeline.ReadWrite)
+	}
+	bind(10, &o.Table, !n.Pages.None(), pipeline.Read)
+	bind(11, &o.Starts, n.Pages.Compressed(), pipeline.Read)
+	bind(12, &o.Counts, n.Counts, pipeline.Read)
+	if n.Quantised() {
+		bind(13, &o.KeyScales, n.KeyType == attn.F8E4M3, pipeline.Read)
+		bind(14, &o.ValueScales, n.ValueType == attn.F8E4M3, pipeline.Read)
+	}
+	return r.Dispatch(p.kernel.Load(), access, r.Push.moving(n, o), p.grid, p.grid.Total, RowsLabel)
 }
 
 // moving fills in the arguments.
-func (p *Pushes) moving(n *Rows, o *RowOperands, keyPairs uint32) (baseAt int) {
+func (p *Pushes) moving(n *Rows, o *RowOperands) (baseAt int) {
 	l := &PassArgs().Rows
 	p.layout, p.n = l, l.Size()
 	clear(p.data[:p.n])
-	p.PutInt(argRowHeads, n.Heads)
 	p.PutInt(ArgRows, n.Rows)
-	p.PutInt(argCacheRows, n.CacheRows)
+	p.PutInt(argBatch, n.Batch)
+	switch {
+	case !n.Scattered:
+		p.Put(argCacheRows, uint32(o.First))
+	case n.Pages.None():
+		p.PutInt(argCacheRows, n.CacheRows)
+	default:
+		p.PutInt(argCacheRows, n.Pages.Count)
+		p.PutInt(argTableColumns, n.Pages.PerSequence+n.Pages.Indices)
+	}
+	var none Operand
 	p.Put(ArgOffsets, Offsets(&o.K, &o.V, &o.X, &o.Y))
 	p.Put(argMoreOffsets, Offsets(&o.At, &o.Positions, &o.Cos, &o.Sin))
+	p.Put(argPageOffsets, Offsets(&o.Q, &o.Z, &o.Table, &o.Starts))
+	p.Put(argScaleOffsets, Offsets(&o.Counts, &o.KeyScales, &o.ValueScales, &none))
 	p.Strides(ArgK, &o.K)
 	p.Strides(ArgV, &o.V)
 	p.Strides(argX, &o.X)
 	p.Strides(argY, &o.Y)
+	p.Strides(ArgQ, &o.Q)
+	p.Strides(argZ, &o.Z)
 	tables := l.at[argTables]
 	for i, x := range [2]*Operand{&o.Cos, &o.Sin} {
 		p.Set(tables+8*i, x.Strides[0])
 		p.Set(tables+8*i+4, x.Strides[2])
 	}
-	p.PutInt(argTableRows, n.TableRows)
-	p.Put(argPositions, o.Positions.Strides[2])
-	p.Put(argFirstPosition, uint32(o.First))
-	p.Put(argKeyPairs, keyPairs)
 	return l.at[argBase]
 }
 

@@ -43,11 +43,11 @@ const (
 	ArgPitch
 	argRowHeads
 	argCacheRows
+	argTableColumns
+	argPageOffsets
+	argScaleOffsets
+	argZ
 	argTables // strides of batch and row of cos, then of sin
-	argTableRows
-	argPositions // stride of batch
-	argFirstPosition
-	argKeyPairs
 	argBatch
 	argParts
 	argChain
@@ -63,8 +63,8 @@ var argumentNames = [arguments][]string{
 	argScale: {"scale"}, ArgScoreScale: {"score_scale"}, argShifts: {"first_shift", "last_shift"}, argBase: {"base", "total"},
 	argSeedLow: {"seed_lo"}, argSeedHigh: {"seed_hi"}, argDropOffset: {"drop_offset"},
 	ArgFirstMatrix: {"bh0"}, ArgMatrices: {"slab_heads"}, ArgFirstRow: {"row0"}, ArgRows: {"rows"}, ArgPitch: {"pitch"},
-	argRowHeads: {"row_heads"}, argCacheRows: {"cache_rows"}, argTables: {"cos_sb", "cos_sn", "sin_sb", "sin_sn"}, argTableRows: {"table_rows"},
-	argPositions: {"position_sb"}, argFirstPosition: {"first_position"}, argKeyPairs: {"key_pairs"},
+	argRowHeads: {"row_heads"}, argCacheRows: {"cache_rows"}, argTableColumns: {"table_columns"}, argPageOffsets: {"page_offsets"},
+	argScaleOffsets: {"scale_offsets"}, argZ: {"z_sb", "z_sh", "z_sn"}, argTables: {"cos_sb", "cos_sn", "sin_sb", "sin_sn"},
 	argBatch: {"batch"}, argParts: {"parts"}, argChain: {"chain"},
 	argPartStrides: {"p0_sb", "p0_sh", "p0_sn", "p1_sb", "p1_sh", "p1_sn", "p2_sb", "p2_sh", "p2_sn", "p3_sb", "p3_sh", "p3_sn"},
 	argRowStrides:  {"l0_sb", "l0_sh", "l1_sb", "l1_sh", "l2_sb", "l2_sh", "l3_sb", "l3_sh"},

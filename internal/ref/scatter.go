@@ -37,3 +37,13 @@ func Scatter(cache, update Tensor, at []int, circular bool) (Array, error) {
 	}
 	return out, nil
 }
+
+// InPages is where row p of a sequence lies whose pages are listed, in a pool of so many pages of size rows each: a page and a row of it, or nowhere,
+// before the first row, behind the last page, and in what is no page of the pool.
+func InPages(list []int, pages, size, p int) (page, row int, ok bool) {
+	if p < 0 || p/size >= len(list) {
+		return 0, 0, false
+	}
+	page = list[p/size]
+	return page, p % size, page >= 0 && page < pages
+}

@@ -5,6 +5,7 @@ package main
 const (
 	lengthsShader = "shaders/include/lengths.glsl"
 	appendShader  = "shaders/cache/append.comp"
+	quantiser     = "shaders/include/quantise.glsl"
 
 	rowTableShader = "shaders/common/row_table.comp"
 )
@@ -66,7 +67,7 @@ var rowMutants = []Mutant{
 	},
 	{
 		ID: "rotate-back", File: appendShader, Modules: "append.",
-		Old: "  if (INVERSE) turn.y = -turn.y;\n", New: "",
+		Old: "return INVERSE ? vec2(turn.x, -turn.y) : turn;", New: "return turn;",
 		Breaks: "the gradient of a rotation is a rotation the same way",
 		Kill:   []Killer{in("./flash", "TestRotateBackIsTheAdjoint")},
 	},
@@ -75,5 +76,47 @@ var rowMutants = []Mutant{
 		Old: "const uint phase = p * frequency.x + upper;", New: "const uint phase = p * frequency.x;",
 		Breaks: "angles of positions far away are off",
 		Kill:   []Killer{in("./flash", "TestRotate")},
+	},
+	{
+		ID: "append-page-starts", File: appendShader, Modules: "append.",
+		Old: "    at += uint(start);\n", New: "",
+		Breaks: "compressed tables of pages are read from their beginning, whatever the entry",
+		Kill:   []Killer{in("./flash", "TestAppendPages")},
+	},
+	{
+		ID: "append-counts", File: appendShader, Modules: "append_quantised.f16",
+		Old: "if (n <= 0 || from_row >= uint(n)) return;", New: "if (n <= 0) return;",
+		Breaks: "an entry with fewer rows than others has as many",
+		Kill:   []Killer{in("./flash", "TestAppendCounts")},
+	},
+	{
+		ID: "quantise-sign", File: quantiser, Modules: "append_quantised.f32",
+		Old: "return abs(b) > abs(a) ? b : a;", New: "return abs(b) >= abs(a) ? b : a;",
+		Breaks: "of two numbers of one magnitude the last gives a block of q4_0 its sign",
+		Kill:   []Killer{in("./flash", "TestAppendGGML")},
+	},
+	{
+		ID: "quantise-halves", File: quantiser, Modules: "append_quantised.f32",
+		Old: "abs(y - whole) >= 0.5 ?", New: "abs(y - whole) > 0.5 ?",
+		Breaks: "halves of q8_0 go towards zero",
+		Kill:   []Killer{in("./flash", "TestAppendQuantisedExactly")},
+	},
+	{
+		ID: "quantise-quotient", File: quantiser, Modules: "append_quantised.f32",
+		Old: "((n + 1u >> 1) - 0x800000u)", New: "((n >> 1) - 0x800000u)",
+		Breaks: "quotients are rounded towards zero",
+		Kill:   []Killer{in("./flash", "TestAppendQuantisedExactly")},
+	},
+	{
+		ID: "quantise-pairs", File: quantiser, Modules: "append_quantised.",
+		Old: "first ? c + R / 2 : c - R / 2", New: "c ^ 16u",
+		Breaks: "a column is turned with one of its own block",
+		Kill:   []Killer{in("./flash", "TestAppendTypes")},
+	},
+	{
+		ID: "quantise-bytes", File: quantiser, Modules: "append_quantised.",
+		Old: "if (mask == 0xffffffffu) {", New: "if (mask != 0u) {",
+		Breaks: "a word of e4m3 that two invocations have bytes of is written whole by one",
+		Kill:   []Killer{in("./flash", "TestAppendTypes")},
 	},
 }

@@ -1,0 +1,203 @@
+package flash
+
+import (
+	"context"
+	"math"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+)
+
+// AppendProblem is new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] written into caches of CacheRows rows:
+//
+//	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
+//	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]
+//
+// or, of a Circular cache, to row at_b + i modulo CacheRows. Rows outside the cache are not written, and other rows keep what they hold. The position
+// by which row i is turned is at_b + i, unless Rotary.Positions says that they are given. ONNX calls this TensorScatter; at are its write_indices, of
+// any sign here.
+//
+// With Counts, entry b has only the first counts_b rows, from 0 to Rows, so that one plan serves entries that have a chunk of a prompt and others that
+// have one token. With Tokens instead of Rows, rows are packed, [1, KeyHeads, Tokens, ·] (memory [Tokens, KeyHeads, ·] is a tensor of NewTensorBNHD):
+// token t is row Positions[t] of batch entry TokenBatch[t], and no row at all where that is not one of the batch, −1 for padding. That is the form of
+// FlashInfer's append_paged_kv_cache. Which of several tokens of one entry and position is kept is not defined.
+//
+// With Pages the caches are pools: row p of entry b is row p mod Size of the page that the table has for b at p / Size. Rows beyond the table, and of
+// pages whose number is outside of the pool, are not written.
+//
+// Caches of KeyType and ValueType Q8_0, Q4_0 and F8E4M3 hold rows as [DType] says, made of their fp32 values after the turn: blocks to the bit as ggml's,
+// of F8E4M3 x/scale to nearest even. Blocks of numbers that are all below 2⁻¹¹⁸ are zeros; what becomes of blocks with infinities or NaNs is undefined.
+//
+// With Heads > 0, queries Q [Batch, Heads, Rows, HeadDim], or [1, Heads, Tokens, HeadDim], are turned at the same positions in the same dispatch, those
+// of rows that are not written too; rows that no entry has (Counts, TokenBatch) stay what they were.
+type AppendProblem struct {
+	Batch, KeyHeads    int
+	Rows               int // of each entry, or with Counts the most; 0 with Tokens
+	Tokens             int // packed rows in all; 0: there are Rows of each entry
+	CacheRows          int // of each entry; 0 with Pages
+	HeadDim, ValueDim  int // ValueDim 0 means HeadDim
+	DType              DType
+	KeyType, ValueType DType   // of the caches, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
+	Pages              Pages   // the caches are pools of pages; zero: tensors
+	Circular           bool    // the cache begins again where it ends; Rows ≤ CacheRows
+	Counts             bool    // entries have numbers of rows of their own
+	KeysOnly           bool    // there are no values
+	Rotary             *Rotary // nil: nothing is turned
+	Heads              int     // of queries that are turned too, 0 for none
+}
+
+// Append names the tensors of new rows and the caches that they are written into. K, V, Q and RotatedQ, caches, Cos and Sin may have any strides whose
+// last is 1, the others are in row-major order. What the problem does not have is nil.
+type Append struct {
+	K, V                 *Tensor // inputs; V is nil with KeysOnly
+	KeyCache, ValueCache *Tensor // [Batch, KeyHeads, CacheRows, ·] or pools [Pages.Count, KeyHeads, Pages.Size, ·]; they overlap no other tensor
+	At                   *Tensor // first row that is written, for each batch entry: Int32 [1, 1, 1, Batch]; nil with Tokens
+	Counts               *Tensor // rows of each batch entry: Int32 [1, 1, 1, Batch]
+	TokenBatch           *Tensor // batch entry of each token: Int32 [1, 1, 1, Tokens]
+	Cos, Sin, Positions  *Tensor // as of Rotation; Positions are Int32 [1, 1, 1, Tokens] with Tokens, and always given then
+
+	PageTable, PageStarts  *Tensor // as Pages says
+	KeyScales, ValueScales *Tensor // of F8E4M3: F32 [1, 1, Batch, KeyHeads]
+
+	Q, RotatedQ *Tensor // queries, and where they go turned; RotatedQ nil: Q is turned in place
+
+	Uses struct {
+		K, V, KeyCache, ValueCache, At, Counts, TokenBatch, Cos, Sin, Positions, PageTable, PageStarts, KeyScales, ValueScales, Q, RotatedQ TensorUse
+	}
+}
+
+// PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate. Quantised caches need the device's storageBuffer16BitAccess
+// whatever the type of the rows is.
+func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
+	defer during("PlanAppend", &err)
+	if p.ValueDim == 0 && !p.KeysOnly {
+		p.ValueDim = p.HeadDim
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	r := kernel.Rows{Batch: p.Batch, Heads: p.KeyHeads, Rows: p.Rows, Dim: p.HeadDim, ValueDim: p.ValueDim, DType: attn.DType(p.DType),
+		KeyType: storedAs(p.KeyType, p.DType), ValueType: storedAs(p.ValueType, p.DType), Scattered: true, CacheRows: p.CacheRows, Circular: p.Circular,
+		Pages: attn.Pages(p.Pages), Counts: p.Counts, QueryHeads: p.Heads}
+	if p.Tokens != 0 {
+		r.Rows, r.Packed, r.Positions = p.Tokens, true, true
+	}
+	return d.planRows("Append", "AppendProblem", r, p.Rotary)
+}
+
+// storedAs is the type of a cache.
+func storedAs(t, dtype DType) attn.DType {
+	if q := attn.DType(t); q.Quantised() {
+		return q
+	}
+	return attn.DType(dtype)
+}
+
+// check checks what does not hold of a rotation too.
+func (p *AppendProblem) check() error {
+	paged := p.Pages != Pages{}
+	if paged {
+		if err := p.Pages.check("AppendProblem"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.KeysOnly && p.ValueDim != 0:
+		return badArgument("AppendProblem.ValueDim", p.ValueDim, "must be 0 where there are keys only")
+	case p.KeysOnly && p.ValueType != 0:
+		return badArgument("AppendProblem.ValueType", p.ValueType, "must be 0 where there are keys only")
+	case p.Tokens != 0 && p.Rows != 0:
+		return badArgument("AppendProblem.Rows", p.Rows, "must be 0 where rows are Tokens")
+	case p.Tokens != 0 && p.Counts:
+		return badArgument("AppendProblem.Counts", p.Counts, "must be false where rows are Tokens")
+	case paged && p.CacheRows != 0:
+		return badArgument("AppendProblem.CacheRows", p.CacheRows, "must be 0 where caches are pools of pages")
+	case paged && p.Circular:
+		return badArgument("AppendProblem.Circular", p.Circular, "must be false where caches are pools of pages")
+	case p.Pages.PerSequence > 0 && p.Pages.PerSequence < attn.CeilDiv(p.Rows, p.Pages.Size):
+		return badArgument("AppendProblem.Pages.PerSequence", p.Pages.PerSequence, "must be at least %d, the pages of Rows = %d rows",
+			attn.CeilDiv(p.Rows, p.Pages.Size), p.Rows)
+	case !paged && (p.CacheRows < 1 || p.CacheRows > math.MaxInt32/2):
+		return badArgument("AppendProblem.CacheRows", p.CacheRows, "must be from 1 to %d", math.MaxInt32/2)
+	case p.Circular && p.Rows > p.CacheRows:
+		return badArgument("AppendProblem.Rows", p.Rows, "must be at most CacheRows = %d of a circular cache", p.CacheRows)
+	case p.Heads < 0 || p.Heads > math.MaxInt32/2:
+		return badArgument("AppendProblem.Heads", p.Heads, "must be from 0 to %d", math.MaxInt32/2)
+	case p.Heads > 0 && p.Rotary == nil:
+		return badArgument("AppendProblem.Heads", p.Heads, "must be 0 without Rotary: there is nothing to do with queries")
+	}
+	if err := checkStored("AppendProblem.KeyType", p.KeyType, p.DType, "AppendProblem.HeadDim", p.HeadDim); err != nil {
+		return err
+	}
+	return checkStored("AppendProblem.ValueType", p.ValueType, p.DType, "AppendProblem.ValueDim", p.ValueDim)
+}
+
+// appendOperands lists the tensors of an append, in the order in which RowRecording.Append gives them.
+func appendOperands(r *kernel.Rows, entries int, turning []attn.Operand, inPlace bool) []attn.Operand {
+	values, queries := when(r.ValueDim > 0), when(r.QueryHeads > 0)
+	room := [3]int{r.Batch, r.Heads, r.CacheRows}
+	table := attn.Problem{Batch: r.Batch, KeyHeads: r.Heads, Pages: r.Pages}
+	if !r.Pages.None() {
+		room = [3]int{r.Pages.Count, r.Heads, r.Pages.Size}
+	}
+	q := shaped(entries, r.QueryHeads, r.Rows, r.Dim)
+	ints := func(name string, in bool, of [4]int) attn.Operand {
+		return attn.Operand{Name: name, Shape: shaped(of[:]...), Type: typed(attn.Int32), When: when(in), Statistics: true}
+	}
+	scales := func(name string, t attn.DType) attn.Operand {
+		of := table.ScalesShape()
+		return attn.Operand{Name: name, Shape: shaped(of[:]...), When: when(t == attn.F8E4M3), Statistics: true}
+	}
+	each := table.LengthsShape()
+	list := []attn.Operand{
+		{Name: "K", Shape: shaped(entries, r.Heads, r.Rows, r.Dim)},
+		{Name: "V", Shape: shaped(entries, r.Heads, r.Rows, r.ValueDim), When: values},
+		{Name: "KeyCache", Shape: shaped(room[0], room[1], room[2], r.Dim), Type: typed(r.KeyType), Output: true},
+		{Name: "ValueCache", Shape: shaped(room[0], room[1], room[2], r.ValueDim), Type: typed(r.ValueType), When: values, Output: true},
+		ints("At", !r.Packed, each),
+		ints("Counts", r.Counts, each),
+		ints("TokenBatch", r.Packed, [4]int{1, 1, 1, r.Rows}),
+		ints("PageTable", !r.Pages.None(), table.PageTableShape()),
+		ints("PageStarts", r.Pages.Compressed(), table.PageStartsShape()),
+		scales("KeyScales", r.KeyType), scales("ValueScales", r.ValueType),
+		{Name: "Q", Shape: q, When: queries, Output: inPlace},
+		{Name: "RotatedQ", Shape: q, When: queries, Output: !inPlace, Optional: inPlace},
+	}
+	return append(list, turning...)
+}
+
+// Append writes rows into caches and waits.
+func (p *RowPlan) Append(ctx context.Context, t Append) (err error) {
+	defer during("Append", &err)
+	if err := p.made(); err != nil {
+		return err
+	}
+	return p.run(ctx, p.recording, func(r *RowRecording) error { return r.Append(t) })
+}
+
+// Append is Rotate for a plan of PlanAppend.
+func (r *RowRecording) Append(t Append) (err error) {
+	defer during("RowRecording.Append", &err)
+	if err := r.start("Append"); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	o, u, table := &r.ops, &t.Uses, r.plan.table
+	all := [...]given{{t.K, u.K, &o.K}, {t.V, u.V, &o.V}, {t.KeyCache, u.KeyCache, &o.X}, {t.ValueCache, u.ValueCache, &o.Y}, {t.At, u.At, &o.At},
+		{t.Counts, u.Counts, &o.Counts}, {t.TokenBatch, u.TokenBatch, &r.entries}, {t.PageTable, u.PageTable, &o.Table}, {t.PageStarts, u.PageStarts, &o.Starts},
+		{t.KeyScales, u.KeyScales, &o.KeyScales}, {t.ValueScales, u.ValueScales, &o.ValueScales}, {t.Q, u.Q, &o.Q}, {t.RotatedQ, u.RotatedQ, &o.Z},
+		{t.Cos, u.Cos, &o.Cos}, {t.Sin, u.Sin, &o.Sin}, {t.Positions, u.Positions, &o.Positions}}
+	if o.QueriesInPlace = t.RotatedQ == nil; o.QueriesInPlace {
+		table = r.plan.inPlace
+	}
+	if err := place("Append", table, all[:], r.plan.dev, &r.plan.problem); err != nil {
+		return err
+	}
+	if o.QueriesInPlace {
+		o.Z = o.Q
+	}
+	if r.plan.rows.Packed {
+		o.At = r.entries
+	}
+	return r.write(all[:])
+}
