@@ -6,11 +6,14 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// Request asks for room for new tokens of a sequence.
+// Request asks for room for new tokens of a sequence. The zero value asks for nothing, so that requests may be the rows of a batch, some of which
+// have no sequence.
 type Request struct {
 	Sequence Sequence
 	Tokens   int // ≥ 0
 }
+
+func (r *Request) none() bool { return *r == Request{} }
 
 // Copy is rows 0 to Rows−1 of one page that the device has to copy to the same rows of another, in every layer, keys and values.
 type Copy struct {
@@ -36,16 +39,20 @@ type Step struct {
 // Of sequences that share a partly filled page and are all in the batch, the last one keeps it.
 //
 // The error is an *OutOfPagesError, one that matches ErrUnknownSequence, or an attn.ArgumentError: tokens below 0, a length beyond MaxLength, a
-// sequence that is in the batch twice.
-func (m *Manager) Append(batch []Request, step *Step) error {
+// sequence that two requests name.
+func (m *Manager) Append(requests []Request, step *Step) error {
 	step.Placed, step.Copies = step.Placed[:0], step.Copies[:0]
-	if err := m.checkBatch(batch); err != nil {
+	if err := m.checkRequests(requests); err != nil {
 		return err
 	}
 	// First what is needed. A page that is copied has a table less from then on, which decides whether the next that shares it needs a copy.
 	needed := 0
-	for i := range batch {
-		r := &batch[i]
+	for i := range requests {
+		r := &requests[i]
+		if r.none() {
+			step.Placed = append(step.Placed, Placed{})
+			continue
+		}
 		at := &m.slots[r.Sequence.slot]
 		p := Placed{First: at.length, Changed: attn.Span{Begin: m.entries(at.length), End: m.entries(at.length + r.Tokens)}}
 		if rows := at.length & (m.PageSize() - 1); r.Tokens > 0 && rows > 0 {
@@ -67,8 +74,11 @@ func (m *Manager) Append(batch []Request, step *Step) error {
 	}
 	// Then nothing can fail.
 	copies := step.Copies
-	for i := range batch {
-		r, p := &batch[i], &step.Placed[i]
+	for i := range requests {
+		r, p := &requests[i], &step.Placed[i]
+		if r.none() {
+			continue
+		}
 		table := m.table(r.Sequence.slot)
 		for j := p.Changed.Begin; j < p.Changed.End; j++ {
 			table[j] = m.take()
@@ -90,19 +100,22 @@ func (m *Manager) take() int32 {
 	return page
 }
 
-// checkBatch says what is wrong with a batch, whatever pages there are.
-func (m *Manager) checkBatch(batch []Request) error {
+// checkRequests says what is wrong with a batch of them, whatever pages there are.
+func (m *Manager) checkRequests(requests []Request) error {
 	m.batches++
-	for i := range batch {
-		r := &batch[i]
-		at, err := m.find(r.Sequence, "batch")
+	for i := range requests {
+		r := &requests[i]
+		if r.none() {
+			continue
+		}
+		at, err := m.find(r.Sequence, "requests")
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w, entry %d", err, i)
 		case at.batch == m.batches:
-			return attn.BadArgument(fmt.Sprintf("batch[%d].Sequence", i), r.Sequence, "must be in the batch once")
+			return attn.BadArgument(fmt.Sprintf("requests[%d].Sequence", i), r.Sequence, "must be among them once")
 		case r.Tokens < 0 || r.Tokens > m.maxLength-at.length:
-			return attn.BadArgument(fmt.Sprintf("batch[%d].Tokens", i), r.Tokens, "must be from 0 to %d, for a length of %d and %d at most",
+			return attn.BadArgument(fmt.Sprintf("requests[%d].Tokens", i), r.Tokens, "must be from 0 to %d, for a length of %d and %d at most",
 				m.maxLength-at.length, at.length, m.maxLength)
 		}
 		at.batch = m.batches

@@ -144,6 +144,9 @@ func (m *Manager) PageSize() int { return 1 << m.shift }
 // Width is the number of entries of the longest table that a sequence can have.
 func (m *Manager) Width() int { return m.width }
 
+// MaxLength is the most tokens that a sequence can have, dropped ones among them.
+func (m *Manager) MaxLength() int { return m.maxLength }
+
 // FreePages is the number of pages that no sequence has.
 func (m *Manager) FreePages() int { return len(m.free) }
 

@@ -231,11 +231,27 @@ func TestWindow(t *testing.T) {
 	_, err = m.Drop(s, length+1)
 	badArgument(t, "before", err)
 	var step Step
-	badArgument(t, "batch[0].Tokens", m.Append([]Request{{s, 1}}, &step))
+	badArgument(t, "requests[0].Tokens", m.Append([]Request{{s, 1}}, &step))
 	require.NoError(t, m.Free(s))
 	require.NoError(t, m.Free(f))
 	require.NoError(t, m.check())
 	require.Equal(t, 4, m.FreePages())
+}
+
+// TestRequestsForNothing: rows of a batch without a sequence take nothing, wherever they stand.
+func TestRequestsForNothing(t *testing.T) {
+	m := newManager(t, 4, 4, 3)
+	a, b := add(t, m), add(t, m)
+	grow(t, m, Request{a, 2})
+	f, err := m.Fork(a)
+	require.NoError(t, err)
+	var step Step
+	require.NoError(t, m.Append([]Request{{}, {f, 1}, {}, {b, 5}, {}}, &step))
+	none := Placed{}
+	require.Equal(t, []Placed{none, {First: 2, Changed: attn.Span{End: 1}}, none, {Changed: attn.Span{End: 2}}, none}, step.Placed)
+	require.Equal(t, []Copy{{From: 0, To: 1, Rows: 2}}, step.Copies)
+	require.ErrorIs(t, m.Append([]Request{{}, {Sequence{}, 1}}, &step), ErrUnknownSequence)
+	require.NoError(t, m.check())
 }
 
 // TestNames: a name is good for one sequence of one Manager, while it is there.
@@ -305,10 +321,10 @@ func TestBadArguments(t *testing.T) {
 	}{
 		{"length", m.Truncate(a, 10)},
 		{"length", m.Truncate(a, -1)},
-		{"batch[1].Sequence", m.Append([]Request{{a, 1}, {a, 1}}, &step)},
-		{"batch[1].Tokens", m.Append([]Request{{a, 1}, {b, -1}}, &step)},
-		{"batch[0].Tokens", m.Append([]Request{{a, 8}}, &step)},
-		{"batch[0].Tokens", m.Append([]Request{{a, math.MaxInt}}, &step)},
+		{"requests[1].Sequence", m.Append([]Request{{a, 1}, {a, 1}}, &step)},
+		{"requests[1].Tokens", m.Append([]Request{{a, 1}, {b, -1}}, &step)},
+		{"requests[0].Tokens", m.Append([]Request{{a, 8}}, &step)},
+		{"requests[0].Tokens", m.Append([]Request{{a, math.MaxInt}}, &step)},
 		{"width", m.Table(make([]int32, 4), 2, both)},
 		{"width", m.Table(nil, -1, nil)},
 		{"width", m.Table(make([]int32, 10), 5, both)},
