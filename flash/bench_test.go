@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -209,5 +210,136 @@ func BenchmarkScalarTiles(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			})
 		}
+	}
+}
+
+// decoding decodes a token of each of some sequences in one layer: a step, the append of keys and values, with the queries turned in the same dispatch,
+// attention, and the merge of its result with that over other keys.
+type decoding struct {
+	cache    *Cache
+	batch    *CacheBatch
+	requests []CacheRequest
+	plan     *Plan
+	appends  Append
+	forward  Forward
+	merge    Merge
+	add      *RowRecording
+	attend   *Recording
+	merging  *MergeRecording
+	pending  Pending
+}
+
+func newDecoding(t testing.TB, d *Device, o CacheOptions) *decoding {
+	x := &decoding{cache: mustCache(t, d, o)}
+	x.batch = mustBatch(t, x.cache, o.MaxSequences, 1)
+	x.plan = mustPlan(t, d, x.batch.Problem(Problem{Heads: 4 * o.KeyHeads, Causal: CausalBottomRight}))
+	p := x.plan.Problem()
+	appending, err := d.PlanAppend(x.batch.AppendProblem(AppendProblem{Heads: p.Heads, Rotary: &Rotary{}}))
+	require.NoError(t, err)
+	merging, err := d.PlanMerge(MergeProblem{Parts: 2, Batch: p.Batch, Heads: p.Heads, QueryLen: 1, ValueDim: p.ValueDim, DType: o.DType})
+	require.NoError(t, err)
+	tensor := plainly(t, d)
+	part := func() (out Part) {
+		out.O = tensor(o.DType, p.OShape())
+		out.LSE, err = d.NewLSE(p.Batch, p.Heads, 1)
+		require.NoError(t, err)
+		return out
+	}
+	own, other, rows := part(), part(), [4]int{p.Batch, p.KeyHeads, 1, p.HeadDim}
+	q := tensor(o.DType, p.QShape())
+	x.appends = x.batch.Append(0, Append{K: tensor(o.DType, rows), V: tensor(o.DType, rows), Q: q})
+	x.forward = x.batch.Forward(0, Forward{Q: q, O: own.O, LSE: own.LSE})
+	x.merge = Merge{Parts: []Part{own, other}, O: tensor(o.DType, p.OShape())}
+	x.add, err = appending.NewRecording()
+	require.NoError(t, err)
+	x.attend, err = x.plan.NewRecording()
+	require.NoError(t, err)
+	x.merging, err = merging.NewRecording()
+	require.NoError(t, err)
+	for range o.MaxSequences {
+		x.requests = append(x.requests, CacheRequest{mustAdd(t, x.cache), 1})
+	}
+	return x
+}
+
+// token decodes one, recording all anew where fresh is set.
+func (x *decoding) token(t testing.TB, fresh bool) {
+	err := x.batch.Step(x.requests)
+	if err == nil {
+		err = x.batch.Submit()
+	}
+	if fresh && err == nil {
+		x.add.ready, x.attend.ready, x.merging.ready = false, false, false
+		if err = x.add.Append(x.appends); err == nil {
+			err = x.attend.Forward(x.forward)
+		}
+		if err == nil {
+			err = x.merging.Merge(x.merge)
+		}
+	}
+	if err == nil {
+		err = x.add.Submit()
+	}
+	if err == nil {
+		x.pending, err = x.attend.Submit()
+	}
+	if err == nil {
+		err = x.merging.Submit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits for the latest token.
+func (x *decoding) wait(t testing.TB) {
+	if err := errors.Join(x.merging.Wait(nil), x.pending.Wait(nil), x.add.Wait(nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BenchmarkDecodeToken measures what a token of each of some sequences costs the host in one layer, with the step that all layers share: everything
+// recorded anew and submitted, or recordings submitted again; and the step alone. Waiting for the device is not counted.
+func BenchmarkDecodeToken(b *testing.B) {
+	d, err := Open(WithoutDiskCache())
+	if err != nil {
+		b.Skip(err)
+	}
+	defer d.Close()
+	for _, sequences := range []int{1, 64} {
+		o := CacheOptions{Layers: 1, KeyHeads: 2, HeadDim: 32, Page: 16, Pages: 64 * 64, MaxSequences: sequences, MaxLength: 1024, DType: F16}
+		x := newDecoding(b, d, o)
+		x.token(b, true)
+		x.wait(b)
+		for _, how := range []string{"step", "submitted", "recorded"} {
+			b.Run(fmt.Sprintf("%d/%s", sequences, how), func(b *testing.B) {
+				b.ReportAllocs()
+				var host time.Duration
+				for range b.N {
+					for _, r := range x.requests {
+						if n, _ := x.cache.Length(r.Sequence); n == o.MaxLength {
+							if err := x.cache.Truncate(r.Sequence, 1); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+					start := time.Now()
+					if how == "step" {
+						if err := errors.Join(x.batch.Step(x.requests), x.batch.Submit()); err != nil {
+							b.Fatal(err)
+						}
+					} else {
+						x.token(b, how == "recorded")
+					}
+					host += time.Since(start)
+					x.wait(b)
+					if err := x.batch.Wait(nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N), "host-µs/op")
+			})
+		}
+		require.NoError(b, x.cache.Close())
 	}
 }

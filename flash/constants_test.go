@@ -85,6 +85,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
+		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
 		"merge":                    kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":             kernel.ClassConstants(attnOf(p)),
 		"row_table":                kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),

@@ -46,6 +46,9 @@
 // Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is device memory too, so
 // that one plan, and one recording, serves whatever is packed into its rows.
 //
+// A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed, and a [CacheBatch] has the tensors that tell plans of
+// them: a program that generates makes its plans and recordings once, whatever the lengths become.
+//
 // # Partial results
 //
 // Outputs over disjoint keys, each with its lse, are put together by [Device.PlanMerge], or [Device.Merge] in one call: o = Σ_n exp(lse_n − lse) o_n with

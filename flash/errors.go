@@ -43,6 +43,9 @@ func (e *ArgumentError) Unwrap() error { return ErrArgument }
 
 // public makes an argument error of the layers below this package's own; it keeps others, and nil.
 func public(err error) error {
+	if err == nil {
+		return nil
+	}
 	if a := (*attn.ArgumentError)(nil); errors.As(err, &a) {
 		return (*ArgumentError)(a)
 	}

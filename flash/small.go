@@ -232,6 +232,19 @@ func (r *smallRecording) wait() error {
 	return err
 }
 
+// idle says without waiting whether the device has finished with the latest submission.
+func (r *smallRecording) idle() (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inFlight == nil {
+		return true, nil
+	}
+	if done, err := r.inFlight.Done(); err != nil || !done {
+		return false, r.dev.fail(err)
+	}
+	return true, r.wait()
+}
+
 // close frees the descriptors, after waiting for the recording's own submission.
 func (r *smallRecording) close() error {
 	r.dev.disown(r)

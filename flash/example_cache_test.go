@@ -1,0 +1,82 @@
+package flash_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Two sequences decode from one prompt. Here all keys are alike, so that attention gives the mean of the values of all tokens so far; a program has
+// its layers make q, k and v, and samples the next token from what comes out of the last one.
+func ExampleCache() {
+	dev := must(flash.Open())
+	defer dev.Close() // and what was made on it
+	ctx := context.Background()
+
+	const heads, dim = 2, 8
+	cache := must(dev.NewCache(flash.CacheOptions{
+		Layers: 1, KeyHeads: 1, HeadDim: dim, Page: 4, Pages: 16, MaxSequences: 4, MaxLength: 32, DType: flash.F32,
+	}))
+	batch := must(cache.NewBatch(2, 3)) // up to two sequences, with up to three new tokens each
+
+	// Plans are made once, and serve sequences of all lengths.
+	attention := must(dev.Plan(batch.Problem(flash.Problem{Heads: heads, Causal: flash.CausalBottomRight})))
+	appending := must(dev.PlanAppend(batch.AppendProblem(flash.AppendProblem{})))
+	p := attention.Problem()
+	zero := constant(0)
+	q, o := filled(dev, p.DType, p.QShape(), zero), filled(dev, p.DType, p.OShape(), zero)
+	rows := [4]int{2, 1, 3, dim} // batch, key heads, tokens, columns
+	k := filled(dev, p.DType, rows, zero)
+	v := filled(dev, p.DType, rows, zero)
+
+	// decode is one pass over new tokens, and gives what the last of each sequence attends to.
+	decode := func(requests []flash.CacheRequest, values [2][]float32) (out [2]float32) {
+		host := make([]float32, v.Elements())
+		for row := range values {
+			for i, x := range values[row] {
+				for d := range dim {
+					host[(row*3+i)*dim+d] = x
+				}
+			}
+		}
+		check(v.Upload(ctx, host))
+
+		check(batch.Step(requests)) // an error that is flash.ErrOutOfPages: free a sequence, or wait
+		check(batch.Submit())
+		for layer := range cache.Options().Layers {
+			check(appending.Append(ctx, batch.Append(layer, flash.Append{K: k, V: v})))
+			check(attention.Forward(ctx, batch.Forward(layer, flash.Forward{Q: q, O: o})))
+		}
+
+		attended := downloaded(o)
+		for row := range values {
+			if n := len(values[row]); n > 0 {
+				out[row] = attended[(row*heads*3+n-1)*dim]
+			}
+		}
+		return out
+	}
+
+	first := must(cache.Add())
+	fmt.Println("the prompt:", decode([]flash.CacheRequest{{first, 3}}, [2][]float32{{1, 2, 3}})[0])
+
+	second := must(cache.Fork(first)) // no page is taken before one of them goes on
+	both := []flash.CacheRequest{{first, 1}, {second, 1}}
+	for step := range 2 {
+		x := float32(4 + step)
+		fmt.Println("decoded:", decode(both, [2][]float32{{x}, {-x}}))
+	}
+
+	check(cache.Truncate(second, 3)) // what it decoded is taken back
+	fmt.Println("again:", decode([]flash.CacheRequest{{}, {second, 1}}, [2][]float32{nil, {6}})[1])
+	check(cache.Free(second))
+	n := must(cache.Length(first))
+	fmt.Println(n, "tokens in", 16-cache.FreePages(), "pages")
+	// Output:
+	// the prompt: 2
+	// decoded: [2.5 0.5]
+	// decoded: [3 -0.6]
+	// again: 3
+	// 5 tokens in 2 pages
+}
