@@ -18,17 +18,10 @@ type Operand struct {
 type Operands struct {
 	Q, K, V, O, LSE Operand
 	Scores
-	Cache
 	HasLSE  bool
 	Drop    Draw
 	Weights []pipeline.Binding // Forward.Weights; nil: the workspace holds them
 	Blocks  pipeline.Binding   // the block mask, where the problem has one
-}
-
-// Cache is the tensors that say where keys and values lie in a cache, and how: see attn.Pages.
-type Cache struct {
-	PageTable, PageStarts, LastPages Operand
-	KeyScales, ValueScales           Operand
 }
 
 // List gives the tensors in the order of attn.ForwardOperands.
@@ -45,7 +38,7 @@ type Recorder struct {
 	Rec     *pipeline.Recording
 	Scratch []pipeline.Binding
 	Push    Pushes
-	Access  [14 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
+	Access  [15 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                       // further arguments, mapped; nil where the problem has none
 	Count   *CountingBuilds
 }

@@ -19,6 +19,7 @@ const MostCaptured = 8
 type Scores struct {
 	Bias, Mask, Sinks        Operand
 	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads
+	Cache                                                   // what pages.glsl and quantised.glsl read
 	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
 }
 
@@ -131,20 +132,23 @@ func capturedCount(s *Scores) (n int) {
 
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded()
+	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached()
 }
 
 // MoreBytes is the size of the buffer of further arguments.
-const MoreBytes = 64
+const MoreBytes = 128
 
 // moreNames are the further arguments as the host writes them.
 var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch",
 	"key_lengths_off", "query_lengths_off"}
 
+// cacheNames are those of builds for caches, behind the others.
+var cacheNames = []string{"page_table_off", "page_row", "page_count", "page_starts_off", "last_pages_off", "key_scales_off", "value_scales_off"}
+
 // checkMore says what is wrong with the further arguments that a module declares.
 func checkMore(module string, in *shaders.Interface) error {
-	if in.More != nil && !slices.Equal(in.More, moreNames) {
-		return fmt.Errorf("flash: %s declares further arguments %q, must be %q", module, in.More, moreNames)
+	if all := slices.Concat(moreNames, cacheNames); in.More != nil && !slices.Equal(in.More, moreNames) && !slices.Equal(in.More, all) {
+		return fmt.Errorf("flash: %s declares further arguments %q, must be %q, or without the last %d", module, in.More, all, len(cacheNames))
 	}
 	return nil
 }
@@ -164,6 +168,11 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 	put(11, uint32(p.Batch))
 	put(12, s.KeyLengths.Offset)
 	put(13, s.QueryLengths.Offset)
+	if p.Cached() {
+		for i, v := range s.Cache.arguments(p) {
+			put(len(moreNames)+i, v)
+		}
+	}
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

@@ -7,16 +7,22 @@
 // causal order is j <= i all the same; last_shift is that of the window alone then.
 //
 // A kernel that can do with lengths defines LENGTHS, the first of two bindings, which are there with both constants false too, and SCORE_AT
-// (more.glsl), and calls take_lengths() before anything asks. In others both functions give nk and nq.
+// (more.glsl), and calls take_lengths() before anything asks. In others both functions give nk and nq. In builds for caches entries with a
+// compressed table of pages have the keys that it says (pages.glsl): KEY_LENGTHS is true for them too.
 
 #ifndef LENGTHS_GLSL
 #define LENGTHS_GLSL
 #ifdef LENGTHS
 #include "more.glsl"
+#include "pages.glsl"
 
 layout(constant_id = 90) const bool KEY_LENGTHS = false;
 layout(constant_id = 91) const bool QUERY_LENGTHS = false;
 layout(constant_id = 92) const bool TOP_LEFT = false;
+#ifdef CACHE
+const bool LENGTHS_OR_PAGES = KEY_LENGTHS || COMPRESSED;
+#define KEY_LENGTHS LENGTHS_OR_PAGES
+#endif
 const bool PADDED = KEY_LENGTHS || QUERY_LENGTHS;
 
 layout(set = 0, binding = LENGTHS, std430) readonly buffer KeyLengths_ { int key_lengths[]; };
@@ -35,9 +41,15 @@ int high_shift() { return PADDED ? own_last_shift : last_shift; }
 bool query_exists(uint query) { return !QUERY_LENGTHS || query < own_queries; }
 
 void take_lengths(uint b) {
+#ifdef CACHE
+  take_pages(b);
+#endif
   if (PADDED) {
     own_keys = nk; own_queries = nq;
     if (KEY_LENGTHS) own_keys = uint(clamp(key_lengths[key_lengths_off + b], 0, int(nk)));
+#ifdef CACHE
+    if (COMPRESSED) own_keys = keys_of_pages(b, nk);
+#endif
     if (QUERY_LENGTHS) own_queries = uint(clamp(query_lengths[query_lengths_off + b], 0, int(nq)));
     const int moved = int(own_keys) - int(nk) - int(own_queries) + int(nq);
     own_first_shift = first_shift + moved;

@@ -20,6 +20,9 @@
 // the other is on its way, in the same registers. Subgroups take batches in turn; groups meet by shuffles, and subgroups in shared memory,
 // once, at the end.
 //
+// Builds for caches (CACHE) look the pages of a batch up a batch ahead, one number for each key of a lane, or one for all keys of a batch
+// that cannot pass the end of a page: they arrive while scores are computed, and the loads of the next rows wait for nothing.
+//
 // Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row
 // with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
@@ -30,7 +33,7 @@
 // With PARTS > 1, 3 and 4 are what combine_parts.comp reads: 3 O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up to 8] fp32, 4 the
 // logarithm to base 2 of that sum [PARTS,B,Hq,Nq].
 // Push constants: include/args.glsl. Workgroups: blocks of rows, innermost, then parts, key heads, batch: ceil(Nq group/ROWS) PARTS Hk B.
-// Variants: DTYPE (include/dtype.glsl). Needs subgroup basic and shuffle in compute, and full subgroups of SG.
+// Variants: DTYPE (include/dtype.glsl); CACHE: keys and values in pages (include/pages.glsl), with bindings 5, 6 and 12. Needs subgroup basic and shuffle in compute, and full subgroups of SG.
 //
 // Specialization constants:
 //
@@ -46,6 +49,7 @@
 //   9 U           keys of a lane in a batch
 //  10 PARTS       parts that the batches of keys that a block of rows sees are dealt to
 //  11 MEET        rows whose sums of subgroups lie in shared memory at the same time
+// 100 PAGE, 101 COMPRESSED   with CACHE: include/pages.glsl
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -87,6 +91,7 @@ layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
 #define SCORE_AT 8
 #define LENGTHS 6
+#define PAGES 5
 #include "walk.glsl"
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
@@ -129,16 +134,42 @@ layout(set = 0, binding = 2, std430) readonly buffer vBits_ { uint16_t vBits[]; 
 #define PIECE_COLS DV
 #include "piece.glsl"
 
+#ifdef CACHE
+const uint LOOKUPS = PAGE_ROWS % BATCH == 0 ? 1 : U;   // of a lane and batch
+uint page[LOOKUPS];  // of the batch that is loaded next
+uint lost;           // bits: keys of this lane, of the batch that is computed with, whose pages there are not
+
+uint page_of_key(uint u) { return page[LOOKUPS == 1 ? 0 : u]; }
+void ask_pages(uint batch) {
+  [[unroll]] for (uint u = 0; u < LOOKUPS; ++u) page[u] = page_of(min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1));
+}
+void note_lost() {
+  lost = 0;
+  [[unroll]] for (uint u = 0; u < U; ++u) lost |= is_lost(page_of_key(u)) ? 1u << u : 0;
+}
+void lose_keys() {
+  [[unroll]] for (uint u = 0; u < U; ++u)
+    if ((lost >> u & 1u) != 0) [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = uvec4(0);
+}
+void lose_values() {
+  [[unroll]] for (uint u = 0; u < U; ++u)
+    if ((lost >> u & 1u) != 0) [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);
+}
+#define ROW_AT(origin, key, u, sb, sn) row_in_page(origin, key, page_of_key(u), sb, sn)
+#else
+#define ROW_AT(origin, key, u, sb, sn) origin + key * sn
+#endif
+
 void load_keys(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {
-    const uint key = batch * BATCH + g + GROUPS * u, at = k_origin + min(key, max(seen, 1) - 1) * k_sn;
+    const uint key = batch * BATCH + g + GROUPS * u, at = ROW_AT(k_origin, min(key, max(seen, 1) - 1), u, k_sb, k_sn);
     [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = k_piece(at, i, key < seen);
   }
 }
 
 void load_values(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {
-    const uint key = batch * BATCH + g + GROUPS * u, at = v_origin + min(key, max(seen, 1) - 1) * v_sn;
+    const uint key = batch * BATCH + g + GROUPS * u, at = ROW_AT(v_origin, min(key, max(seen, 1) - 1), u, v_sb, v_sn);
     [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = v_piece(at, i, key < seen);
   }
 }
@@ -265,14 +296,18 @@ void main() {
   take_lengths(b);
   const uint last_row_query = query_of(row0 + ROWS - 1);
   seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
-  k_origin = k_off() + b * k_sb + kh * k_sh;
-  v_origin = v_off() + b * v_sb + kh * v_sh;
+  k_origin = k_off() + ENTRY_AT(b, k_sb) + kh * k_sh;
+  v_origin = v_off() + ENTRY_AT(b, v_sb) + kh * v_sh;
 
   // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
   const Walk all = key_tiles(query_of(row0), query_of(row0 + ROWS - 1), BATCH), keys = part_of(all, part, PARTS);
   uint batch = keys.begin + subgroup;
   if (batch >= keys.end) batch = all.end;
+#ifdef CACHE
+  ask_pages(batch);
+  note_lost();
+#endif
   load_keys(batch);
   load_values(batch);
 
@@ -290,12 +325,24 @@ void main() {
 
   do {
     const uint next = batch + W;
+#ifdef CACHE
+    if (PAGE != 0) {
+      if (next < keys.end) ask_pages(next);
+      if (lost != 0) lose_keys();
+    }
+#endif
     scores();
     if (next < keys.end) load_keys(next);
     sum_scores();
     if (SCORED) score_pairs(batch);
     if (!is_whole(keys, batch)) mask(batch);
     weigh();
+#ifdef CACHE
+    if (PAGE != 0) {
+      if (lost != 0) lose_values();
+      note_lost();
+    }
+#endif
     add_values();
     if (next < keys.end) load_values(next);
     batch = next;

@@ -19,7 +19,7 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths,
+		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPages,
 		MostRows:       DecodeRows,
 		Parameters:     decodeRanges,
 		Yields:         true,
@@ -62,7 +62,7 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 			return nil, err
 		}
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: DecodeKernel + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
 		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
