@@ -51,10 +51,14 @@ func MaskConstants(p *attn.Problem) Constants {
 	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 
-// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with, and of lengths.
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for caches, and
+// of lengths.
 func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
 	if c != nil {
 		return Constants{"PARTS": parts}.And(LengthConstants(p))
+	}
+	if p.Cached() {
+		return LengthConstants(p)
 	}
 	return BlockConstants(p.Blocks).And(LengthConstants(p))
 }

@@ -11,7 +11,7 @@ type Operand struct {
 	Offset    uint32           // elements from the binding's start to the tensor's first
 	Strides   [3]uint32        // elements, of batch, head and row
 	KeyStride uint32           // of tensors by score: 0 where one element is for all keys
-	Aligned   bool             // every row starts on 16 bytes and is a multiple of 16 bytes long
+	Aligned   bool             // rows can be read in the pieces that suit kernels best: attn.Layout.Aligned
 }
 
 // Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
@@ -30,7 +30,7 @@ func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
 		&f.PageTable, &f.PageStarts, &f.LastPages, &f.KeyScales, &f.ValueScales}
 }
 
-// AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
+// AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time, or as their types are read at best.
 func (f *Operands) AlignedInputs() bool { return f.Q.Aligned && f.K.Aligned && f.V.Aligned }
 
 // Recorder is what a program records into: a recording with the scratch buffers that the program asked for. It is reused.

@@ -51,7 +51,11 @@ uint row_in_page(uint origin, uint key, uint page, uint sb, uint sn) {
   return PAGE == 0 ? origin + key * sn : origin + (is_lost(page) ? 0 : page) * sb + key % PAGE_ROWS * sn;
 }
 #define ENTRY_AT(b, sb) (PAGE == 0 ? b * sb : 0)
+#define K_OFF (K_TYPE == 0 ? k_off() : 0)   // of quantised tensors it counts other steps than elements: quantised.glsl
+#define V_OFF (V_TYPE == 0 ? v_off() : 0)
 #else
+#define K_OFF k_off()
+#define V_OFF v_off()
 #define ENTRY_AT(b, sb) b * sb
 #endif
 #endif
