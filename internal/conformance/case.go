@@ -51,6 +51,8 @@ type Case struct {
 	ties     []float64                        // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
 	lengths  func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
 	grads    *derivatives
+	cache    cache // where keys and values lie in one
+	lost     bool  // with pages: some are none of the pool's
 	prepErr  error
 }
 
@@ -62,7 +64,7 @@ func (c *Case) prepare() error {
 
 // release drops what prepare computed.
 func (c *Case) release() {
-	c.inputs, c.rows, c.vector = ref.Problem{}, nil, nil
+	c.inputs, c.rows, c.vector, c.cache = ref.Problem{}, nil, nil, cache{}
 	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads = nil, nil, nil, nil, nil, nil
 }
 
@@ -83,7 +85,7 @@ func (c *Case) compute() error {
 	} else {
 		c.inputs = ref.Problem{
 			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal), Window: refWindow(p.Window)},
-			Q:       tensor(p.QShape()), K: tensor(p.KShape()), V: tensor(p.VShape()),
+			Q:       tensor(p.QShape()), K: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim), V: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim),
 		}
 		if p.Dropout > 0 {
 			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}
@@ -100,6 +102,9 @@ func (c *Case) compute() error {
 		c.drawLengths(p, random)
 		for _, x := range []ref.Tensor{c.inputs.Q, c.inputs.K, c.inputs.V} {
 			t.RoundAll(x.Data)
+		}
+		if err := c.drawCache(p, random); err != nil {
+			return err
 		}
 	}
 	c.rows = ref.AllRows(c.inputs.Q)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
@@ -67,6 +68,7 @@ func (c *Case) drawScores(p flash.Problem, r *rand.Rand) {
 type scoreTensors struct {
 	bias, mask, sinks *arena
 	lengths           [2]*flash.Tensor // of keys and queries
+	cache             cacheTensors
 	dbias, dsinks     *arena
 	captured          flash.Captured
 	dcaptured         [flash.MaxCaptured]*arena     // nil where there is no gradient
@@ -118,9 +120,12 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 		}
 	}
 	for i, lens := range [2][]int{in.KeyLens, in.QueryLens} {
-		if err == nil && lens != nil {
+		if err == nil && lens != nil && [2]bool{p.KeyLengths, p.QueryLengths}[i] {
 			s.lengths[i], err = lengthsTensor(ctx, dev, lens, [2]int{p.KeyLen, p.QueryLen}[i], i+1)
 		}
+	}
+	if err == nil {
+		s.cache, err = c.cacheTensors(ctx, dev)
 	}
 	for i, t := range p.Captures() {
 		if err != nil {
@@ -212,7 +217,7 @@ func (s *scoreTensors) close() error {
 		a.close()
 	}
 	var err error
-	for _, t := range append(s.captured[:], s.lengths[:]...) {
+	for _, t := range slices.Concat(s.captured[:], s.lengths[:], s.cache[:]) {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -239,6 +244,7 @@ func (s *scoreTensors) classes(ctx context.Context, dev *flash.Device, p flash.P
 func (s *scoreTensors) give(f *flash.Forward) {
 	f.Bias, f.Mask, f.Sinks, f.Captured = tensorOf(s.bias), tensorOf(s.mask), tensorOf(s.sinks), s.captured
 	f.KeyLengths, f.QueryLengths = s.lengths[0], s.lengths[1]
+	f.PageTable, f.PageStarts, f.LastPages, f.KeyScales, f.ValueScales = s.cache[0], s.cache[1], s.cache[2], s.cache[3], s.cache[4]
 }
 
 // tensorOf is the tensor of an arena that may not be.
