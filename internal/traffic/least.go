@@ -19,7 +19,11 @@ func LeastBackward(p attn.Problem, matrix bool) float64 {
 func operands(table []attn.Operand, p attn.Problem) (n float64) {
 	for i := range table {
 		if o := &table[i]; !o.Optional || o.Of == "" {
-			n += o.Bytes(&p)
+			of := p
+			if o.Name == "K" || o.Name == "V" { // of pools, what the keys fill
+				of.Pages = attn.Pages{}
+			}
+			n += o.Bytes(&of)
 		}
 	}
 	return n
