@@ -43,6 +43,10 @@
 // never used. [Device.PlanAppend] writes new keys and values where each entry's length says, with rotary position embedding on the way, and
 // [Device.PlanRotate] turns queries, and gradients back.
 //
+// Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by itself or both:
+// Flash reads them in forward passes, for any number of queries. Lengths and tables are device memory, so that one plan, and one recording, serve caches
+// that grow. There is no backward pass, and no block mask.
+//
 // # Work
 //
 // [Plan.ForwardWork] and [Plan.BackwardWork] count the operations of each step of a pass and the bytes that its kernels load and store;
