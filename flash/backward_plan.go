@@ -38,6 +38,9 @@ func (p *Plan) backward() (*backwardChoice, error) {
 }
 
 func (c *backwardChoice) choose(p *Plan) (err error) {
+	if p.attn.Cached() {
+		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn), Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
+	}
 	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
 		t = kernel.NewBackwardTuning(c.given)
 		if err := t.Fits(&k.Offer); err != nil {

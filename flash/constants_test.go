@@ -50,7 +50,12 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	}
 	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: flash1}).Describe(v)
 	matrixFlash1, _ := (&matrix.Flash1Program{Problem: p.attn(), Shape: onMatrices}).Describe(v)
-	decode, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
+	cached := p
+	cached.Pages = Pages{Size: 16, Count: 9, PerSequence: 4}
+	decodeOf := func(p Problem) kernel.Constants {
+		out, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
+		return out
+	}
 	back := &scalar.BackwardProgram{Problem: p.attn()}
 	for _, part := range []*scalar.BackwardPart{&back.Kv, &back.Q} {
 		part.Tile = scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
@@ -70,8 +75,10 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	return map[string]kernel.Constants{
 		"scalar_forward": scalarOf(p, nil), "scalar_forward_subgroup": scalarOf(p, nil),
 		"scalar_forward_parts": scalarOf(p, parts), "scalar_forward_parts_subgroup": scalarOf(p, parts),
+		"scalar_forward_cache": scalarOf(cached, nil), "scalar_forward_cache_subgroup": scalarOf(cached, nil),
+		"matrix_forward_cache": matrixOf(cached, nil), "matrix_forward_cache_parts": matrixOf(cached, parts),
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
-		"scalar_decode": decode, "combine_parts": parts.Constants(v),
+		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
 		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,

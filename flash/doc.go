@@ -55,6 +55,10 @@
 // lse = log Σ_n exp(lse_n). Requests that share a prefix attend to it together, with all their queries as rows of one batch entry, and each to keys of
 // its own (cascade attention; see the example of PlanMerge); keys on several devices, or in several pools, are merged likewise.
 //
+// Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by itself or both:
+// Flash reads them in forward passes, for any number of queries. Lengths and tables are device memory, so that one plan, and one recording, serve caches
+// that grow. There is no backward pass, and no block mask.
+//
 // # Work
 //
 // [Plan.ForwardWork] and [Plan.BackwardWork] count the operations of each step of a pass and the bytes that its kernels load and store;

@@ -22,7 +22,8 @@ const (
 	// Q8_0, Q4_0 and F8E4M3 are of keys and values in caches alone (Problem.KeyType and ValueType). Q8_0 and Q4_0 are blocks of 32 elements of a row
 	// in ggml's layout, to the bit: an fp16 scale d and 32 signed bytes q, for d·q, of 34 bytes together; d and 16 bytes, for d·(q−8), element j in
 	// the low half of byte j and j+16 in the high one, of 18. Rows are whole blocks. Upload quantises as ggml does: d = max|x|/127 and q = x/d to the
-	// nearest, halves away from zero; d = m/−8 where m is the element of largest magnitude, with its sign.
+	// nearest, halves away from zero; d = m/−8 where m is the element of largest magnitude, with its sign. Attention is that over the numbers d·q: the
+	// scalar tier computes with them exactly, kernels on matrices round each to DType first, as they would were K and V stored in that.
 	Q8_0
 	Q4_0
 	// F8E4M3 is fp8 e4m3 without infinities (Micikevicius et al., FP8 Formats for Deep Learning, 2022, table 1), of which KeyScales and ValueScales are

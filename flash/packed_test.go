@@ -322,6 +322,7 @@ func TestBadPacked(t *testing.T) {
 		{"Problem.Packed", func(p *Problem) { p.Blocks = Blocks{Queries: 4, Keys: 4} }},
 		{"Problem.Packed", func(p *Problem) { p.Classes, p.Sees = Blocks{Queries: 4, Keys: 4}, score.PrefixLM(2) }},
 		{"Problem.Packed.Keys", func(p *Problem) { p.Pages = Pages{Size: 4, Count: 2, PerSequence: 1} }},
+		{"Problem.Packed.Queries", func(p *Problem) { p.Packed.Keys, p.Pages = 0, Pages{Size: 4, Count: 2, Indices: 9} }},
 	} {
 		bad := p
 		x.set(&bad)

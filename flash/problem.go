@@ -176,6 +176,8 @@ func (p *Problem) checkPacked() error {
 		return badArgument("Problem.Packed", k, "Queries must be from 1 to %d, and Keys from 0", most)
 	case k.Keys > 0 && p.Pages != Pages{}:
 		return badArgument("Problem.Packed.Keys", k.Keys, "must be 0 beside Problem.Pages, where keys lie")
+	case p.Pages.Indices > 0:
+		return badArgument("Problem.Packed.Queries", k.Queries, "must be 0 beside a compressed table of pages: packed queries take a dense one, with KeyLengths")
 	case p.Blocks != Blocks{} || p.Classes != Blocks{}:
 		return badArgument("Problem.Packed", k, "must be zero beside Problem.Blocks and Classes: blocks are of batches")
 	}

@@ -162,7 +162,7 @@ func (m *memory) tensor(dtype DType, l attn.Layout) (*Tensor, error) {
 	if dtype == Bit && binding.Size > math.MaxUint32/8 { // kernels number them from where the binding begins
 		return nil, badArgument("shape", l.Shape, "bits must end within %d bytes of where the device can bind them", uint32(math.MaxUint32/8))
 	}
-	t.bound = kernel.Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned16()}
+	t.bound = kernel.Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned()}
 	for i := range t.bound.Strides {
 		if l.Shape[i] > 1 { // the stride of a dimension of 1 is never used, and must not spoil the arithmetic either
 			t.bound.Strides[i] = uint32(l.Strides[i])

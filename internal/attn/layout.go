@@ -197,6 +197,22 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
+// Aligned says whether kernels can read rows in the pieces that suit them best: of 16 bytes; of quantised numbers in words of 4, which blocks are
+// read in wherever they lie.
+func (l *Layout) Aligned() bool {
+	switch {
+	case l.Per == blockOf:
+		return true
+	case l.Per == 1 && l.Size == 1:
+		ok := l.Offset%4 == 0 && l.Shape[3]%8 == 0
+		for i := range 3 {
+			ok = ok && (l.Shape[i] == 1 || l.Strides[i]%4 == 0)
+		}
+		return ok
+	}
+	return l.Aligned16()
+}
+
 // Aligned16 says whether every row starts on 16 bytes and is a multiple of 16 bytes long, with an element in each of its units.
 func (l *Layout) Aligned16() bool {
 	if l.Per > 1 {

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -72,6 +73,11 @@ func (p placement) bytes() int { return p.dtype.Bytes(p.total) }
 
 // fill writes the bytes of an input's buffer: values where the tensor's elements are, NaN and infinities everywhere else.
 func (p placement) fill(raw []byte, values []float32) {
+	if attn.DType(p.dtype).Quantised() {
+		repeat(raw[:p.bytes()], []byte{0xff}) // no number in any of them
+		p.write(raw, values)
+		return
+	}
 	around := refType(p.dtype).Encode([]float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.NaN()), float32(math.Inf(-1))})
 	repeat(raw[:p.bytes()], around)
 	p.write(raw, values)
@@ -79,11 +85,26 @@ func (p placement) fill(raw []byte, values []float32) {
 
 // write writes the tensor's elements alone.
 func (p placement) write(raw []byte, values []float32) {
+	if attn.DType(p.dtype).Quantised() {
+		p.writeQuantised(raw, values)
+		return
+	}
 	t, size := refType(p.dtype), p.dtype.Size()
 	d, n := p.shape[3], 0
 	p.rows(func(at int) {
 		if at >= 0 {
 			t.EncodeTo(raw[at*size:], values[n:n+d])
+		}
+		n += d
+	})
+}
+
+// writeQuantised leaves rows as they are whose first number is none: their scales are to be none either, which quantising does not make of them.
+func (p placement) writeQuantised(raw []byte, values []float32) {
+	d, n := p.shape[3], 0
+	p.rows(func(at int) {
+		if row := values[n : n+d]; row[0] == row[0] {
+			attn.Encode(attn.DType(p.dtype), raw[p.dtype.Bytes(at):], row)
 		}
 		n += d
 	})

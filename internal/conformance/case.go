@@ -52,6 +52,8 @@ type Case struct {
 	lengths  func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
 	packed   packed                           // where rows of packed sequences lie
 	grads    *derivatives
+	cache    cache // where keys and values lie in one
+	lost     bool  // with pages: some are none of the pool's
 	prepErr  error
 }
 
@@ -63,7 +65,7 @@ func (c *Case) prepare() error {
 
 // release drops what prepare computed.
 func (c *Case) release() {
-	c.inputs, c.rows, c.vector = ref.Problem{}, nil, nil
+	c.inputs, c.rows, c.vector, c.cache = ref.Problem{}, nil, nil, cache{}
 	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads = nil, nil, nil, nil, nil, nil
 }
 
@@ -84,7 +86,7 @@ func (c *Case) compute() error {
 	} else {
 		c.inputs = ref.Problem{
 			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal), Window: refWindow(p.Window)},
-			Q:       tensor(c.batch().QShape()), K: tensor(c.batch().KShape()), V: tensor(c.batch().VShape()),
+			Q:       tensor(c.batch().QShape()), K: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim), V: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim),
 		}
 		if p.Dropout > 0 {
 			c.inputs.Dropout = &ref.Dropout{P: p.Dropout, Seed: c.Seed, Offset: c.Offset}
@@ -101,6 +103,9 @@ func (c *Case) compute() error {
 		c.drawLengths(p, random)
 		for _, x := range []ref.Tensor{c.inputs.Q, c.inputs.K, c.inputs.V} {
 			t.RoundAll(x.Data)
+		}
+		if err := c.drawCache(p, random); err != nil {
+			return err
 		}
 	}
 	c.rows = ref.AllRows(c.inputs.Q)

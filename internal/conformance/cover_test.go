@@ -80,6 +80,9 @@ func (c *Case) options(t Target) []option {
 		// These need only occur.
 		{"batch", relation(p.Batch, 1), 0},
 		{"scale", scaleName(c.Problem.Scale), 0},
+		{"pages", pagesName(p.Pages), 0},
+		{"type of keys", p.KeyType.String(), 0},
+		{"type of values", p.ValueType.String(), 0},
 		{"size", sizeName(max(p.HeadDim, p.ValueDim)), 0},
 		{"kind", c.kind(), 0},
 	}
@@ -156,6 +159,18 @@ func blocksName(b flash.Blocks) string {
 	return "for all heads"
 }
 
+func pagesName(g flash.Pages) string {
+	switch {
+	case g == flash.Pages{}:
+		return "none"
+	case g.Indices > 0:
+		return "compressed"
+	case g.Size < 16:
+		return "small"
+	}
+	return "dense"
+}
+
 func sizeName(d int) string {
 	for _, most := range []int{8, 16, 32, 64, 128, 256} {
 		if d <= most {
@@ -193,7 +208,8 @@ func (c *Case) compiles(t Target) []kernel {
 	whole := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V}, func(l Layout) bool { return l == Odd || l == OddBNHD })
 	matrix := t.Tier == flash.TierMatrix
-	same := fmt.Sprintf("%d %d %v %v %v %v", p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0, p.Blocks != flash.Blocks{} || p.Classes != flash.Blocks{} || p.Packed != flash.Packed{})
+	same := fmt.Sprintf("%d %v %v %d %d %v %v %v %v", p.Pages.Size, p.KeyType, p.ValueType, p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0,
+		p.Blocks != flash.Blocks{} || p.Classes != flash.Blocks{} || p.Packed != flash.Packed{})
 	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
 	seconds := 1.0
 	switch {
@@ -312,7 +328,7 @@ var killers = sync.OnceValue(func() (out []killer) {
 func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes, which has no dropout
 	p, err := c.Problem.Normalize()
-	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast && !slices.Contains(lightWide, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
+	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast && !slices.Contains(lightWide, c.Name) && !slices.Contains(lightQuantised, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
 		return false // two fragments show what there is to see, and one dimension of many
 	}
 	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks()) {

@@ -66,7 +66,7 @@ func (c *Case) place(o *attn.Operand, moved bool) placement {
 		layout Layout
 		dtype  flash.DType
 		shape  [4]int
-	}{"Q": {l.Q, p.DType, p.QShape()}, "K": {l.K, p.DType, p.KShape()}, "V": {l.V, p.DType, p.VShape()}, "O": {l.O, p.DType, p.OShape()},
+	}{"Q": {l.Q, p.DType, p.QShape()}, "K": {l.K, storedType(p, p.KeyType), p.KShape()}, "V": {l.V, storedType(p, p.ValueType), p.VShape()}, "O": {l.O, p.DType, p.OShape()},
 		"LSE": {Dense, flash.F32, p.LSEShape()}}[cmp.Or(o.Of, o.Name)]
 	x := place(at.layout, at.dtype, at.shape)
 	x.packing = c.packed.of(cmp.Or(o.Of, o.Name))
@@ -81,18 +81,20 @@ func (c *Case) place(o *attn.Operand, moved bool) placement {
 }
 
 func place(l Layout, dtype flash.DType, shape [4]int) placement {
-	if dtype == flash.Bit { // rows of bytes
-		p := place(l, flash.Bool, [4]int{shape[0], shape[1], shape[2], dtype.Bytes(shape[3])})
-		p.dtype, p.shape = dtype, shape
-		for i := range 3 {
-			p.strides[i] *= 8
-		}
-		p.offset, p.total = 8*p.offset, 8*p.total
-		return p
+	per := attn.DType(dtype).Pitch(1) // of a unit of bytes: of bits and blocks several
+	p := placeUnits(l, dtype.Bytes(per), [4]int{shape[0], shape[1], shape[2], attn.CeilDiv(shape[3], per)})
+	p.dtype, p.shape = dtype, shape
+	for i := range 3 {
+		p.strides[i] *= per
 	}
-	p := placement{dtype: dtype, shape: shape}
+	p.offset, p.total = per*p.offset, per*p.total
+	return p
+}
+
+// placeUnits places a tensor of units of so many bytes.
+func placeUnits(l Layout, size int, shape [4]int) placement {
+	p := placement{shape: shape}
 	h, n, d := shape[1], shape[2], shape[3]
-	size := dtype.Size()
 	guard := guardBytes / size
 	p.offset = guard
 	switch l {
@@ -101,7 +103,7 @@ func place(l Layout, dtype flash.DType, shape [4]int) placement {
 		p.strides = [4]int{h*(n*row+1) + 5, n*row + 1, row, 1}
 		p.offset += 3
 	case Wide:
-		per := 16 / size // elements in 16 bytes
+		per := max(1, 16/size) // elements in 16 bytes
 		row := (d+per-1)/per*per + per
 		p.strides = [4]int{h * (n + 1) * row, (n + 1) * row, row, 1}
 	case BNHD:

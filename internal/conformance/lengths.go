@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -87,32 +88,43 @@ func spoil(values []float32) {
 // lengthsTensor is lengths on a device, at an odd place between numbers that are none. Those of all there can be and of none are given as more and
 // less, which kernels take for that.
 func lengthsTensor(ctx context.Context, dev *flash.Device, lens []int, most, before int) (*flash.Tensor, error) {
-	n := len(lens)
-	whole, err := dev.NewTensor(flash.Int32, 1, 1, 1, before+n+3)
+	values := make([]int, len(lens))
+	for i, l := range lens {
+		switch values[i] = l; l {
+		case 0:
+			values[i] = -3
+		case most:
+			values[i] = most + 7
+		}
+	}
+	return integersTensor(ctx, dev, [4]int{1, 1, 1, len(lens)}, values, before)
+}
+
+// integersTensor is integers on a device, at an odd place between others far from all.
+func integersTensor(ctx context.Context, dev *flash.Device, shape [4]int, values []int, before int) (*flash.Tensor, error) {
+	all := make([]float32, before+len(values)+3)
+	for i := range all {
+		all[i] = float32(-1 << 30)
+	}
+	for i, v := range values {
+		all[before+i] = float32(v)
+	}
+	return withinTensor(ctx, dev, flash.Int32, shape, all, before)
+}
+
+// withinTensor is a tensor in row-major order within a larger one of these numbers, of four bytes each, from number first on.
+func withinTensor(ctx context.Context, dev *flash.Device, dtype flash.DType, shape [4]int, all []float32, first int) (*flash.Tensor, error) {
+	whole, err := dev.NewTensor(dtype, 1, 1, 1, len(all))
 	if err != nil {
 		return nil, err
 	}
-	values := make([]float32, before+n+3)
-	for i := range values {
-		values[i] = float32(-1 << 30)
-	}
-	for i, l := range lens {
-		switch values[before+i] = float32(l); l {
-		case 0:
-			values[before+i] = -3
-		case most:
-			values[before+i] = float32(most + 7)
-		}
-	}
-	err = whole.Upload(ctx, values)
-	if err == nil {
+	if err = whole.Upload(ctx, all); err == nil {
 		var t *flash.Tensor
-		if t, err = whole.View(uint64(4*before), flash.Int32, [4]int{1, 1, 1, n}, [4]int{}); err == nil {
+		if t, err = whole.View(uint64(4*first), dtype, shape, [4]int{}); err == nil {
 			return t, nil
 		}
 	}
-	whole.Close()
-	return nil, err
+	return nil, errors.Join(err, whole.Close())
 }
 
 // paddedBatches are batches with lengths of keys, of queries and of both: none, one, all and ragged, with causal orders and windows aligned entry by

@@ -317,7 +317,7 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 	}
 	q, k, v, o, lse := arenas[0], arenas[1], arenas[2], arenas[3], arenas[4]
-	for i, values := range [][]float32{c.inputs.Q.Data, c.inputs.K.Data, c.inputs.V.Data} {
+	for i, values := range [][]float32{c.inputs.Q.Data, c.keys(), c.values()} {
 		if err := arenas[i].input(ctx, values); err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 	}
 	r.BindLengths(6, p, &f.Scores, f.Q.Binding)
 	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	r.bindCache(p, &f.Cache)
 	return r.Accesses(k)
 }
 
@@ -41,7 +42,7 @@ const forwardScores = 8
 // ForwardConstants are what every fused forward kernel is told of the problem and of its tensors.
 func ForwardConstants(p *attn.Problem, v Variant) Constants {
 	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "ALIGNED": BoolInt(v.Aligned),
-		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p))
+		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p), CacheConstants(p))
 }
 
 // MaskConstants are those of shaders/include/mask.glsl that every kernel declares: which keys a query sees by their positions.
@@ -50,10 +51,14 @@ func MaskConstants(p *attn.Problem) Constants {
 	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 
-// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with, and of lengths.
+// PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for caches, and
+// of lengths.
 func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
 	if c != nil {
 		return Constants{"PARTS": parts}.And(LengthConstants(p))
+	}
+	if p.Cached() {
+		return LengthConstants(p)
 	}
 	return BlockConstants(p.Blocks).And(LengthConstants(p))
 }

@@ -11,24 +11,17 @@ type Operand struct {
 	Offset    uint32           // elements from the binding's start to the tensor's first
 	Strides   [3]uint32        // elements, of batch, head and row
 	KeyStride uint32           // of tensors by score: 0 where one element is for all keys
-	Aligned   bool             // every row starts on 16 bytes and is a multiple of 16 bytes long
+	Aligned   bool             // rows can be read in the pieces that suit kernels best: attn.Layout.Aligned
 }
 
 // Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
 type Operands struct {
 	Q, K, V, O, LSE Operand
 	Scores
-	Cache
 	HasLSE  bool
 	Drop    Draw
 	Weights []pipeline.Binding // Forward.Weights; nil: the workspace holds them
 	Blocks  pipeline.Binding   // the block mask, where the problem has one
-}
-
-// Cache is the tensors that say where keys and values lie in a cache, and how: see attn.Pages.
-type Cache struct {
-	PageTable, PageStarts, LastPages Operand
-	KeyScales, ValueScales           Operand
 }
 
 // List gives the tensors in the order of attn.ForwardOperands.
@@ -37,7 +30,7 @@ func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
 		&f.QueryStarts, &f.KeyStarts, &f.PageTable, &f.PageStarts, &f.LastPages, &f.KeyScales, &f.ValueScales}
 }
 
-// AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time.
+// AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time, or as their types are read at best.
 func (f *Operands) AlignedInputs() bool { return f.Q.Aligned && f.K.Aligned && f.V.Aligned }
 
 // Recorder is what a program records into: a recording with the scratch buffers that the program asked for. It is reused.
@@ -45,7 +38,7 @@ type Recorder struct {
 	Rec     *pipeline.Recording
 	Scratch []pipeline.Binding
 	Push    Pushes
-	Access  [14 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
+	Access  [15 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                       // further arguments, mapped; nil where the problem has none
 	Rows    pipeline.Binding                       // the table of packed sequences and of the next kernel's blocks
 	Count   *CountingBuilds

@@ -20,6 +20,7 @@ type Scores struct {
 	Bias, Mask, Sinks        Operand
 	KeyLengths, QueryLengths Operand                        // what lengths.glsl reads, or of packed sequences row_table.comp
 	QueryStarts, KeyStarts   Operand                        // what row_table.comp reads
+	Cache                                                   // what pages.glsl and quantised.glsl read
 	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
 }
 
@@ -139,7 +140,7 @@ func capturedCount(s *Scores) (n int) {
 
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded()
+	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached()
 }
 
 // MoreBytes is the size of the buffer of further arguments.
@@ -150,10 +151,13 @@ var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk",
 	"key_lengths_off", "query_lengths_off",
 	"query_starts_off", "key_starts_off", "packed_queries", "packed_keys"}
 
+// cacheNames are those of builds for caches, behind the others.
+var cacheNames = []string{"page_table_off", "page_row", "page_count", "page_starts_off", "last_pages_off", "key_scales_off", "value_scales_off"}
+
 // checkMore says what is wrong with the further arguments that a module declares.
 func checkMore(module string, in *shaders.Interface) error {
-	if in.More != nil && !slices.Equal(in.More, moreNames) {
-		return fmt.Errorf("flash: %s declares further arguments %q, must be %q", module, in.More, moreNames)
+	if all := slices.Concat(moreNames, cacheNames); in.More != nil && !slices.Equal(in.More, moreNames) && !slices.Equal(in.More, all) {
+		return fmt.Errorf("flash: %s declares further arguments %q, must be %q, or without the last %d", module, in.More, all, len(cacheNames))
 	}
 	return nil
 }
@@ -177,6 +181,11 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 	put(15, s.KeyStarts.Offset)
 	put(16, uint32(p.Packed.Queries))
 	put(17, uint32(p.Packed.Keys))
+	if p.Cached() {
+		for i, v := range s.Cache.arguments(p) {
+			put(len(moreNames)+i, v)
+		}
+	}
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

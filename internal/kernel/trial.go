@@ -52,7 +52,7 @@ func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
-	raw := make([]byte, len(values)*dtype.Size())
+	raw := make([]byte, dtype.Bytes(len(values)))
 	attn.Encode(dtype, raw, values)
 	attn.Decode(dtype, values, raw)
 }
@@ -71,7 +71,7 @@ func TrialInputs(of *attn.Problem) *ref.Problem {
 	for _, x := range []struct {
 		to    *ref.Tensor
 		shape [4]int
-	}{{&in.Q, p.QShape()}, {&in.K, p.KShape()}, {&in.V, p.VShape()}} {
+	}{{&in.Q, p.QShape()}, {&in.K, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim}}, {&in.V, [4]int{p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim}}} {
 		*x.to = ref.NewTensor(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
 		fillTrial(rng, p.DType, x.to.Data)
 	}
@@ -94,6 +94,7 @@ func TrialInputs(of *attn.Problem) *ref.Problem {
 func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
+	trialPages(p)
 	in := TrialInputs(p)
 	f, err := t.forward(p, in, v, scratch, record)
 	if err != nil {
@@ -125,7 +126,12 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 // forward runs what record records on the inputs of a trial, and gives the operands.
 func (t *trialTensors) forward(p *attn.Problem, in *ref.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (f Operands, err error) {
 	f = Operands{Drop: TrialDraw, HasLSE: v.LSE}
-	to, values := f.List(), scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data})
+	values, err := trialCache(p, in)
+	if err != nil {
+		return f, err
+	}
+	values["Q"] = in.Q.Data
+	to, values := f.List(), scoreValues(in, values)
 	startsOf(p, values)
 	for i := range attn.ForwardOperands {
 		if o := &attn.ForwardOperands[i]; o.In(p) && (!o.Optional || v.LSE) {

@@ -68,7 +68,7 @@ func trialLengths(p *attn.Problem, in *ref.Problem) {
 		}
 		return lens
 	}
-	if p.KeyLengths {
+	if p.KeyLengths || p.Pages.Compressed() {
 		in.KeyLens = of(p.KeyLen)
 		spoilBeyond(in.K, in.KeyLens)
 		spoilBeyond(in.V, in.KeyLens)

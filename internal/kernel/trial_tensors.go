@@ -95,7 +95,11 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 	}
 	if values != nil {
 		l.Rows(func(row, start int) {
-			attn.Encode(dtype, raw[int(l.Offset)+dtype.Bytes(start):], values[row*shape[3]:(row+1)*shape[3]])
+			numbers := values[row*shape[3] : (row+1)*shape[3]]
+			if dtype.Quantised() && numbers[0] != numbers[0] { // quantising does not make scales that are no numbers
+				return
+			}
+			attn.Encode(dtype, raw[int(l.Offset)+dtype.Bytes(start):], numbers)
 		})
 	}
 	b, err := t.alloc(uint64(len(raw)))
@@ -109,7 +113,7 @@ func (t *trialTensors) add(dtype attn.DType, shape [4]int, aligned bool, values 
 	if err != nil {
 		return Operand{}, err
 	}
-	x := Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned16()}
+	x := Operand{Binding: binding, Offset: l.Steps(rest), Aligned: l.Aligned()}
 	for i := range x.Strides {
 		x.Strides[i] = uint32(l.Strides[i])
 	}

@@ -60,14 +60,15 @@ func (m QueriesOutside) Steps(p attn.Problem, c Call) ([]Step, error) {
 		sum, share = m.walkBlocks(p, blocks), blocks.share()
 	}
 	d, dv := rowBytes(p)
+	keyRow, valueRow := cacheRowBytes(p)
 	row, lse := dv, c.lse()
 	if m.Parts > 1 { // the sums of a part: fp32, in whole eights, and their logarithm
 		row, lse = float64(fp32*8*attn.CeilDiv(p.ValueDim, 8)), fp32
 	}
 	steps := put(forward(p, share), all(m.Label),
-		Step{Name: StepScores, Read: (sum.q + sum.k) * d},
+		Step{Name: StepScores, Read: sum.q*d + sum.k*(keyRow+pageNumber(p))},
 		Step{Name: StepSoftmax, Written: sum.o * lse},
-		Step{Name: StepValues, Read: sum.v * dv, Written: sum.o * row})
+		Step{Name: StepValues, Read: sum.v * valueRow, Written: sum.o * row})
 	if m.Parts > 1 {
 		steps = append(steps, m.combine(p, c))
 	}

@@ -125,6 +125,21 @@ func rowBytes(p attn.Problem) (d, dv float64) {
 	return float64(p.HeadDim) * size, float64(p.ValueDim) * size
 }
 
+// cacheRowBytes are those of a row of K and of one of V, quantised or not.
+func cacheRowBytes(p attn.Problem) (k, v float64) {
+	k, v = rowBytes(p)
+	if p.KeyType.Quantised() {
+		k = float64(p.KeyType.Bytes(p.HeadDim))
+	}
+	if p.ValueType.Quantised() {
+		v = float64(p.ValueType.Bytes(p.ValueDim))
+	}
+	return k, v
+}
+
+// pageNumber is the bytes that say where a key's rows lie: a page number is looked up for each key, most often in a cache.
+func pageNumber(p attn.Problem) float64 { return one(!p.Pages.None()) * 4 }
+
 func one(set bool) float64 {
 	if set {
 		return 1

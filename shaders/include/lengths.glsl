@@ -9,12 +9,14 @@
 // Packed sequences are such a padded batch, with both constants true; their lengths are in the table of rows.glsl.
 //
 // A kernel that can do with lengths defines LENGTHS, the first of two bindings, which are there with both constants false too, and SCORE_AT
-// (more.glsl), and calls take_lengths() before anything asks. In others both functions give nk and nq.
+// (more.glsl), and calls take_lengths() before anything asks. In others both functions give nk and nq. In builds for caches entries with a
+// compressed table of pages have the keys that it says (pages.glsl): KEY_LENGTHS is true for them too.
 
 #ifndef LENGTHS_GLSL
 #define LENGTHS_GLSL
 #ifdef LENGTHS
 #include "more.glsl"
+#include "pages.glsl"
 #endif
 #include "rows.glsl"
 #ifdef LENGTHS
@@ -22,6 +24,10 @@
 layout(constant_id = 90) const bool KEY_LENGTHS = false;
 layout(constant_id = 91) const bool QUERY_LENGTHS = false;
 layout(constant_id = 92) const bool TOP_LEFT = false;
+#ifdef CACHE
+const bool LENGTHS_OR_PAGES = KEY_LENGTHS || COMPRESSED;
+#define KEY_LENGTHS LENGTHS_OR_PAGES
+#endif
 const bool PADDED = KEY_LENGTHS || QUERY_LENGTHS;
 
 layout(set = 0, binding = LENGTHS, std430) readonly buffer KeyLengths_ { int key_lengths[]; };
@@ -51,6 +57,9 @@ void move_shifts() {
   own_last_shift = max(own_last_shift, own_first_shift - 1);   // a band that is empty ends before it begins by no more than one
 }
 void take_lengths(uint b) {
+#ifdef CACHE
+  take_pages(b);
+#endif
   if (PADDED) {
     own_keys = nk; own_queries = nq;
     if (PACKED) {
@@ -58,6 +67,9 @@ void take_lengths(uint b) {
       own_keys = used_keys(b); own_queries = used_queries(b);
     } else {
       if (KEY_LENGTHS) own_keys = given_keys(b);
+#ifdef CACHE
+      if (COMPRESSED) own_keys = keys_of_pages(b, nk);
+#endif
       if (QUERY_LENGTHS) own_queries = given_queries(b);
     }
     move_shifts();

@@ -103,8 +103,13 @@ shared uint drawn[DROP_LEN];
 
 #include "matrix_layout.glsl"
 #define SCORE_AT 8
+#define PAGES 5
 #include "walk.glsl"
 #include "common.glsl"
+#ifdef CACHE
+#include "quantised.glsl"
+float value_factor;   // the scale of values
+#endif
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"
@@ -140,6 +145,16 @@ void take_place() {
   drawn_for = uvec2(~0u);
   scale = SCORED ? 1.0 : abs(score_scale); natural_scale = abs(score_scale) * LN2; flip = score_scale < 0.0 ? 0x80008000u : 0u;
 }
+
+#ifdef CACHE
+// Scales of keys and values of type fp8.
+void take_scales(uint kv_head) {
+  const float by = score_scale * key_scale(b, kv_head);
+  if (!SCORED) scale = abs(by);
+  natural_scale = abs(by) * LN2; flip = by < 0.0 ? 0x80008000u : 0u;
+  value_factor = value_scale(b, kv_head);
+}
+#endif
 
 // Query and head (within the packed group) of a row.
 uint query_of(uint row) { return PACK ? row / group() : row; }

@@ -68,6 +68,9 @@ void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
       const float all_weights = X[s + 1];
       X[s + 2] = all_weights == 0.0 ? 0.0 : factor / all_weights;
       if (dropped) X[s + 2] *= drop_scale();
+#ifdef CACHE
+      X[s + 2] *= value_factor;
+#endif
       if (wanted && row < rows) row_done(row, X[s], all_weights);
     }
     MEET
@@ -82,6 +85,9 @@ void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
         if (sunk && query_exists(query_of(row_of_slot(x)))) factor *= join_sink(q_head + member_of(row_of_slot(x)), m[x], l[x]);
         inverse[s] = l[x] == 0.0 ? 0.0 : factor / l[x];
         if (dropped) inverse[s] *= drop_scale();
+#ifdef CACHE
+        inverse[s] *= value_factor;
+#endif
       }
       [[unroll]] for (uint d = 0; d < VF; ++d) [[unroll]] for (uint e = 0; e < O[0].length(); ++e) O[r * VF + d][e] *= inverse[SLOT_OF(e)];
     }

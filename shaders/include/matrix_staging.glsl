@@ -7,15 +7,46 @@ uint last_tile;
 // are not RAGGED, there is none in the tiles, and it is enough to fetch no tile beyond the last.
 #define CLAMPED (MASKS && RAGGED)
 #define IS_KEY (!CLAMPED || j * BC + x < key_count())
+#ifdef CACHE
+// In builds for caches rows may lie in pages, and quantised numbers become elements on the way (rounded to nearest, where they are not exact).
+#define IN_PAGE(key) const uint page = page_of(key);
+#define ROW_AT(T, key) row_in_page(T##_base, key, page, T##_sb, T##_sn)
+#define FOUND(x) (is_lost(page) ? uvec4(0) : x)
+const uint HALVES = PAGE_ROWS == 0 ? 1 : 2;   // 2; a bound that the compiler knew would put the loop into the module twice, at each of a dozen places
+#define QUANTISED_EIGHT(TYPE, T)                                                                            \
+  if (TYPE != NATIVE) {                                                                                    \
+    uint y[4];                                                                                             \
+    [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                         \
+      const vec4 x = is_lost(page) ? vec4(0) : T##_four(row, 8 * c + 4 * h);                               \
+      [[unroll]] for (uint e = 0; e < 2; ++e) y[2 * h + e] = PAIR(x[2 * e], x[2 * e + 1]);                 \
+    }                                                                                                      \
+    return uvec4(y[0], y[1], y[2], y[3]);                                                                  \
+  }
+// The pieces of a tile whose rows lie one behind the other go by steps.
+bool together(uint type) { return (type | PAGE % BC) == 0; }
+#define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS) && together(TYPE)
+#define TILE_AT(T, j) row_in_page(T##_base, tile_row(j), page, T##_sb, T##_sn) / 8
+#else
+#define IN_PAGE(key)
+#define ROW_AT(T, key) T##_base + (key) * T##_sn
+#define FOUND(x) x
+#define QUANTISED_EIGHT(TYPE, T)
+#define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS)
+#define TILE_AT(T, j) T##_base / 8 + tile_row(j) * (T##_sn / 8)
+#endif
 uvec4 load_k(uint j, uint x, uint c) {
-  uint row = k_base + (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x) * k_sn;
-  if (ALIGNED) return LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]);
-  return GATHER(k, row, c, D, IS_KEY);
+  IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
+  uint row = ROW_AT(k, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
+  QUANTISED_EIGHT(K_TYPE, k)
+  if (ALIGNED) return FOUND(LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]));
+  return FOUND(GATHER(k, row, c, D, IS_KEY));
 }
 uvec4 load_v(uint j, uint x, uint c) {
-  uint row = v_base + (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x) * v_sn;
-  if (ALIGNED) return LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]);
-  return GATHER(v, row, c, DV, IS_KEY);
+  IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
+  uint row = ROW_AT(v, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
+  QUANTISED_EIGHT(V_TYPE, v)
+  if (ALIGNED) return FOUND(LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]));
+  return FOUND(GATHER(v, row, c, DV, IS_KEY));
 }
 
 // A workgroup moves a tile of BC keys; invocation tid moves pieces tid, tid + WG, ... of K, and likewise of V.
@@ -38,15 +69,17 @@ uint tile_row(uint j) { return (CLAMPED ? j : min(j, last_tile)) * BC; }
 bool whole_tile(uint j) { return !CLAMPED || j * BC + BC <= key_count(); }
 
 void fetch_k(uint j) {
-  if (WHOLE_TURNS(KU) && whole_tile(j)) {
-    const uint tile = k_base / 8 + tile_row(j) * (k_sn / 8);
-    EACH(K, u, x) kr[u] = LOADED(k, 16, k4[k_from + (tile + u * (WG / KU) * (k_sn / 8))]);
+  if (STEPPED(KU, K_TYPE) && whole_tile(j)) {
+    IN_PAGE(tile_row(j))
+    const uint tile = TILE_AT(k, j);
+    EACH(K, u, x) kr[u] = FOUND(LOADED(k, 16, k4[k_from + (tile + u * (WG / KU) * (k_sn / 8))]));
   } else EACH(K, u, x) kr[u] = load_k(j, x / KU, x % KU);
 }
 void fetch_v(uint j) {
-  if (WHOLE_TURNS(VU) && whole_tile(j)) {
-    const uint tile = v_base / 8 + tile_row(j) * (v_sn / 8);
-    EACH(V, u, x) vr[u] = LOADED(v, 16, v4[v_from + (tile + u * (WG / VU) * (v_sn / 8))]);
+  if (STEPPED(VU, V_TYPE) && whole_tile(j)) {
+    IN_PAGE(tile_row(j))
+    const uint tile = TILE_AT(v, j);
+    EACH(V, u, x) vr[u] = FOUND(LOADED(v, 16, v4[v_from + (tile + u * (WG / VU) * (v_sn / 8))]));
   } else EACH(V, u, x) vr[u] = load_v(j, x / VU, x % VU);
 }
 void store_k() {

@@ -12,5 +12,11 @@ layout(set = 0, binding = SCORE_AT, std430) readonly buffer More {
   uint key_lengths_off, query_lengths_off;
   uint query_starts_off, key_starts_off;               // of packed sequences
   uint packed_queries, packed_keys;                    // rows of all of them
+#ifdef CACHE
+  uint page_table_off, page_row;                       // page numbers of a row of the table, or of all of a compressed one
+  uint page_count;                                     // of a pool
+  uint page_starts_off, last_pages_off;
+  uint key_scales_off, value_scales_off;
+#endif
 };
 #endif

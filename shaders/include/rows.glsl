@@ -50,6 +50,7 @@ uvec2 item(uint i) {
 uint packed_statistics(uint head) { return head * packed_queries; }
 #else
 const bool PACKED_QUERIES = false, PACKED_KEYS = false;
+const uint PAGE = 0;
 uint own_first_query, own_query_slots, own_first_key, own_key_slots;
 uint items() { return 0; }
 uvec2 item(uint i) { return uvec2(0); }
@@ -59,7 +60,7 @@ const bool PACKED = PACKED_QUERIES || PACKED_KEYS;
 
 // Elements from a tensor's first to row 0 of a batch entry, of strides sb from entry to entry and sn from row to row.
 uint query_origin(uint b, uint sb, uint sn) { return PACKED_QUERIES ? own_first_query * sn : b * sb; }
-uint key_origin(uint b, uint sb, uint sn) { return PACKED_KEYS ? own_first_key * sn : b * sb; }
+uint key_origin(uint b, uint sb, uint sn) { return PACKED_KEYS ? own_first_key * sn : PAGE != 0 ? 0 : b * sb; }   // pages: those of a head
 // The place of row 0 of a query head, batch included, among numbers for each row: lse and delta.
 uint statistics_row(uint bh) { return PACKED_QUERIES ? packed_statistics(bh % heads()) + own_first_query : bh * nq; }
 // How many there are of all query heads, batch included.

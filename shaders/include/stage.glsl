@@ -9,6 +9,7 @@
 //   STAGE_PITCH  vec4s from one staged row to the next
 //   STAGE_SLOT   function that gives the place of row r among the staged rows
 //   STAGE_SCALE  factor for every element
+//   STAGE_TYPE   in builds for caches, of K and V: K_TYPE or V_TYPE. Rows may lie in pages then
 //
 // The function's arguments: first vec4 of the destination, element at which row 0 of the tensor lies, elements from row to row,
 // first row, rows that the tensor has (at least one, but with PADDED), first column, and whether the block may reach beyond the last row.
@@ -18,8 +19,31 @@
 // Needs WG (workgroup size), lid (local index), ALIGNED, lengths.glsl and the shared array tile[]. With ALIGNED, sixteen bytes are read at
 // a time, eight loads in flight before the first is stored; else element by element.
 
+#ifdef STAGE_TYPE
+#define STAGE_PAGE(row) const uint page = page_of(row);
+#define STAGE_ROW(row) row_in_page(origin, row, page, PASTE(STAGE_T, _sb), stride)
+#define STAGE_LOST || is_lost(page)
+#else
+#define STAGE_PAGE(row)
+#define STAGE_ROW(row) origin + row * stride
+#define STAGE_LOST
+#endif
+
 void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, bool edge) {
   const uint last_row = PADDED ? max(rows, 1) - 1 : rows - 1;
+#ifdef STAGE_TYPE
+  if (STAGE_TYPE != NATIVE) {
+    const uint N = STAGE_ROWS * STAGE_WIDTH;
+    [[dont_unroll]] for (uint t = 0; t < (N + WG - 1) / WG; ++t) {
+      const uint i = min(t * WG + lid, N - 1), r = i / STAGE_WIDTH, c = i % STAGE_WIDTH, col = col0 + 4 * c;
+      STAGE_PAGE(min(row0 + r, last_row))
+      vec4 x = PASTE(STAGE_T, _four)(STAGE_ROW(min(row0 + r, last_row)), col < STAGE_COLS ? col : 0);
+      if (row0 + r >= rows || col >= STAGE_COLS STAGE_LOST) x = vec4(0);
+      tile[dst + STAGE_SLOT(r) * STAGE_PITCH + c] = x * STAGE_SCALE;
+    }
+    return;
+  }
+#endif
   if (ALIGNED) {
     const uint W = STAGE_WIDTH / UNIT4;   // 16-byte units in a row
     const uint N = STAGE_ROWS * W;
@@ -36,8 +60,12 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
         const uint c = EVEN ? c0 : i % W;
         const uint row = edge ? min(row0 + r, last_row) : row0 + min(r, STAGE_ROWS - 1);
         const uint col = STAGE_COLS % (4 * STAGE_WIDTH) == 0 ? col0 + c * UNIT : min(col0 + c * UNIT, STAGE_COLS - UNIT);
+        STAGE_PAGE(row)
         u[b] = LOADED_IF(STAGE_T, 16, i < N && row0 + r < rows && col0 + c * UNIT < STAGE_COLS,
-          PASTE(STAGE_T, 16)[(origin + row * stride + col) / UNIT]);
+          PASTE(STAGE_T, 16)[(STAGE_ROW(row) + col) / UNIT]);
+#ifdef STAGE_TYPE
+        if (is_lost(page)) u[b] = uvec4(0);
+#endif
         if (edge && row0 + r >= rows || STAGE_COLS % (4 * STAGE_WIDTH) != 0 && col0 + c * UNIT >= STAGE_COLS) u[b] = uvec4(0);
       }
       [[unroll]] for (uint b = 0; b < BATCH; ++b) {
@@ -55,13 +83,14 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
     const uint N = STAGE_ROWS * STAGE_WIDTH;
     [[dont_unroll]] for (uint t = 0; t < (N + WG - 1) / WG; ++t) {
       const uint i = min(t * WG + lid, N - 1), r = i / STAGE_WIDTH, c = i % STAGE_WIDTH;
-      const uint at = origin + min(row0 + r, last_row) * stride;
+      STAGE_PAGE(min(row0 + r, last_row))
+      const uint at = STAGE_ROW(min(row0 + r, last_row));
       vec4 x;
       [[unroll]] for (uint e = 0; e < 4; ++e) {
         const uint col = col0 + 4 * c + e;
         x[e] = decode(LOADED_IF(STAGE_T, BYTES, t * WG + lid < N && row0 + r < rows && col < STAGE_COLS,
           PASTE(STAGE_T, 1)[at + min(col, STAGE_COLS - 1)]));
-        if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;
+        if (row0 + r >= rows || col >= STAGE_COLS STAGE_LOST) x[e] = 0;
       }
       tile[dst + STAGE_SLOT(r) * STAGE_PITCH + c] = x * STAGE_SCALE;
     }
@@ -76,3 +105,7 @@ void STAGE(uint dst, uint origin, uint stride, uint row0, uint rows, uint col0, 
 #undef STAGE_PITCH
 #undef STAGE_SLOT
 #undef STAGE_SCALE
+#undef STAGE_TYPE
+#undef STAGE_PAGE
+#undef STAGE_ROW
+#undef STAGE_LOST

@@ -32,7 +32,8 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK;
 // of packed sequences (include/rows.glsl) those there may be at most, and heads innermost.
-// Variants: fp16; DTYPE_BF16; KEY_PARTS: keys in parts,
+// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5, 6 and
+// 12 to 14, and no block mask; KEY_PARTS: keys in parts,
 // PARTS times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
 //
 // The steps are in include/: matrix_staging.glsl (K and V), matrix_rows.glsl (Q and O), matrix_softmax.glsl (a staged tile),
@@ -67,10 +68,11 @@
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
 //                 KEY_PARTS.)
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
+// 104..107        with CACHE: include/pages.glsl, quantised.glsl
 
 #extension GL_GOOGLE_include_directive : require
 
-#ifndef KEY_PARTS
+#if !defined(KEY_PARTS) && !defined(CACHE)
 #define BLOCKS 5
 #define ASKS_APART
 #endif
@@ -169,8 +171,11 @@ void main() {
   take_lengths(b);
   const uint rows = PACK ? query_slots() * group() : query_slots();
   if (SCORED || ASKED) scores_of(b, q_head);
-  k_base = k_off() + key_origin(b, k_sb, k_sn) + kv_head * k_sh;
-  v_base = v_off() + key_origin(b, v_sb, v_sn) + kv_head * v_sh;
+  k_base = K_OFF + key_origin(b, k_sb, k_sn) + kv_head * k_sh;
+  v_base = V_OFF + key_origin(b, v_sb, v_sn) + kv_head * v_sh;
+#ifdef CACHE
+  take_scales(kv_head);
+#endif
   q_base = q_off() + query_origin(b, q_sb, q_sn) + q_head * q_sh; o_base = o_off() + query_origin(b, o_sb, o_sn) + q_head * o_sh;
   row0 = i * BR + gl_SubgroupID * RM * FM;
 

@@ -20,6 +20,9 @@
 // the other is on its way, in the same registers. Subgroups take batches in turn; groups meet by shuffles, and subgroups in shared memory,
 // once, at the end.
 //
+// Builds for caches (CACHE) look the pages of a batch up a batch ahead, one number for each key of a lane, or one for all keys of a batch
+// that cannot pass the end of a page: they arrive while scores are computed, and the loads of the next rows wait for nothing.
+//
 // Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row
 // with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
@@ -31,7 +34,8 @@
 // logarithm to base 2 of that sum [PARTS,B,Hq,Nq].
 // Push constants: include/args.glsl. Workgroups: blocks of rows, innermost, then parts, key heads, batch: ceil(Nq group/ROWS) PARTS Hk B;
 // of packed sequences (include/rows.glsl) those there may be at most, key heads innermost, then parts.
-// Variants: DTYPE (include/dtype.glsl). Needs subgroup basic and shuffle in compute, and full subgroups of SG.
+// Variants: DTYPE (include/dtype.glsl); CACHE: keys and values in pages (include/pages.glsl) or quantised
+// (include/quantised.glsl), with bindings 5, 6 and 12 to 14. Needs subgroup basic and shuffle in compute, and full subgroups of SG.
 //
 // Specialization constants:
 //
@@ -47,6 +51,7 @@
 //   9 U           keys of a lane in a batch
 //  10 PARTS       parts that the batches of keys that a block of rows sees are dealt to
 //  11 MEET        rows whose sums of subgroups lie in shared memory at the same time
+// 100 PAGE, 101 COMPRESSED, 102 K_TYPE, 103 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -74,11 +79,29 @@ layout(constant_id = 11) const uint MEET = 4;
 const uint W = WG / SG;
 const uint GROUPS = SG / LPR;
 const uint BATCH = GROUPS * U;
-const uint K_PIECES = (D + UNIT - 1) / UNIT, KP = (K_PIECES + LPR - 1) / LPR;   // of a row, and of a lane
-const uint V_PIECES = (DV + UNIT - 1) / UNIT, VP = (V_PIECES + LPR - 1) / LPR;
-const uint KQ = KP * UNIT4, VQ = VP * UNIT4;                                    // vec4s of a lane
+#define SCORE_AT 8
+#define LENGTHS 6
+#ifdef CACHE
+#define PAGES 5
+#include "quantised.glsl"
+const uint K_UNIT = K_TYPE == NATIVE ? UNIT : 16, V_UNIT = V_TYPE == NATIVE ? UNIT : 16;   // numbers of a piece
+#else
+#define K_UNIT UNIT
+#define V_UNIT UNIT
+#endif
+// Where the part of a row that lies in four c of a piece stands, in fours of columns.
+#ifdef CACHE
+#define V_FOUR(p, c) (V_TYPE == NATIVE ? (p) * UNIT4 + c : v_column(p, c) / 4)
+#else
+#define V_FOUR(p, c) (p) * UNIT4 + c
+#endif
+#define K_FOURS (K_UNIT / 4)
+#define V_FOURS (V_UNIT / 4)
+const uint K_PIECES = (D + K_UNIT - 1) / K_UNIT, KP = (K_PIECES + LPR - 1) / LPR;   // of a row, and of a lane
+const uint V_PIECES = (DV + V_UNIT - 1) / V_UNIT, VP = (V_PIECES + LPR - 1) / LPR;
+const uint KQ = KP * K_FOURS, VQ = VP * V_FOURS;                                // vec4s of a lane
 const uint FOURS = PARTS > 1 ? (DV + 7) / 8 * 2 : (DV + 3) / 4;                 // vec4s of a row that are stored
-const uint MEET_PITCH = V_PIECES * UNIT4;                                       // and of one in shared memory
+const uint MEET_PITCH = V_PIECES * V_FOURS;                                      // and of one in shared memory
 
 INPUT(q, 0)
 INPUT(k, 1)
@@ -86,8 +109,6 @@ INPUT(v, 2)
 OUTPUT(o, 3)
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // or the parts' statistics
-#define SCORE_AT 8
-#define LENGTHS 6
 #include "walk.glsl"
 #if DTYPE != F32
 #define BIAS_TYPE ELEM
@@ -102,7 +123,12 @@ shared vec2 met_ml[W * ROWS];  // m and l of a subgroup's rows
 vec4 Q[ROWS * KQ], O[ROWS * VQ];  // this lane's slices; O not scaled
 float m[ROWS], l[ROWS];           // of the keys that this group of lanes saw
 float S[ROWS * U];                // scores of a batch, then P
+#ifdef CACHE
+uvec4 K[K_TYPE == NATIVE ? U * KP : 1], V[V_TYPE == NATIVE ? U * VP : 1];   // a batch; or as words
+uint K_words[K_TYPE == NATIVE ? 1 : U * KP * 6], V_words[V_TYPE == NATIVE ? 1 : U * VP * 6], K_odd, V_odd;
+#else
 uvec4 K[U * KP], V[U * VP];       // a batch
+#endif
 
 uint lane, subgroup, s, g;
 uint b, kh;                      // batch entry and key head
@@ -130,16 +156,87 @@ layout(set = 0, binding = 2, std430) readonly buffer vBits_ { uint16_t vBits[]; 
 #define PIECE_COLS DV
 #include "piece.glsl"
 
+#ifdef CACHE
+#define QUANTISED k
+#define QUANTISED_TYPE K_TYPE
+#define QUANTISED_COLS D
+#define HELD K_words
+#define HELD_PIECES KP
+#define HELD_ODD K_odd
+#include "quantised_piece.glsl"
+#define QUANTISED v
+#define QUANTISED_TYPE V_TYPE
+#define QUANTISED_COLS DV
+#define HELD V_words
+#define HELD_PIECES VP
+#define HELD_ODD V_odd
+#include "quantised_piece.glsl"
+
+// Four columns of a row of Q, from a multiple of 4 on.
+vec4 q_four(uint at, uint col) {
+  if (ALIGNED) {
+    vec4 x[UNIT4];
+    decode16(q16[at / UNIT + min(col, D - 1) / UNIT], x);
+    return col < D ? x[col / 4 % UNIT4] : vec4(0);
+  }
+  vec4 x = vec4(0);
+  [[unroll]] for (uint e = 0; e < 4; ++e) if (col + e < D) x[e] = decode(q1[at + col + e]);
+  return x;
+}
+void drop_keys(uint u) {
+  if (K_TYPE != NATIVE) k_drop(u);
+  else [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = uvec4(0);
+}
+void drop_values(uint u) {
+  if (V_TYPE != NATIVE) v_drop(u);
+  else [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);
+}
+
+const uint LOOKUPS = PAGE_ROWS % BATCH == 0 ? 1 : U;   // of a lane and batch
+uint page[LOOKUPS];  // of the batch that is loaded next
+uint lost;           // bits: keys of this lane, of the batch that is computed with, whose pages there are not
+
+uint page_of_key(uint u) { return page[LOOKUPS == 1 ? 0 : u]; }
+void ask_pages(uint batch) {
+  [[unroll]] for (uint u = 0; u < LOOKUPS; ++u) page[u] = page_of(min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1));
+}
+void note_lost() {
+  lost = 0;
+  [[unroll]] for (uint u = 0; u < U; ++u) lost |= is_lost(page_of_key(u)) ? 1u << u : 0;
+}
+void lose_keys() {
+  [[unroll]] for (uint u = 0; u < U; ++u) if ((lost >> u & 1u) != 0) drop_keys(u);
+}
+void lose_values() {
+  [[unroll]] for (uint u = 0; u < U; ++u) if ((lost >> u & 1u) != 0) drop_values(u);
+}
+#define ROW_AT(origin, key, u, sb, sn) row_in_page(origin, key, page_of_key(u), sb, sn)
+#else
+#define ROW_AT(origin, key, u, sb, sn) origin + key * sn
+#endif
+
 void load_keys(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {
-    const uint key = batch * BATCH + g + GROUPS * u, at = k_origin + min(key, max(seen, 1) - 1) * k_sn;
+    const uint key = batch * BATCH + g + GROUPS * u, at = ROW_AT(k_origin, min(key, max(seen, 1) - 1), u, k_sb, k_sn);
+#ifdef CACHE
+    if (K_TYPE != NATIVE) {
+      [[unroll]] for (uint i = 0; i < KP; ++i) k_hold(u, i, at);
+      continue;
+    }
+#endif
     [[unroll]] for (uint i = 0; i < KP; ++i) K[u * KP + i] = k_piece(at, i, key < seen);
   }
 }
 
 void load_values(uint batch) {
   [[unroll]] for (uint u = 0; u < U; ++u) {
-    const uint key = batch * BATCH + g + GROUPS * u, at = v_origin + min(key, max(seen, 1) - 1) * v_sn;
+    const uint key = batch * BATCH + g + GROUPS * u, at = ROW_AT(v_origin, min(key, max(seen, 1) - 1), u, v_sb, v_sn);
+#ifdef CACHE
+    if (V_TYPE != NATIVE) {
+      [[unroll]] for (uint i = 0; i < VP; ++i) v_hold(u, i, at);
+      continue;
+    }
+#endif
     [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = v_piece(at, i, key < seen);
   }
 }
@@ -150,6 +247,21 @@ uint member_of(uint row) { return min(row, all_rows - 1) % group(); }
 
 void scores() {
   [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] = 0;
+#ifdef CACHE
+  if (K_TYPE != NATIVE) {
+    [[unroll]] for (uint u = 0; u < U; ++u)
+      [[unroll]] for (uint i = 0; i < KP; ++i) {
+        vec4 x[4];
+        const float d = k_numbers(u, i, x);
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+          float sum = 0;
+          [[unroll]] for (uint c = 0; c < 4; ++c) sum += dot(Q[r * KQ + i * 4 + c], x[c]);
+          S[r * U + u] += d * sum;
+        }
+      }
+    return;
+  }
+#endif
   [[unroll]] for (uint u = 0; u < U; ++u)
     [[unroll]] for (uint i = 0; i < KP; ++i) {
       vec4 x[UNIT4];
@@ -182,7 +294,11 @@ void mask(uint batch) {
   }
   [[unroll]] for (uint u = 0; u < U; ++u)
     if (batch * BATCH + g + GROUPS * u >= seen)
+#ifdef CACHE
+      drop_values(u);
+#else
       [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);
+#endif
 }
 
 void weigh() {
@@ -209,6 +325,18 @@ void weigh() {
 }
 
 void add_values() {
+#ifdef CACHE
+  if (V_TYPE != NATIVE) {
+    [[unroll]] for (uint u = 0; u < U; ++u)
+      [[unroll]] for (uint i = 0; i < VP; ++i) {
+        vec4 x[4];
+        const float d = v_numbers(u, i, x);
+        [[unroll]] for (uint r = 0; r < ROWS; ++r)
+          [[unroll]] for (uint c = 0; c < 4; ++c) O[r * VQ + i * 4 + c] += (S[r * U + u] * d) * x[c];
+      }
+    return;
+  }
+#endif
   [[unroll]] for (uint u = 0; u < U; ++u)
     [[unroll]] for (uint i = 0; i < VP; ++i) {
       vec4 x[UNIT4];
@@ -272,19 +400,30 @@ void main() {
   all_rows = query_slots() * group();
   const uint last_row_query = query_of(row0 + ROWS - 1);
   seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
-  k_origin = k_off() + key_origin(b, k_sb, k_sn) + kh * k_sh;
-  v_origin = v_off() + key_origin(b, v_sb, v_sn) + kh * v_sh;
+  k_origin = K_OFF + key_origin(b, k_sb, k_sn) + kh * k_sh;
+  v_origin = V_OFF + key_origin(b, v_sb, v_sn) + kh * v_sh;
 
   // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
   // that no invocation enters.
   const Walk all = key_tiles(query_of(row0), query_of(row0 + ROWS - 1), BATCH), keys = part_of(all, part, PARTS);
   uint batch = keys.begin + subgroup;
   if (batch >= keys.end) batch = all.end;
+#ifdef CACHE
+  ask_pages(batch);
+  note_lost();
+#endif
   load_keys(batch);
   load_values(batch);
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     const uint head = kh * group() + member_of(row0 + r), at = q_off() + query_origin(b, q_sb, q_sn) + head * q_sh + query_of(row0 + r) * q_sn;
+#ifdef CACHE
+    if (K_TYPE != NATIVE) {
+      [[unroll]] for (uint i = 0; i < KP; ++i)
+        [[unroll]] for (uint c = 0; c < 4; ++c)
+          Q[r * KQ + i * 4 + c] = s + LPR * i < K_PIECES ? q_four(at, k_column(s + LPR * i, c)) * (score_scale * key_scale(b, kh)) : vec4(0);
+    } else
+#endif
     [[unroll]] for (uint i = 0; i < KP; ++i) {
       vec4 x[UNIT4];
       decode16(q_piece(at, i, row0 + r < all_rows), x);
@@ -297,12 +436,24 @@ void main() {
 
   do {
     const uint next = batch + W;
+#ifdef CACHE
+    if (PAGE != 0) {
+      if (next < keys.end) ask_pages(next);
+      if (lost != 0) lose_keys();
+    }
+#endif
     scores();
     if (next < keys.end) load_keys(next);
     sum_scores();
     if (SCORED) score_pairs(batch);
     if (!is_whole(keys, batch)) mask(batch);
     weigh();
+#ifdef CACHE
+    if (PAGE != 0) {
+      if (lost != 0) lose_values();
+      note_lost();
+    }
+#endif
     add_values();
     if (next < keys.end) load_values(next);
     batch = next;
@@ -316,8 +467,8 @@ void main() {
       if (r % GROUPS == g)
         [[unroll]] for (uint i = 0; i < VP; ++i)
           if (s + LPR * i < V_PIECES)
-            [[unroll]] for (uint c = 0; c < UNIT4; ++c)
-              met[(subgroup * MEET + r - first_row) * MEET_PITCH + (s + LPR * i) * UNIT4 + c] = O[r * VQ + i * UNIT4 + c];
+            [[unroll]] for (uint c = 0; c < V_FOURS; ++c)
+              met[(subgroup * MEET + r - first_row) * MEET_PITCH + V_FOUR(s + LPR * i, c)] = O[r * VQ + i * V_FOURS + c];
     barrier();
     const uint rows = min(min(MEET, ROWS - first_row), max(all_rows - row0, first_row) - first_row);
     for (uint item = subgroup * SG + lane; item < rows * FOURS; item += WG) {
@@ -334,6 +485,9 @@ void main() {
       if (SINKS && PARTS == 1) {
         if (query_exists(query_of(row0 + first_row + r))) x *= join_sink(kh * group() + member_of(row0 + first_row + r), top, sum);
       }
+#ifdef CACHE
+      if (V_TYPE == E4M3) x *= value_scale(b, kh);
+#endif
       store(part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
     }
   }

@@ -28,7 +28,8 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first;
 // of packed sequences (include/rows.glsl) those there may be at most.
-// Variants: DTYPE (include/dtype.glsl); KEY_PARTS: keys in parts, with
+// Variants: DTYPE (include/dtype.glsl); CACHE: keys and values in pages (include/pages.glsl) or quantised (include/quantised.glsl), with
+// bindings 5, 6 and 12 to 14, and no block mask; KEY_PARTS: keys in parts, with
 // PARTS times as many workgroups and other bindings 3 and 4, which combine_parts.comp reads: O over the part's own sum [PARTS,B,Hq,Nq,DV
 // rounded up to 8] fp32, and the logarithm to base 2 of that sum [PARTS,B,Hq,Nq]; SUBGROUP: rows are reduced by shuffles (needs subgroup
 // basic and shuffle in compute, a power-of-two TX that divides the subgroup size, WG a multiple of it, and full subgroups), else through
@@ -56,6 +57,7 @@
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
+// 104 PAGE, 105 COMPRESSED, 106 K_TYPE, 107 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
 //
 //   sizes in v4:  Q  BR odd(DC DK4) resident, else BR odd(DK4)     K  BC odd(DK4)
 //                 P  BR odd(PC4)                                   V  VC TX ceil(DV4/TX), BC instead of VC with V_EARLY
@@ -75,6 +77,7 @@
 #include "dropout.glsl"
 #define SCORE_AT 8
 #define LENGTHS 6
+#define PAGES 5
 #include "lengths.glsl"
 
 layout(local_size_x = 64, local_size_x_id = 0) in;
@@ -115,6 +118,12 @@ const uint V_ROWS = V_EARLY ? BC : VC;
 INPUT(q, 0)
 INPUT(k, 1)
 INPUT(v, 2)
+#ifdef CACHE
+#include "quantised.glsl"
+float score_factor, value_factor;   // with the scales of keys and values
+#else
+#define score_factor score_scale
+#endif
 #ifdef KEY_PARTS
 layout(constant_id = 21) const uint PARTS = 2;
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
@@ -144,7 +153,7 @@ uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 #define STAGE_COLS D
 #define STAGE_PITCH Q_PITCH
 #define STAGE_SLOT same
-#define STAGE_SCALE score_scale
+#define STAGE_SCALE score_factor
 #include "stage.glsl"
 
 #define STAGE stage_k
@@ -155,6 +164,9 @@ uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 #define STAGE_PITCH K_PITCH
 #define STAGE_SLOT k_slot
 #define STAGE_SCALE 1.0
+#ifdef CACHE
+#define STAGE_TYPE K_TYPE
+#endif
 #include "stage.glsl"
 
 #define STAGE stage_v
@@ -165,6 +177,9 @@ uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 #define STAGE_PITCH V_WIDTH
 #define STAGE_SLOT same
 #define STAGE_SCALE 1.0
+#ifdef CACHE
+#define STAGE_TYPE V_TYPE
+#endif
 #include "stage.glsl"
 
 uint q0, bh;                        // first query and head (batch and head flattened) of the workgroup
@@ -180,7 +195,7 @@ float m[MR], l[MR];                 // running maximum and (this invocation's pa
 #define PRODUCT_PITCH V_WIDTH
 #include "micro_product.glsl"
 
-#ifndef KEY_PARTS
+#if !defined(KEY_PARTS) && !defined(CACHE)
 #define BLOCKS 5
 #define ASKS_APART
 #endif
@@ -283,8 +298,12 @@ void main() {
   take_lengths(b);
   if (SCORED || ASKED) scores_of(b, h);
   q_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
-  k_origin = k_off() + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
-  v_origin = v_off() + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
+  k_origin = K_OFF + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
+  v_origin = V_OFF + key_origin(b, v_sb, v_sn) + (h / group()) * v_sh;
+#ifdef CACHE
+  score_factor = score_scale * key_scale(b, h / group());
+  value_factor = value_scale(b, h / group());
+#endif
 
   [[unroll]] for (uint i = 0; i < MR * MD4; ++i) acc[i] = vec4(0);
   [[unroll]] for (uint i = 0; i < MR; ++i) { m[i] = LOWEST; l[i] = 0; }
@@ -334,6 +353,9 @@ void main() {
     if (row >= query_slots()) continue;
     float sunk = 1;
     if (SINKS) { if (query_exists(row)) sunk = join_sink(h, m[i], l[i]); }
+#ifdef CACHE
+    sunk *= value_factor;
+#endif
     const float inv = (l[i] == 0 ? 0 : sunk / l[i]) * (DROPOUT ? drop_scale() : 1);
     const uint at = o_origin + row * o_sn;
     [[unroll]] for (uint j = 0; j < MD4; ++j) {

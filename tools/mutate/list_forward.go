@@ -78,7 +78,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "ragged-staging", File: "shaders/include/stage.glsl", Modules: forwardF32,
-		Old: "if (row0 + r >= rows || col >= STAGE_COLS) x[e] = 0;", New: "if (row0 + r >= rows) x[e] = 0;",
+		Old: "if (row0 + r >= rows || col >= STAGE_COLS STAGE_LOST) x[e] = 0;", New: "if (row0 + r >= rows STAGE_LOST) x[e] = 0;",
 		Breaks: "columns beyond the last are staged as repetitions of it and not as zeros",
 		Kill:   []Killer{differences},
 	},
@@ -168,13 +168,13 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "offset-ignored", File: scalarForward, Modules: forwardF32,
-		Old: "v_origin = v_off() + b * v_sb + (h / group()) * v_sh;", New: "v_origin = b * v_sb + (h / group()) * v_sh;",
+		Old: "v_origin = V_OFF + ENTRY_AT(b, v_sb) + (h / group()) * v_sh;", New: "v_origin = ENTRY_AT(b, v_sb) + (h / group()) * v_sh;",
 		Breaks: "V is read from the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},
 	{
 		ID: "gqa-modulo", File: scalarForward, Modules: forwardF32,
-		Old: "k_origin = k_off() + b * k_sb + (h / group()) * k_sh;", New: "k_origin = k_off() + b * k_sb + (h % key_heads()) * k_sh;",
+		Old: "k_origin = K_OFF + ENTRY_AT(b, k_sb) + (h / group()) * k_sh;", New: "k_origin = K_OFF + ENTRY_AT(b, k_sb) + (h % key_heads()) * k_sh;",
 		Breaks: "query heads take turns with key heads: head h reads key head h mod Hk, not h/(Hq/Hk)",
 		Kill:   []Killer{conformance("dropout/p0.900-64x64-d8/f32", scalar)},
 	},

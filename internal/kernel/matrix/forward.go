@@ -17,7 +17,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -46,7 +46,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 		return nil, err
 	}
 	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, layout: layout, grid: g}
-	module := "matrix_forward"
+	module := kernel.CacheModule("matrix_forward", p)
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {

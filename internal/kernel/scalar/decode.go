@@ -19,7 +19,7 @@ var Decode = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
+		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		MostRows:       DecodeRows,
 		Parameters:     decodeRanges,
 		Yields:         true,
@@ -65,7 +65,7 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 			return nil, err
 		}
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: DecodeKernel + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Named: tile.String(), Trusted: true,
 		Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -191,20 +191,39 @@ func (t *DecodeTile) blocks(p *attn.Problem) kernel.RowBlocks {
 	return kernel.RowBlocks{Rows: t.Rows, Columns: t.batch(), Members: p.Group()}
 }
 
-// pieces is the number of pieces of 16 bytes that a lane has of a row of K and of one of V together.
-func (t *DecodeTile) pieces(p *attn.Problem) int {
-	unit := 16 / p.DType.Size()
-	return attn.CeilDiv(attn.CeilDiv(p.HeadDim, unit), t.LPR) + attn.CeilDiv(attn.CeilDiv(p.ValueDim, unit), t.LPR)
+// decodePiece is what a lane takes of a row at a time: so many elements, in so many words while they are on their way. 16 bytes, or half a block.
+func decodePiece(t attn.DType) (elements, words int) {
+	switch t {
+	case attn.Q8_0:
+		return 16, 6
+	case attn.Q4_0, attn.F8E4M3:
+		return 16, 4
+	}
+	return 16 / t.Size(), 4
+}
+
+// perLane is the number of elements that a lane has of a row of K and of one of V together, and of the words they come in.
+func (t *DecodeTile) perLane(p *attn.Problem) (elements, words int) {
+	for _, x := range [...]struct {
+		columns int
+		t       attn.DType
+	}{{p.HeadDim, p.KeyType}, {p.ValueDim, p.ValueType}} {
+		n, w := decodePiece(x.t)
+		pieces := attn.CeilDiv(attn.CeilDiv(x.columns, n), t.LPR)
+		elements, words = elements+pieces*n, words+pieces*w
+	}
+	return elements, words
 }
 
 // registers is the number of words that a lane holds of Q and O.
 func (t *DecodeTile) registers(p *attn.Problem) int {
-	return t.Rows * t.pieces(p) * 16 / p.DType.Size()
+	elements, _ := t.perLane(p)
+	return t.Rows * elements
 }
 
 // shared is the shared memory of a workgroup in bytes: sums of subgroups, then their m and l.
 func (t *DecodeTile) shared(p *attn.Problem) int {
-	unit := 16 / p.DType.Size()
+	unit, _ := decodePiece(p.ValueType)
 	return t.W*t.Meet*attn.CeilDiv(p.ValueDim, unit)*unit*4 + t.W*t.Rows*8
 }
 
@@ -247,7 +266,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 		tile.Rows = attn.CeilDiv(all, blocks)
 	}
 	tile.Rows, tile.LPR = t.Get("rows", tile.Rows), t.Get("lpr", tile.LPR)
-	for tile.U > 1 && tile.U*tile.pieces(p)*4 > row.Get("in_flight") {
+	for _, words := tile.perLane(p); tile.U > 1 && tile.U*words > row.Get("in_flight"); {
 		tile.U /= 2
 	}
 	for tile.W > 1 && kernel.CheckLimits(tile.Threads(), 0, limits) != "" {

@@ -14,7 +14,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
+		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,
 	},
@@ -37,7 +37,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 		return nil, err
 	}
 	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, grid: g}
-	module := "scalar_forward"
+	module := kernel.CacheModule("scalar_forward", p)
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {

@@ -138,7 +138,7 @@ func ChooseForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning
 // others many, and never a few workgroups too many, which would run alone.
 func (t *ForwardTile) partsToFill(c *kernel.Capabilities, p *attn.Problem) int {
 	k := c.Prediction()
-	if !k.Fill {
+	if !k.Fill || p.Cached() {
 		return 1
 	}
 	enough := float64(k.ScalarBeside*k.Count) * float64(p.MostKeys()) / max(1, p.Mask().MeanKeys())
@@ -161,7 +161,10 @@ func firstForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning,
 		}
 		if why = tile.fit(c, p, t); why == "" {
 			tile.Parts = t.Get("parts", tile.partsToFill(c, p))
-			if why = kernel.CheckParts(tile.Parts, p); why == "" {
+			if why = kernel.CheckParts(tile.Parts, p); why == "" && tile.Parts > 1 && p.Cached() {
+				why = fmt.Sprintf("parts = %d must be 1 where keys and values lie in a cache: scalar_decode takes them in parts, and matrix_forward", tile.Parts)
+			}
+			if why == "" {
 				t.Took(r)
 				return tile, nil
 			}

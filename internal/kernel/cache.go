@@ -1,0 +1,70 @@
+package kernel
+
+import (
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Cache is the tensors that say where keys and values lie in a cache, and how: see attn.Pages.
+type Cache struct {
+	PageTable, PageStarts, LastPages Operand
+	KeyScales, ValueScales           Operand
+}
+
+// CacheModule is the build of a forward kernel that a problem takes: where keys and values lie in a cache, one that reads those alone.
+func CacheModule(name string, p *attn.Problem) string {
+	if p.Cached() {
+		return name + "_cache"
+	}
+	return name
+}
+
+// CacheConstants are the specialization constants of pages.glsl and quantised.glsl, which builds for caches have; nothing for others.
+func CacheConstants(p *attn.Problem) Constants {
+	if !p.Cached() {
+		return nil
+	}
+	return Constants{"PAGE": p.Pages.Size, "COMPRESSED": BoolInt(p.Pages.Compressed()), "K_TYPE": quantisedType(p.KeyType), "V_TYPE": quantisedType(p.ValueType)}
+}
+
+// quantisedType is the number that quantised.glsl has for a type of keys or values.
+func quantisedType(t attn.DType) int {
+	switch t {
+	case attn.Q8_0:
+		return 1
+	case attn.Q4_0:
+		return 2
+	case attn.F8E4M3:
+		return 3
+	}
+	return 0
+}
+
+// arguments are the further arguments, in the order of cacheNames.
+func (c *Cache) arguments(p *attn.Problem) [7]uint32 {
+	return [...]uint32{c.PageTable.Offset, uint32(p.PageTableShape()[3]), uint32(p.Pages.Count), c.PageStarts.Offset, c.LastPages.Offset,
+		c.KeyScales.Offset, c.ValueScales.Offset}
+}
+
+// The bindings of pages.glsl and quantised.glsl in fused forward kernels.
+const (
+	pageTableAt   = 5 // of the block mask in other builds
+	pageStartsAt  = 6 // of the lengths of keys, which a compressed table has in itself
+	lastPagesAt   = forwardScores + 4
+	keyScalesAt   = forwardScores + 5
+	valueScalesAt = forwardScores + 6
+)
+
+// bindCache binds what a build for caches reads besides. The others stand as they are.
+func (r *Recorder) bindCache(p *attn.Problem, c *Cache) {
+	for _, x := range [...]struct {
+		in bool
+		at int
+		o  *Operand
+	}{{!p.Pages.None(), pageTableAt, &c.PageTable}, {p.Pages.Compressed(), pageStartsAt, &c.PageStarts}, {p.Pages.Compressed(), lastPagesAt, &c.LastPages},
+		{p.KeyType == attn.F8E4M3, keyScalesAt, &c.KeyScales}, {p.ValueType == attn.F8E4M3, valueScalesAt, &c.ValueScales}} {
+		if x.in {
+			r.Access[x.at] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}
+		}
+	}
+}
