@@ -38,14 +38,40 @@ const MaxTimedRuns = 4096
 // must not be in flight.
 func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (_ RunTimes, err error) {
 	defer during("TimeRuns", &err)
+	return d.timeRuns(ctx, "TimeRuns", "recs", len(recs), n, func(i int) Commands { return recs[i] })
+}
+
+// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*Recording], [*RowRecording] or [*MergeRecording], or
+// what a program makes of several of them.
+type Commands interface {
+	Record(cmd uintptr) error
+}
+
+// TimeCommands is TimeRuns for commands of any kind: an append, a rotation, a merge, or several recordings that make up one run.
+func (d *Device) TimeCommands(ctx context.Context, runs []Commands, n int) (_ RunTimes, err error) {
+	defer during("TimeCommands", &err)
+	return d.timeRuns(ctx, "TimeCommands", "runs", len(runs), n, func(i int) Commands { return runs[i] })
+}
+
+// timeRuns times n of the runs, of which there are so many, in turn; operation and list are what errors call the call and its argument.
+func (d *Device) timeRuns(ctx context.Context, operation, list string, runs, n int, run func(i int) Commands) (RunTimes, error) {
 	if err := d.usable(); err != nil {
 		return RunTimes{}, err
 	}
-	if len(recs) == 0 {
-		return RunTimes{}, badArgument("TimeRuns recs", "empty", "must hold at least one recording")
+	if runs == 0 {
+		return RunTimes{}, badArgument(operation+" "+list, "empty", "must hold at least one recording")
+	}
+	for i := range runs {
+		c := run(i)
+		if c == nil {
+			return RunTimes{}, badArgument(fmt.Sprintf("%s %s[%d]", operation, list, i), nil, "must not be nil")
+		}
+		if of := deviceOf(c); of != nil && of != d {
+			return RunTimes{}, badArgument(fmt.Sprintf("%s %s[%d]", operation, list, i), "of another device", "must be of this one")
+		}
 	}
 	if n < 1 || n > MaxTimedRuns {
-		return RunTimes{}, badArgument("TimeRuns n", n, "must be from 1 to %d", MaxTimedRuns)
+		return RunTimes{}, badArgument(operation+" n", n, "must be from 1 to %d", MaxTimedRuns)
 	}
 	if err := ctx.Err(); err != nil {
 		return RunTimes{}, context.Cause(ctx)
@@ -54,8 +80,27 @@ func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (_ RunT
 	if err != nil {
 		return RunTimes{}, d.fail(err)
 	}
-	res, err := t.run(n, func(i int) error { return recs[i%len(recs)].Record(t.cmd.Handle()) })
+	res, err := t.run(n, func(i int) error { return run(i % runs).Record(t.cmd.Handle()) })
 	return res, d.fail(errors.Join(err, t.close()))
+}
+
+// deviceOf is the device of commands; nil of a program's own, and of those that say themselves what is wrong with them.
+func deviceOf(c Commands) *Device {
+	switch r := c.(type) {
+	case *Recording:
+		if r.made() == nil {
+			return r.plan.dev
+		}
+	case *RowRecording:
+		if r.made() == nil {
+			return r.dev
+		}
+	case *MergeRecording:
+		if r.made() == nil {
+			return r.dev
+		}
+	}
+	return nil
 }
 
 // timer is a command buffer whose parts are timed.

@@ -57,6 +57,90 @@ func TestTimeRuns(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// together is several recordings as one run.
+type together []Commands
+
+func (all together) Record(cmd uintptr) error {
+	for _, c := range all {
+		if err := c.Record(cmd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestTimeCommands: an append, a merge, and both as one run are executed and timed like attention; what cannot be is refused by name.
+func TestTimeCommands(t *testing.T) {
+	d := testDevice(t)
+	mk := func(d *Device, dtype DType, shape [4]int, values ...float32) *Tensor {
+		x := plainly(t, d)(dtype, shape)
+		if values != nil {
+			require.NoError(t, x.Upload(t.Context(), values))
+		}
+		return x
+	}
+	appending := func(d *Device) (*RowRecording, *Tensor) {
+		plan, err := d.PlanAppend(AppendProblem{Batch: 1, KeyHeads: 1, Rows: 1, CacheRows: 2, HeadDim: 2, DType: F32, KeysOnly: true})
+		require.NoError(t, err)
+		t.Cleanup(func() { plan.Close() })
+		r, err := plan.NewRecording()
+		require.NoError(t, err)
+		t.Cleanup(func() { r.Close() })
+		cache := mk(d, F32, [4]int{1, 1, 2, 2}, 1, 2, 3, 4)
+		at := mk(d, Int32, [4]int{1, 1, 1, 1})
+		require.NoError(t, at.UploadBytes(t.Context(), []byte{1, 0, 0, 0}))
+		require.NoError(t, r.Append(Append{K: mk(d, F32, [4]int{1, 1, 1, 2}, 7, 8), KeyCache: cache, At: at}))
+		return r, cache
+	}
+	row, cache := appending(d)
+	plan, err := d.PlanMerge(MergeProblem{Parts: 2, Batch: 1, Heads: 1, QueryLen: 1, ValueDim: 2, DType: F32})
+	require.NoError(t, err)
+	defer plan.Close()
+	merge, err := plan.NewRecording()
+	require.NoError(t, err)
+	defer merge.Close()
+	o, one := mk(d, F32, [4]int{1, 1, 1, 2}, 0, 0), [4]int{1, 1, 1, 1}
+	require.NoError(t, merge.Merge(Merge{O: o, Parts: []Part{{O: mk(d, F32, [4]int{1, 1, 1, 2}, 1, 3), LSE: mk(d, F32, one, 5)},
+		{O: mk(d, F32, [4]int{1, 1, 1, 2}, 3, 5), LSE: mk(d, F32, one, 5)}}}))
+
+	for name, runs := range map[string][]Commands{"in turn": {row, merge}, "together": {together{row, merge}}} {
+		require.NoError(t, cache.Upload(t.Context(), []float32{1, 2, 3, 4}))
+		require.NoError(t, o.Upload(t.Context(), []float32{0, 0}))
+		res, err := d.TimeCommands(bg, runs, 4)
+		require.NoError(t, err, name)
+		require.Equal(t, 4, res.N)
+		require.Len(t, res.Runs, 4)
+		for _, run := range res.Runs {
+			require.Positive(t, run)
+		}
+		require.Equal(t, d.Info().Timestamps(), res.OnDevice)
+		got := make([]float32, 4)
+		require.NoError(t, cache.Download(t.Context(), got))
+		require.Equal(t, []float32{1, 2, 7, 8}, got, name)
+		require.NoError(t, o.Download(t.Context(), got[:2]))
+		require.InDeltaSlice(t, []float32{2, 4}, got[:2], 1e-6, name)
+	}
+
+	fresh, err := plan.NewRecording()
+	require.NoError(t, err)
+	defer fresh.Close()
+	foreign, _ := appending(testDevice(t))
+	for argument, runs := range map[string][]Commands{
+		"TimeCommands runs": nil, "TimeCommands runs[1]": {row, nil}, "TimeCommands runs[0]": {foreign, row},
+		"MergeRecording": {row, fresh}, "RowRecording": {(*RowRecording)(nil)},
+	} {
+		_, err = d.TimeCommands(bg, runs, 2)
+		requireRefused(t, argument, err)
+	}
+	_, err = d.TimeCommands(bg, []Commands{row}, 0)
+	requireRefused(t, "TimeCommands n", err)
+	require.NoError(t, fresh.Close())
+	_, err = d.TimeCommands(bg, []Commands{fresh}, 1)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = (*Device)(nil).TimeCommands(bg, []Commands{row}, 1)
+	require.ErrorIs(t, err, ErrArgument)
+}
+
 func TestMeasurePeaks(t *testing.T) {
 	d := testDevice(t)
 	p, err := d.MeasurePeaks(bg)

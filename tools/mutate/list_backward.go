@@ -40,13 +40,13 @@ var backwardMutants = []Mutant{
 	},
 	{
 		ID: "dk-scale", File: backwardKV, Modules: "scalar_backward_kv",
-		Old: "write_dk(x_off() + b * x_sb + h * x_sh, x_sn, scale);", New: "write_dk(x_off() + b * x_sb + h * x_sh, x_sn, 1.0);",
+		Old: "h * x_sh, x_sn, scale);", New: "h * x_sh, x_sn, 1.0);",
 		Breaks: "dK lacks the scale",
 		Kill:   []Killer{gradientsCase},
 	},
 	{
 		ID: "dq-sign", File: backwardQ, Modules: "scalar_backward_q",
-		Old: "write_dq(x_off() + b * x_sb + h * x_sh, x_sn, scale);", New: "write_dq(x_off() + b * x_sb + h * x_sh, x_sn, -scale);",
+		Old: "h * x_sh, x_sn, scale);", New: "h * x_sh, x_sn, -scale);",
 		Breaks: "dQ has the wrong sign",
 		Kill:   []Killer{gradientsCase},
 	},

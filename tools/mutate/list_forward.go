@@ -64,7 +64,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "ragged-rows", File: scalarForward, Modules: forwardF32,
-		Old: `    if (row >= nq) continue;
+		Old: `    if (row >= query_slots()) continue;
     float sunk`,
 		New:    `    float sunk`,
 		Breaks: "rows of O beyond the last query are written",
@@ -156,7 +156,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "stride-batch-head", File: scalarForward, Modules: forwardF32,
-		Old: "q_origin = q_off() + b * q_sb + h * q_sh;", New: "q_origin = q_off() + b * q_sh + h * q_sb;",
+		Old: "query_origin(b, q_sb, q_sn) + h * q_sh;", New: "query_origin(b, q_sh, q_sn) + h * q_sb;",
 		Breaks: "the strides of Q's batch and head are exchanged",
 		Kill:   []Killer{conformance("grid/split/f32", scalar)},
 	},
@@ -167,14 +167,14 @@ var forwardMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestForward")},
 	},
 	{
-		ID: "offset-ignored", File: scalarForward, Modules: forwardF32,
-		Old: "v_origin = V_OFF + ENTRY_AT(b, v_sb) + (h / group()) * v_sh;", New: "v_origin = ENTRY_AT(b, v_sb) + (h / group()) * v_sh;",
+		ID: "offset-ignored", File: "shaders/include/args.glsl", Modules: forwardF32,
+		Old: "return offsets >> 16 & 255u;", New: "return 0u;",
 		Breaks: "V is read from the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},
 	{
 		ID: "gqa-modulo", File: scalarForward, Modules: forwardF32,
-		Old: "k_origin = K_OFF + ENTRY_AT(b, k_sb) + (h / group()) * k_sh;", New: "k_origin = K_OFF + ENTRY_AT(b, k_sb) + (h % key_heads()) * k_sh;",
+		Old: "(h / group()) * k_sh;", New: "(h % key_heads()) * k_sh;",
 		Breaks: "query heads take turns with key heads: head h reads key head h mod Hk, not h/(Hq/Hk)",
 		Kill:   []Killer{conformance("dropout/p0.900-64x64-d8/f32", scalar)},
 	},
@@ -192,7 +192,7 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "lse-offset", File: scalarForward, Modules: forwardF32,
-		Old: "lse[lse_off() + bh * nq + row] = l[i]", New: "lse[bh * nq + row] = l[i]",
+		Old: "lse[lse_off() + statistics_row(bh) + row] = l[i]", New: "lse[statistics_row(bh) + row] = l[i]",
 		Breaks: "lse is written to the beginning of its binding wherever it begins",
 		Kill:   []Killer{conformance("core/layout-odd/f32", scalar)},
 	},

@@ -149,7 +149,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-parts-rows", File: "shaders/include/matrix_parts.glsl", Modules: "matrix_forward_parts.f16",
-		Old: "part_rows + (b * heads() + q_head + member_of(row)) * nq + query_of(row);", New: "part_rows + (b * heads() + q_head) * nq + query_of(row);",
+		Old: "statistics_row(b * heads() + q_head + member_of(row))", New: "statistics_row(b * heads() + q_head)",
 		Breaks: "parts of all heads of a packed group are written to the first one's rows",
 		Kill:   []Killer{in("./flash", "TestPartsOnMatrices")},
 	},

@@ -13,7 +13,7 @@ const (
 var rowMutants = []Mutant{
 	{
 		ID: "lengths-top-left", File: lengthsShader, Modules: forwardF32,
-		Old: "    if (TOP_LEFT) own_last_shift = min(own_last_shift, 0);\n", New: "",
+		Old: "if (TOP_LEFT) own_last_shift = min(own_last_shift, 0);", New: "",
 		Breaks: "causal order from the top left moves with the lengths of a batch entry",
 		Kill:   []Killer{conformance("lengths/window-top-left/f32", scalar)},
 	},
