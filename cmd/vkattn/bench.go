@@ -21,6 +21,7 @@ type benchFlags struct {
 	device                       deviceChoice
 	suite, tier, format, out     string
 	appendTo, force, quiet, list bool
+	wide                         bool
 	peer, compare, trace         string
 	peerImpls                    []string
 	rounds                       int
@@ -82,6 +83,7 @@ Suites:
 	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
+	wideFlag(cmd, &f.wide)
 	return cmd
 }
 
@@ -292,7 +294,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	runErr = errors.Join(runErr, sink.close())
 	sortLike(r.Rows, jobs)
 	if runErr == nil || ctx.Err() != nil || len(r.Rows) > 0 { // what was measured is printed, whatever went wrong after that
-		if err := report.Write(stdout, f.format, r, colored(stdout)); err != nil {
+		if err := f.print(stdout, r); err != nil {
 			return errors.Join(runErr, err)
 		}
 	}
@@ -304,6 +306,14 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		return ctx.Err()
 	}
 	return verdict(stderr, r, f, peerErr)
+}
+
+// print prints results in the format asked for.
+func (f *benchFlags) print(w io.Writer, r *report.Results) error {
+	if f.format == "table" {
+		return report.WriteTable(w, r, screenOf(w, f.wide))
+	}
+	return report.Write(w, f.format, r, false)
 }
 
 // verdict decides the exit status and says why.

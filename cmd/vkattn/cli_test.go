@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/stretchr/testify/require"
 )
 
@@ -157,6 +158,24 @@ func TestProgressOfLongSweeps(t *testing.T) {
 	b.step(1, 2, "x")
 	b.step(2, 2, "y")
 	require.Empty(t, out.String())
+}
+
+// TestBarFitsTheTerminal: at no width does the line of a bar break.
+func TestBarFitsTheTerminal(t *testing.T) {
+	for _, width := range []int{40, 60, 80, 120, 200} {
+		var out bytes.Buffer
+		b := &bar{w: &out, terminal: true, width: width, now: time.Now}
+		for _, step := range []int{1, 4, 999, 1000} {
+			b.step(step, 1000, "inputs of float16 B16 H32/8 N16384 D128 causal window 1024 alibi")
+			time.Sleep(60 * time.Millisecond) // the bar draws at most every 50 ms
+		}
+		lines := strings.Split(out.String(), "\r")
+		require.Greater(t, len(lines), 3)
+		for _, line := range lines {
+			require.LessOrEqual(t, text.StringWidthWithoutEscSequences(line), width, "%q", line)
+		}
+		b.done()
+	}
 }
 
 func TestHelp(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
@@ -19,13 +18,13 @@ import (
 
 func newVerify() *cobra.Command {
 	var (
-		pattern                  string
-		device                   deviceChoice
-		impls, tiers, tunings    []string
-		quick, failed, bare, ran bool
-		seed                     uint64
-		random, parallel         int
-		vectors                  string
+		pattern                               string
+		device                                deviceChoice
+		impls, tiers, tunings                 []string
+		quick, failed, bare, ran, wide, quiet bool
+		seed                                  uint64
+		random, parallel                      int
+		vectors                               string
 	)
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -127,18 +126,18 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 				return err
 			}
 			sound := printSelfChecks(out, checks, colored(out))
-			if onTerminal(stderr) {
-				o.Progress = verifyBar(stderr)
-			}
+			progress := newBar(stderr, quiet)
+			o.Progress = func(done, total int, r conformance.Result) { progress.step(done+1, total, r.Target+" "+r.Case) }
 			began := time.Now()
 			results, err := conformance.Run(cmd.Context(), dev, o)
+			progress.done()
 			switch {
 			case bare:
-				printCoverage(out, results, colored(out))
+				printCoverage(out, results, wide, colored(out))
 			case len(results) > 0 && o.Folder != nil:
-				printVectors(out, results, failed, ran, colored(out))
+				printVectors(out, results, failed, ran, wide, colored(out))
 			case len(results) > 0:
-				printCases(out, results, failed, ran, colored(out))
+				printCases(out, results, failed, ran, wide, colored(out))
 			}
 			ok := printVerdicts(out, results, time.Since(began), colored(out)) && sound
 			switch {
@@ -164,20 +163,10 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 	fl.IntVar(&parallel, "parallel", 0, "`number` of cases at once, 1 for one after the other (default: the number of CPUs, as far as memory goes; 2 where a CPU is the device)")
 	fl.BoolVar(&ran, "no-skipped", false, "leave skipped cases out of the list")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
+	wideFlag(cmd, &wide)
+	fl.BoolVar(&quiet, "quiet", false, "no progress bar")
 	fl.BoolVar(&bare, "summary", false, "no cases: how many of them ran on each kernel, by types, passes and options, and the verdict of each tier")
 	return cmd
-}
-
-func verifyBar(w io.Writer) func(done, total int, r conformance.Result) {
-	var bar *progressbar.ProgressBar
-	return func(done, total int, r conformance.Result) {
-		if bar == nil {
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
-				progressbar.OptionShowCount(), progressbar.OptionSetWidth(24), progressbar.OptionThrottle(50*time.Millisecond))
-		}
-		bar.Describe(fmt.Sprintf("%-48s", r.Target+" "+r.Case))
-		_ = bar.Set(done)
-	}
 }
 
 // verdict is the word for a result.
@@ -196,8 +185,9 @@ func resultWord(r conformance.Result) string {
 }
 
 // printCases prints one line a case: the error against its bound.
-func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, color bool) {
-	t := report.NewText([]string{"case", "target", "dtype", "error", "bound", "lse error", "bound", "", "reason"}, "lllrrrrll")
+func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, wide, color bool) {
+	t := newText(w, wide, []string{"lse bound", "lse error", "bound", "error", "dtype"},
+		[]string{"case", "target", "dtype", "error", "bound", "lse error", "lse bound", "verdict", "reason"}, "lllrrrrll")
 	shown := 0
 	for _, r := range results {
 		word := resultWord(r)
@@ -217,7 +207,8 @@ func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, 
 	if shown == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s\n\n", t)
+	printText(w, t)
+	fmt.Fprintln(w)
 }
 
 func paintWord(word string, color bool) string {
