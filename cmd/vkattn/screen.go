@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/report"
 	"golang.org/x/term"
 )
@@ -71,5 +72,12 @@ func printText(w io.Writer, t *report.Text) {
 	fmt.Fprintln(w, t)
 	if dropped := t.Dropped(); len(dropped) > 0 {
 		fmt.Fprintln(w, report.Fold(report.NotShown(dropped, widthOf(w)), widthOf(w), "  "))
+	}
+}
+
+// printHeader says which device it is.
+func printHeader(w io.Writer, h bench.Header) {
+	for _, line := range report.HeaderLines(h) {
+		fmt.Fprintln(w, report.Fold(line, widthOf(w), "  "))
 	}
 }

@@ -169,9 +169,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 	}
 	header := bench.DescribeDevice(dev.Info())
 	header.VKAttn = version()
-	for _, line := range report.HeaderLines(header) {
-		fmt.Fprintln(out, line)
-	}
+	printHeader(out, header)
 	var opts []flash.PlanOption
 	if f.tier != "" {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))

@@ -117,9 +117,7 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 			defer closeDevice(stderr, dev)
 			header := bench.DescribeDevice(dev.Info())
 			header.VKAttn = version()
-			for _, line := range report.HeaderLines(header) {
-				fmt.Fprintln(out, line)
-			}
+			printHeader(out, header)
 			fmt.Fprintln(out)
 			checks, err := dev.SelfCheck(cmd.Context(), o.Implementations(), o.Tiers)
 			if err != nil {
@@ -186,7 +184,7 @@ func resultWord(r conformance.Result) string {
 
 // printCases prints one line a case: the error against its bound.
 func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, wide, color bool) {
-	t := newText(w, wide, []string{"lse bound", "lse error", "bound", "error", "dtype"},
+	t := newText(w, wide, []string{"lse bound", "lse error", "dtype", "bound", "error"},
 		[]string{"case", "target", "dtype", "error", "bound", "lse error", "lse bound", "verdict", "reason"}, "lllrrrrll")
 	shown := 0
 	for _, r := range results {
@@ -233,7 +231,8 @@ func printSelfChecks(w io.Writer, verdicts []flash.Verdict, color bool) bool {
 		if !v.Pass {
 			word, ok = "FAIL", false
 		}
-		fmt.Fprintf(w, "%s  self-check  %-18s %-8s %s\n", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+		line := fmt.Sprintf("%s  self-check  %-15s %-8s  %s", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+		fmt.Fprintln(w, report.Fold(line, widthOf(w), "      "))
 	}
 	if len(verdicts) > 0 {
 		fmt.Fprintln(w)

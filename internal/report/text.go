@@ -160,7 +160,9 @@ func Fold(s string, width int, indent string) string {
 		switch {
 		case i == 0:
 		case used+1+n > width && used > len(indent):
-			b.WriteString("\n" + indent)
+			folded := strings.TrimRight(b.String(), " ")
+			b.Reset()
+			b.WriteString(folded + "\n" + indent)
 			used = len(indent)
 		default:
 			b.WriteString(" ")
