@@ -37,8 +37,8 @@ func newBench() *cobra.Command {
 very outputs that were timed.
 
 Comma lists sweep. The embedding width is heads × head dimension: two of the three are enough. Without
---suite and without any size the suite "quick" runs. With --suite, the axes given by flags replace the
-suite's own.
+--suite and without any size the suite "quick" runs; with a size, the others have the defaults below. With
+--suite, the axes given by flags replace the suite's own.
 
 Each row is warmed up, then repeated for at least 100 ms and 10 runs; every run stands between two
 device timestamps with full barriers. Times are medians. Inputs are random and rotate between several
@@ -66,8 +66,10 @@ Suites:
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above)")
-	f.axes.add(cmd, nil)
+	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above; default: quick, where no size is given)")
+	sizes := usual(bench.Defaults, nil)
+	sizes["impl"] = strings.Join(bench.Defaults.Impls, ",")
+	f.axes.add(cmd, sizes)
 	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.StringVar(&f.format, "format", "table", "`form` to print: "+strings.Join(report.Formats, ", "))

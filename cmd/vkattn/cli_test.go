@@ -189,6 +189,17 @@ func TestHelp(t *testing.T) {
 		require.Contains(t, stdout, "Examples:", args)
 		require.Contains(t, stdout, "Usage:", args)
 	}
+	for command, defaults := range map[string][]string{
+		"bench":   {"(default standard,flash2)", "(default 16)", "(default 32)", "(default 512,1024,2048)", "(default heads × head-dim)"},
+		"tune":    {"(default 16384 / seq; 1 on a CPU)", "(default 2048 / head-dim; 2 on a CPU)", "(default 64,128; 64 on a CPU)", "(default 4096; 512 on a CPU)"},
+		"analyze": {"(default 16; 1 on a CPU)", "(default 32; 4 on a CPU)", "(default true; --causal alone is true)"},
+	} {
+		_, help, _ := call(command, "--help")
+		help = strings.Join(strings.Fields(help), " ") // however it is folded
+		for _, s := range defaults {
+			require.Contains(t, help, s, command)
+		}
+	}
 	_, help, _ := call("bench", "--help")
 	for _, s := range []string{"quick", "papers", "reports", "--peer", "--emb-dim", "--append"} {
 		require.Contains(t, help, s)

@@ -19,7 +19,7 @@ type deviceChoice struct{ name, tiles string }
 // deviceFlags adds --device and --tiles.
 func deviceFlags(cmd *cobra.Command, c *deviceChoice) {
 	cmd.Flags().StringVar(&c.name, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: the best)")
-	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in ones")
+	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in ones (default: none)")
 }
 
 // options are those for a device, without its name.

@@ -69,7 +69,7 @@ The file: ` + tuningFileText(),
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	f.axes.add(cmd, map[string]string{"head-dim": "64,128; 64 on a CPU", "seq": "4096; 512 on a CPU"},
+	f.axes.add(cmd, usual(tuneGPU, &tuneCPU),
 		"dtype", "batch", "heads", "kv-heads", "q-len", "seq", "head-dim", "value-dim", "causal")
 	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "kernel `tier`: scalar or matrix (default: the fastest that can)")
