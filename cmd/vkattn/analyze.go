@@ -62,6 +62,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 			if err != nil {
 				return err
 			}
+			r.Width = screenOf(cmd.OutOrStdout(), f.wide).Width
 			if err := r.Write(cmd.OutOrStdout(), format); err != nil {
 				return err
 			}
@@ -82,6 +83,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	fl.Float64Var(&nonzero, "nonzero", 0.25, "`share` of nonzero blocks of the block-sparse model")
 	fl.StringVar(&format, "format", "table", "`form` to print: table, json")
 	fl.StringVar(&out, "out", "", "`folder` for roofline.svg and roofline.png (default: none are drawn)")
+	wideFlag(cmd, &f.wide)
 	return cmd
 }
 
