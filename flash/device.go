@@ -29,6 +29,7 @@ type Device struct {
 	dev      *vk.Device
 	env      *kernel.Env // nil of a zero Device
 	info     DeviceInfo
+	fallback bool // a CPU that nobody asked for
 
 	// submitting is read-locked from where a recording's tensors are found open until they count as busy, and locked where one is
 	// closed: so a tensor that is closed was either busy, and is waited for, or is no tensor that a submission begins to use.
@@ -53,12 +54,19 @@ type deviceOptions struct {
 	noCache   bool
 	faults    *vk.Faults
 	tiles     string // a file
+	noCPU     bool
 }
 
 // WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200", "4090"). One or
 // two digits are always a place.
 func WithDevice(name string) DeviceOption {
 	return func(o *deviceOptions) error { o.device = name; return nil }
+}
+
+// WithoutCPU makes Open fail with [ErrNoDevice] where it would choose a CPU, whose driver computes on a few cores what a GPU does on
+// thousands; without it Open takes one where there is no GPU, and [Device.Notices] says so. A device that WithDevice names is opened whatever it is.
+func WithoutCPU() DeviceOption {
+	return func(o *deviceOptions) error { o.noCPU = true; return nil }
 }
 
 // WithValidation turns the validation layers on and hands every message to the callback, which may be called from any
@@ -156,7 +164,7 @@ func Devices(opts ...DeviceOption) (_ []DeviceInfo, err error) {
 }
 
 // Open opens the best device, or the one that WithDevice names: discrete GPUs before integrated ones, those before others and
-// the CPU last (see [Devices]). The error is [ErrNoDevice] where there is no Vulkan, no device, or none of that name.
+// the CPU last (see [Devices]), which [Device.Notices] tells and [WithoutCPU] refuses. The error is [ErrNoDevice] where there is no Vulkan, no device, or none of that name.
 func Open(opts ...DeviceOption) (_ *Device, err error) {
 	defer during("Open", &err)
 	inst, o, err := newInstance(opts)
@@ -180,6 +188,10 @@ func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	fallback := o.device == "" && infos[i].Facts.Type == vk.DeviceCPU
+	if fallback && o.noCPU {
+		return nil, fmt.Errorf("%w: there is no GPU, and WithoutCPU refuses %s", ErrNoDevice, infos[i].Name)
+	}
 	dev, err := phys[i].Open(vk.DeviceOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("flash: opening %s: %w", infos[i].Name, err)
@@ -189,7 +201,7 @@ func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
 		dev.Close()
 		return nil, err
 	}
-	d.instance = inst
+	d.instance, d.fallback = inst, fallback
 	d.info.Index, d.info.Chosen, d.info.Reason = infos[i].Index, true, infos[i].Reason
 	return d, nil
 }

@@ -1,6 +1,18 @@
 // Package flash is exact attention — FlashAttention — on any GPU with a Vulkan driver: o = softmax(scale · q·kᵀ) · v and its
 // gradients, without the matrix of scores ever standing in memory. [Problem] and [Backward] give the mathematics in full.
 //
+// # The names that matter first
+//
+//   - [Attention]: everything below in one call, on slices of Go;
+//   - [Open], and [WithDevice] where a machine has several: a [Device];
+//   - [Problem]: sizes, type, masks and scores, with the mathematics;
+//   - [Device.NewTensor], [Tensor.Upload] and [Tensor.Download]: memory;
+//   - [Device.Plan]: a kernel for a problem, built once;
+//   - [Plan.Forward] and [Plan.Backward], whose arguments are the tensors of [Forward] and [Backward].
+//
+// The rest is for who has a renderer of their own ([Attach], [Device.TensorOn], [Plan.RecordForward]), submits the same work over and over
+// ([Recording]), keeps caches, wants other masks and scores (package score), or measures.
+//
 // # Use
 //
 // A [Device] is opened with [Open], or a device of the caller's attached with [Attach]. Tensors are made on it
@@ -13,6 +25,21 @@
 //   - or makes a [Recording], which keeps descriptors and workspace and so records and submits again without allocating.
 //
 // [Attention] does all of it in one call on slices of Go.
+//
+// Values of 16 bits that a program has already go to the device as they are by [Upload16]; [Tensor.Upload] converts from float32.
+//
+// # What a plan costs
+//
+// The first plan of its kind compiles pipelines: tens of milliseconds on a CPU driver that has scalar kernels to compile, up to seconds where a
+// driver optimises kernels of matrices, and these prove themselves on a small problem besides. Pipelines are kept in the process, and on disk between
+// runs ([WithCacheDir]), so that a later plan of the kind takes about half a millisecond of the host, and one of the next run mostly
+// reads. The kind is the kernel and its tile, the type, the head dimensions, which masks and options there are; batch, heads and lengths are no part
+// of it, but for the tile that they lead to. So make plans before the first answer is due, and keep them: a plan may be in flight
+// any number of times, and holds no memory of the device until it runs.
+//
+// A cache of keys that grows by a token a step needs no plan a step: let KeyLen be what the cache has room for, set [Problem].KeyLengths, and
+// give the lengths in device memory. One plan, and one [Recording], then serve every step, and keys that are not there yet cost
+// nothing. Where room is bought by doubling it, that is a plan a doubling.
 //
 // # Shapes
 //

@@ -15,7 +15,7 @@ var (
 	ErrClosed = errors.New("flash: use after Close")
 	// ErrNoDevice means that no Vulkan device fits the request.
 	ErrNoDevice = errors.New("flash: no usable Vulkan device")
-	// ErrUnsupported means that no kernel of this device can run the problem as asked.
+	// ErrUnsupported means that no kernel can run the problem as asked, on this device or on any: see UnsupportedError.Anywhere.
 	ErrUnsupported = errors.New("flash: unsupported on this device")
 	// ErrDeviceLost is sticky: once a device is lost, every later call on it returns an error that matches.
 	ErrDeviceLost = errors.New("flash: device lost")
@@ -66,6 +66,9 @@ type UnsupportedError struct {
 	What    string   // the problem, or the option that asks for something this device lacks
 	Reasons []string // one line per kernel considered
 	Denied  bool     // a kernel of those would run it, and is on the device's deny-list because it failed its self-check
+	// Anywhere says that it is not the device's fault: the library has no kernel for this, as it is asked for.
+	Anywhere bool
+	Remedy   string // what of the call to change so that this device computes the problem; "" where nothing helps
 }
 
 // Error says what is not supported, and why each kernel cannot.
@@ -74,12 +77,18 @@ func (e *UnsupportedError) Error() string {
 		return ErrUnsupported.Error()
 	}
 	s := "flash: " + e.What + " is not supported on this device"
+	if e.Anywhere {
+		s = "flash: " + e.What + " is supported on no device"
+	}
 	for i, r := range e.Reasons {
 		if i == 0 {
 			s += ": " + r
 		} else {
 			s += "; " + r
 		}
+	}
+	if e.Remedy != "" {
+		s += "; " + e.Remedy
 	}
 	return s
 }

@@ -144,7 +144,7 @@ func TestNoticesOfDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	work := func() []string {
 		forgetProcess(t)
-		d, err := Open(WithCacheDir(dir))
+		d, err := Open(WithCacheDir(dir), WithDevice("0"))
 		require.NoError(t, err)
 		p := Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}
 		require.NoError(t, mustPlan(t, d, p, WithTier(TierScalar)).Close())
@@ -187,7 +187,7 @@ func TestNoticesOfAPlaceThatCannotBeWritten(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "place")
 	require.NoError(t, os.WriteFile(place, nil, 0o600))
 	forgetProcess(t)
-	d, err := Open(WithCacheDir(filepath.Join(place, "below")))
+	d, err := Open(WithCacheDir(filepath.Join(place, "below")), WithDevice("0"))
 	require.NoError(t, err)
 	for _, key := range []string{"one", "two", "three"} {
 		_, err := d.env.Verdict(key, func() (string, error) { return "", nil })

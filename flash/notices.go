@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Notices says what was wrong with the files that a device keeps between runs: compiled kernels, verdicts of self-checks and the
+// Notices says that Open found no GPU and took a CPU, where it did, and what was wrong with the files that a device keeps between runs: compiled kernels, verdicts of self-checks and the
 // user's tuning file. None of it keeps attention from being computed; a file that is damaged, or cannot be written, costs the
 // work that it would have saved. Each is said once. Close may add to the list, and leaves it.
 func (d *Device) Notices() []string {
@@ -20,6 +20,9 @@ func (d *Device) Notices() []string {
 	}
 	if c.StoreErr != nil {
 		out = append(out, fmt.Sprintf("compiled kernels could not be stored (%v): the next run compiles them again", c.StoreErr))
+	}
+	if d.fallback {
+		out = append(out, fmt.Sprintf("no GPU was found, so attention is computed on the CPU, by %s", d.info.Name))
 	}
 	return out
 }

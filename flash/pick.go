@@ -78,7 +78,9 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 	if len(reasons) == 0 {
 		reasons = []string{"there is no such kernel"}
 	}
-	return k, nil, reasons, &UnsupportedError{What: what + ")", Reasons: reasons, Denied: failed}
+	unsupported := &UnsupportedError{What: what + ")", Reasons: reasons, Denied: failed}
+	unsupported.Anywhere, unsupported.Remedy = remedy(&d.env.Caps, p, list, of, insisted)
+	return k, nil, reasons, unsupported
 }
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.

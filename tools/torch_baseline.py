@@ -64,7 +64,7 @@ try:
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
-except ModuleNotFoundError as missing:  # --list does without
+except ImportError as missing:  # --list does without
     torch, torch_missing = None, missing
 
 BACKENDS = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}  # of SDPBackend
@@ -743,7 +743,7 @@ def main():
             emit(dict(case.problem(), passes=list(case.passes)))
         return
     if torch is None:
-        raise torch_missing
+        sys.exit(f"torch_baseline: PyTorch is needed, and cannot be imported: {torch_missing} (python3 -m pip install torch)")
     if not torch.cuda.is_available():
         sys.exit(f"torch_baseline: PyTorch {torch.__version__} finds no CUDA GPU")
 

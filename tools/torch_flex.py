@@ -9,7 +9,7 @@ import time
 
 try:
     import torch
-except ModuleNotFoundError:  # torch_baseline.py --list does without
+except ImportError:  # torch_baseline.py --list does without
     torch = None
 
 

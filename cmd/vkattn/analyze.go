@@ -62,6 +62,7 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 			if err != nil {
 				return err
 			}
+			r.Width = screenOf(cmd.OutOrStdout(), f.wide).Width
 			if err := r.Write(cmd.OutOrStdout(), format); err != nil {
 				return err
 			}
@@ -73,13 +74,16 @@ block of keys, blocksparse moves the share of blocks that are not zero.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	f.axes.add(cmd, map[string]string{"impl": "all", "causal": "", "pass": "both"}, "impl", "dtype", "batch", "heads", "kv-heads", "seq", "head-dim", "causal", "pass")
+	sizes := usual(analyzeGPU, &analyzeCPU)
+	sizes["impl"], sizes["causal"], sizes["pass"] = "all", "true", "both"
+	f.axes.add(cmd, sizes, "impl", "dtype", "batch", "heads", "kv-heads", "seq", "head-dim", "causal", "pass")
 	deviceFlags(cmd, &f.device)
-	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement; 0: none")
+	fl.DurationVar(&f.limit, "limit", 0, "time limit of a measurement (default: none)")
 	fl.BoolVar(&plans, "plans", false, "only plan, measure nothing")
 	fl.Float64Var(&nonzero, "nonzero", 0.25, "`share` of nonzero blocks of the block-sparse model")
 	fl.StringVar(&format, "format", "table", "`form` to print: table, json")
-	fl.StringVar(&out, "out", "", "`folder` for roofline.svg and roofline.png")
+	fl.StringVar(&out, "out", "", "`folder` for roofline.svg and roofline.png (default: none are drawn)")
+	wideFlag(cmd, &f.wide)
 	return cmd
 }
 

@@ -21,6 +21,7 @@ type benchFlags struct {
 	device                       deviceChoice
 	suite, tier, format, out     string
 	appendTo, force, quiet, list bool
+	wide                         bool
 	peer, compare, trace         string
 	peerImpls                    []string
 	rounds                       int
@@ -36,8 +37,8 @@ func newBench() *cobra.Command {
 very outputs that were timed.
 
 Comma lists sweep. The embedding width is heads × head dimension: two of the three are enough. Without
---suite and without any size the suite "quick" runs. With --suite, the axes given by flags replace the
-suite's own.
+--suite and without any size the suite "quick" runs; with a size, the others have the defaults below. With
+--suite, the axes given by flags replace the suite's own.
 
 Each row is warmed up, then repeated for at least 100 ms and 10 runs; every run stands between two
 device timestamps with full barriers. Times are medians. Inputs are random and rotate between several
@@ -71,8 +72,10 @@ Suites:
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above)")
-	f.axes.add(cmd, nil)
+	fl.StringVar(&f.suite, "suite", "", "`name` of a sweep (see above; default: quick, where no size is given)")
+	sizes := usual(bench.Defaults, nil)
+	sizes["impl"] = strings.Join(bench.Defaults.Impls, ",")
+	f.axes.add(cmd, sizes)
 	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.StringVar(&f.format, "format", "table", "`form` to print: "+strings.Join(report.Formats, ", "))
@@ -88,6 +91,7 @@ Suites:
 	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
+	wideFlag(cmd, &f.wide)
 	return cmd
 }
 
@@ -298,7 +302,7 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	runErr = errors.Join(runErr, sink.close())
 	sortLike(r.Rows, jobs)
 	if runErr == nil || ctx.Err() != nil || len(r.Rows) > 0 { // what was measured is printed, whatever went wrong after that
-		if err := report.Write(stdout, f.format, r, colored(stdout)); err != nil {
+		if err := f.print(stdout, r); err != nil {
 			return errors.Join(runErr, err)
 		}
 	}
@@ -310,6 +314,14 @@ func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 		return ctx.Err()
 	}
 	return verdict(stderr, r, f, peerErr)
+}
+
+// print prints results in the format asked for.
+func (f *benchFlags) print(w io.Writer, r *report.Results) error {
+	if f.format == "table" {
+		return report.WriteTable(w, r, screenOf(w, f.wide))
+	}
+	return report.Write(w, f.format, r, false)
 }
 
 // verdict decides the exit status and says why.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/stretchr/testify/require"
 )
 
@@ -159,6 +160,24 @@ func TestProgressOfLongSweeps(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
+// TestBarFitsTheTerminal: at no width does the line of a bar break.
+func TestBarFitsTheTerminal(t *testing.T) {
+	for _, width := range []int{40, 60, 80, 120, 200} {
+		var out bytes.Buffer
+		b := &bar{w: &out, terminal: true, width: width, now: time.Now}
+		for _, step := range []int{1, 4, 999, 1000} {
+			b.step(step, 1000, "inputs of float16 B16 H32/8 N16384 D128 causal window 1024 alibi")
+			time.Sleep(60 * time.Millisecond) // the bar draws at most every 50 ms
+		}
+		lines := strings.Split(out.String(), "\r")
+		require.Greater(t, len(lines), 3)
+		for _, line := range lines {
+			require.LessOrEqual(t, text.StringWidthWithoutEscSequences(line), width, "%q", line)
+		}
+		b.done()
+	}
+}
+
 func TestHelp(t *testing.T) {
 	status, bare, _ := call()
 	require.Zero(t, status)
@@ -169,6 +188,17 @@ func TestHelp(t *testing.T) {
 		require.Empty(t, stderr)
 		require.Contains(t, stdout, "Examples:", args)
 		require.Contains(t, stdout, "Usage:", args)
+	}
+	for command, defaults := range map[string][]string{
+		"bench":   {"(default standard,flash2)", "(default 16)", "(default 32)", "(default 512,1024,2048)", "(default heads × head-dim)"},
+		"tune":    {"(default 16384 / seq; 1 on a CPU)", "(default 2048 / head-dim; 2 on a CPU)", "(default 64,128; 64 on a CPU)", "(default 4096; 512 on a CPU)"},
+		"analyze": {"(default 16; 1 on a CPU)", "(default 32; 4 on a CPU)", "(default true; --causal alone is true)"},
+	} {
+		_, help, _ := call(command, "--help")
+		help = strings.Join(strings.Fields(help), " ") // however it is folded
+		for _, s := range defaults {
+			require.Contains(t, help, s, command)
+		}
 	}
 	_, help, _ := call("bench", "--help")
 	for _, s := range []string{"quick", "papers", "reports", "--peer", "--emb-dim", "--append"} {

@@ -12,7 +12,7 @@ import (
 
 func newCompare() *cobra.Command {
 	var above float64
-	var subset bool
+	var subset, wide bool
 	var format string
 	cmd := &cobra.Command{
 		Use:   "compare OLD NEW",
@@ -47,7 +47,7 @@ counts as lost; --subset is for a NEW that measured fewer rows on purpose.`,
 			if err != nil {
 				return err
 			}
-			if err := report.WriteChanges(cmd.OutOrStdout(), format, changes); err != nil {
+			if err := report.WriteChanges(cmd.OutOrStdout(), format, changes, screenOf(cmd.OutOrStdout(), wide).Width); err != nil {
 				return err
 			}
 			if !gate {
@@ -71,5 +71,6 @@ counts as lost; --subset is for a NEW that measured fewer rows on purpose.`,
 	cmd.Flags().Float64Var(&above, "fail-above", 0, "exit status 1 when a row is significantly slower than this `factor`, such as 1.05, or lost")
 	cmd.Flags().BoolVar(&subset, "subset", false, "rows that NEW lacks are no loss")
 	cmd.Flags().StringVar(&format, "format", "table", "`form` to print: "+strings.Join(report.ChangeFormats, ", "))
+	wideFlag(cmd, &wide)
 	return cmd
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
-	"golang.org/x/term"
 )
 
 // deviceChoice is which device a command runs on, and with which tiles.
@@ -20,7 +19,7 @@ type deviceChoice struct{ name, tiles string }
 // deviceFlags adds --device and --tiles.
 func deviceFlags(cmd *cobra.Command, c *deviceChoice) {
 	cmd.Flags().StringVar(&c.name, "device", "", "which device: its number or part of its `name`, as 'vkattn info' lists them (default: the best)")
-	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in ones")
+	cmd.Flags().StringVar(&c.tiles, "tiles", "", "`file` of tiles, as 'vkattn tune --export' writes one: its rows go before the built-in ones (default: none)")
 }
 
 // options are those for a device, without its name.
@@ -88,29 +87,6 @@ func headerOf(ctx context.Context, dev *flash.Device) (bench.Header, error) {
 	}
 	h.Peaks = bench.PeaksOf(p)
 	return h, nil
-}
-
-// onTerminal says whether w is a terminal.
-func onTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// helpWidth is the width in columns to fold help to.
-func helpWidth(w io.Writer) int {
-	const readable = 120
-	if f, ok := w.(interface{ Fd() uintptr }); ok {
-		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
-			return min(columns, readable)
-		}
-	}
-	return readable
-}
-
-// colored says whether text for w may be coloured: on a terminal, unless
-// NO_COLOR (no-color.org) or a dumb terminal say otherwise.
-func colored(w io.Writer) bool {
-	return onTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // count is "1 row" or "3 rows".

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash"
@@ -291,6 +292,25 @@ func TestInfo(t *testing.T) {
 	for _, s := range []string{"chosen: ", "shared memory", "timestamps", "flash2", "standard", "scalar", "float32 float16"} {
 		require.Contains(t, stdout, s)
 	}
+	require.Contains(t, stdout, "backward: scalar_backward")
+	reasons := strings.Count(stdout, "float32: matrices take fp16 or bf16")
+	require.LessOrEqual(t, reasons, strings.Count(stdout, "  choice "), "a reason is given once a device")
+
+	t.Setenv("COLUMNS", "80")
+	status, narrow, _ := call("info")
+	require.Zero(t, status)
+	for line := range strings.Lines(narrow) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+	}
+
+	damaged := filepath.Join(t.TempDir(), "tuning.json")
+	require.NoError(t, os.WriteFile(damaged, []byte("{"), 0o644))
+	t.Setenv(flash.TuningEnv, damaged)
+	status, _, stderr = call("info")
+	require.Zero(t, status)
+	require.Equal(t, "vkattn: stored tunings are not used: tuning file "+damaged+" is damaged (remove it): it breaks off\n", stderr)
+	t.Setenv(flash.TuningEnv, "off")
+
 	status, stdout, stderr = call("info", "--json", "--measure", "--device", "0")
 	require.Zero(t, status, stderr)
 	var devices []map[string]any

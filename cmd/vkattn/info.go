@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,6 +42,9 @@ the bandwidth of a large copy; and each kernel's self-check is run.`,
 				out.SetEscapeHTML(false)
 				out.SetIndent("", "  ")
 				return out.Encode(infos)
+			}
+			if _, err := flash.StoredTunings(); err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "vkattn: stored tunings are not used: %s\n", plain(err.Error()))
 			}
 			for i, d := range infos {
 				if i > 0 {
@@ -90,8 +94,8 @@ type tierJSON struct {
 	Backward string   `json:"backward,omitempty"`
 }
 
-// offers says what the kernel computes beyond a plain forward pass.
-func (k *tierJSON) offers() string {
+// offers says what the kernel computes beyond a plain forward pass, without what every kernel does.
+func (k *tierJSON) offers(every []string) string {
 	parts := []string{fmt.Sprintf("head dimensions up to %d", k.MaxDim)}
 	if k.MinDim > 0 {
 		parts[0] = fmt.Sprintf("head dimensions from %d to %d", k.MinDim, k.MaxDim)
@@ -100,17 +104,50 @@ func (k *tierJSON) offers() string {
 		parts = append(parts, fmt.Sprintf("up to %d rows of a key head", k.MostRows))
 	}
 	for _, f := range k.Features {
+		if slices.Contains(every, f) {
+			continue
+		}
 		if slices.Contains(k.Needs, f) {
 			f += " (needed)"
 		}
 		parts = append(parts, f)
 	}
 	if k.Backward == "" {
-		parts = append(parts, "forward only")
+		parts = append(parts, "no backward")
 	} else {
-		parts = append(parts, "backward by "+k.Backward)
+		parts = append(parts, "backward: "+k.Backward)
 	}
 	return strings.Join(parts, " · ")
+}
+
+// ofEvery are the features that every kernel has and none needs.
+func ofEvery(kernels []tierJSON) (every []string) {
+	if len(kernels) == 0 {
+		return nil
+	}
+	for _, f := range kernels[0].Features {
+		if !slices.ContainsFunc(kernels, func(k tierJSON) bool { return !slices.Contains(k.Features, f) || slices.Contains(k.Needs, f) }) {
+			every = append(every, f)
+		}
+	}
+	return every
+}
+
+// whyNot are the reasons why types are missing, each once, with the kernels that it is the reason of.
+func whyNot(kernels []tierJSON) (lines []string) {
+	about := map[string][]string{}
+	for _, k := range kernels {
+		for _, reason := range k.Missing {
+			if about[reason] == nil {
+				lines = append(lines, reason)
+			}
+			about[reason] = append(about[reason], k.Kernel)
+		}
+	}
+	for i, reason := range lines {
+		lines[i] = fmt.Sprintf("%s (%s)", reason, strings.Join(about[reason], ", "))
+	}
+	return lines
 }
 
 // checkJSON is a flash.Verdict.
@@ -191,7 +228,10 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		return s
 	}
 	f := d.facts.Facts
-	line := func(name, format string, a ...any) { fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, a...)) }
+	width := min(cmp.Or(widthOf(w), readable), readable)
+	line := func(name, format string, a ...any) {
+		fmt.Fprintln(w, report.Fold(fmt.Sprintf("  %-11s %s", name, fmt.Sprintf(format, a...)), width, strings.Repeat(" ", 2+11+1+2)))
+	}
 
 	fmt.Fprintf(w, "%s\n", bold(fmt.Sprintf("%d  %s", d.Index, d.Device)))
 	chosen := "not chosen"
@@ -241,6 +281,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		parts = append(parts, "fp32 "+fp32, fmt.Sprintf("copy %.4g GB/s", p.CopyGBps))
 		line("measured", "%s", strings.Join(parts, " · "))
 	}
+	every := ofEvery(d.Kernels)
 	for i, k := range d.Kernels {
 		name := ""
 		if i == 0 {
@@ -250,10 +291,18 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if dtypes == "" {
 			dtypes = "none"
 		}
-		line(name, "%-9s %-7s %-25s %-21s  %s", k.Impl, k.Tier, dtypes, k.Kernel, k.offers())
-		for _, m := range k.Missing {
-			line("", "%-9s %-7s   %s", "", "", m)
+		line(name, "%-8s  %-6s  %-21s  %s", k.Impl, k.Tier, k.Kernel, dtypes)
+		line("", "  %s", k.offers(every))
+	}
+	if len(every) > 0 {
+		line("every one", "%s", strings.Join(every, " · "))
+	}
+	for i, reason := range whyNot(d.Kernels) {
+		name := ""
+		if i == 0 {
+			name = "not"
 		}
+		line(name, "%s", reason)
 	}
 	for i, c := range d.SelfChecks {
 		name, word := "", "pass"
@@ -263,7 +312,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		if !c.Pass {
 			word = "FAIL"
 		}
-		line(name, "%-9s %-7s %-9s %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
+		line(name, "%-8s  %-6s  %-8s  %s  %s", c.Impl, c.Tier, c.DType, word, strings.TrimSpace(c.Kernel+"  "+c.Why))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -72,8 +73,13 @@ func (h home) run(t *testing.T, args ...string) (status int, stdout, stderr stri
 	if !errors.As(err, &exit) {
 		require.NoError(t, err)
 	}
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	return cmd.ProcessState.ExitCode(), out.String(), aboutFiles(errs.String())
 }
+
+// aboutFiles is what a command says on its standard error but for the line that tells that there is no GPU, which is no matter of files.
+func aboutFiles(stderr string) string { return noGPU.ReplaceAllString(stderr, "") }
+
+var noGPU = regexp.MustCompile(`(?m)^vkattn: no GPU was found.*\n`)
 
 // killed runs a command and kills it at a random moment up to longest; ended says that it was done before.
 func (h home) killed(t *testing.T, longest time.Duration, args ...string) (ended bool, stderr string) {

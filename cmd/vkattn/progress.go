@@ -15,18 +15,47 @@ const lineEvery = 10 * time.Second
 type bar struct {
 	w        io.Writer // nil: quiet
 	terminal bool
+	width    int // of the terminal
 	bar      *progressbar.ProgressBar
 
 	began, told time.Time
 	now         func() time.Time
 }
 
-func (f *benchFlags) bar(stderr io.Writer) *bar {
-	b := &bar{terminal: onTerminal(stderr), now: time.Now}
-	if !f.quiet {
+func newBar(stderr io.Writer, quiet bool) *bar {
+	b := &bar{terminal: onTerminal(stderr), width: widthOf(stderr), now: time.Now}
+	if !quiet {
 		b.w = stderr
 	}
 	return b
+}
+
+func (f *benchFlags) bar(stderr io.Writer) *bar { return newBar(stderr, f.quiet) }
+
+// Of a line of a bar, besides its description and the bar itself: " 100% ||", the count " (1234/1234)", and the times " [12m34s:1h23m]".
+const besideBar = 8 + 12 + 16
+
+// layout shares a line of a terminal out between what is measured and the bar, so that the line never breaks: a line that does is not
+// drawn over, and fills the screen with rubble.
+func (b *bar) layout() (description, length int) {
+	width := b.width
+	if width == 0 {
+		width = 80
+	}
+	length = min(max((width-besideBar)/3, 4), 24)
+	return min(max(width-besideBar-length-1, 0), 48), length
+}
+
+// describe is what is measured, as long as there is room for.
+func (b *bar) describe(what string) string {
+	room, _ := b.layout()
+	if r := []rune(what); len(r) > room {
+		if room == 0 {
+			return ""
+		}
+		return string(r[:room-1]) + "…"
+	}
+	return fmt.Sprintf("%-*s", room, what)
 }
 
 // step says that measurement step of total begins, or goes on with what.
@@ -35,11 +64,12 @@ func (b *bar) step(step, total int, what string) {
 	case b.w == nil:
 	case b.terminal:
 		if b.bar == nil {
+			_, length := b.layout()
 			b.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(b.w), progressbar.OptionClearOnFinish(),
-				progressbar.OptionShowCount(), progressbar.OptionSetWidth(24), progressbar.OptionSetPredictTime(true),
+				progressbar.OptionShowCount(), progressbar.OptionSetWidth(length), progressbar.OptionSetPredictTime(true),
 				progressbar.OptionThrottle(50*time.Millisecond))
 		}
-		b.bar.Describe(fmt.Sprintf("%-44s", what))
+		b.bar.Describe(b.describe(what))
 		_ = b.bar.Set(step - 1)
 	default:
 		b.line(step, total, what)

@@ -32,7 +32,7 @@ func (h home) mounted(t *testing.T, options, script string, args ...string) (std
 	if code := cmd.ProcessState.ExitCode(); code == 99 || code == 1 && strings.HasPrefix(out.String(), "unshare:") {
 		t.Skip("nothing can be mounted here: " + out.String())
 	}
-	return out.String(), err
+	return aboutFiles(out.String()), err
 }
 
 // TestFullDisk fills a disk of 64 KiB with a sweep: the rows for which there is room are kept, whole, and printed with the one that

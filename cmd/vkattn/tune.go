@@ -51,7 +51,7 @@ The file: ` + tuningFileText(),
 			case export != "" && (list || reset || dry):
 				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and measures nothing"))
 			case list:
-				return listTunings(cmd.OutOrStdout())
+				return listTunings(cmd.OutOrStdout(), f.wide)
 			case export != "":
 				return exportTiles(cmd, &f.device, export)
 			}
@@ -69,7 +69,7 @@ The file: ` + tuningFileText(),
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	f.axes.add(cmd, map[string]string{"head-dim": "64,128; 64 on a CPU", "seq": "4096; 512 on a CPU"},
+	f.axes.add(cmd, usual(tuneGPU, &tuneCPU),
 		"dtype", "batch", "heads", "kv-heads", "q-len", "seq", "head-dim", "value-dim", "causal")
 	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "kernel `tier`: scalar or matrix (default: the fastest that can)")
@@ -79,6 +79,7 @@ The file: ` + tuningFileText(),
 	fl.StringVar(&export, "export", "", "write what is stored for this device as a `file` of tiles, and measure nothing")
 	fl.BoolVar(&reset, "reset", false, "forget what is stored for this device")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
+	wideFlag(cmd, &f.wide)
 	return cmd
 }
 
@@ -89,7 +90,7 @@ func tuningFileText() string {
 	return "none (" + flash.TuningEnv + " is off)"
 }
 
-func listTunings(w io.Writer) error {
+func listTunings(w io.Writer, wide bool) error {
 	entries, err := flash.StoredTunings()
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func listTunings(w io.Writer) error {
 		fmt.Fprintln(w, "nothing is stored in "+tuningFileText())
 		return nil
 	}
-	t := report.NewText([]string{"device", "kernel", "dtype", "head dim", "causal", "queries", "tile", "gain", "driver"}, "lllrlllrl")
+	t := newText(w, wide, []string{"driver", "gain"}, []string{"device", "kernel", "dtype", "head dim", "causal", "queries", "tile", "gain", "driver"}, "lllrlllrl")
 	for _, e := range entries {
 		dim := fmt.Sprint(e.HeadDim)
 		if e.ValueDim != e.HeadDim {
@@ -106,7 +107,7 @@ func listTunings(w io.Writer) error {
 		}
 		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
 	}
-	fmt.Fprintln(w, t)
+	printText(w, t)
 	return nil
 }
 
@@ -168,9 +169,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 	}
 	header := bench.DescribeDevice(dev.Info())
 	header.VKAttn = version()
-	for _, line := range report.HeaderLines(header) {
-		fmt.Fprintln(out, line)
-	}
+	printHeader(out, header)
 	var opts []flash.PlanOption
 	if f.tier != "" {
 		opts = append(opts, flash.WithTier(flash.Tier(f.tier)))
@@ -189,7 +188,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 			failed++
 			continue
 		}
-		printTuned(out, c, results, header.CPU)
+		printTuned(out, c, results, header.CPU, f.wide)
 		n, err := store(dev, c, results, dry)
 		if err != nil {
 			return err
@@ -215,7 +214,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 }
 
 // printTuned prints the candidates of a case, fastest first.
-func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu bool) {
+func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu, wide bool) {
 	c.Impl = ""
 	fmt.Fprintf(w, "\n%s, %s\n", c, results[0].Candidate.Kernel)
 	sorted := slices.Clone(results)
@@ -233,7 +232,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu bool) {
 		rates = append(rates, r.Fwd.TFLOPS)
 	}
 	unit := report.RateUnit(cpu, rates...)
-	t := report.NewText([]string{"tile", "ms", unit.Name, "× built in", "max err", ""}, "lrrrrl")
+	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
 	for _, r := range sorted {
 		var notes []string
 		if r.Default {
@@ -257,7 +256,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu bool) {
 		}
 		t.Row(line...)
 	}
-	fmt.Fprintln(w, t)
+	printText(w, t)
 }
 
 // tuningText reads "bc=64 br=32".

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
@@ -19,13 +18,13 @@ import (
 
 func newVerify() *cobra.Command {
 	var (
-		pattern                  string
-		device                   deviceChoice
-		impls, tiers, tunings    []string
-		quick, failed, bare, ran bool
-		seed                     uint64
-		random, parallel         int
-		vectors                  string
+		pattern                               string
+		device                                deviceChoice
+		impls, tiers, tunings                 []string
+		quick, failed, bare, ran, wide, quiet bool
+		seed                                  uint64
+		random, parallel                      int
+		vectors                               string
 	)
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -118,27 +117,25 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 			defer closeDevice(stderr, dev)
 			header := bench.DescribeDevice(dev.Info())
 			header.VKAttn = version()
-			for _, line := range report.HeaderLines(header) {
-				fmt.Fprintln(out, line)
-			}
+			printHeader(out, header)
 			fmt.Fprintln(out)
 			checks, err := dev.SelfCheck(cmd.Context(), o.Implementations(), o.Tiers)
 			if err != nil {
 				return err
 			}
 			sound := printSelfChecks(out, checks, colored(out))
-			if onTerminal(stderr) {
-				o.Progress = verifyBar(stderr)
-			}
+			progress := newBar(stderr, quiet)
+			o.Progress = func(done, total int, r conformance.Result) { progress.step(done+1, total, r.Target+" "+r.Case) }
 			began := time.Now()
 			results, err := conformance.Run(cmd.Context(), dev, o)
+			progress.done()
 			switch {
 			case bare:
-				printCoverage(out, results, colored(out))
+				printCoverage(out, results, wide, colored(out))
 			case len(results) > 0 && o.Folder != nil:
-				printVectors(out, results, failed, ran, colored(out))
+				printVectors(out, results, failed, ran, wide, colored(out))
 			case len(results) > 0:
-				printCases(out, results, failed, ran, colored(out))
+				printCases(out, results, failed, ran, wide, colored(out))
 			}
 			ok := printVerdicts(out, results, time.Since(began), colored(out)) && sound
 			switch {
@@ -155,29 +152,19 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 	deviceFlags(cmd, &device)
 	fl.StringSliceVar(&impls, "impl", nil, "`list` of implementations: standard, flash1, flash, blocksparse (default: all)")
 	fl.StringSliceVar(&tiers, "tier", nil, "`list` of kernel tiers: scalar, matrix (default: all the device has)")
-	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile; several run one after the other")
-	fl.StringVar(&vectors, "vectors", "", "`folder` of golden vectors and ONNX cases to run in place of the suite")
+	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile; several run one after the other (default: the library's choice, and every form)")
+	fl.StringVar(&vectors, "vectors", "", "`folder` of golden vectors and ONNX cases to run in place of the suite (default: the suite)")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
-	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression`")
+	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression` (default: all)")
 	fl.IntVar(&random, "random", 0, "`number` of random problems (default: as many as suit the device)")
 	fl.Uint64Var(&seed, "seed", 1, "`seed` of inputs and random problems")
 	fl.IntVar(&parallel, "parallel", 0, "`number` of cases at once, 1 for one after the other (default: the number of CPUs, as far as memory goes; 2 where a CPU is the device)")
 	fl.BoolVar(&ran, "no-skipped", false, "leave skipped cases out of the list")
 	fl.BoolVar(&failed, "failed", false, "list failed cases only")
+	wideFlag(cmd, &wide)
+	fl.BoolVar(&quiet, "quiet", false, "no progress bar")
 	fl.BoolVar(&bare, "summary", false, "no cases: how many of them ran on each kernel, by types, passes and options, and the verdict of each tier")
 	return cmd
-}
-
-func verifyBar(w io.Writer) func(done, total int, r conformance.Result) {
-	var bar *progressbar.ProgressBar
-	return func(done, total int, r conformance.Result) {
-		if bar == nil {
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
-				progressbar.OptionShowCount(), progressbar.OptionSetWidth(24), progressbar.OptionThrottle(50*time.Millisecond))
-		}
-		bar.Describe(fmt.Sprintf("%-48s", r.Target+" "+r.Case))
-		_ = bar.Set(done)
-	}
 }
 
 // verdict is the word for a result.
@@ -196,8 +183,9 @@ func resultWord(r conformance.Result) string {
 }
 
 // printCases prints one line a case: the error against its bound.
-func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, color bool) {
-	t := report.NewText([]string{"case", "target", "dtype", "error", "bound", "lse error", "bound", "", "reason"}, "lllrrrrll")
+func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, wide, color bool) {
+	t := newText(w, wide, []string{"lse bound", "lse error", "dtype", "bound", "error"},
+		[]string{"case", "target", "dtype", "error", "bound", "lse error", "lse bound", "verdict", "reason"}, "lllrrrrll")
 	shown := 0
 	for _, r := range results {
 		word := resultWord(r)
@@ -217,7 +205,8 @@ func printCases(w io.Writer, results []conformance.Result, failedOnly, ranOnly, 
 	if shown == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s\n\n", t)
+	printText(w, t)
+	fmt.Fprintln(w)
 }
 
 func paintWord(word string, color bool) string {
@@ -242,7 +231,8 @@ func printSelfChecks(w io.Writer, verdicts []flash.Verdict, color bool) bool {
 		if !v.Pass {
 			word, ok = "FAIL", false
 		}
-		fmt.Fprintf(w, "%s  self-check  %-18s %-8s %s\n", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+		line := fmt.Sprintf("%s  self-check  %-15s %-8s  %s", paintWord(word, color), fmt.Sprintf("%v/%s", v.Implementation, v.Tier), v.DType, strings.TrimSpace(v.Kernel+"  "+v.Why))
+		fmt.Fprintln(w, report.Fold(line, widthOf(w), "      "))
 	}
 	if len(verdicts) > 0 {
 		fmt.Fprintln(w)

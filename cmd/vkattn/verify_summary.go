@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/conformance"
-	"github.com/vkattn/vkattn/internal/report"
 )
 
 // What was checked, in two tables: on each kernel the forward and the backward pass by types, and the same by options of the problem.
@@ -119,7 +119,7 @@ func (c *coverage) count(r *conformance.Result, backward, ok bool) {
 }
 
 // printCoverage prints the two tables.
-func printCoverage(w io.Writer, results []conformance.Result, color bool) {
+func printCoverage(w io.Writer, results []conformance.Result, wide, color bool) {
 	if len(results) == 0 {
 		return
 	}
@@ -128,12 +128,12 @@ func printCoverage(w io.Writer, results []conformance.Result, color bool) {
 	for _, t := range checkedTypes {
 		header = append(header, t.String())
 	}
-	types := report.NewText(append(header, "passed", "failed", "skipped"), "llrrrrrr")
+	types := newText(w, wide, nil, append(header, "passed", "failed", "skipped"), "llrrrrrr")
 	header = []string{"kernel", "pass"}
 	for _, o := range checkedOptions {
 		header = append(header, o.name)
 	}
-	options := report.NewText(header, "ll"+strings.Repeat("r", len(checkedOptions)))
+	options := newText(w, wide, []string{"odd", "gaps", "dv", "top", "add", "lse", "cls", "len", "drop", "blk"}, header, "ll"+strings.Repeat("r", len(checkedOptions)))
 	cell := func(p *passes) string {
 		if s := p.String(); color && p != nil && p.failed > 0 {
 			return text.FgRed.Sprint(s)
@@ -167,10 +167,15 @@ func printCoverage(w io.Writer, results []conformance.Result, color bool) {
 			options.Row(row...)
 		}
 	}
-	fmt.Fprintf(w, "cases by type: how many passed, or with ! how many failed; a dot is none\n\n%s\n\n", types)
-	fmt.Fprintf(w, "cases by option\n\n%s\n\n", options)
+	fmt.Fprint(w, "cases by type: how many passed, or with ! how many failed; a dot is none\n\n")
+	printText(w, types)
+	fmt.Fprint(w, "\ncases by option\n\n")
+	printText(w, options)
+	fmt.Fprintln(w)
 	for _, o := range checkedOptions {
-		fmt.Fprintf(w, "  %-5s %s\n", o.name, o.legend)
+		if !slices.Contains(options.Dropped(), o.name) {
+			fmt.Fprintf(w, "  %-5s %s\n", o.name, o.legend)
+		}
 	}
 	fmt.Fprintln(w)
 }

@@ -28,7 +28,7 @@ func TestCoverage(t *testing.T) {
 	quiet := result("flash1/scalar", brain)
 	quiet.NoLSE, quiet.Layouts = true, conformance.Layouts{Q: conformance.Odd}
 	var out strings.Builder
-	printCoverage(&out, []conformance.Result{both, wrong, wrongBackward, skipped, quiet}, false)
+	printCoverage(&out, []conformance.Result{both, wrong, wrongBackward, skipped, quiet}, false, false)
 	lines := map[string][]string{}
 	table := ""
 	for _, line := range strings.Split(out.String(), "\n") {
@@ -49,6 +49,6 @@ func TestCoverage(t *testing.T) {
 	require.Equal(t, "bwd 1! . 1 1 1 1 . 1 . . . . 1", row("option: bwd 1!"))
 	require.Equal(t, "flash1/scalar fwd 1 . . . . . 1 . . . . . .", row("option: flash1/scalar fwd"))
 	out.Reset()
-	printCoverage(&out, nil, false)
+	printCoverage(&out, nil, false, false)
 	require.Empty(t, out.String())
 }

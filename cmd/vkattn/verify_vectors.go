@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/conformance"
-	"github.com/vkattn/vkattn/internal/report"
 )
 
 // Cases that others computed: golden vectors and ONNX cases of a folder.
@@ -32,8 +31,8 @@ func readVectors(dir string) (*conformance.Folder, error) {
 }
 
 // printVectors prints one line a case and kernel: the verdict, and of the output that is nearest its bound the error and the bound.
-func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly, color bool) {
-	t := report.NewText([]string{"case", "kernel", "", "passes", "worst", "error", "bound", "reason"}, "lllllrrl")
+func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly, wide, color bool) {
+	t := newText(w, wide, []string{"worst", "bound", "error", "passes"}, []string{"case", "kernel", "verdict", "passes", "worst", "error", "bound", "reason"}, "lllllrrl")
 	shown := 0
 	for _, r := range results {
 		word := resultWord(r)
@@ -60,7 +59,8 @@ func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly
 		t.Row(row...)
 	}
 	if shown > 0 {
-		fmt.Fprintf(w, "%s\n\n", t)
+		printText(w, t)
+		fmt.Fprintln(w)
 	}
 }
 

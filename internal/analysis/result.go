@@ -26,6 +26,7 @@ type Result struct {
 	Embedding int            `json:"embedding,omitempty"`
 	Causal    bool           `json:"causal"`
 	Notes     []string       `json:"notes,omitempty"`
+	Width     int            `json:"-"` // of the screen in columns, for tables; 0: any
 }
 
 // Lecture adds the lecture's tables for the shape of a problem: its head dimension, embedding and mask.
@@ -88,15 +89,17 @@ func (r *Result) text() string {
 		fmt.Fprintf(&b, "\nBounds, %s\n\n%s\n", s, r.boundTable(s))
 	}
 	if len(shapes) > 0 {
-		b.WriteString(`
+		for line := range strings.Lines(`
 GFLOP     operations of the products, as the papers count them
 MB        bytes asked for: what the kernel's workgroups load and store, caches or not; FLOP/B is GFLOP over them
-least MB  bytes that must cross memory once, were caches endless; FLOP/B behind it is GFLOP over those
+least MB  bytes that must cross memory once, were caches endless; ideal FLOP/B is GFLOP over those
 bound     by memory where that intensity is below the ridge, else by arithmetic
 least ms  the longer of GFLOP at the measured peak and least MB at the measured bandwidth
 asked ms  the same with MB: were there no cache
 × least   measured over least
-`)
+`) {
+			b.WriteString(report.Fold(strings.TrimSuffix(line, "\n"), r.Width, "          ") + "\n")
+		}
 	}
 	if len(r.Intensity) > 0 {
 		fmt.Fprintf(&b, "\nArithmetic intensity against the sequence length: operations for each byte asked for, and MB asked for\n(one head of dimension %d, with the kernels above)\n\n", r.HeadDim)
@@ -112,7 +115,7 @@ asked ms  the same with MB: were there no cache
 			}
 			t.Row(cells...)
 		}
-		b.WriteString(t.String() + "\n")
+		b.WriteString(r.table(t.Fit(r.Width, "MB")) + "\n")
 	}
 	if len(r.Block) > 0 {
 		mask := "not causal"
@@ -136,7 +139,7 @@ asked ms  the same with MB: were there no cache
 // stepTable shows the operations and bytes of each step of what ran, or would run, here. Steps of which nothing is known but
 // their operations are the same for all, and shown once.
 func (r *Result) stepTable(shape bench.Case) string {
-	t := report.NewText([]string{"impl", "pass", "kernel", "step", "GFLOP", "read MB", "written MB", "FLOP/B"}, "llllrrrr")
+	t := report.NewText([]string{"impl", "pass", "kernel", "step", "GFLOP", "read MB", "written MB", "FLOP/B"}, "llllrrrr").Fit(r.Width, "FLOP/B", "kernel")
 	bare := map[string]bool{}
 	first := true
 	for _, e := range r.Entries {
@@ -158,12 +161,13 @@ func (r *Result) stepTable(shape bench.Case) string {
 			impl, pass = "", "" // said once
 		}
 	}
-	return t.String()
+	return r.table(t)
 }
 
 // boundTable shows what bounds each entry of a shape.
 func (r *Result) boundTable(shape bench.Case) string {
-	t := report.NewText([]string{"impl", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "FLOP/B", "ridge", "bound", "least ms", "asked ms", "ms", "× least"}, "lllrrrrrrlrrrr")
+	t := report.NewText([]string{"impl", "pass", "kernel", "GFLOP", "MB", "FLOP/B", "least MB", "ideal FLOP/B", "ridge", "bound", "least ms", "asked ms", "ms", "× least"}, "lllrrrrrrlrrrr").
+		Fit(r.Width, "ridge", "FLOP/B", "ideal FLOP/B", "asked ms", "least MB", "kernel", "MB", "GFLOP")
 	for _, e := range r.Entries {
 		if e.Case.Shape() != shape {
 			continue
@@ -177,7 +181,7 @@ func (r *Result) boundTable(shape bench.Case) string {
 		t.Row(e.Impl, e.Pass, kernel, number(e.FLOPs/1e9), number(e.Bytes/1e6), number(e.Intensity), number(e.Least/1e6), number(e.Ideal), number(e.Ridge), e.Bound,
 			number(e.LeastMs), number(e.NoCacheMs), number(e.Ms), number(e.Over))
 	}
-	return t.String()
+	return r.table(t)
 }
 
 // Ours says whether this program's kernels did, or would do, the work.
@@ -232,4 +236,13 @@ func (r *Result) WriteRoofline(dir string) error {
 		}
 	}
 	return nil
+}
+
+// table is a table with the names of the columns that it has no room for.
+func (r *Result) table(t *report.Text) string {
+	out := t.String()
+	if dropped := t.Dropped(); len(dropped) > 0 {
+		out += "\n" + report.Fold(report.NotShown(slices.Compact(dropped), r.Width), r.Width, "  ")
+	}
+	return out
 }

@@ -75,6 +75,14 @@ func (o *Offer) TrialQueries(n, group int) int {
 
 // Cannot says why the kernel cannot run a problem, "" when it can.
 func (o *Offer) Cannot(c *Capabilities, p *attn.Problem) string {
+	if why := o.Refuses(p); why != "" {
+		return why
+	}
+	return o.Unsupported(c, p)
+}
+
+// Refuses says why the kernel can run a problem on no device, "" where it depends on the device.
+func (o *Offer) Refuses(p *attn.Problem) string {
 	has := p.Features()
 	if lacks := has &^ o.Can; lacks != 0 {
 		return "it has no " + lacks.Names()[0]
@@ -85,7 +93,7 @@ func (o *Offer) Cannot(c *Capabilities, p *attn.Problem) string {
 	if rows := p.QueryLen * p.Group(); o.MostRows > 0 && rows > o.MostRows {
 		return fmt.Sprintf("%d rows for each key head: it takes up to %d", rows, o.MostRows)
 	}
-	return o.Unsupported(c, p)
+	return ""
 }
 
 // ScalarLacks and matrixLacks say what the device lacks for a kernel that needs nothing beside its tier.

@@ -228,8 +228,8 @@ func (c *Change) name() string {
 	return name
 }
 
-// WriteChanges prints a line for each row and the geometric mean.
-func WriteChanges(w io.Writer, format string, c *Changes) error {
+// WriteChanges prints a line for each row and the geometric mean. A table is at most width columns wide, 0 for any.
+func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 	var header, rules []string
 	align := ""
 	for _, column := range changeColumns {
@@ -251,11 +251,15 @@ func WriteChanges(w io.Writer, format string, c *Changes) error {
 	var b strings.Builder
 	switch format {
 	case "table":
-		t := NewText(header, align)
+		t := NewText(header, align).Fit(width, "evidence", "old ms")
 		for _, line := range lines {
 			t.Row(line...)
 		}
-		b.WriteString(t.String() + "\n\n")
+		b.WriteString(t.String() + "\n")
+		if dropped := t.Dropped(); len(dropped) > 0 {
+			b.WriteString(Fold(NotShown(dropped, width), width, "  ") + "\n")
+		}
+		b.WriteString("\n")
 	case "md":
 		b.WriteString("| " + strings.Join(header, " | ") + " |\n| " + strings.Join(rules, " | ") + " |\n")
 		for _, line := range lines {

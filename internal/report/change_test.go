@@ -56,15 +56,15 @@ func TestDiff(t *testing.T) {
 	require.Len(t, c.Slower(1.3), 2, "20 % slower is within 30")
 
 	var out bytes.Buffer
-	require.NoError(t, WriteChanges(&out, "table", c))
+	require.NoError(t, WriteChanges(&out, "table", c, 0))
 	require.Regexp(t, `flash2 float16 B2 H8 N512 D64 +1\.020 +1\.220 +1\.196 +\+19\.6 % +p=0\.008 n=5`, out.String())
 	require.Regexp(t, `flash2 float16 B2 H8 N1024 D64 .* ~ `, out.String())
 	require.Contains(t, out.String(), "LOST")
 	require.Contains(t, out.String(), "only in the old file: 1\n- standard float16 B2 H8 N512 D64\n")
 	require.Contains(t, out.String(), "torch fa2 float16")
 	require.Contains(t, out.String(), "geometric mean of 5 rows: new / old = ")
-	require.Error(t, WriteChanges(&out, "xml", c))
-	require.NoError(t, WriteChanges(&out, "md", c))
+	require.Error(t, WriteChanges(&out, "xml", c, 0))
+	require.NoError(t, WriteChanges(&out, "md", c, 0))
 
 	_, err = Diff(fileOf("old", row(a, "flash2", 512, false, 1)), fileOf("new", row(b, "flash2", 1024, false, 1)))
 	require.EqualError(t, err, "old and new have no row in common")

@@ -40,7 +40,7 @@ func FuzzFiles(f *testing.F) {
 		}
 		if changes, err := report.Diff(older, newer); err == nil {
 			for _, format := range report.ChangeFormats {
-				_ = report.WriteChanges(io.Discard, format, changes)
+				_ = report.WriteChanges(io.Discard, format, changes, 40)
 			}
 		}
 		if r, err := analysis.FromFile(older, 0.5, nil); err == nil {

@@ -27,7 +27,7 @@ func CheckFormat(format string) error {
 func Write(w io.Writer, format string, r *Results, color bool) error {
 	switch format {
 	case "table":
-		return writeTable(w, r, color)
+		return WriteTable(w, r, Screen{Color: color})
 	case "md":
 		return writeMarkdown(w, r)
 	case "csv":
@@ -81,42 +81,65 @@ func rate(tflops float64) string {
 	return Digits(tflops) + " TFLOP/s"
 }
 
-func writeTable(w io.Writer, r *Results, color bool) error {
+// Screen is what text is written to.
+type Screen struct {
+	Color bool
+	Width int // in columns; 0: any
+}
+
+// WriteTable is Write of a table for a screen: columns that do not fit are named below it, and lines are folded.
+func WriteTable(w io.Writer, r *Results, s Screen) error {
 	g := build(r)
 	var b strings.Builder
-	for _, line := range HeaderLines(r.Header) {
-		b.WriteString(line + "\n")
+	line := func(text, indent string) { b.WriteString(Fold(text, s.Width, indent) + "\n") }
+	for _, text := range HeaderLines(r.Header) {
+		line(text, "  ")
 	}
 	if len(g.shared) > 0 && len(g.cells) > 0 {
-		b.WriteString("all rows: " + strings.Join(g.shared, " · ") + "\n")
+		line("all rows: "+strings.Join(g.shared, " · "), "  ")
 	}
 	if len(g.cells) == 0 {
 		b.WriteString("\nno rows\n")
 	} else {
-		b.WriteString("\n" + renderGrid(g, color) + "\n")
+		t := gridText(g, s.Color).Fit(s.Width, leastImportant...)
+		b.WriteString("\n" + t.String() + "\n")
+		dropped := t.Dropped()
+		if text := legend(g, dropped); text != "" {
+			line(text, "  ")
+		}
+		if len(dropped) > 0 {
+			line(NotShown(dropped, s.Width), "  ")
+		}
 	}
-	legend(&b, g)
-	for _, s := range Summaries(r) {
-		b.WriteString(emphasis(s.String(), color) + "\n")
+	for _, sum := range Summaries(r) {
+		b.WriteString(emphasis(Fold(sum.String(), s.Width, "  "), s.Color) + "\n")
 	}
 	for _, n := range g.notes {
-		b.WriteString("! " + n + "\n")
+		line("! "+n, "  ")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// legend explains the columns that do not explain themselves.
-func legend(b *strings.Builder, g *grid) {
+// NotShown says which columns a screen has no room for.
+func NotShown(columns []string, width int) string {
+	return fmt.Sprintf("not shown at %d columns: %s (--wide shows all)", width, strings.Join(columns, ", "))
+}
+
+// leastImportant are columns of results in the order in which they are left out where a screen is narrow. The problem, the
+// implementation, the time and the ratios stay.
+var leastImportant = []string{"checked", "in all", "emb dim", "GB asked for", "tiles", "bwd ±", "±", "% peak", "bwd max err", "kernel", "bwd peak MiB", "max err",
+	"fwd+bwd ms", "peak MiB", "bwd TFLOP/s", "bwd GFLOP/s", "TFLOP/s", "GFLOP/s"}
+
+// legend explains the columns that do not explain themselves, but for those that are not shown.
+func legend(g *grid, dropped []string) string {
 	var parts []string
 	for _, c := range g.columns {
-		if c.Legend != "" {
+		if c.Legend != "" && !slices.Contains(dropped, c.Name) {
 			parts = append(parts, c.Name+": "+c.Legend)
 		}
 	}
-	if len(parts) > 0 {
-		b.WriteString(strings.Join(parts, " · ") + "\n")
-	}
+	return strings.Join(parts, " · ")
 }
 
 func emphasis(s string, color bool) string {
@@ -126,7 +149,7 @@ func emphasis(s string, color bool) string {
 	return s
 }
 
-func renderGrid(g *grid, color bool) string {
+func gridText(g *grid, color bool) *Text {
 	var header []string
 	align := ""
 	for _, c := range g.columns {
@@ -149,7 +172,7 @@ func renderGrid(g *grid, color bool) string {
 		}
 		t.Row(row...)
 	}
-	return t.String()
+	return t
 }
 
 func paint(v, column string, peer, color bool) string {

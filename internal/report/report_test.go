@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/internal/bench"
@@ -127,6 +128,25 @@ func TestRatesOfACPU(t *testing.T) {
 		require.Contains(t, out.String(), "matrix 154.0 GFLOP/s · fp32 76.30 GFLOP/s")
 		require.NotContains(t, out.String(), "TFLOP/s")
 	}
+}
+
+// TestTableFitsTheTerminal: on a narrow screen no line breaks, and what is left out is named.
+func TestTableFitsTheTerminal(t *testing.T) {
+	for _, width := range []int{60, 80, 100} {
+		var out bytes.Buffer
+		require.NoError(t, WriteTable(&out, sample(), Screen{Width: width}))
+		for line := range strings.Lines(out.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), width, line)
+		}
+		require.Contains(t, out.String(), "× standard", width)
+		require.Contains(t, out.String(), "(--wide shows all)")
+		require.Contains(t, strings.Join(strings.Fields(out.String()), " "), "checked")
+	}
+	var wide, any bytes.Buffer
+	require.NoError(t, WriteTable(&wide, sample(), Screen{Width: 500}))
+	require.NoError(t, WriteTable(&any, sample(), Screen{}))
+	require.Equal(t, any.String(), wide.String())
+	require.NotContains(t, any.String(), "--wide")
 }
 
 func TestMarkdown(t *testing.T) {
