@@ -360,14 +360,14 @@ func TestVerify(t *testing.T) {
 	require.Regexp(t, `(?m)^flash2/scalar/decode=0 +forward +1 +2 +\. +3 +\. +0$`, stdout, "core/one in two types, and a golden vector")
 	require.Contains(t, stdout, "cases by option")
 
-	// Each tuning has targets of its own, and one that kernels do not have fails.
+	// Each tuning has targets of its own, and one that only other kernels have fails.
 	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--summary", "--tuning", "max_slab=4000", "--tuning", "max_slab=8000")
 	require.Zero(t, status, stdout+stderr)
 	require.Contains(t, stdout, "standard/scalar/max_slab=4000 2 cases passed")
 	require.Contains(t, stdout, "standard/scalar/max_slab=8000 2 cases passed")
-	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--tuning", "max_slab=4000", "--tuning", "colour=3")
+	status, stdout, stderr = call("verify", "--impl", "standard", "--tier", "scalar", "--run", "^core/one/f", "--tuning", "max_slab=4000", "--tuning", "lpr=4")
 	require.Equal(t, exitFailure, status, stdout+stderr)
-	require.Contains(t, stdout, "WithTuning[colour] is 3")
+	require.Contains(t, stdout, "WithTuning[lpr] is 4")
 	require.Contains(t, stdout, "2 FAILED")
 	require.Contains(t, stdout, "standard/scalar/max_slab=4000 2 cases passed")
 
