@@ -30,8 +30,8 @@
 //
 // # What a plan costs
 //
-// The first plan of its kind compiles pipelines: tens of milliseconds on a CPU driver that has scalar kernels to compile, up to seconds where a
-// driver optimises kernels of matrices, and these prove themselves on a small problem besides. Pipelines are kept in the process, and on disk between
+// The first plan of its kind compiles pipelines: tens of milliseconds on a CPU driver that has scalar kernels to compile, longer for kernels of
+// matrices, which prove themselves on a small problem besides. Pipelines are kept in the process, and on disk between
 // runs ([WithCacheDir]), so that a later plan of the kind takes about half a millisecond of the host, and one of the next run mostly
 // reads. The kind is the kernel and its tile, the type, the head dimensions, which masks and options there are; batch, heads and lengths are no part
 // of it, but for the tile that they lead to. So make plans before the first answer is due, and keep them: a plan may be in flight
