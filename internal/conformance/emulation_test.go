@@ -144,7 +144,9 @@ func everyCase(t *testing.T) []*Case {
 // TestRightArithmeticPasses: no case asks for more than fp32 sums and a rounded P can give.
 func TestRightArithmeticPasses(t *testing.T) {
 	for _, c := range everyCase(t) {
-		if len(c.lacks) > 0 || c.Problem.Sinks || c.Problem.KeyLengths || c.Problem.QueryLengths || c.Problem.Bias != (flash.PerScore{}) || c.Problem.Mask != (flash.PerScore{}) || !c.Problem.Score.Identity() {
+		p := &c.Problem
+		if len(c.lacks) > 0 || p.Sinks || p.KeyLengths || p.QueryLengths || p.Bias != (flash.PerScore{}) || p.Mask != (flash.PerScore{}) || !p.Score.Identity() ||
+			p.Packed != (flash.Packed{}) || p.Pages != (flash.Pages{}) {
 			continue // the emulation is of plain attention
 		}
 		for _, tile := range []int{64, 16} {
