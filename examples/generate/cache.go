@@ -2,209 +2,275 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/vkattn/vkattn/flash"
 )
 
-// kvCache keeps the keys and values of sequences on the device, those of all layers. A pass over new tokens of some of the sequences is a begin, and
-// then an attend for each layer in order, which adds the tokens' keys and values to what is there and attends over all of it.
-type kvCache interface {
-	attention
-	// add begins an empty sequence and gives its number. Where there is no room for another it is an error.
-	add() (int, error)
-	// remove forgets a sequence; its number may come again.
-	remove(sequence int)
-	// begin says which tokens the next pass is over: the next n of each sequence named, in that order.
-	begin(ctx context.Context, batch []part) error
-	close() error
-}
-
-// part is n new tokens of a sequence.
-type part struct{ sequence, n int }
-
-// slots is a kvCache with as many slots as sequences may run at once, each with room for the longest one. That is simple, and wasteful: memory is
-// taken for what sequences may become, not for what they are.
-type slots struct {
+// cache keeps keys and values of all layers on the device, in pages of some characters each. A pass over new characters of some sequences is a begin,
+// and then an attend for each layer in order, which adds their keys and values to what is there and attends over all of it.
+//
+// A page of a flash.Cache holds its characters' keys and values of all of that cache's layers, so that it can be given back when no layer looks at it
+// any more. So layers with a window have a cache of their own, and keep a few pages however long a text gets; those that see all keep all.
+type cache struct {
 	config
+	cacheOptions
 	owned
-	room         int // tokens of a sequence
-	lengths      []int
-	used         []bool
-	keys, values []*flash.Tensor // of each layer, [slots, keyHeads, room, dim]
-	decode       *lane           // for one new token in each sequence
-	prefill      *lane           // for up to chunk
-	now          *lane           // of the pass that began latest
-	batch        []part
-	host         []float32
+	groups          []*group // first the one without a window: the only one whose pages can run out
+	of              []place  // of each layer
+	decode, prefill *lane    // one new character of up to batch sequences; a chunk of one
+	now             *lane    // of the pass that began latest
+	parts           []part
+	host            []float32
 }
 
-// chunk is how many tokens of a prompt are taken in at once.
+// cacheOptions are sizes of a cache.
+type cacheOptions struct {
+	dtype  flash.DType // of what the layers compute with
+	stored flash.DType // of keys and values in pages, where it is not dtype: flash.Q8_0
+	batch  int         // sequences that go forward at a time
+	room   int         // characters of the longest sequence
+	page   int         // characters of a page
+	pages  int         // that all sequences share, for layers without a window
+}
+
+// chunk is how many characters of a prompt are taken in at once.
 const chunk = 32
 
-// lane is plans and tensors for passes of up to rows tokens a slot. Two of them serve everything: how long each sequence is, and how many tokens are
-// new, are numbers in device memory, so that no plan is made while text is generated.
-type lane struct {
-	rows              int
-	qkv               packed
-	out, o            *flash.Tensor
-	at, keys, queries *flash.Tensor // lengths before the pass, lengths after it, new tokens
-	positions         *flash.Tensor
-	plans             []*flash.Plan // of each layer
-	appending, turn   *flash.RowPlan
+// sequence is a sequence of each group, all of one length.
+type sequence []flash.Sequence
+
+// part is n new characters of a sequence.
+type part struct {
+	sequence
+	n int
 }
 
-func newSlots(dev *flash.Device, c config, t flash.DType, n, room int) (s *slots, err error) {
-	s = &slots{config: c, room: room, lengths: make([]int, n), used: make([]bool, n)}
+// group is the layers with one window.
+type group struct {
+	window int // keys that a query sees, itself among them; 0: all
+	layers int
+	cache  *flash.Cache
+	most   int // pages in use at once, so far
+}
+
+// place is where a layer's keys and values are.
+type place struct{ group, layer int }
+
+// lane is tensors and plans for passes over up to tokens new characters of each of up to rows sequences. Two of them serve everything: which pages a
+// sequence has, how long it is and how much of it is new are numbers in device memory, so that no plan is made while text is generated.
+type lane struct {
+	rows, tokens int
+	qkv          packed
+	out, o       *flash.Tensor
+	batches      []*flash.CacheBatch // of each group, as the plans
+	appending    []*flash.RowPlan
+	attending    []*flash.Plan
+	requests     []flash.CacheRequest
+}
+
+func newCache(dev *flash.Device, m config, o cacheOptions) (c *cache, err error) {
+	c = &cache{config: m, cacheOptions: o}
 	defer func() {
 		if err != nil {
-			s.close()
+			err = errors.Join(err, c.close())
 		}
 	}()
-	for range c.layers {
-		for _, to := range []*[]*flash.Tensor{&s.keys, &s.values} {
-			x, err := dev.NewTensor(t, n, c.keyHeads, room, c.dim)
-			if err != nil {
-				return s, err
-			}
-			s.owned, *to = append(s.owned, x), append(*to, x)
+	c.group()
+	for _, g := range c.groups {
+		g.cache, err = dev.NewCache(flash.CacheOptions{Layers: g.layers, KeyHeads: m.keyHeads, HeadDim: m.dim, Page: o.page, Pages: c.pagesOf(g),
+			MaxSequences: o.batch + 1, MaxLength: o.room, DType: o.dtype, KeyType: o.stored, ValueType: o.stored})
+		if err != nil {
+			return c, err
 		}
+		c.owned = append(c.owned, g.cache)
 	}
-	if s.decode, err = s.newLane(dev, t, 1); err != nil {
-		return s, err
+	if c.decode, err = c.newLane(dev, o.batch, 1); err != nil {
+		return c, err
 	}
-	s.prefill, err = s.newLane(dev, t, chunk)
-	return s, err
+	c.prefill, err = c.newLane(dev, 1, min(chunk, o.room))
+	return c, err
 }
 
-func (s *slots) newLane(dev *flash.Device, t flash.DType, rows int) (l *lane, err error) {
-	l = &lane{rows: rows}
-	n := len(s.lengths)
-	if l.qkv, err = s.packed(dev, t, s.config, n, rows); err != nil {
+// group puts layers with the same window together.
+func (c *cache) group() {
+	c.of = make([]place, c.layers)
+	for _, window := range []int{0, c.window} {
+		g := &group{window: window}
+		for i := range c.layers {
+			if c.seen(i) == window {
+				c.of[i] = place{len(c.groups), g.layers}
+				g.layers++
+			}
+		}
+		if g.layers > 0 {
+			c.groups = append(c.groups, g)
+		}
+	}
+}
+
+// pagesOf is the pages of a group. A sequence never has more of layers with a window than the window before a chunk and the chunk lie in, so that there
+// can be enough for all that run and a prompt.
+func (c *cache) pagesOf(g *group) int {
+	if g.window == 0 {
+		return c.pages
+	}
+	seen := min(g.window-1+chunk, c.room)
+	return (c.batch + 1) * (c.pagesFor(seen-1) + 1)
+}
+
+// pagesFor is the pages that so many characters take.
+func (c *cache) pagesFor(characters int) int { return (characters + c.page - 1) / c.page }
+
+func (c *cache) newLane(dev *flash.Device, rows, tokens int) (l *lane, err error) {
+	l = &lane{rows: rows, tokens: tokens}
+	if l.qkv, err = c.packed(dev, c.dtype, c.config, rows, tokens); err != nil {
 		return l, err
 	}
-	if l.out, err = s.rows(dev, t, n, rows, s.heads*s.dim); err != nil {
+	if l.out, err = c.rows(dev, c.dtype, rows, tokens, c.heads*c.dim); err != nil {
 		return l, err
 	}
-	if l.o, err = headsOf(l.out, 0, s.heads, s.dim); err != nil {
+	if l.o, err = headsOf(l.out, 0, c.heads, c.dim); err != nil {
 		return l, err
 	}
-	for _, x := range []struct {
-		to   **flash.Tensor
-		a, b int
-	}{{&l.at, 1, n}, {&l.keys, 1, n}, {&l.queries, 1, n}, {&l.positions, n, rows}} {
-		if *x.to, err = s.ints(dev, x.a, x.b); err != nil {
+	for _, g := range c.groups {
+		b, err := g.cache.NewBatch(rows, tokens)
+		if err != nil {
 			return l, err
 		}
+		attending, err := c.plan(dev, b.Problem(flash.Problem{Heads: c.heads, Causal: flash.CausalBottomRight, Window: windowOf(g.window)}))
+		if err != nil {
+			return l, err
+		}
+		// Keys are turned by their positions on their way into the cache, once, not whenever they are read; queries in the same dispatch.
+		appending, err := dev.PlanAppend(b.AppendProblem(flash.AppendProblem{Heads: c.heads, Rotary: &flash.Rotary{}}))
+		if err != nil {
+			return l, err
+		}
+		c.owned = append(c.owned, appending)
+		l.batches, l.attending, l.appending = append(l.batches, b), append(l.attending, attending), append(l.appending, appending)
 	}
-	shared := map[flash.Window]*flash.Plan{}
-	for i := range s.layers {
-		w := s.windowOf(i)
-		if shared[w] == nil {
-			shared[w], err = s.plan(dev, flash.Problem{Batch: n, Heads: s.heads, KeyHeads: s.keyHeads, QueryLen: rows, KeyLen: s.room, HeadDim: s.dim, DType: t,
-				Causal: flash.CausalBottomRight, Window: w, KeyLengths: true, QueryLengths: true})
-			if err != nil {
-				return l, err
+	return l, nil
+}
+
+// add begins an empty sequence.
+func (c *cache) add() (sequence, error) {
+	return c.each(func(i int, g *group) (flash.Sequence, error) { return g.cache.Add() })
+}
+
+// fork begins a sequence with the characters of another, and without a page of its own: pages are shared until one of the two goes on in one, which it
+// gets a copy of then.
+func (c *cache) fork(s sequence) (sequence, error) {
+	return c.each(func(i int, g *group) (flash.Sequence, error) { return g.cache.Fork(s[i]) })
+}
+
+// each begins a sequence in each group.
+func (c *cache) each(begin func(i int, g *group) (flash.Sequence, error)) (sequence, error) {
+	var s sequence
+	for i, g := range c.groups {
+		begun, err := begin(i, g)
+		if err != nil {
+			return nil, errors.Join(err, c.free(s))
+		}
+		s = append(s, begun)
+	}
+	return s, nil
+}
+
+// free ends a sequence and gives its pages back, but for those that others share.
+func (c *cache) free(s sequence) (err error) {
+	for i := range s {
+		err = errors.Join(err, c.groups[i].cache.Free(s[i]))
+	}
+	return err
+}
+
+// fits says whether there are pages for so many characters of a new sequence, and another page for each of those that run.
+func (c *cache) fits(characters, running int) bool {
+	g := c.groups[0]
+	return g.window > 0 || c.pagesFor(characters)+running <= g.cache.FreePages()
+}
+
+// begin says which characters the next pass is over, one part for each row of the lane, and makes room for them. After an error that is
+// flash.ErrOutOfPages all is as it was before.
+func (c *cache) begin(l *lane, parts []part) error {
+	c.now, c.parts = l, parts
+	for i, g := range c.groups {
+		l.requests = l.requests[:0]
+		for _, p := range parts {
+			if err := g.leave(p.sequence[i]); err != nil {
+				return err
 			}
+			l.requests = append(l.requests, flash.CacheRequest{Sequence: p.sequence[i], Tokens: p.n})
 		}
-		l.plans = append(l.plans, shared[w])
-	}
-	// Keys are turned by their positions on their way into the cache: once, not whenever they are read.
-	if l.appending, err = dev.PlanAppend(flash.AppendProblem{Batch: n, KeyHeads: s.keyHeads, Rows: rows, CacheRows: s.room, HeadDim: s.dim, DType: t,
-		Rotary: &flash.Rotary{}}); err != nil {
-		return l, err
-	}
-	s.owned = append(s.owned, l.appending)
-	l.turn, err = s.rotation(dev, flash.RotateProblem{Batch: n, Heads: s.heads, Rows: rows, HeadDim: s.dim, DType: t,
-		Rotary: flash.Rotary{Positions: true}})
-	return l, err
-}
-
-func (s *slots) add() (int, error) {
-	for i, used := range s.used {
-		if !used {
-			s.used[i], s.lengths[i] = true, 0
-			return i, nil
-		}
-	}
-	return 0, fmt.Errorf("all of the %d slots are in use", len(s.used))
-}
-
-func (s *slots) remove(sequence int) { s.used[sequence] = false }
-
-func (s *slots) begin(ctx context.Context, batch []part) error {
-	s.now, s.batch = s.decode, batch
-	for _, p := range batch {
-		switch {
-		case !s.used[p.sequence]:
-			return fmt.Errorf("there is no sequence %d", p.sequence)
-		case s.lengths[p.sequence]+p.n > s.room:
-			return fmt.Errorf("sequence %d would have %d tokens, and there is room for %d", p.sequence, s.lengths[p.sequence]+p.n, s.room)
-		case p.n > chunk:
-			return fmt.Errorf("%d tokens of sequence %d at once: at most %d", p.n, p.sequence, chunk)
-		case p.n > 1:
-			s.now = s.prefill // a pass of one token in each is the other kind, a prompt's last one too
-		}
-	}
-	l, n := s.now, len(s.lengths)
-	at, keys, queries, positions := make([]int, n), make([]int, n), make([]int, n), make([]int, n*l.rows)
-	for i := range at {
-		at[i] = s.room // slots that have no part in this pass: what would be written behind their end is not
-	}
-	for _, p := range batch {
-		from := s.lengths[p.sequence]
-		s.lengths[p.sequence] += p.n
-		// Rows past the new tokens, of a sequence that has fewer than the lane takes, are written too. The next pass writes over them.
-		at[p.sequence], keys[p.sequence], queries[p.sequence] = from, from+p.n, p.n
-		for i := range p.n {
-			positions[p.sequence*l.rows+i] = from + i
-		}
-	}
-	for _, x := range []struct {
-		to     *flash.Tensor
-		values []int
-	}{{l.at, at}, {l.keys, keys}, {l.queries, queries}, {l.positions, positions}} {
-		if err := upload(ctx, x.to, x.values); err != nil {
+		if err := l.batches[i].Step(l.requests); err != nil {
+			if i > 0 { // those before have made room: this cannot be tried again
+				return fmt.Errorf("layers with a window: %v", err)
+			}
 			return err
 		}
+		if err := l.batches[i].Submit(); err != nil {
+			return err
+		}
+		g.most = max(g.most, g.used())
 	}
 	return nil
 }
 
-func (s *slots) attend(ctx context.Context, layer int, qkv, o []float32) error {
-	l := s.now
-	if err := l.qkv.all.Upload(ctx, s.spread(qkv, s.columns())); err != nil {
+// leave gives back the pages that the window of the next character has left behind.
+func (g *group) leave(s flash.Sequence) error {
+	if g.window == 0 {
+		return nil
+	}
+	n, err := g.cache.Length(s)
+	if err != nil {
 		return err
 	}
-	if err := l.turn.Rotate(ctx, flash.Rotation{X: l.qkv.q, Positions: l.positions}); err != nil {
+	return g.cache.Drop(s, n-(g.window-1))
+}
+
+// used is the pages that sequences have now.
+func (g *group) used() int { return g.cache.Options().Pages - g.cache.FreePages() }
+
+// attend implements attention for the parts of the pass, one after the other.
+func (c *cache) attend(ctx context.Context, layer int, qkv, o []float32) error {
+	l, at := c.now, c.of[layer]
+	if err := l.qkv.all.Upload(ctx, c.spread(qkv, c.columns())); err != nil {
 		return err
 	}
-	if err := l.appending.Append(ctx, flash.Append{K: l.qkv.k, V: l.qkv.v, KeyCache: s.keys[layer], ValueCache: s.values[layer], At: l.at}); err != nil {
+	b := l.batches[at.group]
+	if err := l.appending[at.group].Append(ctx, b.Append(at.layer, flash.Append{Q: l.qkv.q, K: l.qkv.k, V: l.qkv.v})); err != nil {
 		return err
 	}
-	if err := l.plans[layer].Forward(ctx, flash.Forward{Q: l.qkv.q, K: s.keys[layer], V: s.values[layer], O: l.o,
-		KeyLengths: l.keys, QueryLengths: l.queries}); err != nil {
+	if err := l.attending[at.group].Forward(ctx, b.Forward(at.layer, flash.Forward{Q: l.qkv.q, O: l.o})); err != nil {
 		return err
 	}
-	cols := s.heads * s.dim
-	s.host = append(s.host[:0], make([]float32, len(s.lengths)*l.rows*cols)...)
-	if err := l.out.Download(ctx, s.host); err != nil {
+	cols := c.heads * c.dim
+	c.host = append(c.host[:0], make([]float32, l.rows*l.tokens*cols)...)
+	if err := l.out.Download(ctx, c.host); err != nil {
 		return err
 	}
-	for _, p := range s.batch {
-		from := s.host[p.sequence*l.rows*cols:]
-		copy(o[:p.n*cols], from)
+	for i, p := range c.parts {
+		copy(o[:p.n*cols], c.host[i*l.tokens*cols:])
 		o = o[p.n*cols:]
 	}
 	return nil
 }
 
-// spread puts the rows of the sequences, which lie one after the other, into the slots' places.
-func (s *slots) spread(rows []float32, cols int) []float32 {
-	s.host = append(s.host[:0], make([]float32, len(s.lengths)*s.now.rows*cols)...)
-	for _, p := range s.batch {
-		copy(s.host[p.sequence*s.now.rows*cols:], rows[:p.n*cols])
+// spread puts the parts, which lie one after the other, into the lane's rows.
+func (c *cache) spread(rows []float32, cols int) []float32 {
+	l := c.now
+	c.host = append(c.host[:0], make([]float32, l.rows*l.tokens*cols)...)
+	for i, p := range c.parts {
+		copy(c.host[i*l.tokens*cols:], rows[:p.n*cols])
 		rows = rows[p.n*cols:]
 	}
-	return s.host
+	return c.host
+}
+
+// bytes is what a character takes in a group.
+func (c *cache) bytes(g *group) int {
+	stored := g.cache.Options()
+	return g.layers * c.keyHeads * (stored.KeyType.Bytes(c.dim) + stored.ValueType.Bytes(c.dim))
 }

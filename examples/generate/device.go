@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 
 	"github.com/vkattn/vkattn/flash"
@@ -21,15 +20,6 @@ func (o *owned) close() (err error) {
 // rows allocates length rows of cols numbers for each of the batch entries.
 func (o *owned) rows(dev *flash.Device, t flash.DType, batch, length, cols int) (*flash.Tensor, error) {
 	x, err := dev.NewTensor(t, batch, 1, length, cols)
-	if err == nil {
-		*o = append(*o, x)
-	}
-	return x, err
-}
-
-// ints allocates small tensors of whole numbers, such as lengths.
-func (o *owned) ints(dev *flash.Device, a, b int) (*flash.Tensor, error) {
-	x, err := dev.NewTensor(flash.Int32, 1, 1, a, b)
 	if err == nil {
 		*o = append(*o, x)
 	}
@@ -76,12 +66,4 @@ func (o *owned) packed(dev *flash.Device, t flash.DType, c config, batch, length
 		}
 	}
 	return p, nil
-}
-
-func upload(ctx context.Context, t *flash.Tensor, ints []int) error {
-	values := make([]float32, len(ints))
-	for i, n := range ints {
-		values[i] = float32(n)
-	}
-	return t.Upload(ctx, values)
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // request is a text to be continued.
@@ -14,107 +17,241 @@ type request struct {
 	seed   uint64 // the same request gives the same text, whatever runs beside it
 }
 
-// sequence is a request that is being worked on.
-type sequence struct {
-	index  int // of its request
-	cached int // its number in the cache
-	said   []int
-	left   int
+// text is a request that waits or is being worked on.
+type text struct {
+	request
+	index  int   // of the request
+	given  []int // the prompt
+	said   []int // that, and what came after it
 	draw   *sampler
+	cached sequence
+	had    int // characters in the cache when it gave way to others, and began to wait again
 }
 
-// generate continues all texts, as many at a time as the batch takes, and gives them in the order of the requests; steps are the passes over all
-// running sequences that it took.
-//
-// This is continuous batching: a sequence that ends makes room at once for the next one in the queue, whose prompt is taken in while the others wait,
-// and which then goes on with them, one token of each in every pass. (Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative
-// Models", 2022.)
-func (m *model) generate(ctx context.Context, cache kvCache, batch int, by sampling, queue []request) (texts []string, steps int, err error) {
-	texts = make([]string, len(queue))
-	var running []*sequence
-	for next := 0; next < len(queue) || len(running) > 0; {
-		for len(running) < batch && next < len(queue) {
-			s, err := m.start(ctx, cache, by, queue[next], next)
-			if err != nil {
-				return nil, 0, fmt.Errorf("prompt %d: %w", next, err)
-			}
-			running = append(running, s)
-			next++
-		}
-		running = slices.DeleteFunc(running, func(s *sequence) bool {
-			if s.left > 0 && !strings.HasSuffix(m.decode(s.said[max(len(s.said)-2, 0):]), "\n\n") {
-				return false
-			}
-			texts[s.index] = m.decode(s.said)
-			cache.remove(s.cached)
-			return true
-		})
-		if len(running) == 0 {
-			continue
-		}
-		if err := m.advance(ctx, cache, running); err != nil {
-			return nil, 0, err
-		}
-		steps++
-	}
-	return texts, steps, nil
+// prompt is a prompt in the cache. The texts that go on from it are forks: it is taken in once, and its pages are there once.
+type prompt struct {
+	tokens []int
+	taken  int
+	cached sequence
+	logits []float32 // of the character after it
 }
 
-// start takes a prompt into the cache, a chunk at a time, and draws the first character after it.
+// generator continues texts.
 //
-// A prompt is taken in by itself, so that it is cut into the same chunks, and goes through the same kernels, in any company: then the same numbers come
-// out to the last bit, and the same text. A server would rather take in prompts beside the tokens of those that run.
-func (m *model) start(ctx context.Context, cache kvCache, by sampling, r request, index int) (*sequence, error) {
-	prompt, err := m.encode(r.prompt)
-	if err != nil {
-		return nil, err
-	}
-	if len(prompt) == 0 {
-		return nil, fmt.Errorf("it is empty: there must be a character to go on from")
-	}
-	s := &sequence{index: index, left: r.tokens, draw: newSampler(by, r.seed)}
-	if s.cached, err = cache.add(); err != nil {
-		return nil, err
-	}
-	for tokens := range slices.Chunk(prompt, chunk) {
-		if err := cache.begin(ctx, []part{{s.cached, len(tokens)}}); err != nil {
-			return nil, err
+// This is continuous batching: a text that ends makes room at once for the next one in the queue, which goes on with the others, one character of each
+// in every pass, as soon as its prompt is taken in (Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", 2022). A
+// prompt is taken in a chunk at a time between those passes, so that a long one does not hold the others up (Agrawal et al., "SARATHI: Efficient LLM
+// Inference by Piggybacking Decodes with Chunked Prefills", 2023).
+//
+// Nobody knows how long a text gets. So the next one begins when there are pages for its prompt, not for all that it could become, and where pages run
+// out the one that began last gives its own back and waits again (Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+// PagedAttention", 2023, section 4.5). It begins anew then, and says the same: what it draws depends on its seed and its prompt alone.
+type generator struct {
+	*model
+	cache   *cache
+	by      sampling
+	queue   []*text
+	running []*text // the one that began first comes first
+	prompt  *prompt // the latest
+	texts   []string
+	passes  int // over all that run
+	chunks  int // of prompts
+	gaveWay int // how often a text gave way
+}
+
+// generate continues all texts and gives them in the order of the requests.
+func (m *model) generate(ctx context.Context, c *cache, by sampling, requests []request) (*generator, error) {
+	g := &generator{model: m, cache: c, by: by, texts: make([]string, len(requests))}
+	for i, r := range requests {
+		tokens, err := m.encode(r.prompt)
+		if err == nil {
+			err = c.check(len(tokens), r.tokens)
 		}
-		p, err := m.forward(ctx, cache, tokens)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("prompt %q: %w", r.prompt, err)
 		}
-		if s.said = append(s.said, tokens...); len(s.said) == len(prompt) {
-			s.take(m.row(p, len(tokens)-1))
+		g.queue = append(g.queue, &text{request: r, index: i, given: tokens})
+	}
+	for len(g.queue)+len(g.running) > 0 {
+		if err := g.step(ctx); err != nil {
+			return nil, errors.Join(err, g.end())
 		}
 	}
-	return s, nil
+	return g, nil
 }
 
-// advance adds a character to each sequence: one pass for all of them.
-func (m *model) advance(ctx context.Context, cache kvCache, running []*sequence) error {
-	var batch []part
-	var latest []int
-	for _, s := range running {
-		batch, latest = append(batch, part{s.cached, 1}), append(latest, s.said[len(s.said)-1])
-	}
-	if err := cache.begin(ctx, batch); err != nil {
+// step brings all on by one character, or one chunk of a prompt.
+func (g *generator) step(ctx context.Context) error {
+	if err := g.admit(); err != nil {
 		return err
 	}
-	p, err := m.forward(ctx, cache, latest)
-	if err != nil {
+	if err := g.takeIn(ctx); err != nil {
 		return err
 	}
-	for i, s := range running {
-		s.take(m.row(p, i))
+	return g.advance(ctx)
+}
+
+// check says why a text can never be worked on, even alone.
+func (c *cache) check(prompt, tokens int) error {
+	n := prompt + tokens
+	switch need := c.pagesFor(n); {
+	case prompt == 0:
+		return errors.New("it is empty: there must be a character to go on from")
+	case n > c.room:
+		return fmt.Errorf("with -tokens it is %d characters, and -room is %d", n, c.room)
+	case c.groups[0].window == 0 && need > c.pages:
+		return fmt.Errorf("with -tokens it is %d characters, which take %d pages of %d, and -pages is %d", n, need, c.page, c.pages)
 	}
 	return nil
 }
 
-// take draws the next character.
-func (s *sequence) take(logits []float32) {
-	if s.left > 0 {
-		s.said = append(s.said, s.draw.token(logits))
-		s.left--
+// admit begins the texts at the head of the queue, as far as there is room for them.
+func (g *generator) admit() error {
+	for len(g.queue) > 0 && len(g.running) < g.cache.batch {
+		next := g.queue[0]
+		if g.prompt == nil || !slices.Equal(g.prompt.tokens, next.given) {
+			if err := g.forget(); err != nil {
+				return err
+			}
+			if len(g.running) > 0 && !g.cache.fits(max(len(next.given), next.had), len(g.running)) {
+				return nil // it waits until others end
+			}
+			cached, err := g.cache.add()
+			if err != nil {
+				return err
+			}
+			g.prompt = &prompt{tokens: next.given, cached: cached}
+		}
+		if g.prompt.logits == nil {
+			return nil // it has to be taken in first
+		}
+		if err := g.begin(next); err != nil {
+			return err
+		}
+		g.queue = g.queue[1:]
 	}
+	if g.prompt != nil && (len(g.queue) == 0 || !slices.Equal(g.prompt.tokens, g.queue[0].given)) {
+		return g.forget()
+	}
+	return nil
+}
+
+// begin makes a text go on from the prompt.
+func (g *generator) begin(t *text) (err error) {
+	if t.cached, err = g.cache.fork(g.prompt.cached); err != nil {
+		return err
+	}
+	t.said, t.draw = slices.Clone(t.given), newSampler(g.by, t.seed)
+	g.running = append(g.running, t)
+	return g.say(t, g.prompt.logits)
+}
+
+// say draws the next character of a text, and ends it where that was the last.
+func (g *generator) say(t *text, logits []float32) error {
+	if len(t.said) < len(t.given)+t.tokens {
+		t.said = append(t.said, t.draw.token(logits))
+	}
+	if len(t.said) < len(t.given)+t.tokens && !strings.HasSuffix(g.decode(t.said[max(len(t.said)-2, 0):]), "\n\n") {
+		return nil
+	}
+	g.texts[t.index] = g.decode(t.said)
+	g.running = slices.DeleteFunc(g.running, func(r *text) bool { return r == t })
+	return g.cache.free(t.cached)
+}
+
+// takeIn takes the next chunk of the prompt into the cache.
+//
+// It does so by itself, not in one pass with what runs, so that prompts are cut into the same chunks, and go through the same kernels, in any company:
+// then the same numbers come out to the last bit, and the same text.
+func (g *generator) takeIn(ctx context.Context) error {
+	p := g.prompt
+	if p == nil || p.logits != nil {
+		return nil
+	}
+	tokens := p.tokens[p.taken:min(p.taken+g.cache.prefill.tokens, len(p.tokens))]
+	err := g.cache.begin(g.cache.prefill, []part{{p.cached, len(tokens)}})
+	if errors.Is(err, flash.ErrOutOfPages) && len(g.running) > 0 {
+		return nil // it goes on when one of those that run ends; if they need more pages themselves, it gives them its own
+	}
+	if err != nil {
+		return err
+	}
+	pass, err := g.forward(ctx, g.cache, tokens)
+	if err != nil {
+		return err
+	}
+	g.chunks++
+	if p.taken += len(tokens); p.taken == len(p.tokens) {
+		p.logits = g.row(pass, len(tokens)-1)
+	}
+	return nil
+}
+
+// forget gives the prompt's pages back, but for those that texts share which went on from it.
+func (g *generator) forget() error {
+	if g.prompt == nil {
+		return nil
+	}
+	p := g.prompt
+	g.prompt = nil
+	return g.cache.free(p.cached)
+}
+
+// advance adds a character to each text that runs: one pass for all of them.
+func (g *generator) advance(ctx context.Context) error {
+	for len(g.running) > 0 {
+		var parts []part
+		var latest []int
+		for _, t := range g.running {
+			parts, latest = append(parts, part{t.cached, 1}), append(latest, t.said[len(t.said)-1])
+		}
+		err := g.cache.begin(g.cache.decode, parts)
+		if errors.Is(err, flash.ErrOutOfPages) {
+			if err = g.giveWay(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p, err := g.forward(ctx, g.cache, latest)
+		if err != nil {
+			return err
+		}
+		g.passes++
+		for i, t := range slices.Clone(g.running) {
+			if err := g.say(t, g.row(p, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// giveWay gives pages back that others need: the prompt's, or all of the text that began last, which waits again.
+func (g *generator) giveWay(outOfPages error) error {
+	if g.prompt != nil {
+		return g.forget()
+	}
+	last := len(g.running) - 1
+	if last == 0 {
+		return outOfPages // check has seen that there are enough pages for one
+	}
+	t := g.running[last]
+	g.running, g.queue = g.running[:last], slices.Insert(g.queue, 0, t)
+	g.gaveWay++
+	t.had = len(t.said)
+	return g.cache.free(t.cached)
+}
+
+// end leaves the cache empty after an error.
+func (g *generator) end() error {
+	err := g.forget()
+	for _, t := range g.running {
+		err = errors.Join(err, g.cache.free(t.cached))
+	}
+	g.running = nil
+	return err
 }

@@ -1,14 +1,20 @@
-// Command generate writes verse with a small character-level transformer, the way language models are served: keys and values of what was said stay in
-// a cache on the device, and all texts that are being written go forward together, one character of each in a pass.
+// Command generate writes verse with a small character-level transformer, the way language models are served: keys and values of what was said stay on
+// the device, in pages that texts take when they reach them, and all texts that are being written go forward together, one character of each in a
+// pass.
 //
 //	go run ./examples/generate -prompt "Shall I compare" -prompt "My mistress' eyes" -tokens 200 -seed 1 -temperature 0.8
+//
+// With -samples each prompt is continued several times from one copy of its keys and values, with -cache q8_0 those take about half the memory, and
+// with too few -pages texts wait for each other:
+//
+//	go run ./examples/generate -prompt "Love is not" -samples 8 -batch 8 -cache q8_0 -pages 24
 //
 // The model has rotary position embedding, grouped queries, and a sliding window in every other layer. It was trained by this program too:
 //
 //	go run ./examples/generate -train
 //
 // Attention, forward and backward, rotation and cache are this library's, on the GPU: whole.go has whole sequences with gradients, for training,
-// cache.go the cache. The rest is plain Go: model.go the transformer, train.go its training, generate.go what runs when.
+// cache.go those in pages. The rest is plain Go: model.go the transformer, train.go its training, generate.go what runs when.
 package main
 
 import (
@@ -30,36 +36,47 @@ import (
 //go:embed testdata/model.safetensors
 var weights []byte
 
+const usualPrompt = "Shall I compare thee to a summer's day?\n"
+
 const trained = "examples/generate/testdata/model.safetensors"
 
 // options are the command's.
 type options struct {
 	prompts []string
+	samples int // texts that go on from each prompt
 	tokens  int
 	seed    uint64
 	by      sampling
-	batch   int // texts at a time
-	room    int // characters of the longest text
-	cache   string
+	cache   cacheOptions // but for types
+	kind    string
 	file    string
 }
 
+// kinds are the types of caches by name.
+var kinds = map[string]cacheOptions{"f32": {dtype: flash.F32}, "f16": {dtype: flash.F16}, "q8_0": {dtype: flash.F16, stored: flash.Q8_0}}
+
 func main() {
 	var o options
-	flag.Func("prompt", "a text to continue; may be given several times", func(s string) error {
+	flag.Func("prompt", fmt.Sprintf("a text to continue; may be given several times; none: %q", usualPrompt), func(s string) error {
 		o.prompts = append(o.prompts, strings.ReplaceAll(s, `\n`, "\n"))
 		return nil
 	})
+	flag.IntVar(&o.samples, "samples", 1, "texts that go on from each prompt, which is taken in once and whose pages they share")
 	flag.IntVar(&o.tokens, "tokens", 200, "characters to add to each prompt, at most; a blank line ends a text sooner")
 	flag.Uint64Var(&o.seed, "seed", 1, "of what is drawn: the same seed gives the same texts")
 	flag.Float64Var(&o.by.temperature, "temperature", 0.8, "how far from the likeliest character it strays; 0: not at all")
 	flag.IntVar(&o.by.topK, "top-k", 0, "draw from the likeliest k characters only; 0: from all")
-	flag.IntVar(&o.batch, "batch", 4, "texts that are written at the same time; the others wait in a queue")
-	flag.IntVar(&o.room, "room", 512, "characters that a text has room for in the cache")
-	flag.StringVar(&o.cache, "cache", "f16", "type of the cache: f16, bf16 or f32")
+	flag.IntVar(&o.cache.batch, "batch", 4, "texts that are written at the same time; the others wait in a queue")
+	flag.IntVar(&o.cache.room, "room", 512, "characters of the longest text that there can be, prompt and all; takes next to no memory by itself")
+	flag.IntVar(&o.cache.page, "page", 16, "characters of a page of the cache, a power of two up to 512")
+	flag.IntVar(&o.cache.pages, "pages", 64, "pages that all texts share in layers that see all before; where they run out, texts wait for each other")
+	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: f16, f32, or q8_0, blocks of 32 signed bytes with a scale")
 	flag.StringVar(&o.file, "model", "", "a file of weights; none: those that come with the example")
 	learn := flag.Bool("train", false, "train the model, and write its weights to -model, or to "+trained)
 	flag.Parse()
+	if len(o.prompts) == 0 {
+		o.prompts = []string{usualPrompt}
+	}
 
 	do := func(dev *flash.Device) error { return run(context.Background(), os.Stdout, dev, o) }
 	if *learn {
@@ -89,33 +106,57 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 	if err != nil {
 		return err
 	}
-	kind, err := flash.ParseDType(o.cache)
+	o.cache.dtype, o.cache.stored = kinds[o.kind].dtype, kinds[o.kind].stored
+	// All plans are made here, before the first character: texts come, grow and go without another.
+	c, err := newCache(dev, m.config, o.cache)
 	if err != nil {
 		return err
 	}
-	// All plans are made here, before the first token: sequences come, grow and go without another.
-	cache, err := newSlots(dev, m.config, kind, o.batch, o.room)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cache.close()) }()
+	defer func() { err = errors.Join(err, c.close()) }()
 
-	var queue []request
-	for i, prompt := range o.prompts {
-		queue = append(queue, request{prompt: prompt, tokens: o.tokens, seed: o.seed + uint64(i)})
+	var requests []request
+	for _, prompt := range o.prompts {
+		for range o.samples {
+			requests = append(requests, request{prompt: prompt, tokens: o.tokens, seed: o.seed + uint64(len(requests))})
+		}
 	}
 	start := time.Now()
-	texts, steps, err := m.generate(ctx, cache, o.batch, o.by, queue)
+	g, err := m.generate(ctx, c, o.by, requests)
 	if err != nil {
 		return err
 	}
 	took, said := time.Since(start), 0
-	for i, text := range texts {
-		fmt.Fprintf(out, "── %d\n%s\n", i+1, text)
-		said += len([]rune(text)) - len([]rune(o.prompts[i]))
+	for i, text := range g.texts {
+		title := fmt.Sprint(i/o.samples + 1)
+		if o.samples > 1 {
+			title += fmt.Sprint(".", i%o.samples+1)
+		}
+		fmt.Fprintf(out, "── %s\n%s\n", title, text)
+		said += len([]rune(text)) - len([]rune(requests[i].prompt))
 	}
-	fmt.Fprintf(out, "── %d characters in %d passes, %.0f a second\n", said, steps, float64(said)/took.Seconds())
+	fmt.Fprintf(out, "── %d characters in %d passes, %.0f a second\n", said, g.passes, float64(said)/took.Seconds())
+	c.report(out, o.kind)
+	if g.gaveWay > 0 {
+		fmt.Fprintf(out, "   pages ran out: texts gave way to others %d times and began anew\n", g.gaveWay)
+	}
 	return nil
+}
+
+// report says what keys and values of the type took.
+func (c *cache) report(out io.Writer, kind string) {
+	bytes := 0
+	for _, g := range c.groups {
+		bytes += c.bytes(g)
+	}
+	fmt.Fprintf(out, "   cache of %s: %d bytes a character in %d layers\n", kind, bytes, c.layers)
+	for _, g := range c.groups {
+		see := "all"
+		if g.window > 0 {
+			see = fmt.Sprintf("%d characters", g.window)
+		}
+		fmt.Fprintf(out, "   layers that see %s, %d: at most %d of %d pages in use, %d bytes\n",
+			see, g.layers, g.most, c.pagesOf(g), g.most*c.page*c.bytes(g))
+	}
 }
 
 func (o *options) check() error {
@@ -128,14 +169,16 @@ func (o *options) check() error {
 		return fmt.Errorf("-temperature %g: must be at least 0", o.by.temperature)
 	case o.by.topK < 0:
 		return fmt.Errorf("-top-k %d: must be at least 0", o.by.topK)
-	case o.batch < 1:
-		return fmt.Errorf("-batch %d: must be at least 1", o.batch)
-	case o.room < 1:
-		return fmt.Errorf("-room %d: must be at least 1", o.room)
 	}
-	for i, prompt := range o.prompts {
-		if n := len([]rune(prompt)) + o.tokens; n > o.room {
-			return fmt.Errorf("prompt %d and -tokens are %d characters: -room %d is too little", i+1, n, o.room)
+	if _, known := kinds[o.kind]; !known {
+		return fmt.Errorf("-cache %q: must be f16, f32 or q8_0", o.kind)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"samples", o.samples}, {"batch", o.cache.batch}, {"room", o.cache.room}, {"page", o.cache.page}, {"pages", o.cache.pages}} {
+		if f.value < 1 {
+			return fmt.Errorf("-%s %d: must be at least 1", f.name, f.value)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,26 +36,40 @@ func saved(t *testing.T) *model {
 // TestCommand runs what the command runs, and what it refuses.
 func TestCommand(t *testing.T) {
 	dev, ctx := open(t), context.Background()
-	good := options{prompts: []string{"Love", "O no"}, tokens: 5, by: sampling{temperature: 0.8}, batch: 1, room: 64, cache: "f16"}
+	good := options{prompts: []string{"Love", "O no"}, samples: 2, tokens: 5, by: sampling{temperature: 0.8}, kind: "q8_0",
+		cache: cacheOptions{batch: 2, room: 64, page: 16, pages: 8}}
 	var out bytes.Buffer
 	require.NoError(t, run(ctx, &out, dev, good))
-	require.Contains(t, out.String(), "── 2\nO no")
-	require.Contains(t, out.String(), "a second")
+	for _, want := range []string{"── 1.1\nLove", "── 2.2\nO no", "── 20 characters in 8 passes", " a second",
+		"q8_0: 408 bytes a character in 3 layers", "at most 2 of 8 pages in use"} {
+		require.Contains(t, out.String(), want)
+	}
+	again := out.String()
+	out.Reset()
+	require.NoError(t, run(ctx, &out, dev, good))
+	texts := func(s string) string { return s[:strings.Index(s, " characters in")] }
+	require.Equal(t, texts(again), texts(out.String()), "the same seed")
 
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, weights[:len(weights)-1], 0o644))
 	for want, set := range map[string]func(o *options){
-		"no -prompt":     func(o *options) { o.prompts = nil },
-		"-tokens":        func(o *options) { o.tokens = -1 },
-		"-temperature":   func(o *options) { o.by.temperature = math.NaN() },
-		"-top-k":         func(o *options) { o.by.topK = -1 },
-		"-batch":         func(o *options) { o.batch = 0 },
-		"-room 8 is too": func(o *options) { o.room = 8 },
-		"'ß'":            func(o *options) { o.prompts[1] = "ß" },
-		"empty":          func(o *options) { o.prompts[1] = "" },
-		"dtype":          func(o *options) { o.cache = "q1" },
-		"no such file":   func(o *options) { o.file = broken + "er" },
-		"bytes":          func(o *options) { o.file = broken },
+		"no -prompt":   func(o *options) { o.prompts = nil },
+		"-tokens":      func(o *options) { o.tokens = -1 },
+		"-temperature": func(o *options) { o.by.temperature = math.NaN() },
+		"-top-k":       func(o *options) { o.by.topK = -1 },
+		"-samples":     func(o *options) { o.samples = 0 },
+		"-batch":       func(o *options) { o.cache.batch = 0 },
+		"-room 0":      func(o *options) { o.cache.room = 0 },
+		"-room is 8":   func(o *options) { o.cache.room = 8 },
+		"-page 0":      func(o *options) { o.cache.page = 0 },
+		"power of two": func(o *options) { o.cache.page = 3 },
+		"-pages 0":     func(o *options) { o.cache.pages = 0 },
+		"-pages is 1":  func(o *options) { o.cache.page, o.cache.pages = 8, 1 },
+		"'ß'":          func(o *options) { o.prompts[1] = "ß" },
+		"empty":        func(o *options) { o.prompts[1] = "" },
+		"q1":           func(o *options) { o.kind = "q1" },
+		"no such file": func(o *options) { o.file = broken + "er" },
+		"bytes":        func(o *options) { o.file = broken },
 	} {
 		bad := good
 		bad.prompts = append([]string(nil), good.prompts...)

@@ -36,7 +36,7 @@ func newWholeAttention(dev *flash.Device, c config, batch, length int, dropout f
 	}()
 	shared := map[flash.Window]*flash.Plan{}
 	for i := range c.layers {
-		w := c.windowOf(i)
+		w := windowOf(c.seen(i))
 		if shared[w] == nil {
 			shared[w], err = a.plan(dev, flash.Problem{Batch: batch, Heads: c.heads, KeyHeads: c.keyHeads, QueryLen: length, HeadDim: c.dim, DType: flash.F32,
 				Causal: flash.CausalBottomRight, Window: w, Dropout: dropout})
