@@ -20,7 +20,8 @@ func (c *Cache) Fork(s Sequence) (Sequence, error) {
 }
 
 // Truncate takes back the tokens of a sequence from position length on, for instance those of a draft that was not accepted, and pages that hold no
-// others. The error matches [ErrUnknownSequence], or is an [*ArgumentError] for a length beyond the sequence's or before what Drop left.
+// others. With a window, what Drop gave back stays lost: truncate no further than to where all that the next query sees is still there. The error
+// matches [ErrUnknownSequence], or is an [*ArgumentError] for a length beyond the sequence's or before what Drop left.
 func (c *Cache) Truncate(s Sequence, length int) error {
 	if err := c.lock(); err != nil {
 		return err
