@@ -71,11 +71,12 @@ func (d *Device) Ceiling() float64 { return 1e12 * max(d.peaks.MatrixTFLOPS, d.p
 
 // fail notes why a row has no figures.
 func (r *Row) fail(err error) {
-	r.Error, r.Reason = err.Error(), reasonOf(err)
+	r.Error, r.Reason = err.Error(), ReasonOf(err)
 	r.Fwd, r.Bwd = Pass{}, Pass{}
 }
 
-func reasonOf(err error) Reason {
+// ReasonOf is the kind of an error of measuring.
+func ReasonOf(err error) Reason {
 	var wrong *wrongError
 	switch {
 	case errors.As(err, &wrong):
@@ -90,6 +91,9 @@ func reasonOf(err error) Reason {
 
 // wrongError is an output that a check refused.
 type wrongError struct{ error }
+
+// Wrong marks an error as that of an output that a check refused.
+func Wrong(err error) error { return &wrongError{err} }
 
 // outOfMemory says whether an allocation was refused, or failed.
 func outOfMemory(err error) bool {
@@ -153,6 +157,11 @@ func (d *Device) setsFor(p flash.Problem, passes Passes) int {
 	if passes.Bwd {
 		bytes *= 2
 	}
+	return d.Sets(bytes)
+}
+
+// Sets is the number of sets of tensors of so many bytes whose rotation outgrows the cache, or the most that are made.
+func (d *Device) Sets(bytes float64) int {
 	cache := float64(largestCache)
 	if d.cpu {
 		cache = largestCacheCPU
@@ -339,10 +348,10 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 		return nil
 	}
 	err = s.measureBackward(ctx, row, plan, mask, backward, verify)
-	if err == nil || !passes.Fwd || reasonOf(err) == ReasonCheck || ctx.Err() != nil {
+	if err == nil || !passes.Fwd || ReasonOf(err) == ReasonCheck || ctx.Err() != nil {
 		return err
 	}
-	row.Bwd, row.BwdError, row.BwdReason = Pass{}, err.Error(), reasonOf(err) // what forward gave stays
+	row.Bwd, row.BwdError, row.BwdReason = Pass{}, err.Error(), ReasonOf(err) // what forward gave stays
 	return nil
 }
 
@@ -462,7 +471,7 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 	}
 	row.ErrRows, row.MaxErr, row.ErrMax = res.columns()
 	if res.err != nil {
-		return &wrongError{res.err}
+		return Wrong(res.err)
 	}
 	return nil
 }
@@ -486,43 +495,13 @@ func poison(ctx context.Context, t *flash.Tensor) error {
 // time fills the figures of a pass. limit bounds the time of it all (0: nothing does); again records the first of runs anew. last
 // is the recording whose output an lse tensor that all share now belongs to.
 func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64, limit time.Duration, runs []*flash.Recording, again func() error) (last int, samples []float64, err error) {
-	dev, started := s.d.dev, time.Now()
-	within := func(one time.Duration) bool { // whether another piece of work fits the row's limit
-		return limit == 0 || time.Since(started)+one < limit
-	}
-	// One run for the estimate: the pipelines are built by now.
-	res, err := dev.TimeRuns(ctx, runs, 1)
+	b := budget{limit, time.Now()}
+	timed, err := s.d.sample(b, func(n int) (flash.RunTimes, error) { return s.d.dev.TimeRuns(ctx, runs, n) })
 	if err != nil {
 		return 0, nil, err
 	}
-	one := res.Mean()
-	warm := warmUp
-	if !s.d.cpu && started.Sub(s.d.busy) > leftAlone {
-		warm = wakeUp
-	}
 	defer func() { s.d.busy = time.Now() }()
-	for spent := one; spent < warm && within(one); {
-		if res, err = dev.TimeRuns(ctx, runs, batch(one)); err != nil {
-			return 0, nil, err
-		}
-		one = res.Mean()
-		spent += one * time.Duration(res.N)
-	}
-	var spent time.Duration
-	for len(samples) == 0 || (spent < leastTime || len(samples) < leastRuns) && within(one) {
-		n := batch(one)
-		if limit > 0 && len(samples) > 0 && !within(one*time.Duration(n)) {
-			n = 1
-		}
-		if res, err = dev.TimeRuns(ctx, runs, n); err != nil {
-			return 0, nil, err
-		}
-		for _, t := range res.Runs {
-			spent += t
-			samples = append(samples, float64(t)/1e6)
-		}
-		last = (n - 1) % len(runs)
-	}
+	last, samples = (timed.Last-1)%len(runs), timed.Ms
 	var wall []float64
 	for began := time.Now(); len(wall) < wallRuns && (len(wall) == 0 || time.Since(began) < wallBudget); {
 		at := time.Now()
@@ -538,25 +517,14 @@ func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64
 		}
 		wall = append(wall, float64(time.Since(at))/1e6)
 		last = 0
-		if !within(one) {
+		if !b.fits(timed.one) {
 			break
 		}
 	}
-	if !res.OnDevice {
-		row.Note = "wall time: the device has no timestamps"
+	if timed.Note != "" {
+		row.Note = timed.Note
 	}
 	f.Ms, f.P20, f.P80, f.WallMs, f.N = Median(samples), Quantile(samples, 0.2), Quantile(samples, 0.8), Median(wall), len(samples)
 	f.TFLOPS = flops / f.Ms / 1e9
-	if f.Ms <= 0 || math.IsNaN(f.Ms) {
-		return 0, nil, fmt.Errorf("the device timed a run at %v ms", f.Ms)
-	}
 	return last, samples, nil
-}
-
-// batch is the number of runs of one submission, given what one takes.
-func batch(one time.Duration) int {
-	if one <= 0 {
-		return batchRuns
-	}
-	return min(max(int(batchTime/one), 1), batchRuns)
 }
