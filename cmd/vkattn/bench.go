@@ -51,6 +51,8 @@ seen; "× plain" is the rate over that of the same problem without any of them. 
 takes the time, "MB" is what is read and written at least, and "% copy" what that is of the bandwidth of
 copying.
 
+Appending to caches, rotation and merging parts are no attention: 'vkattn rows' measures them.
+
 Suites:
 ` + suiteHelp(),
 		Example: `  vkattn bench
@@ -111,6 +113,9 @@ func (f *benchFlags) suiteOf() (bench.Suite, bool, error) {
 	name := f.suite
 	if name == "" {
 		name = "quick"
+	}
+	if movesRows(name) {
+		return bench.Suite{}, true, fmt.Errorf("--suite %q: appending to caches, rotation and merging parts are measured by 'vkattn rows'", name)
 	}
 	s, err := bench.FindSuite(name)
 	if err != nil {
