@@ -7,7 +7,7 @@ import dataclasses
 
 try:
     import torch
-except ModuleNotFoundError:  # torch_baseline.py --list does without
+except ImportError:  # torch_baseline.py --list does without
     torch = None
 
 KINDS = ("equal", "mixed")
