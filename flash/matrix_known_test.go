@@ -51,9 +51,9 @@ func TestKnownFile(t *testing.T) {
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for name, bad := range map[string]string{
-		"damaged": strings.Replace(string(raw), `"2"`, `"3"`, 1),
-		"JSON":    string(raw[:len(raw)/2]),
-		"of":      strings.Replace(string(raw), `"version": 1`, `"version": 9`, 1),
+		"damaged":    strings.Replace(string(raw), `"2"`, `"3"`, 1),
+		"breaks off": string(raw[:len(raw)/2]),
+		"of":         strings.Replace(string(raw), `"version": 1`, `"version": 9`, 1),
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
 		_, err := kernel.ReadKnown(path, "a")
