@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,23 @@ func raw(words []uint32) []byte {
 		out = binary.LittleEndian.AppendUint32(out, w)
 	}
 	return out
+}
+
+// TestLinesFit: a line of GLSL is read without scrolling.
+func TestLinesFit(t *testing.T) {
+	const most = 140
+	for _, pattern := range []string{"*/*.comp", "include/*.glsl"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for i, line := range strings.Split(string(text), "\n") {
+				assert.LessOrEqual(t, utf8.RuneCountInString(line), most, "%s:%d", file, i+1)
+			}
+		}
+	}
 }
 
 // TestEverySourceIsListed: no shader lies in a family's folder that nobody compiles.

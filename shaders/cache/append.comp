@@ -15,24 +15,26 @@
 // PACKED rows are tokens one after the other, [1, H, n, .]: token i is of batch entry at_i, none if that is not one, and its place is
 // position i. COUNTS: entry b has only the first counts_b rows.
 //
-// PAGES: X and Y are pools of pages of 2^PAGE_SHIFT rows. Place p of entry b is row p mod 2^PAGE_SHIFT of the page that stands at p >> PAGE_SHIFT
-// in row b of the table (1), or from starts_b up to starts_{b+1} in it (2: Ye et al., "FlashInfer", 2025). A number that is no page's is not followed.
+// PAGES: X and Y are pools of pages of 2^PAGE_SHIFT rows. Place p of entry b is row p mod 2^PAGE_SHIFT of the page that stands at p >>
+// PAGE_SHIFT in row b of the table (1), or from starts_b up to starts_{b+1} in it (2: Ye et al., "FlashInfer", 2025). A number that is no
+// page's is not followed.
 //
 // TURN says where cos and sin come from: 0 nothing is turned; 1 tables of angles by position; 2 tables of a row for each token; 3 angles
 // p times a frequency for each pair. Products of positions and frequencies in fp32 would be off by 2^-24 of an angle of thousands, and
 // devices need not know the sine of it: frequencies are fractions of a turn in 64 bits fixed point, so that p times one, modulo a turn, is
 // integer arithmetic, exact to 2^-32 of a turn, and polynomials (Moshier, Cephes, sinf and cosf) take an eighth of a turn from there.
 //
-// A workgroup has one row of all heads, for which it makes the first KEPT cosines and sines once, or one of PARTS parts of it. What it does goes
-// in steps of WG invocations, keys first, then values, then queries; step s is part s mod PARTS's. In a step of plain rows an invocation has
-// two columns, of keys and queries a pair that is turned. QUANTISED builds (quantise.glsl) can have steps of quantised rows besides.
+// A workgroup has one row of all heads, for which it makes the first KEPT cosines and sines once, or one of PARTS parts of it. What it does
+// goes in steps of WG invocations, keys first, then values, then queries; step s is part s mod PARTS's. In a step of plain rows an
+// invocation has two columns, of keys and queries a pair that is turned. QUANTISED builds (quantise.glsl) can have steps of quantised rows
+// besides.
 //
 // Bindings: 0 K [B,H,n,D], 1 V [B,H,n,DV], 2 X [B,H,N,D], 3 Y [B,H,N,DV] (strided, last stride 1), 4 at [B] int32, or of each packed token,
-// 5 positions [B,n] int32, 6 cos (TURN 3: frequencies, two words each, upper first), 7 sin, fp32, 8 Q [B,HEADS,n,D], 9 Z, 10 table, 11 starts [B+1],
-// 12 counts [B] int32, 13, 14 scales of keys and values [B,H] fp32. Push constants: below. `total` counts workgroups.
+// 5 positions [B,n] int32, 6 cos (TURN 3: frequencies, two words each, upper first), 7 sin, fp32, 8 Q [B,HEADS,n,D], 9 Z, 10 table, 11
+// starts [B+1], 12 counts [B] int32, 13, 14 scales of keys and values [B,H] fp32. Push constants: below. `total` counts workgroups.
 //
-//   0 WG   1 D   2 DV (0: no values)   3 SCATTER   4 CIRCULAR   5 TURN   6 R   7 INTERLEAVED   8 INVERSE   9 POSITIONS  from binding 5; else
-//   at_b + first + i   10 KEY_HEADS   11 HEADS (0: no queries)   12 PARTS   13 KEPT   14 PACKED   15 COUNTS   16 PAGES   17 PAGE_SHIFT
+//   0 WG   1 D   2 DV (0: no values)   3 SCATTER   4 CIRCULAR   5 TURN   6 R   7 INTERLEAVED   8 INVERSE   9 POSITIONS  from binding 5,
+//   else at_b + first + i   10 KEY_HEADS   11 HEADS (0: no queries)   12 PARTS   13 KEPT   14 PACKED   15 COUNTS   16 PAGES   17 PAGE_SHIFT
 //   18 TABLE  rows of tables of angles: positions from 0 to below this, others are taken to the nearest   19, 20 quantise.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -97,7 +99,8 @@ layout(set = 0, binding = 12, std430) readonly buffer Counts_ { int counts[]; };
 
 shared vec2 turns[KEPT];
 
-// Of the workgroup's row: where it comes from, the entry whose cache it goes to, the page or entry of the cache and the row in there, its position.
+// Of the workgroup's row: where it comes from, the entry whose cache it goes to, the page or entry of the cache and the row in there, its
+// position.
 uint from_entry, from_row, entry, to_page, to_row;
 bool placed;
 int position;
@@ -172,7 +175,8 @@ bool find_place(int first, uint i) {
   return to_page < cache_rows;
 }
 
-// What an invocation has in a step: unit of the row's, keys or queries. y_a and y_b of pair j are columns a and c; of what is not turned, two neighbours.
+// What an invocation has in a step: unit of the row's, keys or queries. y_a and y_b of pair j are columns a and c; of what is not turned,
+// two neighbours.
 #define MOVE_PAIR(from1, from, to1, to)                            \
   {                                                                \
     const uint j = unit % PAIRS;                                   \

@@ -5,15 +5,15 @@
 //   COPY 1   pool[to] = pool[from]         for each copy of a page, in all pools of a buffer, those of all layers
 //
 // Copies are the copying on write of Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023,
-// section 4.4: a sequence goes on in a page of its own. A page is copied whole, 16 bytes at a time, whatever its rows, layout and type are; rows
-// that no token has yet are nobody's. No copy reads what another writes (internal/paging).
+// section 4.4: a sequence goes on in a page of its own. A page is copied whole, 16 bytes at a time, whatever its rows, layout and type are;
+// rows that no token has yet are nobody's. No copy reads what another writes (internal/paging).
 //
-// How many edits and copies there are stands in memory, so that one recording serves all steps: invocations go through them in strides of all
-// invocations, and those without any end at once.
+// How many edits and copies there are stands in memory, so that one recording serves all steps: invocations go through them in strides of
+// all invocations, and those without any end at once.
 //
-// Bindings: 0 the step, host memory: counts (edits, copies), then COPIES places for copies (from, to), then edits (index, value); 1 words, or
-// pools, POOL units of 16 bytes each, of pages of PAGE units.
-// Workgroups: COPY 0 any number in x; COPY 1 (any number for the units of a page, pools, any number for copies).
+// Bindings: 0 the step, host memory: counts (edits, copies), then COPIES places for copies (from, to), then edits (index, value); 1 words,
+// or pools, POOL units of 16 bytes each, of pages of PAGE units. Workgroups: COPY 0 any number in x; COPY 1 (any number for the units of a
+// page, pools, any number for copies).
 //
 //   0 WG   1 COPY   2 COPIES   3 PAGE   4 POOL
 

@@ -5,21 +5,23 @@
 //
 // where O_n is softmax(scale Q K_n^T) V_n over the keys of part n alone, and lse_n the natural logarithm of that softmax's sum: -inf where
 // the part has no key for a row, and then its row of O_n is not used whatever it holds. A row that no part has a key for is 0, with -inf.
-// This is how Ye et al., "FlashInfer: Efficient and Customizable Attention Engine for LLM Inference Serving", 2025, compose attention states,
-// and what a prefix that many requests share needs (Juravsky et al., "Hydragen: High-Throughput LLM Inference with Shared Prefixes", 2024).
-// combine_parts.comp does the same for the parts that one kernel cuts its own keys into.
+// This is how Ye et al., "FlashInfer: Efficient and Customizable Attention Engine for LLM Inference Serving", 2025, compose attention
+// states, and what a prefix that many requests share needs (Juravsky et al., "Hydragen: High-Throughput LLM Inference with Shared
+// Prefixes", 2024). combine_parts.comp does the same for the parts that one kernel cuts its own keys into.
 //
 // An invocation owns 16 bytes of a row of O where every row of every tensor is aligned to that, else one element. It takes parts by fours:
 // their loads do not wait for one another, and what was summed before is rescaled once for four. Sums and weights are fp32, relative to the
-// largest lse_n so far, so that no exponential is above 1. The order is fixed: the same inputs give the same bits. Bound by reading the parts.
+// largest lse_n so far, so that no exponential is above 1. The order is fixed: the same inputs give the same bits. Bound by reading the
+// parts.
 //
 // A dispatch has up to four tensors of one part each, or with STACKED one tensor of any number. More tensors are a chain of dispatches:
 // all but the last leave reference, sum of weights and weighted sum, unrounded, for the next. The invocations of a row all read its two
 // statistics and one writes them: they have two places, by turns.
 //
 // Bindings: 0 to 3 O_n [B,H,n,DV] (strided, last stride 1), with STACKED 0 alone [PARTS B,H,n,DV]; 4 to 7 lse_n [B,H,n] fp32 (strided, last
-// stride 1), likewise; 8 O [B,H,n,DV] (strided), 9 lse [B,H,n] fp32, 10 weighted sums in the order of invocations, fp32, 11 statistics 2 x [B,H,n] of two fp32.
-// Push constants: below. `total` counts invocations, B H n ceil(DV / those elements); workgroups: ceil(total / WG); `base` counts workgroups.
+// stride 1), likewise; 8 O [B,H,n,DV] (strided), 9 lse [B,H,n] fp32, 10 weighted sums in the order of invocations, fp32, 11 statistics 2 x
+// [B,H,n] of two fp32. Push constants: below. `total` counts invocations, B H n ceil(DV / those elements); workgroups: ceil(total / WG);
+// `base` counts workgroups.
 //
 //   0 WG   1 DV
 //   2 ALIGNED     every row of every tensor begins at a multiple of 16 bytes and is a multiple of 16 bytes long

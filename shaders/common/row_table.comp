@@ -1,18 +1,17 @@
 #version 460
-// The table of packed sequences (include/rows.glsl): where each one's rows lie, and which blocks of rows a kernel has to do, those with most
-// to do first. No paper's algorithm: a counting sort.
+// The table of packed sequences (include/rows.glsl): where each one's rows lie, and which blocks of rows a kernel has to do, those with
+// most to do first. No paper's algorithm: a counting sort.
 //
-// What is read here is given by the caller and trusted with nothing: a start is taken to the nearest of 0 to the rows that there are, and to
-// the largest start before it, so that slots do not overlap and there are no more blocks than the host reckons with; lengths are taken to
-// those of slots, and to nq and nk.
+// What is read here is given by the caller and trusted with nothing: a start is taken to the nearest of 0 to the rows that there are, and
+// to the largest start before it, so that slots do not overlap and there are no more blocks than the host reckons with; lengths are taken
+// to those of slots, and to nq and nk.
 //
-// What a block costs is the number of tiles that its walk visits, as walk.glsl has it for the kernel itself. One workgroup does it all, for the
-// whole device waits: sequences are taken by 16 lanes each, so that neither many short ones nor a few long ones leave lanes idle. Blocks of
-// one cost come in any order, and kernels must not care.
+// What a block costs is the number of tiles that its walk visits, as walk.glsl has it for the kernel itself. One workgroup does it all, for
+// the whole device waits: sequences are taken by 16 lanes each, so that neither many short ones nor a few long ones leave lanes idle.
+// Blocks of one cost come in any order, and kernels must not care.
 //
-// Bindings: 0 starts of queries, 1 starts of keys [B+1], 2 lengths of keys, 3 lengths of queries [B], int32, anything where the constants say
-// that there are none; 4 further arguments (include/more.glsl), 5 the table.
-// Push constants: include/args.glsl. Workgroups: 1.
+// Bindings: 0 starts of queries, 1 starts of keys [B+1], 2 lengths of keys, 3 lengths of queries [B], int32, anything where the constants
+// say that there are none; 4 further arguments (include/more.glsl), 5 the table. Push constants: include/args.glsl. Workgroups: 1.
 //
 //   0 WG         workgroup size, a power of two from 16 to 1024
 //   1 ROWS       rows of a block     2 COLUMNS   rows of a tile that it walks over

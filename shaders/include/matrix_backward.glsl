@@ -327,7 +327,8 @@ uint bias_row(uint r, uint e) { return bias_base + min(query_of(row_of(r, e), 0)
 // P = exp(scale S - lse) in place. A weight that dropout drops is kept as its negative, until its two uses are made of it: what dV is
 // summed with (without dropout's scale; a NaN stays one), and dS.
 void weights(uint c, bool masked) {
-  const int query0 = int(first_query + key_count()) - int(query_count()), row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
+  const int query0 = int(first_query + key_count()) - int(query_count());
+  const int row_lane0 = int(sub0 + row_lane), col_lane0 = int(c * CK + col_lane);
   const int key0 = int(first_key) + (KEYS_ARE_ROWS ? row_lane0 : col_lane0);
   const float float_key0 = float(key0), ahead0 = float(query0 + (KEYS_ARE_ROWS ? col_lane0 : row_lane0) - key0);
   EACH_SCORE {

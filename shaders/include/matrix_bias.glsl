@@ -2,8 +2,8 @@
 // the products that they are added to. A load of a subgroup touches 8 rows of the bias however little it reads of them, and the cache
 // serves a row at a time: with loads of single elements that took longer than the products did.
 //
-//   BIAS_PAIRS   form 1; components e and e + 1, e even, of accumulators are columns 2n and 2n + 1 of a row; the bias is of the storage type,
-//                has an element for each key, and every row of it begins at a multiple of 16 bytes and is one long
+//   BIAS_PAIRS   form 1; components e and e + 1, e even, of accumulators are columns 2n and 2n + 1 of a row; the bias is of the storage
+//                type, has an element for each key, and every row of it begins at a multiple of 16 bytes and is one long
 //
 // Needs bias_row(r, e): where the row of the bias begins that goes with component e of row fragment r.
 

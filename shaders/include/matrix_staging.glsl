@@ -8,11 +8,13 @@ uint last_tile;
 #define CLAMPED (MASKS && RAGGED)
 #define IS_KEY (!CLAMPED || j * BC + x < key_count())
 #ifdef CACHE
-// In builds for caches rows may lie in pages, and quantised numbers become elements on the way (rounded to nearest, where they are not exact).
+// In builds for caches rows may lie in pages, and quantised numbers become elements on the way (rounded to nearest, where they are not
+// exact).
 #define IN_PAGE(key) const uint page = page_of(key);
 #define ROW_AT(T, key) row_in_page(T##_base, key, page, T##_sb, T##_sn)
 #define FOUND(x) (is_lost(page) ? uvec4(0) : x)
-const uint HALVES = PAGE_ROWS == 0 ? 1 : 2;   // 2; a bound that the compiler knew would put the loop into the module twice, at each of a dozen places
+// 2. A bound that the compiler knew would put the loop into the module twice, at each of a dozen places.
+const uint HALVES = PAGE_ROWS == 0 ? 1 : 2;
 #define QUANTISED_EIGHT(TYPE, T)                                                                            \
   if (TYPE != NATIVE) {                                                                                    \
     uint y[4];                                                                                             \

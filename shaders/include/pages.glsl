@@ -1,7 +1,7 @@
-// Where the row of a key lies. In builds for caches (CACHE) keys and values may lie in pages of PAGE rows of two pools, and a table says which
-// pages are those of a batch entry, in order (Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
-// 2023, section 4): key j is row j % PAGE of page number table[j / PAGE]. Strides of batch are those between pages then. PAGE is 0 where
-// keys lie as tensors.
+// Where the row of a key lies. In builds for caches (CACHE) keys and values may lie in pages of PAGE rows of two pools, and a table says
+// which pages are those of a batch entry, in order (Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+// PagedAttention", 2023, section 4): key j is row j % PAGE of page number table[j / PAGE]. Strides of batch are those between pages then.
+// PAGE is 0 where keys lie as tensors.
 //
 // A table is dense, [batch, page_row], or COMPRESSED: all numbers one behind the other, those of entry b from page_starts[b] up to
 // page_starts[b + 1], and last_pages[b] says how many rows of its last page there are: its number of keys.
@@ -40,7 +40,8 @@ void take_pages(uint b) {
 uint keys_of_pages(uint b, uint most) {
   const int first = clamp(page_starts[page_starts_off + b], 0, int(page_row));
   const int pages = clamp(page_starts[page_starts_off + b + 1], first, int(page_row)) - first;
-  const uint whole = min(uint(max(pages, 1)) - 1, most / PAGE_ROWS + 1) * PAGE_ROWS;   // rows before the last page, or more than there can be
+  // rows before the last page, or more than there can be
+  const uint whole = min(uint(max(pages, 1)) - 1, most / PAGE_ROWS + 1) * PAGE_ROWS;
   return pages == 0 ? 0 : min(most, whole + uint(clamp(last_pages[last_pages_off + b], 1, int(PAGE_ROWS))));
 }
 

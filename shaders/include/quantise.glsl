@@ -1,15 +1,18 @@
-// Rows that are quantised on their way into a cache: part of cache/append.comp. Arithmetic is fp32, each operation to the nearest, so that bytes are
-// those of ggml (ggml-quants.c, quantize_row_q8_0_ref and quantize_row_q4_0_ref) and of fp8 after an IEEE division, on every device: what devices may
-// round otherwise, quotients and what fp16 makes of denormals, is integer arithmetic here. A block of numbers below 2^-118 is one of zeros.
+// Rows that are quantised on their way into a cache: part of cache/append.comp. Arithmetic is fp32, each operation to the nearest, so that
+// bytes are those of ggml (ggml-quants.c, quantize_row_q8_0_ref and quantize_row_q4_0_ref) and of fp8 after an IEEE division, on every
+// device: what devices may round otherwise, quotients and what fp16 makes of denormals, is integer arithmetic here. A block of numbers
+// below 2^-118 is one of zeros.
 //
 //   1  q8_0   blocks of 32: d = max|x| / 127 in fp16, then bytes x/d to the nearest, halves away from zero
-//   2  q4_0   blocks of 32: d = m / -8 in fp16 where m is the x of largest magnitude, the first of several, then x/d + 8 to the nearest from 0 to 15;
+//   2  q4_0   blocks of 32: d = m / -8 in fp16 where m is the x of largest magnitude, the first of several, then x/d + 8 to the nearest
+//             from 0 to 15;
 //             byte j has x_j below and x_{j+16} above
 //   3  e4m3   x / scale to nearest even, at most 448
 //
-// Eight invocations have a block. Number l has columns 2l, 2l+1, 2l+16 and 2l+17: what it writes are halves of words of its own in both kinds of
-// block, whose sizes, 34 and 18 bytes, do not let blocks begin at words. Largest numbers go through shared memory to one invocation a block, which
-// makes the scale. Of e4m3 an invocation has four columns, and changes words that it shares with others by atomic operations.
+// Eight invocations have a block. Number l has columns 2l, 2l+1, 2l+16 and 2l+17: what it writes are halves of words of its own in both
+// kinds of block, whose sizes, 34 and 18 bytes, do not let blocks begin at words. Largest numbers go through shared memory to one
+// invocation a block, which makes the scale. Of e4m3 an invocation has four columns, and changes words that it shares with others by atomic
+// operations.
 //
 //   19 KEY_TYPE, 20 VALUE_TYPE: as above, 0 plain
 
@@ -27,8 +30,8 @@ layout(set = 0, binding = 14, std430) readonly buffer ValueScales_ { float value
 shared vec2 largest[gl_WorkGroupSize.x];      // of an invocation's first two columns, and of the others, with their signs
 shared uvec2 block_scale[gl_WorkGroupSize.x]; // of a block: d in fp16, and 1/d, bits of both
 
-// a / b to nearest even where all three are normal: devices may be 2.5 units in the last place off. What the quotient of the mantissas is off is
-// found exactly, modulo 2^32; no quotient of two lies in the middle between two.
+// a / b to nearest even where all three are normal: devices may be 2.5 units in the last place off. What the quotient of the mantissas is
+// off is found exactly, modulo 2^32; no quotient of two lies in the middle between two.
 float quotient(float a, float b) {
   const uint ua = floatBitsToUint(a), ub = floatBitsToUint(b), ea = ua >> 23 & 255u, eb = ub >> 23 & 255u;
   const uint ma = ua & 0x7fffffu | 0x800000u, mb = ub & 0x7fffffu | 0x800000u, less = ma < mb ? 1u : 0u;
@@ -180,4 +183,5 @@ void write_values(uint unit) {
 }
 
 // What steps are made of.
-const uint KEY_UNITS = KEY_HEADS * (KEY_TYPE == 0 ? PAIRS : (D + 3) / 4), VALUE_UNITS = KEY_HEADS * (VALUE_TYPE == 0 ? (DV + 1) / 2 : (DV + 3) / 4);
+const uint KEY_UNITS = KEY_HEADS * (KEY_TYPE == 0 ? PAIRS : (D + 3) / 4);
+const uint VALUE_UNITS = KEY_HEADS * (VALUE_TYPE == 0 ? (DV + 1) / 2 : (DV + 3) / 4);

@@ -5,14 +5,15 @@
 //   3  fp8   e4m3, bytes; key_scale() and value_scale() are what K and V of a batch entry and head are multiplied by: kernels multiply
 //            scores and sums by them, which costs nothing a number
 //
-// in ggml's layout (ggml-quants.c) and that of Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1. Blocks lie at any multiple
-// of 2 bytes, and are read in words of 4: what is on the other side of a word's middle is shifted in. Offsets of such tensors count steps of
-// 2 bytes (fp8: bytes) and are no part of the element at which a row lies: block x begins offset + 17 x, or 9 x, steps from the binding's start.
+// in ggml's layout (ggml-quants.c) and that of Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1. Blocks lie at any
+// multiple of 2 bytes, and are read in words of 4: what is on the other side of a word's middle is shifted in. Offsets of such tensors
+// count steps of 2 bytes (fp8: bytes) and are no part of the element at which a row lies: block x begins offset + 17 x, or 9 x, steps from
+// the binding's start.
 //
-// Whole numbers become floats by a mask and one sum, without a conversion, on which GPUs spend several times as long: a byte or half of one in
-// the lower bits of a float of 2^23 is an integer there, and the fma that takes 2^23 away takes it down from its place in the byte too. Both
-// are exact. Upper bytes of a word's halves go the same way, times 256; one shift a word brings its upper half down: 2 1/4 instructions a
-// number of q8_0, 2 1/8 of q4_0.
+// Whole numbers become floats by a mask and one sum, without a conversion, on which GPUs spend several times as long: a byte or half of one
+// in the lower bits of a float of 2^23 is an integer there, and the fma that takes 2^23 away takes it down from its place in the byte too.
+// Both are exact. Upper bytes of a word's halves go the same way, times 256; one shift a word brings its upper half down: 2 1/4
+// instructions a number of q8_0, 2 1/8 of q4_0.
 //
 // k_four(at, col) and v_four give 4 numbers of the row at element `at`, from column col on, a multiple of 4, zero beyond the last
 // (quantised_rows.glsl). Needs SCORE_AT, D, DV, ALIGNED and the arguments.
@@ -37,7 +38,8 @@ float value_scale(uint b, uint kh) { return V_TYPE == E4M3 ? value_scales[value_
 // The four bytes of a word as signed numbers: with the sign bit turned they are 128 more.
 vec4 signed_bytes(uint w) {
   const uint upper = w >> 16;
-  const vec4 x = uintBitsToFloat(uvec4(w & 0xffu, w & 0xff00u, upper & 0xffu, upper & 0xff00u) ^ uvec4(0x4b000080u, 0x4b008000u, 0x4b000080u, 0x4b008000u));
+  const uvec4 bytes = uvec4(w & 0xffu, w & 0xff00u, upper & 0xffu, upper & 0xff00u);
+  const vec4 x = uintBitsToFloat(bytes ^ uvec4(0x4b000080u, 0x4b008000u, 0x4b000080u, 0x4b008000u));
   return fma(x, vec4(1, 1.0 / 256, 1, 1.0 / 256), -vec4(8388608 + 128, 32768 + 128, 8388608 + 128, 32768 + 128));
 }
 // The lower and the upper halves of a word's four bytes, less 8.
@@ -56,7 +58,8 @@ vec4 upper_halves(uint w) {
 vec4 e4m3(uint w) {
   const uvec4 bits = uvec4(w, w >> 8, w >> 16, w >> 24) & 0x7fu;
   const vec4 x = uintBitsToFloat((bits << 20) + (120u << 23)), y = min(x, fma(x, vec4(2), vec4(-0.015625)));
-  return uintBitsToFloat(floatBitsToUint(mix(y, vec4(uintBitsToFloat(0x7fc00000u)), equal(bits, uvec4(0x7fu)))) | uvec4(w << 24, w << 16, w << 8, w) & 0x80000000u);
+  const vec4 magnitude = mix(y, vec4(uintBitsToFloat(0x7fc00000u)), equal(bits, uvec4(0x7fu)));
+  return uintBitsToFloat(floatBitsToUint(magnitude) | uvec4(w << 24, w << 16, w << 8, w) & 0x80000000u);
 }
 // d of a block: half of a word.
 float block_scale(uint word, bool upper) { return upper ? unpackHalf2x16(word).y : unpackHalf2x16(word).x; }

@@ -5,9 +5,9 @@
 //   HELD_PIECES   pieces of a lane and key
 //   HELD_ODD      uint: of which of the U keys the row begins in the upper half of a word
 //
-// A piece is half of a block, for a lane that held 32 numbers of a key would hold as many of each row of Q, and of O: too many. Its words stay as
-// they were read until they are computed with, so that loads are on their way for as long; the last one has d. What shifts them into place,
-// where a row of blocks begins in the middle of a word, is one of two for a whole piece.
+// A piece is half of a block, for a lane that held 32 numbers of a key would hold as many of each row of Q, and of O: too many. Its words
+// stay as they were read until they are computed with, so that loads are on their way for as long; the last one has d. What shifts them
+// into place, where a row of blocks begins in the middle of a word, is one of two for a whole piece.
 //
 //   q8_0  numbers 16 p to 16 p + 15 of the row: 5 words, and d's
 //   q4_0  8 bytes, with the numbers 8 (p % 2) to + 7 of the block, and those 16 behind: 3 words, and d's

@@ -15,7 +15,8 @@ uint PASTE(QUANTISED, _at_step)(uint x) {
 }
 // Four bytes of e4m3 from column col on, zeros beyond the last.
 uint PASTE(QUANTISED, _bytes)(uint at, uint col) {
-  const uint from = PASTE(QUANTISED, _off)() + at, first = from + min(col, QUANTISED_COLS - 1), last = from + min(col + 3, QUANTISED_COLS - 1);
+  const uint from = PASTE(QUANTISED, _off)() + at;
+  const uint first = from + min(col, QUANTISED_COLS - 1), last = from + min(col + 3, QUANTISED_COLS - 1);
   uint w = PASTE(QUANTISED, _words)[first / 4];
   if (!ALIGNED) w = (w >> 8 * (first % 4)) | (first % 4 == 0 ? 0 : PASTE(QUANTISED, _words)[last / 4] << (32 - 8 * (first % 4)));
   const uint there = QUANTISED_COLS - min(col, QUANTISED_COLS);

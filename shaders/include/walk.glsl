@@ -49,9 +49,9 @@ Walk part_of(Walk walk, uint part, uint parts) {
 }
 
 // Which block of which matrix (head, batch included) a workgroup takes. Where they differ (UNEVEN), the
-// blocks with most to do go first, those of all matrices together: a long block that begins late is waited for by the whole device. Of packed
-// sequences the table of rows.glsl knows the blocks, which differ as sequences do, and is_work() is false for workgroups beyond them; there
-// are so many heads, of queries or of keys, for each.
+// blocks with most to do go first, those of all matrices together: a long block that begins late is waited for by the whole device. Of
+// packed sequences the table of rows.glsl knows the blocks, which differ as sequences do, and is_work() is false for workgroups beyond
+// them; there are so many heads, of queries or of keys, for each.
 struct Place { uint matrix, block; };
 bool is_work(uint id, uint of_heads) { return !PACKED || id / of_heads < items(); }
 Place place_of_item(uint id, uint of_heads) {

@@ -32,9 +32,9 @@
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // Push constants: include/args.glsl. Workgroups: ceil(rows/BR) B heads, with rows = nq and heads = Hq, or nq group and Hk with PACK;
 // of packed sequences (include/rows.glsl) those there may be at most, and heads innermost.
-// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5, 6 and
-// 12 to 14, and no block mask; KEY_PARTS: keys in parts,
-// PARTS times as many workgroups, other bindings 3 and 4 (include/matrix_parts.glsl). Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5,
+// 6 and 12 to 14, and no block mask; KEY_PARTS: keys in parts, PARTS times as many workgroups, other bindings 3 and 4
+// (include/matrix_parts.glsl). Full subgroups of SG required.
 //
 // The steps are in include/: matrix_staging.glsl (K and V), matrix_rows.glsl (Q and O), matrix_softmax.glsl (a staged tile),
 // matrix_shared_softmax.glsl (forms 2 and 3), matrix_dropout.glsl; matrix_attention.glsl has what they work on.

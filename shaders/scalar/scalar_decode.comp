@@ -198,7 +198,8 @@ uint lost;           // bits: keys of this lane, of the batch that is computed w
 
 uint page_of_key(uint u) { return page[LOOKUPS == 1 ? 0 : u]; }
 void ask_pages(uint batch) {
-  [[unroll]] for (uint u = 0; u < LOOKUPS; ++u) page[u] = page_of(min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1));
+  [[unroll]] for (uint u = 0; u < LOOKUPS; ++u)
+    page[u] = page_of(min(batch * BATCH + (LOOKUPS == 1 ? 0 : g + GROUPS * u), max(seen, 1) - 1));
 }
 void note_lost() {
   lost = 0;
@@ -416,12 +417,14 @@ void main() {
   load_values(batch);
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint head = kh * group() + member_of(row0 + r), at = q_off() + query_origin(b, q_sb, q_sn) + head * q_sh + query_of(row0 + r) * q_sn;
+    const uint head = kh * group() + member_of(row0 + r);
+    const uint at = q_off() + query_origin(b, q_sb, q_sn) + head * q_sh + query_of(row0 + r) * q_sn;
 #ifdef CACHE
     if (K_TYPE != NATIVE) {
       [[unroll]] for (uint i = 0; i < KP; ++i)
         [[unroll]] for (uint c = 0; c < 4; ++c)
-          Q[r * KQ + i * 4 + c] = s + LPR * i < K_PIECES ? q_four(at, k_column(s + LPR * i, c)) * (score_scale * key_scale(b, kh)) : vec4(0);
+          Q[r * KQ + i * 4 + c] =
+            s + LPR * i < K_PIECES ? q_four(at, k_column(s + LPR * i, c)) * (score_scale * key_scale(b, kh)) : vec4(0);
     } else
 #endif
     [[unroll]] for (uint i = 0; i < KP; ++i) {

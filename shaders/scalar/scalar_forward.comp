@@ -368,7 +368,8 @@ void main() {
           if (col + e < DV) STORED(o, BYTES, o1[at + col + e] = encode(x[e]));
       }
     }
-    if (WRITE_LSE && tx == 0) STORED(lse, 4, lse[lse_off() + statistics_row(bh) + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
+    if (WRITE_LSE && tx == 0)
+      STORED(lse, 4, lse[lse_off() + statistics_row(bh) + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
   }
 #endif
 }
