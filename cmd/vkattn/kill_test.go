@@ -107,7 +107,7 @@ func (h home) took(t *testing.T, args ...string) time.Duration {
 	began := time.Now()
 	status, _, stderr := h.run(t, args...)
 	require.Zero(t, status, stderr)
-	require.NotContains(t, stderr, "vkattn:")
+	require.NotContains(t, complaints(stderr), "vkattn:")
 	return time.Since(began)
 }
 
@@ -193,6 +193,17 @@ func TestKilledTune(t *testing.T) {
 	h.noLeftovers(t)
 }
 
+// complaints are what a command said on its standard error, but for the notice that a CPU is the device, which it ends with.
+func complaints(stderr string) string {
+	var out []string
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "vkattn: no GPU was found") {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "")
+}
+
 // TestKilledVerify kills verify, whose verdicts and compiled kernels are kept: the next one finds them whole.
 func TestKilledVerify(t *testing.T) {
 	long(t)
@@ -205,7 +216,7 @@ func TestKilledVerify(t *testing.T) {
 			h = newHome(t) // from nothing
 		}
 		_, stderr := h.killed(t, longest, args...)
-		require.NotContains(t, stderr, "vkattn:")
+		require.NotContains(t, complaints(stderr), "vkattn:")
 	}
 	h.took(t, args...)
 	h.noLeftovers(t)
