@@ -298,16 +298,19 @@ func (t *Tensor) Upload(ctx context.Context, values []float32) (err error) {
 }
 
 func (t *Tensor) uploadStrided(ctx context.Context, values []float32) error {
+	dim := t.layout.Shape[3]
+	return t.uploadRows(ctx, func(row int, dst []byte) { attn.Encode(attn.DType(t.dtype), dst, values[row*dim:(row+1)*dim]) })
+}
+
+// uploadRows copies rows, which put writes from the first byte of dst on, to where they lie. What lies between them stays as it is.
+func (t *Tensor) uploadRows(ctx context.Context, put func(row int, dst []byte)) error {
 	raw := make([]byte, t.layout.Span)
 	if !t.layout.Gapless() {
 		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
 			return t.dev.fail(err)
 		}
 	}
-	dim := t.layout.Shape[3]
-	t.layout.Rows(func(row, start int) {
-		attn.Encode(attn.DType(t.dtype), raw[t.dtype.Bytes(start):], values[row*dim:(row+1)*dim])
-	})
+	t.layout.Rows(func(row, start int) { put(row, raw[t.dtype.Bytes(start):]) })
 	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
 }
 

@@ -14,19 +14,12 @@ func Upload16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error)
 	if err := t.check16(len(values)); err != nil {
 		return err
 	}
-	raw := make([]byte, t.layout.Span)
-	if !t.layout.Gapless() {
-		if err := t.dev.env.Ctx.Download(ctx, t.bytesAt(0, len(raw)), raw); err != nil {
-			return t.dev.fail(err)
-		}
-	}
 	dim := t.layout.Shape[3]
-	t.layout.Rows(func(row, start int) {
+	return t.uploadRows(ctx, func(row int, dst []byte) {
 		for i, v := range values[row*dim : (row+1)*dim] {
-			binary.LittleEndian.PutUint16(raw[2*(start+i):], uint16(v))
+			binary.LittleEndian.PutUint16(dst[2*i:], uint16(v))
 		}
 	})
-	return t.dev.fail(t.dev.env.Ctx.Upload(ctx, t.bytesAt(0, len(raw)), raw))
 }
 
 // Download16 is the way back of Upload16.

@@ -181,22 +181,9 @@ func RowConstants(r *Rows) Constants {
 		"KEY_HEADS": r.Heads, "HEADS": r.QueryHeads, "PARTS": w.parts, "KEPT": min(max(r.Columns/2, 1), mostKept), "PACKED": BoolInt(r.Packed),
 		"COUNTS": BoolInt(r.Counts), "PAGES": pages, "PAGE_SHIFT": shift, "TABLE": max(r.TableRows, 1)}
 	if r.Quantised() {
-		c["KEY_TYPE"], c["VALUE_TYPE"] = quantiser(r.KeyType), quantiser(r.ValueType)
+		c["KEY_TYPE"], c["VALUE_TYPE"] = quantisedType(r.KeyType), quantisedType(r.ValueType)
 	}
 	return c
-}
-
-// quantiser is the number that quantise.glsl has for a type.
-func quantiser(t attn.DType) int {
-	switch t {
-	case attn.Q8_0:
-		return 1
-	case attn.Q4_0:
-		return 2
-	case attn.F8E4M3:
-		return 3
-	}
-	return 0
 }
 
 // Dispatches is the number of its dispatches, and Bindings that of the buffers that each binds.

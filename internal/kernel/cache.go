@@ -27,7 +27,7 @@ func CacheConstants(p *attn.Problem) Constants {
 	return Constants{"PAGE": p.Pages.Size, "COMPRESSED": BoolInt(p.Pages.Compressed()), "K_TYPE": quantisedType(p.KeyType), "V_TYPE": quantisedType(p.ValueType)}
 }
 
-// quantisedType is the number that quantised.glsl has for a type of keys or values.
+// quantisedType is the number that quantised.glsl and quantise.glsl, which reads and which writes them, have for a type of keys or values.
 func quantisedType(t attn.DType) int {
 	switch t {
 	case attn.Q8_0:
