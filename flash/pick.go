@@ -14,6 +14,7 @@ import (
 
 // kernels holds every kernel, the most preferred first within its implementation.
 var kernels = []*kernel.Kernel{
+	matrix.Decode,
 	scalar.Decode,
 	matrix.Forward,
 	matrix.ForwardWide,

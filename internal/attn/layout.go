@@ -197,12 +197,20 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// Aligned says whether kernels can read rows in the pieces that suit them best: of 16 bytes; of quantised numbers in words of 4, which blocks are
-// read in wherever they lie.
+// Aligned says whether kernels can read rows in the pieces that suit them best: of 16 bytes; of quantised numbers in words of 4, and rows of
+// blocks that are multiples of 8 bytes, or of 4, from such multiples on.
 func (l *Layout) Aligned() bool {
 	switch {
 	case l.Per == blockOf:
-		return true
+		unit := uint64(8) // or 4, or the 2 of every block
+		for row := uint64(l.Shape[3]/l.Per) * l.Size; row%unit != 0; {
+			unit /= 2
+		}
+		ok := l.Offset%unit == 0
+		for i := range 3 {
+			ok = ok && (l.Shape[i] == 1 || uint64(l.Strides[i]/l.Per)*l.Size%unit == 0)
+		}
+		return ok
 	case l.Per == 1 && l.Size == 1:
 		ok := l.Offset%4 == 0 && l.Shape[3]%8 == 0
 		for i := range 3 {

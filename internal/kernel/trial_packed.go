@@ -48,6 +48,7 @@ func (s *sequences) rows() int { return s.starts[len(s.starts)-1] + 1 }
 
 // PackTrial gives a packed trial, whose sizes are set, as many rows as its sequences have.
 func PackTrial(p *attn.Problem) {
+	trialPages(p) // here too: programs copy the problem before it is tried
 	if p.Packed.Queries > 0 {
 		s := trialSequences(p, false)
 		p.Packed.Queries = s.rows()

@@ -43,6 +43,8 @@ var kernels = map[string]values{
 	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
 	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side, "beside": side,
 		"part_keys": {1, 1 << 20, false}, "shared_kib": side},
+	// keys: of a batch; the others as in scalar_decode.
+	"matrix_decode": {"w": {1, 32, false}, "keys": {1, 256, false}, "registers": side, "beside": side, "part_keys": {1, 1 << 20, false}, "shared_kib": side},
 	// Rows, columns and keys are of a subgroup's piece, or of a run, in elements: fragments differ.
 	"standard_scores_matrix":    {"wr": few, "rows": side, "columns": side, "run": {1, 1 << 16, false}},
 	"standard_product_matrix":   {"wr": few, "wc": few, "rows": side, "keys": side},

@@ -26,8 +26,8 @@
 // Scores are in units of log 2 (Q is loaded times scale log2 e); m starts from the lowest finite number, as in scalar_forward.comp. A row
 // with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf.
 //
-// Rows are those of a key head: row = query group + member, of query head (key head) group + member. Loads beyond the last key or column
-// are moved inside.
+// Which rows and keys are a workgroup's, and how subgroups meet, is in include/few_rows.glsl. Loads beyond the last key or column are moved
+// inside.
 //
 // Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D], 2 V [B,Hk,Nk,DV], 3 O [B,Hq,Nq,DV] (strided, last stride 1), 4 lse [B,Hq,Nq] fp32.
 // With PARTS > 1, 3 and 4 are what combine_parts.comp reads: 3 O over the part's own sum [PARTS,B,Hq,Nq,DV rounded up to 8] fp32, 4 the
@@ -100,7 +100,6 @@ const uint K_UNIT = K_TYPE == NATIVE ? UNIT : 16, V_UNIT = V_TYPE == NATIVE ? UN
 const uint K_PIECES = (D + K_UNIT - 1) / K_UNIT, KP = (K_PIECES + LPR - 1) / LPR;   // of a row, and of a lane
 const uint V_PIECES = (DV + V_UNIT - 1) / V_UNIT, VP = (V_PIECES + LPR - 1) / LPR;
 const uint KQ = KP * K_FOURS, VQ = VP * V_FOURS;                                // vec4s of a lane
-const uint FOURS = PARTS > 1 ? (DV + 7) / 8 * 2 : (DV + 3) / 4;                 // vec4s of a row that are stored
 const uint MEET_PITCH = V_PIECES * V_FOURS;                                      // and of one in shared memory
 
 INPUT(q, 0)
@@ -117,8 +116,7 @@ layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };  // 
 #include "score.glsl"
 #include "sinks.glsl"
 
-shared vec4 met[W * MEET * MEET_PITCH];
-shared vec2 met_ml[W * ROWS];  // m and l of a subgroup's rows
+#include "few_rows.glsl"
 
 vec4 Q[ROWS * KQ], O[ROWS * VQ];  // this lane's slices; O not scaled
 float m[ROWS], l[ROWS];           // of the keys that this group of lanes saw
@@ -130,10 +128,7 @@ uint K_words[K_TYPE == NATIVE ? 1 : U * KP * 6], V_words[V_TYPE == NATIVE ? 1 : 
 uvec4 K[U * KP], V[U * VP];       // a batch
 #endif
 
-uint lane, subgroup, s, g;
-uint b, kh;                      // batch entry and key head
-uint row0, all_rows, seen;       // first row of the workgroup; rows of the key head; keys that any of the workgroup's rows sees
-uint k_origin, v_origin;          // element at which row 0 of this head lies
+uint s, g;
 
 #if DTYPE == F16
 layout(set = 0, binding = 0, std430) readonly buffer qBits_ { uint16_t qBits[]; };
@@ -143,16 +138,22 @@ layout(set = 0, binding = 2, std430) readonly buffer vBits_ { uint16_t vBits[]; 
 
 #define PIECE q_piece
 #define PIECE_T q
+#define PIECE_LANE s
+#define PIECE_LANES LPR
 #define PIECE_COLS D
 #include "piece.glsl"
 
 #define PIECE k_piece
 #define PIECE_T k
+#define PIECE_LANE s
+#define PIECE_LANES LPR
 #define PIECE_COLS D
 #include "piece.glsl"
 
 #define PIECE v_piece
 #define PIECE_T v
+#define PIECE_LANE s
+#define PIECE_LANES LPR
 #define PIECE_COLS DV
 #include "piece.glsl"
 
@@ -241,10 +242,6 @@ void load_values(uint batch) {
     [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = v_piece(at, i, key < seen);
   }
 }
-
-// Of a row of the key head, the last row's beyond it.
-uint query_of(uint row) { return min(row, all_rows - 1) / group(); }
-uint member_of(uint row) { return min(row, all_rows - 1) % group(); }
 
 void scores() {
   [[unroll]] for (uint x = 0; x < ROWS * U; ++x) S[x] = 0;
@@ -364,61 +361,19 @@ void join_groups() {
   }
 }
 
-// Four columns of a row, of the sum l and the reference m.
-void store(uint part, uint row, uint four, vec4 x, float m, float l) {
-  const uint head = kh * group() + member_of(row), bh = b * heads() + head, query = query_of(row);
-  if (PARTS > 1) {
-    const uint at = part * statistics_rows(total / (PARTS * ((all_rows + ROWS - 1) / ROWS)) * group()) + statistics_row(bh) + query;
-    STORED(sums, 16, sums[at * FOURS + four] = x);
-    if (four == 0) STORED(statistics, 4, lse[at] = l == 0 ? NEG_INFINITY : m + log2(l));
-    return;
-  }
-  const uint at = o_off() + query_origin(b, o_sb, o_sn) + head * o_sh + query * o_sn + 4 * four;
-  if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
-  else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + statistics_row(bh) + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
-}
-
 void main() {
-  const uint id = workgroup_index();
-  if (id >= total || !is_work(id, PARTS * key_heads())) return;
-  lane = gl_SubgroupInvocationID;
-  subgroup = gl_SubgroupID;
+  if (!take_rows()) return;
   s = lane % LPR;
   g = lane / LPR;
-
-  const uint blocks = (nq * group() + ROWS - 1) / ROWS;
-  uint part = id / blocks % PARTS;
-  Place place = Place(id / blocks / PARTS, id % blocks);
-  if (PACKED) {
-    const uint other = id / (PARTS * key_heads()) * key_heads() + id % key_heads();   // of as many parts
-    part = id / key_heads() % PARTS;
-    place = place_of_item(other, key_heads());
-  }
-  b = place.matrix / key_heads(); kh = place.matrix % key_heads();
-  row0 = place.block * ROWS;
-  take_lengths(b);
-  all_rows = query_slots() * group();
-  const uint last_row_query = query_of(row0 + ROWS - 1);
-  seen = end_of(keys_of(QUERY_LENGTHS ? min(last_row_query, max(query_of(row0), last_query())) : last_row_query));
-  k_origin = K_OFF + key_origin(b, k_sb, k_sn) + kh * k_sh;
-  v_origin = V_OFF + key_origin(b, v_sb, v_sn) + kh * v_sh;
-
-  // The part's batches are tiles of keys. A subgroup without a batch computes one that is masked: see docs/notes.md on loops
-  // that no invocation enters.
-  const Walk all = key_tiles(query_of(row0), query_of(row0 + ROWS - 1), BATCH), keys = part_of(all, part, PARTS);
-  uint batch = keys.begin + subgroup;
-  if (batch >= keys.end) batch = all.end;
 #ifdef CACHE
-  ask_pages(batch);
+  ask_pages(current);
   note_lost();
 #endif
-  load_keys(batch);
-  load_values(batch);
+  load_keys(current);
+  load_values(current);
 
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    const uint head = kh * group() + member_of(row0 + r);
-    const uint at = q_off() + query_origin(b, q_sb, q_sn) + head * q_sh + query_of(row0 + r) * q_sn;
+    const uint at = q_row(row0 + r);
 #ifdef CACHE
     if (K_TYPE != NATIVE) {
       [[unroll]] for (uint i = 0; i < KP; ++i)
@@ -438,7 +393,7 @@ void main() {
   }
 
   do {
-    const uint next = batch + W;
+    const uint next = current + W;
 #ifdef CACHE
     if (PAGE != 0) {
       if (next < keys.end) ask_pages(next);
@@ -448,8 +403,8 @@ void main() {
     scores();
     if (next < keys.end) load_keys(next);
     sum_scores();
-    if (SCORED) score_pairs(batch);
-    if (!is_whole(keys, batch)) mask(batch);
+    if (SCORED) score_pairs(current);
+    if (!is_whole(keys, current)) mask(current);
     weigh();
 #ifdef CACHE
     if (PAGE != 0) {
@@ -459,8 +414,8 @@ void main() {
 #endif
     add_values();
     if (next < keys.end) load_values(next);
-    batch = next;
-  } while (batch < keys.end);
+    current = next;
+  } while (current < keys.end);
 
   join_groups();
   [[unroll]] for (uint r = 0; r < ROWS; ++r) if (lane == 0) met_ml[subgroup * ROWS + r] = vec2(m[r], l[r]);
@@ -473,25 +428,6 @@ void main() {
             [[unroll]] for (uint c = 0; c < V_FOURS; ++c)
               met[(subgroup * MEET + r - first_row) * MEET_PITCH + V_FOUR(s + LPR * i, c)] = O[r * VQ + i * V_FOURS + c];
     barrier();
-    const uint rows = min(min(MEET, ROWS - first_row), max(all_rows - row0, first_row) - first_row);
-    for (uint item = subgroup * SG + lane; item < rows * FOURS; item += WG) {
-      const uint r = item / FOURS, four = item % FOURS;
-      float top = LOWEST, sum = 0;
-      [[unroll]] for (uint w = 0; w < W; ++w) top = max(top, met_ml[w * ROWS + first_row + r].x);
-      vec4 x = vec4(0);
-      [[unroll]] for (uint w = 0; w < W; ++w) {
-        const vec2 ml = met_ml[w * ROWS + first_row + r];
-        const float a = exp2(ml.x - top);
-        sum += a * ml.y;
-        x += a * met[(w * MEET + r) * MEET_PITCH + min(four, MEET_PITCH - 1)];
-      }
-      if (SINKS && PARTS == 1) {
-        if (query_exists(query_of(row0 + first_row + r))) x *= join_sink(kh * group() + member_of(row0 + first_row + r), top, sum);
-      }
-#ifdef CACHE
-      if (V_TYPE == E4M3) x *= value_scale(b, kh);
-#endif
-      store(part, row0 + first_row + r, four, sum == 0 ? vec4(0) : x / sum, top, sum);
-    }
+    store_met(first_row);
   }
 }

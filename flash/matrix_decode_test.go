@@ -1,0 +1,140 @@
+package flash
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// matrixDecodeDevice is a test device that matrix_decode runs on.
+func matrixDecodeDevice(t *testing.T) *Device {
+	d := matrixDevice(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 64, HeadDim: 16, DType: F16}
+	plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1}))
+	if err != nil {
+		t.Skip(err)
+	}
+	plan.Close()
+	return d
+}
+
+// TestMatrixDecode: few queries on matrices, whatever the rows, the parts of the keys and the keys at a time.
+func TestMatrixDecode(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	grouped := Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 2, KeyLen: 203, HeadDim: 40, ValueDim: 24, DType: F16, Causal: CausalBottomRight}
+	ragged := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 3, KeyLen: 95, HeadDim: 19, ValueDim: 33, DType: F16}
+	for _, test := range []struct {
+		name   string
+		p      Problem
+		tuning map[string]int
+	}{
+		{"as it is chosen", grouped, map[string]int{"decode": 1}},
+		{"one part", grouped, map[string]int{"parts": 1, "w": 2, "decode": 1}},
+		{"parts", grouped, map[string]int{"parts": 3, "w": 1, "keys": 32}},
+		{"more parts than keys", grouped, map[string]int{"parts": 210, "rows": 5, "keys": 16}},
+		{"rows apart", grouped, map[string]int{"rows": 4, "parts": 2, "w": 2, "decode": 1}},
+		{"several dispatches", grouped, map[string]int{"rows": 1, "parts": 3, "max_groups": 5}},
+		{"ragged", ragged, map[string]int{"decode": 1}},
+		{"more rows than a fragment has", Problem{Batch: 1, Heads: 6, KeyHeads: 1, QueryLen: 2, KeyLen: 150, HeadDim: 32, DType: F16}, map[string]int{"decode": 1}},
+		{"window", Problem{Batch: 1, Heads: 2, QueryLen: 3, KeyLen: 150, HeadDim: 16, DType: F16, Causal: CausalBottomRight, Window: SlidingWindow(40, 0)}, map[string]int{"decode": 1, "parts": 2}},
+		{"rows that see nothing", Problem{Batch: 1, Heads: 2, QueryLen: 8, KeyLen: 5, HeadDim: 16, DType: F16, Causal: CausalBottomRight}, map[string]int{"parts": 2, "decode": 1}},
+		{"negative scale", Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 90, HeadDim: 16, DType: F16, Scale: -0.8}, map[string]int{"decode": 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			switch test.name {
+			case "more parts than keys", "several dispatches", "rows apart", "negative scale":
+				vktest.Long(t, "these one at a time; conformance has scales")
+			}
+			s := newSample(t, test.p)
+			plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(test.tuning))
+			require.Equal(t, matrix.DecodeKernel, plan.kernel.Name)
+			for name, v := range test.tuning {
+				require.Equal(t, v, plan.Tuning()[name])
+			}
+			f := s.tensors(t, d, plainly(t, d))
+			require.NoError(t, plan.Forward(bg, f))
+			first := s.check(t, plan, f)
+			s.poison(t, f)
+			require.NoError(t, plan.Forward(bg, f))
+			require.Equal(t, first, download(t, f.O), "the same inputs, the same bits")
+		})
+	}
+}
+
+// TestMatrixDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are
+// infinite.
+func TestMatrixDecodePadding(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	for _, keys := range []int{1, 29, 64} {
+		p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: F16}.Normalize()
+		require.NoError(t, err)
+		s := newSample(t, p)
+		f := s.tensors(t, d, plainly(t, d))
+		v := slices.Clone(s.v)
+		last := v[(keys-1)*p.ValueDim:]
+		last[3], last[7] = float32(math.Inf(1)), float32(math.Inf(-1))
+		require.NoError(t, f.V.Upload(bg, v))
+		plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 2, "parts": 2}))
+		s.poison(t, f)
+		require.NoError(t, plan.Forward(bg, f))
+		for i, o := range download(t, f.O) {
+			at := fmt.Sprintf("%d keys: o[%d]", keys, i)
+			switch i % p.ValueDim {
+			case 3:
+				require.Equal(t, math.Inf(1), float64(o), at)
+			case 7:
+				require.Equal(t, math.Inf(-1), float64(o), at)
+			default:
+				require.InDelta(t, s.o[i], float64(o), 2e-2, at)
+			}
+		}
+	}
+}
+
+// TestMatrixDecodeCaches: each plan runs its kernel on a small problem with such a cache, with pages that must not be read between those that
+// are, entries of length 0 among others, and is refused where anything is wrong.
+func TestMatrixDecodeCaches(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	for _, test := range []struct {
+		name               string
+		page               int
+		compressed         bool
+		keyType, valueType DType
+		dim, valueDim      int
+		queries            int
+		short              bool
+	}{
+		{"pages", 16, false, F16, F16, 64, 32, 1, true},
+		{"large pages", 256, false, F16, F16, 64, 32, 1, false},
+		{"small compressed pages", 4, true, F16, F16, 32, 16, 2, false},
+		{"q8_0", 0, false, Q8_0, Q8_0, 128, 64, 1, true},
+		{"q4_0 in pages", 16, false, Q4_0, Q4_0, 128, 128, 1, true},
+		{"rows in the middle of words", 8, true, Q8_0, Q4_0, 32, 96, 2, false},
+		{"one of two", 16, true, F16, Q8_0, 40, 64, 1, false},
+		{"fp8", 32, false, F8E4M3, F8E4M3, 24, 40, 1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if !test.short {
+				vktest.Long(t, "a pipeline each")
+			}
+			p := Problem{Batch: 6, Heads: 4, KeyHeads: 1, QueryLen: test.queries, KeyLen: 640, HeadDim: test.dim, ValueDim: test.valueDim, DType: F16,
+				KeyLengths: true, KeyType: test.keyType, ValueType: test.valueType}
+			if test.page > 0 {
+				each := (p.KeyLen + test.page - 1) / test.page
+				p.Pages = Pages{Size: test.page, Count: p.Batch*each + 1, PerSequence: each}
+				if test.compressed {
+					p.Pages.PerSequence, p.Pages.Indices = 0, p.Batch*each
+					p.KeyLengths = false
+				}
+			}
+			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "parts": 2}))
+			require.Equal(t, matrix.DecodeKernel, plan.kernel.Name)
+		})
+	}
+}

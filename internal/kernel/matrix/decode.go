@@ -1,0 +1,357 @@
+package matrix
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Decode is FlashAttention-2 on cooperative matrices for few queries, keys in parts: shaders/matrix/matrix_decode.comp. Keys and values go
+// from memory into the registers of fragments, so that what bounds it is memory and not arithmetic.
+var Decode = &kernel.Kernel{
+	Offer: kernel.Offer{
+		Name:           DecodeKernel,
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
+		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
+		MostRows:       DecodeRows,
+		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.Parameters{
+			kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "keys": kernel.Between(1, 256), "parts": kernel.PartsRange,
+		}),
+		Yields:      true,
+		Reserved:    kernel.ReservedOnCPU,
+		Unsupported: decodeUnsupported,
+	},
+	Plan:       planDecode,
+	Candidates: decodeCandidates,
+}
+
+// DecodeRows is the most rows of a key head, queries of all query heads that read it, that matrix_decode takes: with 16 of them matrix_forward,
+// which stages keys for many rows, is as fast, and with 32 faster.
+const DecodeRows = 16
+
+// DecodeKernel is the kernel's name, and the label of its dispatches.
+const DecodeKernel = "matrix_decode"
+
+// decodeUnsupported says what the device or the problem lacks.
+func decodeUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
+	if p.DType == attn.BF16 && (p.KeyType.Quantised() || p.ValueType.Quantised()) {
+		return "quantised numbers would be rounded to the eight bits of bf16"
+	}
+	return c.LacksMatrix(p.DType)
+}
+
+func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	fragment, layout, err := decodeFragment(e, p, t)
+	if err != nil {
+		return nil, err
+	}
+	tile, err := ChooseDecodeTile(&e.Caps, p, fragment, &layout, t)
+	if err != nil {
+		return nil, err
+	}
+	prog := &DecodeProgram{Problem: *p, Shape: tile, Layout: layout}
+	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.MatrixPace, t); err != nil {
+		return nil, err
+	}
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
+		return nil, err
+	}
+	if tile.Parts > 1 {
+		if prog.combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
+			return nil, err
+		}
+	}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Named: tile.String(),
+		Describe: prog.Describe, Try: prog.try}
+	return prog, prog.Usual(p)
+}
+
+// decodeFragment takes the fragment of the fewest rows beyond those there are, of those whose layout lets lanes load their own elements; of
+// several the largest, which takes the fewest instructions.
+func decodeFragment(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Fragment, kernel.FragmentLayout, error) {
+	all := slices.Clone(e.Caps.Fragments(p.DType))
+	rows := p.QueryLen * p.Group()
+	padded := func(s kernel.Fragment) int { return attn.CeilDiv(rows, s.N) * s.N }
+	slices.SortStableFunc(all, func(a, b kernel.Fragment) int {
+		if d := padded(a) - padded(b); d != 0 {
+			return d
+		}
+		return b.M*b.N*b.K - a.M*a.N*a.K
+	})
+	why := "the device has no fragments as they are asked for"
+	for _, s := range all {
+		asked := kernel.Fragment{M: t.Get("fm", s.M), N: t.Get("fn", s.N), K: t.Get("fk", s.K), Lanes: s.Lanes}
+		if asked != s {
+			continue
+		}
+		layout, err := e.Layout(p.DType, s)
+		if err != nil {
+			return s, layout, err
+		}
+		if why = decodeLacks(&layout); why == "" {
+			return s, layout, nil
+		}
+	}
+	return kernel.Fragment{}, kernel.FragmentLayout{}, &kernel.Declined{Why: why}
+}
+
+// decodeLacks says why lanes cannot load the elements of fragments with this layout themselves, "" where they can.
+func decodeLacks(l *kernel.FragmentLayout) string {
+	if l.Form != kernel.FormRegisters {
+		return "lanes do not hold the elements of an operand as they do those of an accumulator: " + l.Why
+	}
+	// A piece of eight numbers is dealt to whole fragments.
+	if held := len(l.AOfComp) / len(l.RowOfSlot); 8%len(l.RowOfSlot) != 0 || 8%held != 0 {
+		return fmt.Sprintf("lanes hold %d rows and %d columns of an operand, which must divide 8", len(l.RowOfSlot), held)
+	}
+	return ""
+}
+
+// DecodeProgram is matrix_decode fitted to a problem.
+type DecodeProgram struct {
+	kernel.CheckedKernels
+	Problem attn.Problem
+	Shape   DecodeTile
+	Layout  kernel.FragmentLayout
+	grid    kernel.Grid
+	combine *kernel.Combiner // of keys in parts; nil: in one
+	rows    kernel.RowTables // of packed sequences
+}
+
+func (s *DecodeProgram) Scratch() []uint64 { return append(s.combine.Scratch(), s.rows.Scratch()...) }
+func (s *DecodeProgram) Dispatches() int {
+	return s.grid.Dispatches() + s.combine.Dispatches() + s.rows.Dispatches()
+}
+
+func (s *DecodeProgram) Model() traffic.Model {
+	return traffic.QueriesOutside{Label: DecodeKernel, Rows: s.Shape.Rows, Keys: 1, Batch: s.Shape.Keys, Packed: true, NoneUnseen: true,
+		Parts: s.Shape.Parts, Combine: s.combine.Label()}
+}
+
+// Describe gives the specialization constants of a variant, and what else its pipeline is made with.
+func (s *DecodeProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
+	t, f := &s.Shape, &s.Shape.Fragment
+	c := kernel.Constants{"WG": t.Threads(), "ROWS": t.Rows, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RN": t.fragments(), "KEYS": t.Keys,
+		"PARTS": t.Parts, "MEET": t.Meet}
+	if s.Problem.Cached() {
+		c["PATCH"] = max(t.patch(&s.Problem), 1)
+		c["K_BYTES"], c["K_WIDE"] = stagedRow(s.Problem.KeyType, s.Problem.HeadDim, v.Aligned)
+		c["V_BYTES"], c["V_WIDE"] = stagedRow(s.Problem.ValueType, s.Problem.ValueDim, v.Aligned)
+	}
+	return c.And(columnConstants(&s.Layout, f), s.Layout.Constants(), kernel.ForwardConstants(&s.Problem, v), kernel.LengthConstants(&s.Problem)),
+		pipeline.KernelInfo{SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
+}
+
+// stagedRow is the bytes of a row of a quantised tensor, and the words that are loaded at a time: attn.Layout.Aligned says where rows begin. What is
+// not quantised has one.
+func stagedRow(t attn.DType, columns int, aligned bool) (bytes, wide int) {
+	if !t.Quantised() {
+		return 1, 1
+	}
+	switch bytes = t.Bytes(columns); {
+	case aligned && t.Block() > 1 && bytes%8 == 0:
+		return bytes, 2
+	case aligned && bytes%4 == 0:
+		return bytes, 1
+	}
+	return bytes, 0
+}
+
+// columnConstants number the columns of operand A that a lane holds: which of them a component is, and where it lies.
+func columnConstants(l *kernel.FragmentLayout, f *kernel.Fragment) kernel.Constants {
+	own := slices.Clone(l.ColOfComp) // of an accumulator, several of which side by side are as wide as the operand
+	slices.Sort(own)
+	own = slices.Compact(own)
+	var columns, number []int
+	for n := range f.K / f.N {
+		for _, c := range own {
+			columns = append(columns, n*f.N+c)
+		}
+		for _, c := range l.ColOfComp {
+			number = append(number, n*len(own)+slices.Index(own, c))
+		}
+	}
+	c := kernel.Constants{}
+	c["J_OF_COMP_LO"], c["J_OF_COMP_HI"] = kernel.Nibbles(number)
+	c["COL_OF_J_LO"], c["COL_OF_J_HI"] = kernel.Nibbles(columns)
+	return c
+}
+
+func (s *DecodeProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
+	k, err := s.Kernel(f.Variant(s.combine))
+	if err != nil {
+		return err
+	}
+	return s.run(r, f, k)
+}
+
+// run records the dispatches with a given pipeline.
+func (s *DecodeProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
+	if err := s.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(s.rows):]); err != nil {
+		return err
+	}
+	return r.Forward(k, &s.Problem, f, s.grid, DecodeKernel, s.combine)
+}
+
+// try runs a pipeline on a small problem, of as many queries and some batches of keys in each part, and says what is wrong with the output.
+func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
+	small := DecodeProgram{Problem: kernel.TrialOf(&s.Problem), Shape: s.Shape}
+	p := &small.Problem
+	p.KeyHeads = 2
+	p.Heads = p.KeyHeads * s.Problem.Group()
+	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*s.Shape.W*s.Shape.Keys*s.Shape.Parts+3
+	kernel.PackTrial(p)
+	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p)); err != nil {
+		return "", err
+	}
+	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
+		return "", err
+	}
+	if s.combine != nil {
+		if small.combine, err = kernel.NewCombiner(s.Env, p, s.Shape.Parts, kernel.NewTuning(nil)); err != nil {
+			return "", err
+		}
+	}
+	return s.Env.TryForward(p, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+}
+
+// decodeCandidates are neighbours of what is chosen.
+func decodeCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	all := c.Fragments(p.DType)
+	if len(all) == 0 {
+		return nil
+	}
+	row := c.First(p, all[0], DecodeKernel)
+	var out []map[string]int
+	for _, w := range []int{2, 4, 8} {
+		for _, keys := range []int{16, 32} {
+			for _, beside := range []int{1, 2, 3, 4} {
+				m := map[string]int{"w": w, "keys": keys, "parts": decodeParts(c, p, row, beside*4/w*c.Prediction().Count, uint64(p.Batch*p.KeyHeads))}
+				if !slices.ContainsFunc(out, func(o map[string]int) bool { return maps.Equal(o, m) }) {
+					out = append(out, m)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// DecodeTile is the shape of matrix_decode's work; the shader says what each number means.
+type DecodeTile struct {
+	Fragment kernel.Fragment
+	Rows     int // of a workgroup
+	W        int // subgroups of a workgroup
+	Keys     int // of a batch
+	Parts    int // of the keys
+	Meet     int // rows that subgroups add up at the same time
+}
+
+func (t *DecodeTile) Threads() int { return t.W * t.Fragment.Lanes }
+
+// fragments is the number of fragments that hold the rows.
+func (t *DecodeTile) fragments() int { return attn.CeilDiv(t.Rows, t.Fragment.N) }
+
+// String is rows of a workgroup x keys of a batch, and the fragment.
+func (t *DecodeTile) String() string {
+	return fmt.Sprintf("%dx%d %v%s", t.Rows, t.Keys, t.Fragment, kernel.PartsSuffix(t.Parts))
+}
+
+// Groups is the number of workgroups for one part.
+func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
+	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
+}
+
+// blocks is how queries, of all query heads of a key head, are cut.
+func (t *DecodeTile) blocks(p *attn.Problem) kernel.RowBlocks {
+	return kernel.RowBlocks{Rows: t.Rows, Columns: t.Keys, Members: p.Group()}
+}
+
+// registers is the number of words that a lane holds of Q and O.
+func (t *DecodeTile) registers(p *attn.Problem) int {
+	rows := t.fragments() * t.Fragment.N
+	return rows * (p.HeadDim/2 + p.ValueDim) / t.Fragment.Lanes
+}
+
+// patch is the words through which a subgroup's batch of quantised rows passes, 0 where there are none.
+func (t *DecodeTile) patch(p *attn.Problem) int {
+	words := 0
+	for _, x := range []struct {
+		t       attn.DType
+		columns int
+	}{{p.KeyType, p.HeadDim}, {p.ValueType, p.ValueDim}} {
+		if x.t.Quantised() {
+			words = max(words, attn.CeilDiv(x.t.Bytes(x.columns), 8)*2)
+		}
+	}
+	return t.Keys * words
+}
+
+// shared is the shared memory of a workgroup in bytes: Q, weights, sums of subgroups with their m and l, and patches.
+func (t *DecodeTile) shared(p *attn.Problem) int {
+	rows := t.fragments() * t.Fragment.N
+	columns := attn.CeilDiv(p.HeadDim, 8*t.Fragment.K)*8*t.Fragment.K + 8
+	values := attn.CeilDiv(p.ValueDim, 8*t.Fragment.M) * 8 * t.Fragment.M
+	return 2*rows*columns + 2*t.W*t.Keys*(rows+8) + 4*t.W*t.Meet*values + 8*t.W*t.Rows + 4*t.W*t.patch(p)
+}
+
+// complete chooses what depends on other choices: rows of sums in shared memory.
+func (t *DecodeTile) complete(p *attn.Problem, most int) {
+	for t.Meet = max(t.Rows, 1); t.Meet > 1 && t.shared(p) > most; {
+		t.Meet--
+	}
+}
+
+// Check gives the rule that a tile breaks on a device, and the parameter that does, "" when it breaks none.
+func (t *DecodeTile) Check(p *attn.Problem, c *kernel.Capabilities) (name, why string) {
+	all := p.QueryLen * p.Group()
+	switch f := &t.Fragment; {
+	case t.Rows < 1 || t.Rows > all:
+		return "rows", fmt.Sprintf("must be from 1 to the %d rows of a key head", all)
+	case t.Keys < 1 || t.Keys%f.M != 0 || t.Keys%f.K != 0:
+		return "keys", fmt.Sprintf("must be a multiple of the fragment's M = %d and K = %d", f.M, f.K)
+	}
+	return "w", kernel.CheckSubgroups(t.W, t.Fragment.Lanes, t.shared(p), c)
+}
+
+// ChooseDecodeTile takes the first row, cuts rows into blocks until Q and O fit the registers that it names, and keys into parts until the
+// device is full. Overrides from t replace single numbers.
+func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, l *kernel.FragmentLayout, t *kernel.Tuning) (DecodeTile, error) {
+	row := c.First(p, s, DecodeKernel)
+	tile := DecodeTile{Fragment: s, W: row.Get("w"), Keys: attn.CeilDiv(row.Get("keys"), max(s.M, s.K)) * max(s.M, s.K)}
+	all, registers := p.QueryLen*p.Group(), row.Get("registers")
+	tile.Rows = all
+	for blocks := 2; tile.registers(p) > registers && tile.Rows > s.N; blocks++ {
+		tile.Rows = attn.CeilDiv(all, blocks)
+	}
+	tile.Rows, tile.W, tile.Keys = t.Get("rows", tile.Rows), t.Get("w", tile.W), t.Get("keys", tile.Keys)
+	tile.Parts = t.Get("parts", decodeParts(c, p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p)))
+	tile.complete(p, min(row.Get("shared_kib")<<10, int(c.Facts.Limits.MaxSharedMemory)))
+	if name, why := tile.Check(p, c); why != "" {
+		if _, given := t.Given[name]; given {
+			return DecodeTile{}, t.Bad(name, "%s", why)
+		}
+		if len(t.Given) > 0 {
+			return DecodeTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s: %s", name, why)
+		}
+		return DecodeTile{}, &kernel.Declined{Why: why}
+	}
+	t.Took(row)
+	return tile, nil
+}
+
+// decodeMostBytes is the most memory between the kernel and the combination.
+const decodeMostBytes = 8 << 20
+
+// decodeParts is the number of parts for a problem whose kernel has this number of workgroups without parts: enough that as many workgroups
+// run as can at the same time.
+func decodeParts(c *kernel.Capabilities, p *attn.Problem, row *tiles.Row, beside int, groups uint64) int {
+	return int(max(1, min(uint64(beside)/groups, uint64(p.MostKeys()/row.Get("part_keys")), decodeMostBytes/kernel.PartBytes(p), kernel.MostParts)))
+}

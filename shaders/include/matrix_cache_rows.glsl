@@ -1,0 +1,112 @@
+// Quantised rows of K and V on their way to the fragments of matrix_decode.comp. Blocks of 34 or 18 bytes lie across every boundary that
+// loads are made for, so a subgroup moves the rows of a batch as they are: neighbouring lanes neighbouring words, 8 bytes at a time where
+// rows are multiples of 8, into registers while the batch before is computed with, then into a patch of shared memory of its own. From there
+// a lane takes the words of its pieces. K and V have the patch in turns.
+//
+// A piece is eight numbers of a block of 32, and a scale:
+//
+//   q8_0  numbers 8 (p % 4) to + 7 of the block p/4     q4_0  4 (p % 4) to + 3, and those 16 behind     fp8  8 p to 8 p + 7
+//
+// of which number_column gives the column of number y. Four neighbouring lanes take a block, and the next of a lane is the next of the row: then
+// it is known when the pipeline is made whether a block begins in the middle of a word, as every other one does. In fp16 whole numbers become
+// elements two at a time: bits of a number as the lowest of the mantissa of 1024 make 1024 more, which a sum takes away, exactly; then they are
+// multiplied by d. Two numbers of a word that lie 16 bits apart are a pair, without moving any.
+//
+// Needs quantised.glsl, few_rows.glsl, k_key and v_key, page functions and T16.
+
+layout(constant_id = 22) const uint PATCH = 1;     // words of a subgroup's patch: KEYS times the longer of the two rows
+layout(constant_id = 23) const uint K_BYTES = 1;   // of a row
+layout(constant_id = 24) const uint K_WIDE = 1;    // words that are loaded at a time; 0: rows begin anywhere, and words are put together
+layout(constant_id = 25) const uint V_BYTES = 1;
+layout(constant_id = 26) const uint V_WIDE = 1;
+const uint K_UNIT_WORDS = K_WIDE == 0 ? 1 : K_WIDE, V_UNIT_WORDS = V_WIDE == 0 ? 1 : V_WIDE;
+const uint K_UNITS = (K_BYTES + 4 * K_UNIT_WORDS - 1) / (4 * K_UNIT_WORDS), V_UNITS = (V_BYTES + 4 * V_UNIT_WORDS - 1) / (4 * V_UNIT_WORDS);   // of a row
+const uint K_EACH = (KEYS * K_UNITS + SG - 1) / SG, V_EACH = (KEYS * V_UNITS + SG - 1) / SG;
+
+layout(set = 0, binding = 1, std430) readonly buffer KeyPairs_ { uvec2 k_pairs[]; };
+layout(set = 0, binding = 2, std430) readonly buffer ValuePairs_ { uvec2 v_pairs[]; };
+shared uint patch_words[W * PATCH];
+uint K_places[K_EACH], V_places[V_EACH];   // of a lane's units, from the first of a batch
+uint K_units[K_EACH * K_UNIT_WORDS], V_units[V_EACH * V_UNIT_WORDS];
+
+// Piece c of a lane that is number t of the `lanes` that share a row, each with `count` pieces; and whether its block is an odd one.
+uint cached_piece(uint t, uint lanes, uint count, uint c) { return lanes % 4 == 0 ? (t / 4 * count + c) * 4 + t % 4 : t + lanes * c; }
+bool is_odd(uint piece, uint lanes, uint count, uint c) {
+  if (lanes == 4 || lanes % 4 == 0 && count % 2 == 0) return c % 2 != 0;
+  return piece / 4 % 2 != 0;
+}
+
+uint pair_place(uint y) { return (y & 1u) << 1 | (y >> 1 & 1u); }   // bytes 0, 2, 1, 3 of a word
+uint number_column(uint type, uint piece, uint y) {
+  if (type == Q8_0) return 8 * piece + (y & 4u) + pair_place(y & 3u);
+  if (type == Q4_0) return piece / 4 * 32 + piece % 4 * 4 + pair_place(y & 3u) + 16 * (y / 4);
+  return 8 * piece + y;
+}
+
+#ifdef DTYPE_BF16
+#define NUMBER(x) uintBitsToBFloat16EXT(uint16_t(bf16_bits(x)))
+#else
+#define NUMBER(x) float16_t(x)
+#endif
+// The eight numbers of a piece of the row that begins at word `row` of the patch.
+void piece_numbers(uint type, uint row, uint columns, uint lanes, uint count, uint piece, bool odd, out T16 x[8]) {
+  [[unroll]] for (uint y = 0; y < 8; ++y) x[y] = T16(0.0);
+  if (lanes * count * 8 != columns && piece >= columns / 8) return;
+  if (type == E4M3) {
+    [[unroll]] for (uint h = 0; h < 2; ++h) {
+      const vec4 four = e4m3(patch_words[row + 2 * piece + h]);
+      [[unroll]] for (uint y = 0; y < 4; ++y) x[4 * h + y] = NUMBER(four[y]);
+    }
+    return;
+  }
+#ifndef DTYPE_BF16   // problems in bf16 leave blocks to other kernels: eight bits are too few for d q
+  const uint words = type == Q8_0 ? 2 : 1;
+  const uint block = row + piece / 4 * (type == Q8_0 ? 17 : 9) / 2, first = block + piece % 4 * words;
+  const f16vec2 scales = unpackFloat2x16(patch_words[block]);
+  const float16_t d = odd ? scales.y : scales.x;
+  uint w[2];
+  if (odd) [[unroll]] for (uint h = 0; h < words; ++h) w[h] = patch_words[first + h + 1];
+  else {
+    uint lower = patch_words[first];
+    [[unroll]] for (uint h = 0; h < words; ++h) {
+      const uint upper = patch_words[first + h + 1];
+      w[h] = across(lower, upper);
+      lower = upper;
+    }
+  }
+  [[unroll]] for (uint h = 0; h < 2; ++h) {
+    f16vec2 even, uneven;
+    if (type == Q8_0) {
+      even = unpackFloat2x16((w[h] & 0x00ff00ffu) ^ 0x64806480u) - float16_t(1152);
+      uneven = unpackFloat2x16((w[h] >> 8 & 0x00ff00ffu) ^ 0x64806480u) - float16_t(1152);
+    } else if (h == 0) {
+      even = unpackFloat2x16(w[0] & 0x000f000fu | 0x64006400u) - float16_t(1032);
+      uneven = unpackFloat2x16(w[0] >> 8 & 0x000f000fu | 0x64006400u) - float16_t(1032);
+    } else {
+      even = fma(unpackFloat2x16(w[0] & 0x00f000f0u | 0x64006400u), f16vec2(0.0625), f16vec2(-72));
+      uneven = fma(unpackFloat2x16(w[0] >> 8 & 0x00f000f0u | 0x64006400u), f16vec2(0.0625), f16vec2(-72));
+    }
+    even *= d; uneven *= d;
+    x[4 * h] = even.x; x[4 * h + 1] = even.y; x[4 * h + 2] = uneven.x; x[4 * h + 3] = uneven.y;
+  }
+#endif
+}
+
+#define STAGED k
+#define STAGED_TYPE K_TYPE
+#define STAGED_COLS D
+#define STAGED_SIZE K
+#define STAGED_ORIGIN k_origin
+#define STAGED_LANES COL_LANES
+#define STAGED_COUNT KC
+#define STAGED_LANE tc
+#include "matrix_cache_tensor.glsl"
+#define STAGED v
+#define STAGED_TYPE V_TYPE
+#define STAGED_COLS DV
+#define STAGED_SIZE V
+#define STAGED_ORIGIN v_origin
+#define STAGED_LANES ROW_LANES
+#define STAGED_COUNT VC
+#define STAGED_LANE tr
+#include "matrix_cache_tensor.glsl"
