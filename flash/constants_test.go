@@ -56,6 +56,10 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		out, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
 		return out
 	}
+	fewOf := func(p Problem) kernel.Constants {
+		out, _ := (&matrix.DecodeProgram{Problem: p.attn(), Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
+		return out
+	}
 	back := &scalar.BackwardProgram{Problem: p.attn()}
 	for _, part := range []*scalar.BackwardPart{&back.Kv, &back.Q} {
 		part.Tile = scalar.BackwardTile{BR: 32, BC: 32, MR: 4, MC: 4, DK: 16, VC: 16, PC: 16}
@@ -79,6 +83,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_forward_cache": matrixOf(cached, nil), "matrix_forward_cache_parts": matrixOf(cached, parts),
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
+		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
 		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
