@@ -1,6 +1,6 @@
 """Packed sequences for torch_baseline.py: FlashAttention-2 as PyTorch's own operator takes them, q [tokens, H, D] with where each sequence starts.
 
-A case is torch_baseline's Case. Its sequences are all N tokens long, or as long as MIXED in proportion, over and over from its beginning, of which
+A case is torch_case's Case. Its sequences are all N tokens long, or as long as MIXED in proportion, over and over from its beginning, of which
 the longest is N.
 """
 import dataclasses
