@@ -79,6 +79,8 @@ def attention(case, device):
             raise Unsupported(f"PyTorch has no {what}")
     if case.packed and case.impl != "fa2":
         raise Unsupported(f"{case.impl} here has no packed sequences")
+    if case.used and case.impl != "fa2":
+        raise Unsupported(f"{case.impl} here has no lengths of batch entries")
     if case.impl == "standard":
         return standard_attention(case, device)
     if case.impl == "flex":
@@ -93,6 +95,8 @@ def attention(case, device):
         raise Unsupported("scaled_dot_product_attention takes a bias, or is causal, or neither, and has no window")
     if case.packed:
         return torch_packed.attention(case, device)
+    if case.used:
+        return torch_packed.used_attention(case, device)
     if case.window:
         return windowed(case)
     options = dict(dropout_p=case.dropout)
@@ -219,7 +223,7 @@ def make_inputs(case, device, generator):
         return values.to(dtype).requires_grad_(grad)
 
     def rows(heads, n, width):
-        return torch_packed.shape(case, heads, width) if case.packed else (case.B, heads, n, width)
+        return torch_packed.shape(case, heads, n, width) if case.packed or case.used else (case.B, heads, n, width)
 
     def one_set():
         q = tensor(*rows(case.H, case.Nq, case.D))
@@ -244,7 +248,7 @@ def all_finite(tensors):
 
 def sampled_error(case, inputs, o, generator):
     """(largest difference, rows): rows of o beside attention in float64; the first, the last and random ones, over heads."""
-    if case.packed:
+    if case.packed or case.used:
         return torch_packed.sampled_error(case, inputs, o, generator, sampled_error)
     q, k, v, bias, sinks = inputs
     score = score_function(case, q.device)
@@ -391,6 +395,8 @@ def forward_graphs(function, sets, device):
 
 def measure_backward(case, function, sets, device, found):
     """Adds the backward pass's figures."""
+    if case.used:
+        raise Unsupported("PyTorch's operator takes lengths in use forward alone")
 
     def gradients(one):
         o, inputs, do = one

@@ -8,6 +8,7 @@ others: full all, heads [1, H, Nq, N], batch [B, 1, Nq, N], pairs [1, 1, Nq, N],
 part of backward; standard, and what scaled_dot_product_attention takes), mask (= "", none; documents=8, so many of equal length, or
 prefix=256, the keys that all see besides those up to their own position; standard, flex), sinks (= false; standard),
 packed (= "", a batch; equal or mixed: B sequences one behind the other, as torch_packed.py says, N the longest; fa2),
+used (= "", all keys; mixed: of each batch entry the first as torch_packed.py says, N the most, forward alone; fa2),
 page (= 0; rows of a page of keys and values) and cache (= "", the type of q; else that of keys and values), which PyTorch has neither of,
 passes (= ["fwd"]; or ["bwd"], or ["fwd", "bwd"]), dropout (= 0; the probability, which PyTorch takes as it is and vkattn to the
 nearest 1/256).
@@ -48,6 +49,7 @@ class Case:
     mask: str = ""
     sinks: bool = False
     packed: str = ""
+    used: str = ""
     page: int = 0
     cache: str = ""
 
@@ -75,7 +77,7 @@ class Case:
         self.check_scores()
 
     def check_scores(self):
-        for key in ("score", "bias", "mask", "packed", "cache"):
+        for key in ("score", "bias", "mask", "packed", "used", "cache"):
             if not isinstance(getattr(self, key), str):
                 raise ValueError(f"{key} is {getattr(self, key)!r}, must be text")
         name, number = option(self.score)
@@ -110,7 +112,7 @@ class Case:
         shape = {name: getattr(self, name) for name in ("B", "H", "Hkv", "Nq", "N", "D", "Dv")}
         dropout = dict(dropout=self.dropout) if self.dropout > 0 else {}
         window = dict(window=self.window) if self.window > 0 else {}
-        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "packed", "page", "cache") if getattr(self, name)}
+        others = {name: getattr(self, name) for name in ("score", "bias", "mask", "sinks", "packed", "used", "page", "cache") if getattr(self, name)}
         return dict(impl=self.impl, dtype=self.dtype, **shape, causal=self.causal, **window, **others, **dropout)
 
     def row(self, version):
@@ -149,8 +151,8 @@ class Case:
         return [n if dimension in BIASES[self.bias] else 1 for dimension, n in zip("BHQK", (self.B, self.H, self.Nq, self.N))]
 
     def pairs(self):
-        """(query, key) pairs of one head that count as computed, of one batch entry, or of all packed sequences."""
-        if self.packed:
+        """(query, key) pairs of one head that count as computed, of one batch entry, or of all where they have lengths of their own."""
+        if self.packed or self.used:
             return sum(torch_packed.alone(self, b).pairs() for b in range(self.B))
         if self.window or self.mask:
             return sum(end - first for first, end in map(self.seen, range(self.Nq)))
@@ -163,7 +165,7 @@ class Case:
         return sum_to(self.N) - sum_to(first + shift)
 
     def flop(self, which):
-        forward = 2 * (1 if self.packed else self.B) * self.H * self.pairs() * (self.D + self.Dv)
+        forward = 2 * (1 if self.packed or self.used else self.B) * self.H * self.pairs() * (self.D + self.Dv)
         return forward if which == "fwd" else 2.5 * forward
 
 

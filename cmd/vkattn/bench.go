@@ -48,11 +48,11 @@ device timestamps with full barriers. Times are medians. Inputs are random and r
 sets where they would fit a cache. A backward pass starts from a forward pass, whose output and
 log-sum-exp are checked before the gradients are.
 
---score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --page and --cache
-where rows lie, and how keys and values are stored. Rates count the pairs that a mask or a window lets be
+--score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --used, --page
+and --cache where rows lie, how many keys count, and how keys and values are stored. Rates count the pairs that a mask or a window lets be
 seen; "× plain" is the rate over that of the same problem without any of them. Where reading keys is what
-takes the time, "MB" is what is read and written at least, and "% copy" what that is of the bandwidth of
-copying.
+takes the time, "MB" is what is read and written at least, "% copy" what that is of the bandwidth of
+copying, and "tokens/s" how many queries the batch does in a second of this attention alone.
 
 Appending to caches, rotation and merging parts are no attention: 'vkattn rows' measures them.
 
