@@ -231,7 +231,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu, wide bool
 	for _, r := range results {
 		rates = append(rates, r.Fwd.TFLOPS)
 	}
-	unit := report.RateUnit(cpu, rates...)
+	unit := bench.RateUnit(cpu, rates...)
 	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
 	for _, r := range sorted {
 		var notes []string
