@@ -367,7 +367,7 @@ func mayRun(c *Case, t Target) bool {
 	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (!slices.Contains(lightWide, c.Name) && !slices.Contains(lightQuantised, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
 		return false // two fragments show what there is to see, wide heads' own kernel, and blocks of quantised keys
 	}
-	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks()) {
+	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks() || t.Tuning["decode"] == 1) {
 		return false // it takes long to run, and is about code that all kernels share
 	}
 	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows && p.Dropout == 0)
