@@ -26,15 +26,16 @@ func TestMatrixBias(t *testing.T) {
 		p      Problem
 		own    [3]bool
 		tuning map[string]int
+		long   string // left out with -short, and what is run instead
 	}{
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{true, true, true}, map[string]int{"q_prefetch": 1, "q_rm": 2, "q_w": 1}},
-		{Problem{QueryLen: 40, KeyLen: 72, Window: SlidingWindow(11, 3)}, [3]bool{true, true, true}, map[string]int{"q_prefetch": 2}},
-		{Problem{QueryLen: 45, KeyLen: 40, Dropout: 0.3}, [3]bool{true, true, true}, map[string]int{"form": 2}},
-		{Problem{QueryLen: 45, KeyLen: 40, Dropout: 0.3}, [3]bool{true, false, true}, nil},
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, false, true}, map[string]int{"q_rm": 2, "q_w": 1}},
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{false, true, false}, map[string]int{"q_rm": 2, "q_w": 1}},
-		{Problem{QueryLen: 45, KeyLen: 37}, [3]bool{true, false, false}, map[string]int{"form": 3, "q_rm": 2, "q_w": 1}},
-		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, true, true}, map[string]int{"form": 2}},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{true, true, true}, map[string]int{"q_prefetch": 1, "q_rm": 2, "q_w": 1}, ""},
+		{Problem{QueryLen: 40, KeyLen: 72, Window: SlidingWindow(11, 3)}, [3]bool{true, true, true}, map[string]int{"q_prefetch": 2}, ""},
+		{Problem{QueryLen: 45, KeyLen: 40, Dropout: 0.3}, [3]bool{true, true, true}, map[string]int{"form": 2}, ""},
+		{Problem{QueryLen: 45, KeyLen: 40, Dropout: 0.3}, [3]bool{true, false, true}, nil, "another way of broadcasting in this form"},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, false, true}, map[string]int{"q_rm": 2, "q_w": 1}, "another way of broadcasting in this form"},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalBottomRight}, [3]bool{false, true, false}, map[string]int{"q_rm": 2, "q_w": 1}, ""},
+		{Problem{QueryLen: 45, KeyLen: 37}, [3]bool{true, false, false}, map[string]int{"form": 3, "q_rm": 2, "q_w": 1}, ""},
+		{Problem{QueryLen: 45, KeyLen: 37, Causal: CausalTopLeft}, [3]bool{false, true, true}, map[string]int{"form": 2}, "this form with dropout"},
 	} {
 		for _, dtype := range []DType{F16, F32} {
 			if long := dtype == F32 != (i%3 == 1); long && testing.Short() {
@@ -57,6 +58,9 @@ func TestMatrixBias(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(p, given), func(t *testing.T) {
 				vktest.Budget(t)
+				if c.long != "" {
+					vktest.Long(t, c.long)
+				}
 				compareBias(t, d, p, given, i == 0 || !testing.Short()) // adding up is another pipeline
 			})
 		}
