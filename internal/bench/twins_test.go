@@ -246,3 +246,41 @@ json.dump(refused, sys.stdout)`, nil, &refused)
 		require.ElementsMatch(t, others, refused[impl], impl)
 	}
 }
+
+// TestPyTorchIsAskedForUsedKeys: slots are FlashAttention's sequences, of which seqused_k tells how many rows count; none of it is computed here.
+func TestPyTorchIsAskedForUsedKeys(t *testing.T) {
+	c := Case{Impl: "fa2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 2, N: 849, D: 64, Dv: 64, Causal: true, Window: 9, Used: "mixed"}
+	var list bytes.Buffer
+	require.NoError(t, NewWriter(&list).Job(Job{Case: c}))
+	var asked struct {
+		Args  []any
+		Used  []int32 `json:"seqused_k"`
+		Left  int     `json:"window_size_left"`
+		Right int     `json:"window_size_right"`
+		Error string
+		Shape []int
+	}
+	torchSays(t, `
+class Fake:
+    int32 = "int32"
+    def tensor(values, device, dtype): return list(values)
+    def arange(first, end, step, device, dtype): return list(range(first, end, step))
+    class ops:
+        class aten:
+            def _flash_attention_forward(q, k, v, *args, **options): return [dict(options, args=args)]
+torch.torch_packed.torch = Fake
+case = torch.Case.from_json(sys.stdin.readline())
+asked = torch.attention(case, None)(None, None, None, None, None)
+try:
+    torch.measure_backward(case, None, None, None, {})
+except torch.Unsupported as error:
+    asked["error"] = str(error)
+json.dump(dict(asked, shape=torch.torch_packed.shape(case, case.Hkv, case.N, case.D)), sys.stdout)`, list.Bytes(), &asked)
+	starts := func(each float64) []any { return []any{0.0, each, 2 * each, 3 * each} }
+	require.Equal(t, []any{starts(2), starts(849), 2.0, 849.0, 0.0, true, false}, asked.Args)
+	require.Equal(t, c.used(), asked.Used)
+	require.Equal(t, []int32{849, 140, 260}, asked.Used)
+	require.Equal(t, [2]int{9, 0}, [2]int{asked.Left, asked.Right})
+	require.Equal(t, []int{3 * 849, 2, 64}, asked.Shape)
+	require.Contains(t, asked.Error, "forward alone", "backward is refused, not computed without lengths")
+}
