@@ -155,7 +155,7 @@ func (r *faultRig) walk(t *testing.T, op faultOperation, kind string, result vk.
 	fresh()
 	stride := max(op.stride, 1)
 	if testing.Short() && result == vk.ErrDeviceLost { // each call needs a device of its own
-		stride = 5
+		stride = 11
 	}
 	fired = vktest.Walk{Faults: r.f, Kind: kind, Result: result, Stride: stride, Run: func() error { return op.run(d, w) },
 		Check: func(t testing.TB, n int, call string, err error) {

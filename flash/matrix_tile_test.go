@@ -11,9 +11,9 @@ import (
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/tiles"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // drawMatrixShape makes up a fragment that a device may list.
@@ -150,14 +150,7 @@ func TestMatrixTilesOfTheTable(t *testing.T) {
 }
 
 // h200 is what tiles depend on, of the GPU that the table was measured on.
-func h200() *kernel.Capabilities {
-	f := &vk.Facts{EffectiveVersion: vk.Version13, Type: vk.DeviceDiscrete, VendorID: 0x10de}
-	f.Limits.MaxSharedMemory, f.Limits.MaxWorkgroupInvocations = 48<<10, 1024
-	f.Limits.MaxWorkgroupSize = [3]uint32{1024, 1024, 64}
-	f.Subgroup.Size, f.Subgroup.MaxWorkgroupSubgroups = 32, 32
-	f.Multiprocessors, f.MultiprocessorSubgroups = 132, 64
-	return &kernel.Capabilities{Facts: f}
-}
+func h200() *kernel.Capabilities { return kerneltest.Hopper() }
 
 // TestMatrixTilesMeasured: large problems get the table's rows as they are, small ones and grouped queries something smaller.
 func TestMatrixTilesMeasured(t *testing.T) {

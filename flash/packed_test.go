@@ -173,7 +173,7 @@ func TestPackedOnMatrices(t *testing.T) {
 		{func(p *Problem) { p.Window = SlidingWindow(20, 3) }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1}, "this form without a window"},
 		{func(p *Problem) {
 			p.Bias = PerScore{DType: F16, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
-		}, nil, ""},
+		}, nil, "biases in TestPackedGradientsOnMatrices"},
 		{func(p *Problem) { p.Bias = PerScore{DType: F32, Batch: 1, Heads: p.Heads, Queries: 1, Keys: p.KeyLen} }, map[string]int{"form": 2}, "the other bias"},
 		{func(p *Problem) { p.Dropout, p.Causal = 0.25, CausalBottomRight }, nil, "dropout of scalar kernels"},
 		{func(p *Problem) { p.QueryLen, p.KeyHeads = 5, 1 }, nil, "query heads in one tile on scalar kernels"},

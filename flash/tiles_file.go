@@ -153,6 +153,7 @@ func (e *TuningEntry) row() (*tiles.Row, error) {
 			w.LeastKeys = w.MostKeys/2 + 1
 		}
 	}
+	w.Page, w.KeyType, w.ValueType, w.Packed = e.Page, e.KeyType, e.ValueType, e.Packed
 	if w.DType == "" || w.LeastQueries+w.MostQueries == 0 {
 		return nil, fmt.Errorf("flash: tuning file: no type is called %q, or no class of queries %q", e.DType, e.Queries)
 	}

@@ -24,7 +24,8 @@ import (
 
 // A tile that was measured to be the fastest on the user's own device takes the place of the built-in choice. Such tiles are
 // kept in one small JSON file in the user's configuration directory, which `vkattn tune` writes. An entry holds for one
-// device and driver, kernel, storage type, head dimensions, causal or not, and class of query length. A plan says that it
+// device and driver, kernel, storage type, head dimensions, causal or not, class of query length, and what kind of cache keys
+// are read from. A plan says that it
 // follows an entry (Plan.String, Plan.Tuned), and an entry that no longer fits is left aside with the reason
 // (Plan.WhyNotFaster).
 
@@ -61,6 +62,11 @@ type TuningKey struct {
 	Queries  string `json:"queries"` // class of query lengths: few (up to 16), some (up to 511), many
 	// Class of key lengths, "up to" a power of two, for few queries: their tile cuts the keys into parts. "" for more.
 	Keys string `json:"keys,omitempty"`
+	// Where keys and values lie and how: rows of a page, 0 of tensors; types, "" for DType; sequences one behind the other.
+	Page      int    `json:"page,omitempty"`
+	KeyType   string `json:"key_type,omitempty"`
+	ValueType string `json:"value_type,omitempty"`
+	Packed    bool   `json:"packed,omitempty"`
 }
 
 // TuningEntry is a tile that measured fastest.
@@ -120,7 +126,7 @@ func (d *Device) tuningKey(kernel string, p *attn.Problem) TuningKey {
 	f := d.env.Caps.Facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
 		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Masked(), Window: !p.Window.None(), Queries: queryClass(p.QueryLen),
-		Keys: keyClass(p.QueryLen, p.KeyLen)}
+		Keys: keyClass(p.QueryLen, p.KeyLen), Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None()}
 }
 
 // Candidate is a tiling that a kernel offers for a problem.
@@ -342,7 +348,8 @@ func RemoveTunings(keys ...TuningKey) error {
 func encodeTunings(all []TuningEntry) ([]byte, error) {
 	slices.SortFunc(all, func(a, b TuningEntry) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.DType, b.DType),
-			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Keys, b.Keys), cmp.Compare(a.Driver, b.Driver))
+			cmp.Compare(a.HeadDim, b.HeadDim), cmp.Compare(a.ValueDim, b.ValueDim), cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Keys, b.Keys),
+			cmp.Compare(a.Page, b.Page), cmp.Compare(a.KeyType, b.KeyType), cmp.Compare(a.ValueType, b.ValueType), cmp.Compare(a.Driver, b.Driver))
 	})
 	f := tuningFile{Version: tuningVersion}
 	var err error

@@ -192,3 +192,70 @@ func TestTuningKeysHaveTheKeyLength(t *testing.T) {
 	require.Equal(t, key(2048, 4096), key(2048, 65536))
 	require.NotContains(t, fmt.Sprint(key(2048, 4096)), "up to")
 }
+
+// caches are plain keys and values, and the ways in which a cache differs from them.
+var caches = []attn.Problem{{},
+	{Pages: attn.Pages{Size: 16, Count: 4096, PerSequence: 512}}, {Pages: attn.Pages{Size: 256, Count: 256, PerSequence: 32}},
+	{KeyType: attn.Q8_0, ValueType: attn.Q8_0}, {KeyType: attn.Q8_0}, {ValueType: attn.Q8_0}, {KeyType: attn.Q4_0, ValueType: attn.Q4_0},
+	{Pages: attn.Pages{Size: 16, Count: 4096, PerSequence: 512}, KeyType: attn.Q8_0, ValueType: attn.Q8_0},
+	{Packed: attn.Packed{Queries: 9000, Keys: 9000}},
+}
+
+// TestTuningKeysTellCachesApart: what is fastest where keys lie in pages, or are quantised, says nothing of other places, as an entry of the tuning
+// file and as a row of a file of tiles.
+func TestTuningKeysTellCachesApart(t *testing.T) {
+	d := &Device{env: &kernel.Env{Caps: *largeGPU()}}
+	d.env.Caps.Facts.Name = "GPU"
+	problem := func(cache attn.Problem) *attn.Problem {
+		p := cache
+		p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.HeadDim, p.ValueDim, p.DType = 1, 8, 8, 1, 8192, 128, 128, attn.F16
+		for _, t := range []*attn.DType{&p.KeyType, &p.ValueType} {
+			if !t.Quantised() {
+				*t = p.DType
+			}
+		}
+		return &p
+	}
+	var entries []TuningEntry
+	for i, cache := range caches {
+		entries = append(entries, TuningEntry{TuningKey: d.tuningKey("scalar_decode", problem(cache)), Tuning: map[string]int{"w": i + 1}})
+	}
+	file := filepath.Join(t.TempDir(), "tuning.json")
+	t.Setenv(TuningEnv, file)
+	require.NoError(t, StoreTunings(entries...))
+	stored, err := StoredTunings()
+	require.NoError(t, err)
+	require.ElementsMatch(t, entries, stored)
+
+	text, err := d.exportTiles(entries)
+	require.NoError(t, err)
+	exported, err := parseTiles("mine.tiles", text)
+	require.NoError(t, err)
+	c := d.env.Caps
+	c.Tiles, err = exported.Over(c.TilesDevice())
+	require.NoError(t, err)
+	for i, cache := range caches {
+		p := problem(cache)
+		entry, note := d.storedTuning("scalar_decode", p)
+		require.Empty(t, note)
+		require.Equal(t, i+1, entry.Tuning["w"], "%v", p)
+		row := c.TunedRow("scalar_decode", p)
+		require.NotNil(t, row, "%v", p)
+		require.Equal(t, i+1, row.Get("w"), "%v", p)
+	}
+
+	// What was measured of tensors alone is for these alone.
+	require.NoError(t, RemoveTunings(entries[1].TuningKey))
+	entry, _ := d.storedTuning("scalar_decode", problem(caches[1]))
+	require.Nil(t, entry)
+	text, err = d.exportTiles(entries[:1])
+	require.NoError(t, err)
+	exported, err = parseTiles("mine.tiles", text)
+	require.NoError(t, err)
+	c.Tiles, err = exported.Over(d.env.Caps.TilesDevice())
+	require.NoError(t, err)
+	require.NotNil(t, c.TunedRow("scalar_decode", problem(caches[0])))
+	for _, cache := range caches[1:] {
+		require.Nil(t, c.TunedRow("scalar_decode", problem(cache)))
+	}
+}

@@ -24,7 +24,7 @@ bench() { # file, flags...
   local file=$dir/$name-$1.jsonl; shift
   timeout -s INT "$limit" "$vkattn" bench --append --out "$file" "$@" || echo "  status $?"
 }
-beside=(); [ -z "$peer" ] || beside=(--peer "$peer" --rounds 3)
+beside=(); [ -z "$peer" ] || beside=(--peer "$peer")
 
 section() { # title, flags of verify...: a section of the conformance record; what failed, or did not run, stands there too
   local status=0 text
@@ -51,12 +51,12 @@ verify() { # the whole suite; some seven minutes on an H200 with 16 CPU cores
 papers()   { bench forward --suite papers --impl flash "${beside[@]}"; }
 backward() { bench backward --suite papers --impl flash --head-dim 64,128 --pass bwd,both "${beside[@]}"; }
 train-long() { bench train-long --impl flash --batch 1 --heads 16 --seq 64k --head-dim 64 --causal --pass fwd,bwd "${beside[@]}"; }
-dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard --rounds 3}; }
-reports()  { bench reports --suite reports --rounds 3 ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some nine minutes on an H200: LIMIT=600
+dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard}; }
+reports()  { bench reports --suite reports ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some nine minutes on an H200: LIMIT=600
 dims()     { bench dims --suite dims --impl flash "${beside[@]}"; }
-standard() { bench standard --impl standard --batch 8 --heads 16 --seq 512,2k --head-dim 64,128,256 --pass both ${peer:+--peer "$peer" --peer-impl standard --rounds 3}; }
+standard() { bench standard --impl standard --batch 8 --heads 16 --seq 512,2k --head-dim 64,128,256 --pass both ${peer:+--peer "$peer" --peer-impl standard}; }
 few()      {
-  bench few --suite decode --impl flash ${peer:+--peer "$peer" --peer-impl fa2,cudnn --rounds 3}
+  bench few --suite decode --impl flash ${peer:+--peer "$peer" --peer-impl fa2,cudnn}
   bench few --suite few --impl flash "${beside[@]}"
 }
 bf16()     { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }

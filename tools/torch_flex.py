@@ -1,6 +1,6 @@
 """FlexAttention for torch_baseline.py: attention compiled for each case, in a process of its own.
 
-A case is torch_baseline's Case.
+A case is torch_case's Case.
 """
 import json
 import subprocess
@@ -73,4 +73,4 @@ def answer_apart(case, program):
     except (IndexError, ValueError, AttributeError):
         pass  # what it printed is no row
     words = " ".join(done.stderr.split())[-300:]
-    return dict(case.row(), error=f"its process ended with status {done.returncode}: {words}", reason="failed")
+    return dict(case.row(torch.__version__), error=f"its process ended with status {done.returncode}: {words}", reason="failed")

@@ -28,6 +28,9 @@ type benchFlags struct {
 	limit, peerTimeout           time.Duration
 }
 
+// recordedRounds is how often the rows of a result file are measured: of three rounds one that something disturbed does not count.
+const recordedRounds = 3
+
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
@@ -45,11 +48,11 @@ device timestamps with full barriers. Times are medians. Inputs are random and r
 sets where they would fit a cache. A backward pass starts from a forward pass, whose output and
 log-sum-exp are checked before the gradients are.
 
---score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --page and --cache
-where rows lie, and how keys and values are stored. Rates count the pairs that a mask or a window lets be
+--score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --used, --page
+and --cache where rows lie, how many keys count, and how keys and values are stored. Rates count the pairs that a mask or a window lets be
 seen; "× plain" is the rate over that of the same problem without any of them. Where reading keys is what
-takes the time, "MB" is what is read and written at least, and "% copy" what that is of the bandwidth of
-copying.
+takes the time, "MB" is what is read and written at least, "% copy" what that is of the bandwidth of
+copying, and "tokens/s" how many queries the batch does in a second of this attention alone.
 
 Appending to caches, rotation and merging parts are no attention: 'vkattn rows' measures them.
 
@@ -64,9 +67,9 @@ Suites:
   vkattn bench --suite papers --list | python3 tools/torch_baseline.py > torch.jsonl
   vkattn bench --suite dropout --dropout 0,0.1,0.2 --out dropout.jsonl
   vkattn bench --suite block-sparsity --density 100%,25%,5%
-  vkattn bench --suite scores --head-dim 64 --rounds 3 --out scores.jsonl
+  vkattn bench --suite scores --head-dim 64 --out scores.jsonl
   vkattn bench --suite packed --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2 --rounds 3
-  vkattn bench --suite decode --rounds 3 --out decode.jsonl
+  vkattn bench --suite decode --out decode.jsonl
   vkattn bench --impl flash --batch 8 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --page 0,16 --cache none,q8_0
   vkattn bench --impl flash --seq 4k --score none,alibi,softcap=30 --bias none,heads --pass both
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
@@ -87,7 +90,7 @@ Suites:
 	fl.StringVar(&f.peer, "peer", "", "`command` that measures the same cases, asked row by row (JSON lines on stdin and stdout)")
 	fl.StringSliceVar(&f.peerImpls, "peer-impl", []string{"fa2"}, "`list` of the peer's implementations to compare with")
 	fl.DurationVar(&f.peerTimeout, "peer-timeout", 2*time.Minute, "longest wait for one answer of the peer")
-	fl.IntVar(&f.rounds, "rounds", 1, "measure every row so many `times`, interleaved with the peer; medians count")
+	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("measure every row so many `times`, interleaved with the peer; the middle one counts (default: %d for a result file, else 1)", recordedRounds))
 	fl.StringVar(&f.compare, "compare", "", "result `file` to compare with: the peer's, or an earlier run's")
 	fl.DurationVar(&f.limit, "limit", time.Minute, "time limit of a row: fewer runs, or skipped when one run of its passes is predicted to take longer; 0: none (suite reports: 5s)")
 	fl.StringVar(&f.trace, "trace", "", "`file` for a profiled run of every row, each dispatch with its device time and bytes (chrome://tracing, ui.perfetto.dev); made at the end, of earlier rows too where --append continues a sweep")
@@ -165,6 +168,11 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	case "", flash.TierScalar, flash.TierMatrix:
 	default:
 		return none, fmt.Errorf("--tier %q: it must be scalar or matrix", f.tier)
+	}
+	if !cmd.Flags().Changed("rounds") {
+		if f.rounds = 1; f.out != "" {
+			f.rounds = recordedRounds
+		}
 	}
 	switch {
 	case f.rounds < 1 || f.rounds > 1000:

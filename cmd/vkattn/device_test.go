@@ -102,7 +102,7 @@ func TestNoSuchDevice(t *testing.T) {
 
 // tiny is a sweep of two shapes that any device runs in a moment.
 func tiny(more ...string) []string {
-	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "8", "--causal"}, more...)
+	return append([]string{"bench", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--seq", "48,80", "--head-dim", "8", "--causal", "--rounds", "1"}, more...)
 }
 
 // itself is a shell command line that starts this test binary in a role.
@@ -171,11 +171,16 @@ func TestBenchEndToEnd(t *testing.T) {
 	require.Len(t, file.Headers, 2)
 	require.Len(t, file.Rows, 6)
 
-	status, _, _ = call(tiny("--out", out, "--force", "--impl", "flash")...)
+	// What is recorded is measured three times, unless one says otherwise.
+	require.Equal(t, 1, h.Rounds)
+	status, _, _ = call("bench", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--out", out, "--force", "--impl", "flash")
 	require.Zero(t, status)
 	file, err = bench.ReadFile(out)
 	require.NoError(t, err)
-	require.Len(t, file.Rows, 2)
+	require.Len(t, file.Rows, 1)
+	require.Equal(t, 3, file.Headers[0].Rounds)
+	require.Len(t, file.Rows[0].Fwd.Rounds, 3)
+	require.Equal(t, bench.Middle(file.Rows[0].Fwd.Rounds), file.Rows[0].Fwd.Ms)
 }
 
 // TestAppendGoesByPassDropoutAndTile: a row is there already when its case is, dropout and tile included, with the passes
@@ -186,7 +191,7 @@ func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
 	measured := 0
 	step := func(rows int, flags ...string) []bench.Row {
 		t.Helper()
-		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--out", out, "--append"}, flags...)
+		args := append([]string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--seq", "48", "--head-dim", "8", "--causal", "--rounds", "1", "--out", out, "--append"}, flags...)
 		status, _, stderr := call(args...)
 		require.Zero(t, status, stderr)
 		file, err := bench.ReadFile(out)

@@ -125,7 +125,7 @@ func (h home) noLeftovers(t *testing.T) {
 func TestKilledBench(t *testing.T) {
 	needDevice(t)
 	h := newHome(t)
-	sweep := []string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--head-dim", "8", "--causal", "--seq", "16,17,18,19,20,21"}
+	sweep := []string{"bench", "--impl", "flash", "--tier", "scalar", "--batch", "1", "--heads", "2", "--head-dim", "8", "--causal", "--rounds", "1", "--seq", "16,17,18,19,20,21"}
 	longest := h.took(t, sweep...)
 	h = newHome(t)
 	out, sweeps := filepath.Join(h.dir, "0.jsonl"), 1

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -90,6 +91,24 @@ func tuningFileText() string {
 	return "none (" + flash.TuningEnv + " is off)"
 }
 
+// keysIn says where keys and values lay; "" of tensors of the problem's own type.
+func keysIn(k flash.TuningKey) string {
+	var words []string
+	if k.Page > 0 {
+		words = append(words, fmt.Sprintf("pages of %d", k.Page))
+	}
+	switch {
+	case k.KeyType == k.ValueType && k.KeyType != "":
+		words = append(words, k.KeyType)
+	case k.KeyType != k.ValueType:
+		words = append(words, cmp.Or(k.KeyType, k.DType)+" and "+cmp.Or(k.ValueType, k.DType))
+	}
+	if k.Packed {
+		words = append(words, "packed sequences")
+	}
+	return strings.Join(words, ", ")
+}
+
 func listTunings(w io.Writer, wide bool) error {
 	entries, err := flash.StoredTunings()
 	if err != nil {
@@ -99,13 +118,13 @@ func listTunings(w io.Writer, wide bool) error {
 		fmt.Fprintln(w, "nothing is stored in "+tuningFileText())
 		return nil
 	}
-	t := newText(w, wide, []string{"driver", "gain"}, []string{"device", "kernel", "dtype", "head dim", "causal", "queries", "tile", "gain", "driver"}, "lllrlllrl")
+	t := newText(w, wide, []string{"driver", "gain"}, []string{"device", "kernel", "dtype", "head dim", "causal", "queries", "keys in", "tile", "gain", "driver"}, "lllrllllrl")
 	for _, e := range entries {
 		dim := fmt.Sprint(e.HeadDim)
 		if e.ValueDim != e.HeadDim {
 			dim += fmt.Sprintf("/%d", e.ValueDim)
 		}
-		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
+		t.Row(e.Device, e.Kernel, e.DType, dim, yesNo(e.Causal), strings.TrimSpace(e.Queries+" "+e.Keys), keysIn(e.TuningKey), e.Tile, fmt.Sprintf("%.2f", e.Gain), e.Driver)
 	}
 	printText(w, t)
 	return nil
@@ -231,7 +250,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu, wide bool
 	for _, r := range results {
 		rates = append(rates, r.Fwd.TFLOPS)
 	}
-	unit := report.RateUnit(cpu, rates...)
+	unit := bench.RateUnit(cpu, rates...)
 	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
 	for _, r := range sorted {
 		var notes []string

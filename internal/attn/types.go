@@ -61,6 +61,14 @@ func (t DType) Block() int {
 // Quantised says whether elements of the type are numbers in a byte or less.
 func (t DType) Quantised() bool { return t == Q8_0 || t == Q4_0 || t == F8E4M3 }
 
+// InCache is the name of a type that keys and values have in caches alone; "" of others, where they have that of q.
+func (t DType) InCache() string {
+	if !t.Quantised() {
+		return ""
+	}
+	return t.String()
+}
+
 // String gives float32, float16, bfloat16, bool, int32, bit, q8_0, q4_0 or fp8_e4m3.
 func (t DType) String() string {
 	switch t {

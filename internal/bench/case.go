@@ -34,6 +34,7 @@ type Case struct {
 
 	// Where rows lie, and how.
 	Packed string // sequences lie one behind the other, all N long (equal) or up to that (mixed); "": a batch
+	Used   string // keys that each batch entry uses of its N: mixed, as packed sequences are long; "": all
 	Page   int    // rows of a page of pools that keys and values lie in; 0: each batch entry has its own in one piece
 	Cache  string // type of keys and values: q8_0, q4_0, fp8; "": DType
 
@@ -64,7 +65,7 @@ func (c Case) Problem() (flash.Problem, error) {
 	}
 	p := flash.Problem{Batch: c.B, Heads: c.H, KeyHeads: c.Hkv, QueryLen: c.Nq, KeyLen: c.N,
 		HeadDim: c.D, ValueDim: c.Dv, DType: dtype, Dropout: c.Dropout, Blocks: c.blocks(), Classes: c.classes(),
-		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(), Pages: c.paged()}
+		Score: c.scoreOf(0, c.H), Sees: c.sees(), Bias: c.bias(dtype), Sinks: c.Sinks, Packed: c.packed(), KeyLengths: c.Used != "", Pages: c.paged()}
 	if c.Cache != "" {
 		p.KeyType = flash.DType(c.cacheType(attn.DType(dtype)))
 		p.ValueType = p.KeyType
@@ -88,7 +89,7 @@ func (c Case) reach() (left, right int) {
 
 // ForwardFLOPs counts the operations of the forward pass as the FlashAttention
 // papers do (flash.Problem.ForwardFLOPs), those of nonzero blocks alone, of
-// packed sequences of each as a batch of one, and with a mask those of the
+// entries of several lengths of each as a batch of one, and with a mask those of the
 // pairs that are seen, each one counted; 0 for an
 // impossible case. What becomes of a score is not counted: rates with and
 // without it differ by what it costs.
@@ -98,12 +99,10 @@ func (c Case) ForwardFLOPs() float64 {
 		return 0
 	}
 	flops := p.ForwardFLOPs()
-	if c.Packed != "" {
+	if c.uneven() {
 		flops = 0
-		for _, n := range c.lengths() {
-			one := c
-			one.B, one.Nq, one.N, one.Packed = 1, n, n, ""
-			flops += one.ForwardFLOPs()
+		for b := range c.B {
+			flops += c.alone(b).ForwardFLOPs()
 		}
 		return flops
 	}
@@ -176,7 +175,7 @@ func (c Case) validate() error {
 	if c.H%c.Hkv != 0 {
 		return fmt.Errorf("kv-heads is %d: it must divide heads, which is %d", c.Hkv, c.H)
 	}
-	if err := c.checkPacked(); err != nil {
+	if err := c.checkLengths(); err != nil {
 		return err
 	}
 	return c.checkScores()

@@ -130,7 +130,7 @@ func (s *deviceShape) gradientHead(ctx context.Context, set *tensorSet, n int, s
 		g.drop = &ref.Dropout{P: p.Dropout, Seed: dropoutSeed, Offset: seedOffset}
 	}
 	var err error
-	if g.scores, err = newScoring(s.c, in); err != nil {
+	if g.scores, err = newScoring(own, in); err != nil {
 		return nil, err
 	}
 	g.k, g.v = in.k.head(n, g.nk), in.v.head(n, g.nk)

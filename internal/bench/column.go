@@ -41,6 +41,14 @@ type Unit struct {
 	Scale float64 // to it
 }
 
+// RateUnit is what rates in TFLOP/s that stand together are shown in: GFLOP/s for a CPU, and where none reaches a tenth of a TFLOP/s.
+func RateUnit(cpu bool, tflops ...float64) Unit {
+	if most := slices.Max(append(tflops, 0)); cpu || most > 0 && most < 0.1 {
+		return Unit{Name: "GFLOP/s", Scale: 1000}
+	}
+	return Unit{Name: "TFLOP/s", Scale: 1}
+}
+
 // Ratios say how many times faster a row is than others. 0: not known.
 type Ratios struct {
 	Standard float64

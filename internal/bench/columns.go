@@ -130,6 +130,13 @@ func passColumns(backward bool) (out []Column) {
 			}},
 		{Column: Column{Name: "% copy", Key: "pct_copy", Legend: "of the measured bandwidth of copying, were no more moved than that"}, bare: true, once: true,
 			show: func(c *Cell, p *Pass) string { return c.percentOfCopy(p) }},
+		{Column: Column{Name: "tokens/s", Key: "tokens_per_s", Legend: "queries of all batch entries, of this attention alone"}, bare: true, once: true,
+			show: func(c *Cell, p *Pass) string {
+				if !c.Row.readsKeys() || p.Ms <= 0 {
+					return ""
+				}
+				return Digits(float64(c.Row.B*c.Row.Nq) / p.Ms * 1e3)
+			}},
 		{Column: Column{Key: "model", noCSV: true}, of: func(_ *Row, p *Pass) any { return &p.Model }},
 		{Column: Column{Key: "n"}, bare: true, of: func(_ *Row, p *Pass) any { return &p.N }},
 		{Column: Column{Name: "max err", Key: "max_err", Legend: "against float64 over that many rows", exact: true}, bare: true,
@@ -142,7 +149,7 @@ func passColumns(backward bool) (out []Column) {
 			show: func(c *Cell, _ *Pass) string { return unlessZero(float64(c.Row.ErrRows), whole) }},
 		{Column: Column{Name: "× standard", Key: "vs_standard", csv: func(c *Cell) string { return number(c.Ratios[at].Standard) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Standard) }},
-		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, packing, pages and quantised keys, each rate on the pairs that are seen",
+		{Column: Column{Name: "× plain", Key: "vs_plain", Legend: "rate over that without score, bias, mask, sinks, window, packing, unused keys, pages and quantised keys, each rate on the pairs that are seen",
 			csv: func(c *Cell) string { return number(c.Ratios[at].Plain) }}, bare: true,
 			show: func(c *Cell, _ *Pass) string { return Times(c.Ratios[at].Plain) }},
 		{Column: Column{Name: "× {peer}", Key: "vs_{peer}", PerPeer: true, csv: func(c *Cell) string { return number(c.Ratios[at].peer(c.Peer)) }}, bare: true,

@@ -107,7 +107,7 @@ type tensorSet struct {
 	grad       gradientSet // nil tensors where backward is not timed
 	in         *inputs
 
-	bias, sinks, starts, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
+	bias, sinks, starts, used, pages, keyScales, valueScales *flash.Tensor // nil where the case has none
 }
 
 // deviceShape is the Shape of a Device.
@@ -191,6 +191,9 @@ func (d *Device) newSet(ctx context.Context, c Case, p flash.Problem, passes Pas
 	if c.Packed != "" {
 		all = append(all, filled{&set.starts, flash.Int32, [4]int{1, 1, 1, p.Batch + 1}, false, func() []byte { return words(c.starts()) }})
 	}
+	if c.Used != "" {
+		all = append(all, filled{&set.used, flash.Int32, [4]int{1, 1, 1, p.Batch}, false, func() []byte { return words(c.used()) }})
+	}
 	if c.Page > 0 {
 		all = append(all, filled{&set.pages, flash.Int32, [4]int{1, 1, p.Batch, p.Pages.PerSequence}, false, func() []byte { return words(in.pages) }})
 	}
@@ -238,7 +241,7 @@ func (d *Device) fill(ctx context.Context, all []filled) (err error) {
 func (s *tensorSet) bytes() uint64 { return bytesOf(s.all()...) }
 
 func (s *tensorSet) all() []*flash.Tensor {
-	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.pages, s.keyScales, s.valueScales}
+	return []*flash.Tensor{s.q, s.k, s.v, s.o, s.bias, s.sinks, s.starts, s.used, s.pages, s.keyScales, s.valueScales}
 }
 
 // newLSE makes the row statistics of a problem.
@@ -387,7 +390,7 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	if err != nil {
 		return err
 	}
-	if row.Fwd.LeastBytes, err = s.problem.LeastForwardBytes(flash.Flash); err != nil {
+	if row.Fwd.LeastBytes, err = s.c.least(flash.Problem.LeastForwardBytes); err != nil {
 		return err
 	}
 	if err := row.count(&row.Fwd, plan.ForwardModel(), plan.Problem()); err != nil {
@@ -404,10 +407,34 @@ func (s *deviceShape) measureForward(ctx context.Context, row *Row, plan *flash.
 	return s.checkForward(ctx, row, last, lse)
 }
 
+// least is what a pass moves at least, the fused kernels' tensors each once: of keys that are in use of some, of each batch entry.
+func (c Case) least(of func(flash.Problem, flash.Implementation) (float64, error)) (bytes float64, err error) {
+	entries := []Case{c}
+	if c.Used != "" {
+		entries = entries[:0]
+		for b := range c.B {
+			entries = append(entries, c.alone(b))
+		}
+	}
+	for _, own := range entries {
+		p, err := own.Problem()
+		if err != nil {
+			return 0, err
+		}
+		n, err := of(p, flash.Flash)
+		if err != nil {
+			return 0, err
+		}
+		bytes += n
+	}
+	return bytes, nil
+}
+
 // count notes in a pass what its kernel says of its work. Work that takes too long to count leaves the row its times, and a note.
 func (r *Row) count(f *Pass, m flash.Model, p flash.Problem) error {
 	f.Model = m
-	if r.Bias != "" { // models leave it out, and it is most of the bytes: none are better than too few
+	// Models leave a bias out, and it is most of the bytes; and they know no lengths but the longest. None are better than wrong ones.
+	if r.Bias != "" || r.Used != "" {
 		return nil
 	}
 	steps, err := m.Work(p, r.Case.Call())
@@ -479,7 +506,7 @@ func (s *deviceShape) checkForward(ctx context.Context, row *Row, set int, lse *
 func (s *deviceShape) forward(set int, lse *flash.Tensor, mask masks) flash.Forward {
 	t := s.sets[set]
 	return flash.Forward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: lse, Bias: t.bias, Sinks: t.sinks,
-		QueryStarts: t.starts, KeyStarts: t.starts, PageTable: t.pages, KeyScales: t.keyScales, ValueScales: t.valueScales,
+		QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, PageTable: t.pages, KeyScales: t.keyScales, ValueScales: t.valueScales,
 		Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 

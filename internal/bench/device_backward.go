@@ -39,7 +39,7 @@ func (d *Device) newGradients(ctx context.Context, c Case, p flash.Problem, in *
 func (s *deviceShape) backward(set int, weights *flash.Weights, mask masks) flash.Backward {
 	t := &s.sets[set]
 	return flash.Backward{Q: t.q, K: t.k, V: t.v, O: t.o, LSE: t.grad.lse, DO: t.grad.do, DQ: t.grad.dq, DK: t.grad.dk, DV: t.grad.dv,
-		Bias: t.bias, Sinks: t.sinks, QueryStarts: t.starts, KeyStarts: t.starts, DBias: t.grad.dbias, DSinks: t.grad.dsinks,
+		Bias: t.bias, Sinks: t.sinks, QueryStarts: t.starts, KeyStarts: t.starts, KeyLengths: t.used, DBias: t.grad.dbias, DSinks: t.grad.dsinks,
 		Weights: weights, Blocks: mask.blocks, Classes: mask.classes, Seed: dropoutSeed, Offset: uint32(set)}
 }
 
@@ -83,7 +83,7 @@ func (s *deviceShape) measureBackward(ctx context.Context, row *Row, plan *flash
 	if err != nil {
 		return err
 	}
-	if row.Bwd.LeastBytes, err = s.problem.LeastBackwardBytes(flash.Flash); err != nil {
+	if row.Bwd.LeastBytes, err = s.c.least(flash.Problem.LeastBackwardBytes); err != nil {
 		return err
 	}
 	if err := row.count(&row.Bwd, model, plan.Problem()); err != nil {

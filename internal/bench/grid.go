@@ -30,6 +30,7 @@ type Grid struct {
 	Sinks    []bool
 	Dropout  []float64
 	Packed   []string  // packed sequences, as ParsePacked spells them; "" is a batch
+	Used     []string  // keys in use, as ParseUsed spells them; "" is all
 	Pages    []int     // rows of a page of keys and values; 0 means none
 	Caches   []string  // types of keys and values, as ParseCache spells them; "" is that of q
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1

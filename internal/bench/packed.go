@@ -27,16 +27,30 @@ func ParsePacked(s string) (string, error) {
 	return "", fmt.Errorf("packed %q: it must be one of none, %s", s, strings.Join(packings, ", "))
 }
 
-// lengths are the queries, and keys, of each packed sequence: N, or mixedLengths from the first on, over and over, in proportion, of which the longest
-// is N; nil of a batch.
+// ParseUsed reads how many of its keys a batch entry uses, or all, which is "" in files.
+func ParseUsed(s string) (string, error) {
+	switch text := strings.ToLower(strings.TrimSpace(s)); text {
+	case "", "all", "none":
+		return "", nil
+	case "mixed":
+		return text, nil
+	}
+	return "", fmt.Errorf("used %q: it must be all or mixed", s)
+}
+
+// uneven says that batch entries have lengths of their own: of packed sequences, or of keys that are in use.
+func (c Case) uneven() bool { return c.Packed != "" || c.Used != "" }
+
+// lengths are the keys of each batch entry, and of packed sequences the queries: N, or mixedLengths from the first on, over and over, in proportion, of
+// which the longest is N; nil where all are N in a batch.
 func (c Case) lengths() []int {
-	if c.Packed == "" {
+	if !c.uneven() {
 		return nil
 	}
 	out := make([]int, c.B)
 	longest := slices.Max(mixedLengths[:min(c.B, len(mixedLengths))])
 	for b := range out {
-		if out[b] = c.N; c.Packed == "mixed" {
+		if out[b] = c.N; c.Packed == "mixed" || c.Used == "mixed" {
 			out[b] = max(1, (mixedLengths[b%len(mixedLengths)]*c.N+longest/2)/longest)
 		}
 	}
@@ -67,11 +81,29 @@ func (c Case) packed() flash.Packed {
 
 // entry is the case as far as a batch entry goes: with the queries and keys that this one has.
 func (c Case) entry(b int) Case {
-	if c.Packed != "" {
+	if c.uneven() {
 		c.N = c.lengths()[b]
+	}
+	if c.Packed != "" {
 		c.Nq = c.N
 	}
 	return c
+}
+
+// alone is a batch entry as a batch of one that has nothing but its own queries and keys.
+func (c Case) alone(b int) Case {
+	c = c.entry(b)
+	c.B, c.Packed, c.Used = 1, "", ""
+	return c
+}
+
+// used are the numbers of keys in use, as device memory has them.
+func (c Case) used() []int32 {
+	var out []int32
+	for _, n := range c.lengths() {
+		out = append(out, int32(n))
+	}
+	return out
 }
 
 // at says where tensors have row i of a batch entry: in their first entry, which is the only one, where sequences are packed.
@@ -95,12 +127,14 @@ func (c Case) packedRows(heads int) placing {
 	}}
 }
 
-// checkPacked says what does not go together.
-func (c Case) checkPacked() error {
+// checkLengths says what does not go together with lengths of batch entries.
+func (c Case) checkLengths() error {
 	switch {
-	case c.Packed == "":
+	case !c.uneven():
 		return nil
-	case c.Nq != c.N:
+	case c.Packed != "" && c.Used != "":
+		return fmt.Errorf("used is %s: it is of a batch, and packed sequences use all keys that they have", c.Used)
+	case c.Packed != "" && c.Nq != c.N:
 		return fmt.Errorf("q-len is %d: packed sequences have as many queries as keys, %d at most", c.Nq, c.N)
 	case c.Mask != "":
 		return fmt.Errorf("mask is %s: it is of a batch whose entries have one length, and sequences are packed in place of it", c.Mask)

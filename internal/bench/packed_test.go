@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -122,6 +123,87 @@ func TestPackedRows(t *testing.T) {
 			res, err = check(ctx, c, swapped, set.o, set.grad.lse, sampleRows(c, 1), 0)
 			require.NoError(t, err)
 			require.ErrorContains(t, res.err, "output is wrong")
+		})
+	}
+}
+
+// TestUsedKeys: batch entries use as many keys as packed sequences of that length have; what is counted is counted of these.
+func TestUsedKeys(t *testing.T) {
+	c := Case{Impl: "flash2", DType: "float16", B: 4, H: 4, Hkv: 2, Nq: 1, N: 1698, D: 64, Dv: 64, Used: "mixed"}
+	require.NoError(t, c.validate())
+	require.Equal(t, "flash2 float16 B4 H4/2 Nq1 N1698 D64 used mixed", c.String())
+	require.Equal(t, []int32{1698, 280, 520, 1600}, c.used())
+	require.Equal(t, [2]int{1, 520}, [2]int{c.entry(2).Nq, c.entry(2).N})
+	require.Equal(t, 4.0*4*64*(1698+280+520+1600), c.ForwardFLOPs())
+	p, err := c.Problem()
+	require.NoError(t, err)
+	require.True(t, p.KeyLengths)
+	require.Equal(t, 1698, p.KeyLen)
+	bytes, err := c.least(flash.Problem.LeastForwardBytes)
+	require.NoError(t, err)
+	all := c
+	all.Used = ""
+	most, err := all.least(flash.Problem.LeastForwardBytes)
+	require.NoError(t, err)
+	require.Equal(t, 2.0*2*2*64*float64(4*1698-1698-280-520-1600), most-bytes, "keys and values that nobody uses")
+	plain, costs := c.Plain()
+	require.True(t, costs)
+	require.Equal(t, all, plain)
+
+	tokens := Columns[slices.IndexFunc(Columns, func(c Column) bool { return c.Name == "tokens/s" })]
+	row := Row{Library: "vkattn test", Case: c, Fwd: Pass{Ms: 0.5}}
+	require.Equal(t, "8000", tokens.Show(&Cell{View: &View{}, Row: &row}))
+	row.Nq = row.N
+	require.Empty(t, tokens.Show(&Cell{View: &View{}, Row: &row}), "of what is no decoding")
+
+	for _, bad := range []struct {
+		set func(*Case)
+		why string
+	}{
+		{func(c *Case) { c.Nq, c.Packed = c.N, "mixed" }, "used is mixed: it is of a batch"},
+		{func(c *Case) { c.Mask = "documents=4" }, "mask is documents=4: it is of a batch"},
+		{func(c *Case) { c.Bias = "keys" }, "bias is keys: it is of a batch"},
+	} {
+		wrong := c
+		bad.set(&wrong)
+		require.ErrorContains(t, wrong.validate(), bad.why)
+	}
+	_, err = ParseUsed("half")
+	require.EqualError(t, err, `used "half": it must be all or mixed`)
+}
+
+// TestUsedRows: caches that are used in part are timed and checked, and gradients of padded batches: rows that nobody uses are NaN.
+func TestUsedRows(t *testing.T) {
+	ctx := context.Background()
+	d := NewDevice(testDevice(t), "test", Peaks{CopyGBps: 1})
+	d.Limit = 1
+	base := Case{Impl: "flash2", DType: "float32", B: 5, H: 4, Hkv: 2, Nq: 3, N: 40, D: 16, Dv: 16, Used: "mixed"}
+	for _, set := range []func(*Case){
+		func(c *Case) {},
+		func(c *Case) { c.Page, c.Nq, c.DType = 16, 1, "float16" },
+		func(c *Case) { c.Nq, c.Causal, c.Window, c.Score = 20, true, 9, "alibi" },
+	} {
+		c := base
+		set(&c)
+		t.Run(c.String(), func(t *testing.T) {
+			require.NoError(t, c.validate())
+			passes := Passes{Fwd: true, Bwd: c.Page == 0}
+			shape, err := d.Shape(ctx, c, passes)
+			require.NoError(t, err)
+			defer shape.Close()
+			s := shape.(*deviceShape)
+			row := s.measureWith(ctx, Job{c, passes}, true, flash.WithTier(flash.TierScalar))
+			require.Empty(t, row.Error)
+			require.Empty(t, row.BwdError)
+			require.Equal(t, c.B*c.H*c.Nq, row.ErrRows)
+			require.Zero(t, row.Fwd.Bytes, "models know no lengths but the longest")
+			if passes.Bwd {
+				keys := 0
+				for _, n := range c.lengths() {
+					keys += n
+				}
+				require.Equal(t, c.B*c.H*c.Nq+keys*c.Hkv, row.BwdErrRows)
+			}
 		})
 	}
 }

@@ -52,6 +52,7 @@ func fakePeer(mode string) {
 		passes := fmt.Sprint(q["passes"])
 		if strings.Contains(passes, "fwd") {
 			a["fwd_ms"], a["fwd_tflops"], a["fwd_peak_MiB"] = ms, 1.0, 0.0
+			a["fwd_p20_ms"], a["fwd_p80_ms"] = 0.75*ms, 1.25*ms
 		}
 		if strings.Contains(passes, "bwd") && mode != "forward" {
 			a["bwd_ms"], a["bwd_tflops"], a["bwd_peak_MiB"], a["bwd_n"] = 3*ms, 1.0, 2.0, 10

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/vkattn/vkattn/flash"
@@ -39,18 +40,29 @@ func (c Case) keyRows(table []int32) placing {
 	switch {
 	case c.Packed != "":
 		return c.packedRows(c.Hkv)
-	case c.Page == 0:
+	case c.Page == 0 && c.Used == "":
 		return asBatch(c.B, c.Hkv, c.N)
+	case c.Page == 0:
+		used := c.lengths()
+		return placing{rows: c.B * c.Hkv * c.N, row: func(at int) int {
+			if at%c.N < used[at/(c.Hkv*c.N)] {
+				return at
+			}
+			return -1
+		}}
 	}
 	slots := make([]int, len(table)) // of each page, where it stands in the table
 	for slot, page := range table {
 		slots[page] = slot
 	}
-	each := c.pages()
+	each, used := c.pages(), c.lengths()
+	if used == nil {
+		used = slices.Repeat([]int{c.N}, c.B)
+	}
 	return placing{rows: len(table) * c.Page * c.Hkv, bnhd: true, row: func(at int) int { // [pages, Page, Hkv, ·]
 		token, head := at/c.Hkv, at%c.Hkv
 		slot := slots[token/c.Page]
-		if i := slot%each*c.Page + token%c.Page; i < c.N {
+		if i := slot%each*c.Page + token%c.Page; i < used[slot/each] {
 			return (slot/each*c.Hkv+head)*c.N + i
 		}
 		return -1

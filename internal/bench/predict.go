@@ -73,7 +73,8 @@ func (s *Sweep) tooSlow(j Job) (why string, predictedSeconds float64) {
 	}
 	if forward == 0 {
 		forward = s.Bench.Ceiling()
-		least, from = "at least ", "at the device's measured peak"
+		least = "at least "
+		from = fmt.Sprintf("at the device's measured peak (no run of %s in %s that fills the device has been measured yet)", j.Case.Impl, j.Case.DType)
 	}
 	if backward == 0 {
 		backward = forward // it is hardly faster

@@ -45,8 +45,8 @@ type Row struct {
 
 // Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
 type Pass struct {
-	Ms       float64   // median over all runs of the device time of one run
-	P20, P80 float64   // percentiles of the same, in ms
+	Ms       float64   // median of the device time of one run; of several rounds the Middle one of theirs
+	P20, P80 float64   // percentiles of the same, in ms, over all rounds; of a peer the Middle ones of its rounds'
 	WallMs   float64   // host time of one run from submission to fence, median
 	TFLOPS   float64   // 10¹² operations a second at the median
 	PeakMiB  *float64  // device memory beyond inputs and outputs, as asked for

@@ -81,6 +81,9 @@ var (
 	decodingCPU = decoding.Override(Grid{Heads: []int{4}, KVHeads: []int{2}, HeadDim: []int{64}, Seq: []int{512}})
 )
 
+// caches32 are 32 sequences that decode together, whose caches have room for 4096 keys each.
+var caches32 = decoding.Override(Grid{Batch: []int{32}, Seq: []int{4096}, Used: []string{"", "mixed"}})
+
 // The sweeps of the course reports and of the FlashAttention papers. Axes that
 // are not named take Defaults: batch 16, 32 heads of 64, fp16, both causal.
 var suites = []Suite{
@@ -181,6 +184,14 @@ var suites = []Suite{
 			decodingCPU.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16, 256}}),
 			decodingCPU.Override(Grid{QueryLen: []int{64}, Seq: []int{256}, Causal: yes, Pages: []int{0, 16}}),
 		},
+	},
+	{
+		Name: "used", About: "32 caches of 4096 rows, all used and as many as documents are long, in one piece and in pages: decoding, 8 queries, and a chunk of 512",
+		Grids: []Grid{
+			caches32.Override(Grid{QueryLen: []int{1, 8}, Pages: []int{0, 16}}),
+			caches32.Override(Grid{QueryLen: []int{512}, Causal: yes}),
+		},
+		CPU: []Grid{decodingCPU.Override(Grid{Batch: []int{4}, QueryLen: []int{1, 8}, Used: []string{"", "mixed"}, Pages: []int{0, 16}})},
 	},
 	{
 		Name: "packed", About: "32 sequences of 16k tokens one behind the other, forward and backward: of all lengths, and of one, beside the same as a batch",

@@ -157,7 +157,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	require.NoError(t, s.Run(context.Background()))
 	require.Len(t, rows, 4)
 	require.Empty(t, rows[0].Error)
-	require.Contains(t, rows[2].Error, "skipped: one run is predicted to take")
+	require.Contains(t, rows[2].Error, "skipped: one run is predicted to take 0.008 s at the rate of a row like it, over the limit")
 	require.Equal(t, ReasonLimit, rows[2].Reason)
 	require.InDelta(t, 8, rows[2].PredictedMs, 1e-9)
 	require.True(t, rows[2].Skipped())
@@ -196,6 +196,7 @@ func TestSweepSkipsWhatWouldTakeTooLong(t *testing.T) {
 	for _, r := range rows {
 		require.Equal(t, ReasonLimit, r.Reason)
 		require.Contains(t, r.Error, "predicted to take at least ")
+		require.Contains(t, r.Error, "at the device's measured peak (no run of "+r.Impl+" in float16 that fills the device has been measured yet)")
 	}
 	require.Empty(t, b.log)
 }

@@ -52,21 +52,24 @@ func fillAll(v reflect.Value, next *int) {
 // TestFilesHoldWholeRows: whatever is known of a row is in result files, under a key of its own. A field without a line in the table
 // of axes or of columns fails here.
 func TestFilesHoldWholeRows(t *testing.T) {
-	for _, packed := range []string{"", "mixed"} { // which not everything goes with
-		holdsWhole(t, packed)
+	for _, lengths := range [][2]string{{}, {"mixed", ""}, {"", "mixed"}} { // which not everything goes with
+		holdsWhole(t, lengths[0], lengths[1])
 	}
 }
 
-func holdsWhole(t *testing.T, packed string) {
+func holdsWhole(t *testing.T, packed, used string) {
 	var row Row
 	next := 0
 	fillAll(reflect.ValueOf(&row).Elem(), &next)
 	row.DType, row.H, row.Hkv, row.D, row.Dv = "float16", 12, 4, 64, 32
 	row.Dropout, row.Density, row.Tuning = 0.25, 0.5, "bc=32,br=64"
 	row.Score, row.Bias, row.Mask, row.Cache, row.Causal = "softcap=30", "heads", "documents=2", "q8_0", false
-	without := 1
-	if row.Packed = packed; packed != "" {
-		row.Nq, row.Bias, row.Mask, without = row.N, "", "", 2
+	without := 2
+	if row.Packed, row.Used = packed, used; packed != "" || used != "" {
+		row.Bias, row.Mask, without = "", "", 3
+	}
+	if packed != "" {
+		row.Nq = row.N
 	}
 	text, err := json.Marshal(row)
 	require.NoError(t, err)

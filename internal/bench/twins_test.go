@@ -115,6 +115,8 @@ func TestPyTorchRefusesWhatItDoesNotKnow(t *testing.T) {
 		`"packed":"sorted"`:               "packed is 'sorted', must be one of equal, mixed",
 		`"packed":"equal","Nq":2`:         "packed is 'equal': Nq must be N",
 		`"cache":8`:                       "cache is 8, must be text",
+		`"used":"equal"`:                  "used is 'equal', must be mixed",
+		`"used":"mixed","bias":"keys"`:    "used is 'mixed': there must be no mask and no bias",
 	} {
 		_, complaint, err := torchList(t, []byte(`{"impl":"flash2","B":1,"H":2,"N":64,"D":64,`+text+"}"))
 		require.Error(t, err, text)
@@ -148,6 +150,7 @@ func TestPyTorchComputesTheSameProblem(t *testing.T) {
 		{}, {Causal: true}, {Window: 9}, {Window: 9, Causal: true}, {Mask: "documents=8"}, {Mask: "documents=7", Causal: true}, {Mask: "documents=3", Window: 20, Causal: true},
 		{Mask: "prefix=10"}, {Mask: "prefix=50", Window: 30}, {Nq: 20, Causal: true}, {Nq: 20, Mask: "documents=5"}, {Nq: 200, Mask: "documents=5", Causal: true}, {Nq: 200, Mask: "prefix=3"},
 		{Packed: "equal"}, {Packed: "mixed", Causal: true}, {Packed: "mixed", Causal: true, Window: 9}, {Packed: "mixed", B: 40},
+		{Used: "mixed", Nq: 2}, {Used: "mixed", B: 40, Causal: true, Nq: 20}, {Used: "mixed", Window: 9, Page: 16}, {Used: "mixed", Causal: true},
 		{Bias: "full", Nq: 5}, {Bias: "heads"}, {Bias: "batch"}, {Bias: "pairs"}, {Bias: "keys"}, {Score: "softcap=30", Sinks: true},
 	} {
 		c.Impl, c.DType, c.H, c.Hkv, c.N, c.D, c.Dv = "standard", "float16", 6, 3, 96, 16, 32
@@ -165,11 +168,12 @@ func TestPyTorchComputesTheSameProblem(t *testing.T) {
 		Seen     [][2]int
 		Bias     [4]int
 		Starts   []int32
+		Used     []int32
 	}
 	torchSays(t, `
 cases = [torch.Case.from_json(line) for line in sys.stdin]
 json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in range(c.Nq)], bias=c.bias_shape() if c.bias else [0] * 4,
-    starts=torch.torch_packed.starts(c) if c.packed else None)
+    starts=torch.torch_packed.starts(c) if c.packed else None, used=torch.torch_packed.lengths(c) if c.used else None)
     for c in cases], sys.stdout)`, list.Bytes(), &told)
 	require.Len(t, told, len(cases))
 	for i, c := range cases {
@@ -177,6 +181,9 @@ json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in r
 		require.Equal(t, c.BackwardFLOPs(), told[i].Bwd, "%s", c)
 		require.Equal(t, c.biasShape(), told[i].Bias, "%s", c)
 		require.Equal(t, c.starts(), told[i].Starts, "%s", c)
+		if c.Used != "" {
+			require.Equal(t, c.used(), told[i].Used, "%s", c)
+		}
 		for q, seen := range told[i].Seen {
 			first, end := c.seen(q)
 			require.Equal(t, [2]int{first, end}, seen, "%s: query %d", c, q)
@@ -212,11 +219,11 @@ json.dump([dict(fwd=c.flop("fwd"), bwd=c.flop("bwd"), seen=[c.seen(i) for i in r
 func TestPyTorchIgnoresNoOption(t *testing.T) {
 	takes := map[string][]string{
 		"standard": {"window", "score", "bias", "mask", "sinks", "dropout"}, "flex": {"window", "score", "mask"},
-		"fa2": {"window", "bias", "packed", "dropout"}, "cudnn": {"bias", "dropout"}, "efficient": {"bias", "dropout"}, // their backends refuse the biases that they do not take
+		"fa2": {"window", "bias", "packed", "used", "dropout"}, "cudnn": {"bias", "dropout"}, "efficient": {"bias", "dropout"}, // their backends refuse the biases that they do not take
 	}
 	var refused map[string][]string
 	torchSays(t, `
-options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, packed="mixed", page=16, cache="q8_0", dropout=0.5)
+options = dict(window=8, score="alibi", bias="full", mask="documents=2", sinks=True, packed="mixed", used="mixed", page=16, cache="q8_0", dropout=0.5)
 refused = {}
 for impl in torch.IMPLEMENTATIONS:
     refused[impl] = []
@@ -231,11 +238,49 @@ json.dump(refused, sys.stdout)`, nil, &refused)
 	require.Len(t, refused, len(takes))
 	for impl, options := range takes {
 		var others []string
-		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "packed", "page", "cache", "dropout"} {
+		for _, o := range []string{"window", "score", "bias", "mask", "sinks", "packed", "used", "page", "cache", "dropout"} {
 			if !slices.Contains(options, o) {
 				others = append(others, o)
 			}
 		}
 		require.ElementsMatch(t, others, refused[impl], impl)
 	}
+}
+
+// TestPyTorchIsAskedForUsedKeys: slots are FlashAttention's sequences, of which seqused_k tells how many rows count; none of it is computed here.
+func TestPyTorchIsAskedForUsedKeys(t *testing.T) {
+	c := Case{Impl: "fa2", DType: "float16", B: 3, H: 4, Hkv: 2, Nq: 2, N: 849, D: 64, Dv: 64, Causal: true, Window: 9, Used: "mixed"}
+	var list bytes.Buffer
+	require.NoError(t, NewWriter(&list).Job(Job{Case: c}))
+	var asked struct {
+		Args  []any
+		Used  []int32 `json:"seqused_k"`
+		Left  int     `json:"window_size_left"`
+		Right int     `json:"window_size_right"`
+		Error string
+		Shape []int
+	}
+	torchSays(t, `
+class Fake:
+    int32 = "int32"
+    def tensor(values, device, dtype): return list(values)
+    def arange(first, end, step, device, dtype): return list(range(first, end, step))
+    class ops:
+        class aten:
+            def _flash_attention_forward(q, k, v, *args, **options): return [dict(options, args=args)]
+torch.torch_packed.torch = Fake
+case = torch.Case.from_json(sys.stdin.readline())
+asked = torch.attention(case, None)(None, None, None, None, None)
+try:
+    torch.measure_backward(case, None, None, None, {})
+except torch.Unsupported as error:
+    asked["error"] = str(error)
+json.dump(dict(asked, shape=torch.torch_packed.shape(case, case.Hkv, case.N, case.D)), sys.stdout)`, list.Bytes(), &asked)
+	starts := func(each float64) []any { return []any{0.0, each, 2 * each, 3 * each} }
+	require.Equal(t, []any{starts(2), starts(849), 2.0, 849.0, 0.0, true, false}, asked.Args)
+	require.Equal(t, c.used(), asked.Used)
+	require.Equal(t, []int32{849, 140, 260}, asked.Used)
+	require.Equal(t, [2]int{9, 0}, [2]int{asked.Left, asked.Right})
+	require.Equal(t, []int{3 * 849, 2, 64}, asked.Shape)
+	require.Contains(t, asked.Error, "forward alone", "backward is refused, not computed without lengths")
 }

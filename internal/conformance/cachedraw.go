@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -17,6 +18,28 @@ type cache struct {
 	table        [][]int      // pages of each batch entry
 	last         []int        // rows of the last of them, where the table is compressed
 	scales       [2][]float32 // [Batch, KeyHeads] of K and V, where they are fp8
+}
+
+// drawStorage has keys and values of a random case in pages, quantised, or both: then there are no gradients, and flash alone runs it.
+func (c *Case) drawStorage(r *rand.Rand) {
+	p := &c.Problem
+	paged := r.IntN(3) > 0
+	if paged {
+		PagesFor(p, 1<<r.IntN(8), p.Packed.Queries == 0 && r.IntN(3) == 0)
+	}
+	if !paged || r.IntN(2) == 0 {
+		stored := func(dim *int) flash.DType {
+			t := []flash.DType{flash.Q8_0, flash.Q4_0, flash.F8E4M3, 0}[r.IntN(4)]
+			if block := attn.DType(t).Block(); t != 0 {
+				*dim = min(attn.CeilDiv(cmp.Or(*dim, p.HeadDim), block)*block, flash.MaxBackwardDim)
+			}
+			return t
+		}
+		p.KeyType = stored(&p.HeadDim)
+		p.ValueType = stored(&p.ValueDim)
+	}
+	c.Gradients, c.Only = false, []flash.Implementation{flash.Flash}
+	c.lost = paged && r.IntN(6) == 0
 }
 
 // keys and values are what is uploaded.

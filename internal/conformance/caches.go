@@ -18,8 +18,8 @@ func around(page int) func(*rand.Rand, int) int {
 	}
 }
 
-// pagesFor are pages of size rows for all keys of a problem, with some more of the pool between; compressed with room for more numbers.
-func pagesFor(p *flash.Problem, size int, compressed bool) {
+// PagesFor are pages of size rows for all keys of a problem, with some more of the pool between; compressed with room for more numbers.
+func PagesFor(p *flash.Problem, size int, compressed bool) {
 	each := attn.CeilDiv(p.KeyLen, size)
 	p.Pages = flash.Pages{Size: size, Count: p.Batch*each + 3, PerSequence: each + 2}
 	if p.KeyLengths = !compressed; compressed {
@@ -86,7 +86,7 @@ func paged(s *suite) {
 		if x.queries == 3 {
 			p.KeyHeads = 2
 		}
-		pagesFor(&p, x.page, x.compressed)
+		PagesFor(&p, x.page, x.compressed)
 		if x.set != nil {
 			x.set(&p)
 		}
@@ -95,13 +95,13 @@ func paged(s *suite) {
 	}
 	for i, n := range []int{1, 12} { // keys in parts, no lengths: all entries have all keys
 		p := flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 700, HeadDim: s.dim(64), DType: flash.F16, Causal: flash.CausalBottomRight}
-		pagesFor(&p, 16, false)
+		PagesFor(&p, 16, false)
 		p.KeyLengths = false
 		s.add(&Case{Name: fmt.Sprintf("caches/parts-%d/f16", n), Core: i == 0, Problem: p, Only: []flash.Implementation{flash.Flash}})
 	}
 	for i, n := range []int{2, 40} { // numbers of no page: zeros
 		p := flash.Problem{Batch: 3, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 150, HeadDim: s.dim(64), DType: dtypes[1-i], Causal: flash.CausalBottomRight}
-		pagesFor(&p, 16, i == 1)
+		PagesFor(&p, 16, i == 1)
 		s.add(&Case{Name: name(p.DType, "caches/lost-%d", n), Core: true, Problem: p, Only: []flash.Implementation{flash.Flash}, lengths: around(100), lost: true})
 	}
 }
@@ -110,9 +110,9 @@ func paged(s *suite) {
 func packedOverPages(s *suite) {
 	for i, n := range []int{3, 40} {
 		p := flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: n, KeyLen: 150, HeadDim: s.dim(32), DType: dtypes[1-i], Causal: flash.CausalBottomRight}
-		pagesFor(&p, 16, false)
+		PagesFor(&p, 16, false)
 		c := &Case{Name: name(p.DType, "caches/packed-%d", n), Core: true, Problem: p, Seed: uint64(i), Only: []flash.Implementation{flash.Flash}}
-		s.add(c.pack(rand.New(rand.NewPCG(uint64(i), 77)), false))
+		s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), 77)), false))
 	}
 }
 
@@ -155,7 +155,7 @@ func quantised(s *suite) {
 			p.KeyHeads = 4
 		}
 		if x.page > 0 {
-			pagesFor(&p, x.page, i%2 == 0)
+			PagesFor(&p, x.page, i%2 == 0)
 		}
 		if x.set != nil {
 			x.set(&p)

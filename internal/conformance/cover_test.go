@@ -15,7 +15,7 @@ import (
 
 // What a suite costs where a CPU is the device is compiling: a second for a scalar kernel, several for a kernel of matrix fragments.
 // go test -short runs a part of the suite that keeps what finds mistakes: for each kernel every option that any case of the whole suite has for
-// it, and every pair of options that concern the same thing.
+// it, and every pair of options that concern the same thing; of kernels on matrices every option in every form.
 
 // A choice is one case on one target.
 type choice struct {
@@ -96,6 +96,18 @@ func (c *Case) options(t Target) []option {
 				out[i].concern = compiled
 			default:
 				out[i].concern = 0
+			}
+		}
+	}
+	if t.Tier == flash.TierMatrix { // whose code between the products is the scalar kernels', which compile in no time: pairs of a form and an option
+		for i := range out {
+			switch o := &out[i]; {
+			case o.axis == "form":
+				o.concern = -1
+			case o.concern&formed != 0:
+				o.concern = 1 << (8 + i)
+			default:
+				o.concern = 0
 			}
 		}
 	}
@@ -208,13 +220,14 @@ func (c *Case) compiles(t Target) []kernel {
 	whole := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	aligned := whole && !slices.ContainsFunc([]Layout{c.Layouts.Q, c.Layouts.K, c.Layouts.V}, func(l Layout) bool { return l == Odd || l == OddBNHD })
 	matrix := t.Tier == flash.TierMatrix
-	same := fmt.Sprintf("%d %v %v %d %d %v %v %v %v", p.Pages.Size, p.KeyType, p.ValueType, p.HeadDim, p.ValueDim, p.DType, p.Causal != flash.CausalNone, p.Dropout > 0,
-		p.Blocks != flash.Blocks{} || p.Classes != flash.Blocks{} || p.Packed != flash.Packed{})
+	same := fmt.Sprint(p.HeadDim, p.ValueDim, p.DType, p.KeyType, p.ValueType, p.Pages.Size, p.Dropout > 0, p.Sinks, boundsOf(&p), blocksOf(&p), lengthsOf(&p), scoresOf(&p))
 	columns := float64(max(p.HeadDim, 8) + max(p.ValueDim, 8))
-	seconds := 1.0
+	seconds := 0.3
 	switch {
-	case t.Implementation == flash.Standard: // three kernels
+	case t.Implementation == flash.Standard && matrix: // three kernels
 		seconds = 2.4
+	case t.Implementation == flash.Standard:
+		seconds = 0.8
 	case matrix:
 		seconds = columns / 6
 		if max(p.HeadDim, p.ValueDim) > 256 { // in slices, and by teams
@@ -231,10 +244,12 @@ func (c *Case) compiles(t Target) []kernel {
 	if !c.hasGradients() || !t.hasGradients(c) {
 		return out
 	}
-	of, seconds := "fused", 2.0 // whatever kernel ran forward
+	of, seconds := "fused", 0.4 // whatever kernel ran forward
 	switch {
-	case t.Implementation == flash.Standard: // of whose five kernels some are the same
+	case t.Implementation == flash.Standard && matrix: // of whose five kernels some are the same
 		of, seconds = "standard", 1.5
+	case t.Implementation == flash.Standard:
+		of, seconds = "standard", 0.6
 	case matrix:
 		seconds = columns / 3
 	}
@@ -242,6 +257,27 @@ func (c *Case) compiles(t Target) []kernel {
 		out = append(out, kernel{fmt.Sprint("backward ", of, t.Tier, same, rows, aligned), seconds})
 	}
 	return out
+}
+
+// What of a problem is compiled into kernels, as text that is equal where they are: whether positions bound the keys from below and from above,
+func boundsOf(p *flash.Problem) string {
+	left, right := p.Window.Reach()
+	return fmt.Sprint(left >= 0, right >= 0 || p.Causal != flash.CausalNone)
+}
+
+// blocks of a mask,
+func blocksOf(p *flash.Problem) string { return fmt.Sprint(p.Blocks, p.Classes) }
+
+// lengths of batch entries,
+func lengthsOf(p *flash.Problem) string {
+	packed := p.Packed != flash.Packed{}
+	padded := p.KeyLengths || p.QueryLengths
+	return fmt.Sprint(p.KeyLengths, p.QueryLengths, packed, padded && p.Causal == flash.CausalTopLeft)
+}
+
+// and what becomes of scores.
+func scoresOf(p *flash.Problem) string {
+	return fmt.Sprint(p.Bias.DType, p.Bias == flash.PerScore{}, p.Mask.DType, p.Mask == flash.PerScore{}, p.Score, p.Sees)
 }
 
 // rowsName tells numbers of rows apart for which tiles differ.
@@ -328,10 +364,10 @@ var killers = sync.OnceValue(func() (out []killer) {
 func mayRun(c *Case, t Target) bool {
 	const fewRows = 8 // for each key head: as many as scalar_decode takes, which has no dropout
 	p, err := c.Problem.Normalize()
-	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (c.Name != lightLast && !slices.Contains(lightWide, c.Name) && !slices.Contains(lightQuantised, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
-		return false // two fragments show what there is to see, and one dimension of many
+	if most := max(p.HeadDim, p.ValueDim); t.light && most > 16 && (!slices.Contains(lightWide, c.Name) && !slices.Contains(lightQuantised, c.Name) || t.Implementation != flash.Flash || t.MasksBlocks()) {
+		return false // two fragments show what there is to see, wide heads' own kernel, and blocks of quantised keys
 	}
-	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks()) {
+	if c.once && (t.Implementation != flash.Flash || t.MasksBlocks() || t.Tuning["decode"] == 1) {
 		return false // it takes long to run, and is about code that all kernels share
 	}
 	return err == nil && t.skip(c) == "" && (t.Tuning["decode"] != 1 || p.QueryLen*p.Heads/p.KeyHeads <= fewRows && p.Dropout == 0)

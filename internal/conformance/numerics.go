@@ -247,7 +247,10 @@ func Draw(pick func(low, high int) int, small bool) *Case {
 	padded := pick(0, 9)
 	c.Problem.KeyLengths, c.Problem.QueryLengths = padded == 0 || padded == 1, padded == 1 || padded == 2
 	if r := rand.New(rand.NewPCG(10, c.seed)); r.IntN(6) == 0 {
-		c.pack(r, r.IntN(4) > 0)
+		c.Pack(r, r.IntN(4) > 0)
+	}
+	if r := rand.New(rand.NewPCG(11, c.seed)); r.IntN(5) == 0 && c.Problem.Packed.Keys == 0 && max(c.Problem.HeadDim, c.Problem.ValueDim) <= flash.MaxBackwardDim {
+		c.drawStorage(r)
 	}
 	return c
 }

@@ -59,8 +59,8 @@ func drawPacking(r *rand.Rand, sequences, longest int, lengths bool, draw func(r
 	return k
 }
 
-// pack makes a case one of packed sequences: queries alone, or keys too. Lengths are drawn.
-func (c *Case) pack(r *rand.Rand, keys bool) *Case {
+// Pack makes a case one of packed sequences: queries alone, or keys too. Lengths are drawn.
+func (c *Case) Pack(r *rand.Rand, keys bool) *Case {
 	p, draw := &c.Problem, c.lengths
 	if draw == nil {
 		draw = drawLength
@@ -171,7 +171,7 @@ func packedSequences(s *suite) {
 			} else if i%4 == 1 {
 				c.Layouts = all(BNHD)
 			}
-			s.add(c.pack(rand.New(rand.NewPCG(uint64(i), uint64(j))), true))
+			s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(j))), true))
 		}
 	}
 	for i, n := range []int{1, 3, 40} { // queries packed beside a batch of keys, few and many
@@ -182,7 +182,7 @@ func packedSequences(s *suite) {
 				p.Score = score.Softcap(3)
 			}
 			c := &Case{Name: name(p.DType, "packed/queries-%d-%v", n, lengths), Core: j == 1, Problem: p}
-			s.add(c.pack(rand.New(rand.NewPCG(uint64(i), uint64(j))), false))
+			s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), uint64(j))), false))
 		}
 	}
 	for i, n := range []int{1, 3, 50} { // keys in parts
@@ -190,7 +190,7 @@ func packedSequences(s *suite) {
 		p.Sinks, p.QueryLengths = i != 0, i == 2
 		c := &Case{Name: name(p.DType, "packed/parts-%d", n), Core: i == 1, Problem: p, Only: []flash.Implementation{flash.Flash}}
 		c.Tuning = map[string]int{"parts": 3}
-		s.add(c.pack(rand.New(rand.NewPCG(uint64(i), 7)), i != 1))
+		s.add(c.Pack(rand.New(rand.NewPCG(uint64(i), 7)), i != 1))
 	}
 	for i, of := range []func(*rand.Rand, int) int{ // all alike, and more sequences than rows
 		func(*rand.Rand, int) int { return 0 },
@@ -199,6 +199,6 @@ func packedSequences(s *suite) {
 	} {
 		p := flash.Problem{Batch: []int{3, 3, 400}[i], Heads: 2, QueryLen: 40, HeadDim: s.dim(16), DType: flash.F16, Causal: causals[i%2]}
 		c := &Case{Name: fmt.Sprintf("packed/%s", []string{"none", "full", "many"}[i]), Problem: p, lengths: of}
-		s.add(c.pack(rand.New(rand.NewPCG(9, uint64(i))), true))
+		s.add(c.Pack(rand.New(rand.NewPCG(9, uint64(i))), true))
 	}
 }

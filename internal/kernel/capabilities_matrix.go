@@ -127,10 +127,7 @@ func (e *Env) ChooseForm(dtype attn.DType, t *Tuning) (Fragment, FragmentLayout,
 		return s, layout, 0, err
 	}
 	form := t.Get("form", layout.Form)
-	switch {
-	case form < FormRegisters || form > FormShared:
-		return s, layout, form, t.Bad("form", "must be 1, 2 or 3")
-	case form < layout.Form:
+	if form < layout.Form {
 		return s, layout, form, &Declined{Why: fmt.Sprintf("form %d needs another layout of %v fragments than this device's: %s", form, s, layout.Why)}
 	}
 	return s, layout, form, nil

@@ -56,6 +56,10 @@ var (
 	// A bound on a dispatch, for tests. 0 sets none.
 	GroupBound = Parameters{"max_groups": Between(0, 1<<24)}
 
+	// A tile of rows and keys that invocations share, mr rows each, and of scores mc keys each. Pieces are unrolled.
+	TileRanges  = Parameters{"br": Between(1, 1024), "bc": Multiples(8, 1024, 8), "mr": Between(1, 16)}
+	PieceRanges = TileRanges.And(Parameters{"mc": Multiples(4, 16, 4)})
+
 	SideRanges = Parameters{"fm": FragmentRange, "fn": FragmentRange, "fk": FragmentRange}
 	FormRanges = SideRanges.And(Parameters{"form": Between(FormRegisters, FormShared)})
 )

@@ -83,7 +83,7 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 			if len(a.medians) == 0 {
 				continue
 			}
-			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: bench.Median(a.medians)}
+			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: bench.Middle(a.medians)}
 			if len(b.medians) == 0 {
 				if c.Lost = lastError(after[k]); c.Lost == "" {
 					c.Lost = "the row has no " + pass + " figures any more"
@@ -91,7 +91,7 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 				out.Rows = append(out.Rows, c)
 				continue
 			}
-			c.New = bench.Median(b.medians)
+			c.New = bench.Middle(b.medians)
 			c.Ratio = c.New / c.Old
 			c.judge(a, b)
 			out.Rows = append(out.Rows, c)

@@ -16,7 +16,7 @@ func rateUnit(cpu bool, rows []bench.Row) bench.Unit {
 	for _, r := range rows {
 		rates = append(rates, r.Fwd.TFLOPS)
 	}
-	return RateUnit(cpu, rates...)
+	return bench.RateUnit(cpu, rates...)
 }
 
 // column is one of bench's table, or for one peer implementation one of those that it has for each.

@@ -141,12 +141,9 @@ func newRun(label string, f *bench.File) Run {
 	add("Driver", h.Driver)
 	add("Vulkan", h.API)
 	add("Tiers", strings.Join(h.Tiers, ", "))
-	if h.Peaks.MatrixTFLOPS > 0 {
-		add("Matrix peak, measured", rate(h.Peaks.MatrixTFLOPS))
-	}
-	if h.Peaks.FP32TFLOPS > 0 {
-		add("fp32 peak, measured", rate(h.Peaks.FP32TFLOPS))
-	}
+	matrix, fp32 := PeakRates(h.CPU, h.Peaks)
+	add("Matrix peak, measured", matrix)
+	add("fp32 peak, measured", fp32)
 	if h.Peaks.CopyGBps > 0 {
 		add("Copy, read and written, measured", Digits(h.Peaks.CopyGBps)+" GB/s")
 	}

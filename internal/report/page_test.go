@@ -333,6 +333,27 @@ func TestLongReasonsStandOnce(t *testing.T) {
 	require.Contains(t, string(html), "standard (torch 2.11.0) at sequence length 16k: no memory")
 }
 
+// What was measured on a CPU is told in GFLOP/s all over the page, whatever the peaks are.
+func TestPageOfACPU(t *testing.T) {
+	f := synthetic(t, "synthetic.jsonl")[0]
+	h := &f.Headers[len(f.Headers)-1]
+	h.CPU, h.Peaks = true, bench.Peaks{MatrixTFLOPS: 0.276, FP32TFLOPS: 0.0783, CopyGBps: 20}
+	tuned := f.Rows[slices.IndexFunc(f.Rows, func(r bench.Row) bool { return r.Impl == "flash2" && r.Fwd.TFLOPS > 1 })]
+	tuned.Tuning = "bc=32,br=64"
+	f.Rows = append(f.Rows, tuned)
+	f.Rows = slices.DeleteFunc(f.Rows, func(r bench.Row) bool { return !IsOurs(r) })
+	p, err := NewPage([]*bench.File{f}, nil)
+	require.NoError(t, err)
+	require.Contains(t, p.Runs[0].Facts, [2]string{"Matrix peak, measured", "276.0 GFLOP/s"})
+	require.Contains(t, p.Runs[0].Facts, [2]string{"fp32 peak, measured", "78.30 GFLOP/s"})
+	html, err := p.HTML()
+	require.NoError(t, err)
+	others := regexp.MustCompile(`(?s)<details class="others">.*?</details>`) // of other devices
+	require.NotContains(t, string(others.ReplaceAll(html, nil)), "TFLOP")
+	require.Contains(t, string(html), "<th>GFLOP/s</th>")
+	require.Contains(t, string(html), "forward, GFLOP/s")
+}
+
 // The recorded page at the widths of a desk and of a telephone: no table loses a column, and figures come first.
 func TestRecordedPageInABrowser(t *testing.T) {
 	b := startBrowser(t)
@@ -361,6 +382,25 @@ func TestRecordedPageInABrowser(t *testing.T) {
 	require.Empty(t, page.Lost)
 	require.True(t, page.Beside)
 	require.Greater(t, page.Wide, 1350.0, "no blank margins")
+	// All rows stand in a box that scrolls by itself, under the names of their columns.
+	var rows struct {
+		Height, Content     float64
+		Before, After, Head float64
+	}
+	b.eval(`(() => {
+		const details = document.querySelector("details.rows"), box = details.querySelector(".scroll");
+		const before = document.documentElement.scrollHeight - details.scrollHeight;
+		details.open = true;
+		const after = document.documentElement.scrollHeight - details.scrollHeight;
+		box.scrollTop = 1000;
+		const head = box.querySelector("th").getBoundingClientRect().top - box.getBoundingClientRect().top;
+		return {height: box.clientHeight, content: box.scrollHeight, before, after, head};
+	})()`, &rows)
+	require.LessOrEqual(t, rows.Height, 0.86*900)
+	require.Greater(t, rows.Content, 2*rows.Height)
+	require.InDelta(t, rows.Before, rows.After, 20, "the page grew by the box alone")
+	require.InDelta(t, 0, rows.Head, 3, "the head stays")
+	b.screenshot("recorded_rows")
 	look(400)
 	require.Less(t, page.First, 500.0)
 	require.Greater(t, page.Letters, 10.5)

@@ -73,14 +73,6 @@ func HeaderLines(h bench.Header) []string {
 	return out
 }
 
-// rate is a rate of arithmetic with its unit.
-func rate(tflops float64) string {
-	if tflops < 0.1 {
-		return Digits(1000*tflops) + " GFLOP/s"
-	}
-	return Digits(tflops) + " TFLOP/s"
-}
-
 // Screen is what text is written to.
 type Screen struct {
 	Color bool

@@ -232,7 +232,7 @@ func TestTableColumnsKeepTheirOrder(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	require.Equal(t, []string{"dtype", "head dim", "emb dim", "batch", "heads", "q len", "seq", "causal", "dropout", "impl", "kernel", "density", "tuning",
-		"ms", "±", "TFLOP/s", "% peak", "peak MiB", "in all", "GB asked for", "max err", "checked", "× standard", "× peer's standard",
+		"ms", "±", "TFLOP/s", "% peak", "peak MiB", "in all", "GB asked for", "tokens/s", "max err", "checked", "× standard", "× peer's standard",
 		"bwd ms", "bwd ±", "bwd TFLOP/s", "bwd peak MiB", "fwd+bwd ms", "bwd max err", "bwd × standard", "bwd × peer's standard"}, names)
 
 	r.Rows = []bench.Row{all, all}

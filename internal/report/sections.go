@@ -32,10 +32,14 @@ func (r *Run) sections() []Section {
 	return out
 }
 
+// unit is what the tables of a run show rates in, as its rows do.
+func (r *Run) unit() bench.Unit { return rateUnit(r.Results.Header.CPU, r.Results.Rows) }
+
 // blockSizes compares tiles of one shape: the library's choice first, then those of the tunings in the order of the file.
 func (r *Run) blockSizes() Section {
+	unit := r.unit()
 	s := Section{ID: "block-size", Title: "Tiles of flash: time and bytes",
-		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", spread, "TFLOP/s", "GB asked for", "time / the library's choice's"}},
+		Table: FigureTable{Header: []string{"problem", "kernel", "tuning", "forward, ms", spread, unit.Name, "GB asked for", "time / the library's choice's"}},
 		Fixed: "GB asked for: what the workgroups load from and store to device memory, as the tiling counts it; caches serve part of it.",
 		Others: []string{
 			figure.OnA100 + "40.3 GB moved in 41.7 ms by standard attention, 4.4 GB in 7.3 ms by FlashAttention.",
@@ -69,7 +73,7 @@ func (r *Run) blockSizes() Section {
 				line[3] = row.Reason.Word()
 			}
 			if row.Fwd.Ms > 0 {
-				line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS)
+				line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS*unit.Scale)
 				if row.Fwd.Bytes > 0 {
 					line[6] = figure.Shown(row.Fwd.Bytes / 1e9)
 				}
@@ -135,9 +139,10 @@ func (r *Run) dropouts() Section {
 
 // scores sets what becomes of scores beside the same problem with plain ones, those of peers too.
 func (r *Run) scores() Section {
+	unit := r.unit()
 	s := Section{ID: "scores", Title: "Functions, masks, biases and sinks of scores, and where keys lie: what they cost",
-		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", "TFLOP/s plain", "TFLOP/s", "rate / plain"}},
-		Fixed: "TFLOP/s: of the pairs of queries and keys that are seen. The last column is 1 where nothing is lost."}
+		Table: FigureTable{Header: []string{"implementation", "problem", "pass", "ms plain", "ms", unit.Name + " plain", unit.Name, "rate / plain"}},
+		Fixed: unit.Name + ": of the pairs of queries and keys that are seen. The last column is 1 where nothing is lost."}
 	rows := slices.Concat(r.Results.Rows, r.Results.Peers)
 	for _, row := range rows {
 		plain, costs := row.Plain()
@@ -159,10 +164,10 @@ func (r *Run) scores() Section {
 			}
 			line := []string{name, row.Shape().String(), p.name, "", p.failed, "", "", ""}
 			if p.plain.Ms > 0 {
-				line[3], line[5] = figure.Shown(p.plain.Ms), figure.Shown(p.plain.TFLOPS)
+				line[3], line[5] = figure.Shown(p.plain.Ms), figure.Shown(p.plain.TFLOPS*unit.Scale)
 			}
 			if p.own.Ms > 0 {
-				line[4], line[6] = figure.Shown(p.own.Ms), figure.Shown(p.own.TFLOPS)
+				line[4], line[6] = figure.Shown(p.own.Ms), figure.Shown(p.own.TFLOPS*unit.Scale)
 			}
 			if p.plain.TFLOPS > 0 && p.own.TFLOPS > 0 {
 				line[7] = fmt.Sprintf("%.3f", p.own.TFLOPS/p.plain.TFLOPS)
@@ -183,9 +188,10 @@ func choose(err string, reason bench.Reason) string {
 
 // sparsity sets attention with block masks beside that of flash without, which the other implementations of the shape are.
 func (r *Run) sparsity() Section {
+	unit := r.unit()
 	s := Section{ID: "block-sparsity", Title: "Block sparsity: time against the share of nonzero blocks",
-		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", spread, "TFLOP/s", "time / flash2's", "time / flash2's / share"}},
-		Fixed: "TFLOP/s: of the operations in nonzero blocks alone. The last column is what a nonzero block costs, against one of flash2."}
+		Table: FigureTable{Header: []string{"problem", "nonzero blocks", "kernel", "forward, ms", spread, unit.Name, "time / flash2's", "time / flash2's / share"}},
+		Fixed: unit.Name + ": of the operations in nonzero blocks alone. The last column is what a nonzero block costs, against one of flash2."}
 	rows := r.Results.Rows
 	for _, row := range rows {
 		if row.Density == 0 || row.Tuning != "" {
@@ -196,7 +202,7 @@ func (r *Run) sparsity() Section {
 			line[3] = row.Reason.Word()
 		}
 		if row.Fwd.Ms > 0 {
-			line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS)
+			line[3], line[4], line[5] = figure.Shown(row.Fwd.Ms), between(row.Fwd), figure.Shown(row.Fwd.TFLOPS*unit.Scale)
 			dense := row.Shape()
 			dense.Impl = "flash2"
 			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 && rows[i].Fwd.Ms > 0 {

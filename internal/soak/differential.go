@@ -224,6 +224,9 @@ func (d *differential) declined(u unit, done int, why error) {
 // plan runs cases of one plan of a family, from the given one on.
 func (d *differential) plan(ctx context.Context, slab *conformance.Slab, f *family, id ID, from, to int) (err error) {
 	p := f.problem(rand.New(rand.NewPCG(d.o.Seed+1, uint64(id.Family)<<32^uint64(id.Plan))))
+	if f.rows != (rows{}) {
+		return d.apart(ctx, f, id, p, from, to)
+	}
 	rig, err := conformance.NewRig(d.dev, f.target, p, f.tuning, f.backward, slab)
 	if err != nil {
 		return err

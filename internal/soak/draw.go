@@ -84,6 +84,7 @@ func (f *family) problem(r *rand.Rand) flash.Problem {
 			p.KeyLen = p.KeyLen*3/4 + r.IntN(2)
 		}
 	}
+	f.rows.place(&p)
 	return p
 }
 
@@ -106,6 +107,9 @@ func (f *family) draw(seed uint64, id ID, p flash.Problem) (*conformance.Case, f
 	}
 	if f.drops {
 		c.Seed, c.Offset = r.Uint64(), r.Uint32()
+	}
+	if f.rows.packed {
+		c.Pack(r, true)
 	}
 	in := drawInputs(r, f, p)
 	c.Tight, c.Gradients = in.tight, c.Gradients && !in.tight

@@ -27,8 +27,9 @@ type family struct {
 	accumulate    bool
 	blocks        flash.Blocks       // of a block mask, or
 	sees          score.MaskFunction // classed by this
-	tuning        map[string]int     // of the forward kernel, besides the target's
-	backward      map[string]int     // of the backward kernels
+	rows          rows
+	tuning        map[string]int // of the forward kernel, besides the target's
+	backward      map[string]int // of the backward kernels
 }
 
 func (f *family) String() string {
@@ -47,6 +48,7 @@ func (f *family) String() string {
 	case f.blocks != (flash.Blocks{}):
 		flags = append(flags, fmt.Sprintf("blocks %v", f.blocks))
 	}
+	flags = append(flags, f.rows.names()...)
 	for _, t := range []map[string]int{f.tuning, f.backward} {
 		if len(t) > 0 {
 			flags = append(flags, strings.TrimPrefix(fmt.Sprint(t), "map"))
@@ -137,6 +139,8 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 		if one(3) {
 			f.sees, _ = score.NewMask(maskdraw.Condition(r)) // the same for all of the family: it is compiled
 		}
+	} else if t.Implementation == flash.Flash {
+		f.drawRows(r)
 	}
 	return f
 }

@@ -15,8 +15,12 @@ type Problem struct {
 	Causal            bool   // or any other mask by positions
 	Window            bool
 	Dropout           bool
-	Scored            bool // functions of scores
-	Blocks            bool // a block mask
+	Scored            bool   // functions of scores
+	Blocks            bool   // a block mask
+	Page              int    // rows of a page of keys and values; 0: tensors
+	KeyType           string // of quantised keys: q8_0, q4_0, fp8_e4m3; "": DType
+	ValueType         string // likewise
+	Packed            bool   // sequences one behind the other
 	Lanes             int
 	Fragment          [3]int // M, N, K; zero for kernels without
 }
@@ -79,6 +83,13 @@ func (r *Row) Suits(p *Problem) bool {
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
 		return false
 	}
+	// What tune measured is for where keys lay when it was measured; other rows are for any place unless they name one.
+	if cache := (Conditions{Page: p.Page, KeyType: p.KeyType, ValueType: p.ValueType, Packed: p.Packed}); r.Source == Tuned && c.cache() != cache {
+		return false
+	}
+	if c.Page != 0 && p.Page != c.Page || c.KeyType != "" && p.KeyType != c.KeyType || c.ValueType != "" && p.ValueType != c.ValueType || c.Packed && !p.Packed {
+		return false
+	}
 	return r.SuitsLanes(p.Lanes)
 }
 
@@ -97,8 +108,16 @@ type Conditions struct {
 	Plain                     bool // neither dropout nor a block mask
 	Scored                    bool // there are functions of scores
 	Whole                     bool // keys are whole tiles of the row's bc
+	Page                      int
+	KeyType, ValueType        string
+	Packed                    bool
 	Lanes                     int
 	Fragment                  [3]int
+}
+
+// cache is what the conditions say of where keys lie, alone.
+func (c *Conditions) cache() Conditions {
+	return Conditions{Page: c.Page, KeyType: c.KeyType, ValueType: c.ValueType, Packed: c.Packed}
 }
 
 // condition is one that a row may have: numbers, or words, or nothing behind the name.
@@ -107,6 +126,9 @@ type condition struct {
 	to   func(c *Conditions) any
 	of   []string // words
 }
+
+// quantised are the types of caches' elements that rows may name.
+var quantised = []string{"q8_0", "q4_0", "fp8_e4m3"}
 
 // conditions are those, in the order in which they are written.
 var conditions = []condition{
@@ -123,6 +145,10 @@ var conditions = []condition{
 	{"plain", func(c *Conditions) any { return &c.Plain }, nil},
 	{"scored", func(c *Conditions) any { return &c.Scored }, nil},
 	{"whole", func(c *Conditions) any { return &c.Whole }, nil},
+	{"page=", func(c *Conditions) any { return &c.Page }, nil},
+	{"key_type=", func(c *Conditions) any { return &c.KeyType }, quantised},
+	{"value_type=", func(c *Conditions) any { return &c.ValueType }, quantised},
+	{"packed", func(c *Conditions) any { return &c.Packed }, nil},
 	{"lanes=", func(c *Conditions) any { return &c.Lanes }, nil},
 	{"fragment=", func(c *Conditions) any { return &c.Fragment }, nil},
 }

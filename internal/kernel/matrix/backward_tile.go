@@ -251,9 +251,6 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		if tile.Keys {
 			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0
 		}
-		if tile.HeadsTogether < 1 {
-			return tile, t.Bad(prefix+"heads_together", "must be at least 1")
-		}
 		tile.ByLane = tile.LaneOfDraws(p, l)
 		if why = tile.Check(prefix, p, c); why == "" {
 			t.Took(row)

@@ -84,6 +84,7 @@ func (f *Figure) Value(y float64) float64 {
 type Source struct {
 	Label  string // tells it from the others
 	Device string
+	CPU    bool // the device is one
 	Rows   []bench.Row
 }
 
@@ -125,7 +126,7 @@ func NewSources(files []*bench.File) []Source {
 	out := make([]Source, len(files))
 	version := make([]string, len(files))
 	for i, f := range files {
-		out[i] = Source{Device: deviceOf(f), Rows: f.Rows}
+		out[i] = Source{Device: deviceOf(f), CPU: onCPU(f), Rows: f.Rows}
 		if n := len(f.Headers); n > 0 {
 			version[i] = f.Headers[n-1].VKAttn
 		}

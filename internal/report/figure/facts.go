@@ -58,6 +58,12 @@ var facts = map[string][]string{
 	"summary": {OnA100 + "66.6 GFLOP, 40.3 GB moved and 41.7 ms for standard attention; 75.2 GFLOP, 4.4 GB and 7.3 ms for FlashAttention."},
 }
 
+// onCPU says that the device of a file is a CPU.
+func onCPU(f *bench.File) bool {
+	n := len(f.Headers)
+	return n > 0 && f.Headers[n-1].CPU
+}
+
 // deviceOf is the device of a file: of its last header, or what a peer says of its GPU.
 func deviceOf(f *bench.File) string {
 	if n := len(f.Headers); n > 0 {

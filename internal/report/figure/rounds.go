@@ -14,20 +14,16 @@ const (
 	RoundsLimit = 0.03
 )
 
-// Settle gives a file with the middle round as the time of every pass. Result files hold the median of the rounds' medians, which of
-// an even number is the mean of the two in the middle: of two rounds that disagree a time that nothing took, and outside the
-// percentiles. Of these two the faster was measured, and what disturbs a round only ever adds time.
+// Settle gives a file with the middle round as the time of every pass, as it is written today: older files hold the mean of the two
+// in the middle of an even number of rounds, which may lie outside the percentiles.
 func Settle(f *bench.File) *bench.File {
 	out := *f
 	out.Rows = slices.Clone(f.Rows)
 	for i := range out.Rows {
 		for _, p := range []*bench.Pass{&out.Rows[i].Fwd, &out.Rows[i].Bwd} {
-			if n := len(p.Rounds); p.Ms > 0 && n > 0 && n%2 == 0 {
-				middle := slices.Sorted(slices.Values(p.Rounds))[n/2-1]
-				if middle > 0 {
-					p.TFLOPS *= p.Ms / middle
-					p.Ms = middle
-				}
+			if middle := bench.Middle(p.Rounds); p.Ms > 0 && middle > 0 {
+				p.TFLOPS *= p.Ms / middle
+				p.Ms = middle
 			}
 		}
 	}

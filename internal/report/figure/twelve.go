@@ -163,7 +163,7 @@ func (s *set) line(id, title string, sw sweep, m metric) *Figure {
 	in := s.of(sw, tied)
 	s.absent(f, forwardMeasured, func(it item) bool { return in(it) && has(it) })
 	if m.rate {
-		f.unit()
+		f.Y = "forward, " + s.unit(f).Name
 	}
 	return f
 }
@@ -182,17 +182,18 @@ func (s *set) of(sw sweep, tied bench.Case) func(item) bool {
 	}
 }
 
-// unit shows GFLOP/s where no point reaches a tenth of a TFLOP/s.
-func (f *Figure) unit() {
-	most := 0.0
-	for _, s := range f.Series {
-		for _, p := range s.Points {
-			most = max(most, p.Y)
+// unit chooses what the rates of a figure are shown in, as a run's rows are: files of CPUs alone in theirs.
+func (s *set) unit(f *Figure) bench.Unit {
+	var rates []float64
+	for _, series := range f.Series {
+		for _, p := range series.Points {
+			rates = append(rates, p.Y)
 		}
 	}
-	if most > 0 && most < 0.1 {
-		f.Scale, f.Y = 1000, "forward, GFLOP/s"
-	}
+	cpus := !slices.ContainsFunc(s.sources, func(from Source) bool { return !from.CPU })
+	unit := bench.RateUnit(cpus && len(s.sources) > 0, rates...)
+	f.Scale = unit.Scale
+	return unit
 }
 
 // causal compares times with and without the mask.
@@ -316,14 +317,7 @@ func (s *set) heat() *Figure {
 	if len(f.Series) == 0 {
 		return f.empty(sw.suite)
 	}
-	y := f.Y
-	f.unit()
-	if f.Scale != 1 {
-		f.Title += ", GFLOP/s"
-	} else {
-		f.Title += ", TFLOP/s"
-	}
-	f.Y = y
+	f.Title += ", " + s.unit(f).Name
 	return f
 }
 

@@ -27,3 +27,21 @@ func TestTorchIsMissing(t *testing.T) {
 	require.Equal(t, 1, strings.Count(stderr.String(), "\n"), stderr.String())
 	require.Contains(t, stderr.String(), "torch_baseline: PyTorch is needed, and cannot be imported: libcudart.so.13")
 }
+
+// TestTorchListIsReadInPart: a reader that has enough, as head has, ends a list without a word.
+func TestTorchListIsReadInPart(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3:", err)
+	}
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer write.Close()
+	require.NoError(t, read.Close())
+	cmd := exec.Command(python, "../../tools/torch_baseline.py", "--list")
+	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(`{"impl":"fa2","B":1,"H":2,"N":64,"D":64}`), write, &stderr
+	require.Error(t, cmd.Run(), "what was written did not arrive")
+	require.Empty(t, stderr.String())
+}

@@ -1,0 +1,134 @@
+package matrix
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+)
+
+// TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
+func TestRefusals(t *testing.T) {
+	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask")
+	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &BlockSparse.Offer, attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}, "pages of keys and values", "quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &ForwardWide.Offer, attn.Problem{HeadDim: 300}, "dropout", "block mask", "lengths of keys or queries", "pages of keys and values",
+		"quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
+
+	require.False(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 256})), "another kernel does as many columns for less")
+	require.True(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 8, ValueDim: 257})))
+	require.Contains(t, Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})), "rounding fp32 to them would not be exact")
+	require.Equal(t, "the device lacks the feature cooperativeMatrix", Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
+	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
+	require.Empty(t, Forward.Reserved(kerneltest.Hopper()))
+	require.Contains(t, Forward.Reserved(kerneltest.CPU()), "WithTier(TierMatrix) insists")
+}
+
+// fragmented is a device with a fragment that it offers.
+type fragmented struct {
+	name     string
+	caps     *kernel.Capabilities
+	fragment kernel.Fragment
+}
+
+var devices = []fragmented{
+	{"hopper", kerneltest.Hopper(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}},
+	{"hopper, narrow", kerneltest.Hopper(), kernel.Fragment{M: 16, N: 8, K: 16, Lanes: 32}},
+	{"cpu", kerneltest.CPU(), kernel.Fragment{M: 8, N: 8, K: 8, Lanes: 8}},
+}
+
+// everyProblem calls f with problems of all sizes of heads from least to most, on every device, in every form.
+func everyProblem(least, most int, f func(d fragmented, form int, p *attn.Problem, what string)) {
+	for _, d := range devices {
+		for _, dim := range []int{1, 8, 20, 64, 96, 128, 256, 257, 333, 512, 576} {
+			if dim < least || dim > most {
+				continue
+			}
+			for _, queries := range []int{1, 40, 5000} {
+				for form := kernel.FormRegisters; form <= kernel.FormShared; form++ {
+					for _, causal := range []attn.Causal{attn.CausalNone, attn.CausalBottomRight} {
+						p := kerneltest.Problem(attn.Problem{Batch: 2, Heads: 16, KeyHeads: 8, QueryLen: queries, KeyLen: queries + 100, HeadDim: dim, DType: attn.F16, Causal: causal})
+						f(d, form, p, fmt.Sprintf("%s, form %d: %d, %d queries, causal %v", d.name, form, dim, queries, causal))
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestTiles: every device gets a tile for every form, whose shared memory and subgroups it has, and whose numbers are those that pipelines are
+// specialized with.
+func TestTiles(t *testing.T) {
+	everyProblem(1, Forward.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
+		tile, err := ChooseTile(d.caps, p, d.fragment, form, kernel.NewTuning(nil))
+		require.NoError(t, err, what)
+		require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
+		require.LessOrEqual(t, tile.Shared(p.HeadDim, p.ValueDim).Bytes(), int(d.caps.Facts.Limits.MaxSharedMemory), what)
+		c, info := (&ForwardProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{LSE: true})
+		require.Equal(t, []int{tile.W * d.fragment.Lanes, tile.W * tile.RM * d.fragment.M, tile.BC, form, d.fragment.M, d.fragment.N, d.fragment.K},
+			[]int{c["WG"], c["BR"], c["BC"], c["FORM"], c["FM"], c["FN"], c["FK"]}, what)
+		require.Equal(t, kernel.BoolInt(p.Causal != attn.CausalNone), c["UPPER_BOUND"], what)
+		require.Equal(t, uint32(d.fragment.Lanes), info.SubgroupSize, what)
+		require.Empty(t, (&ForwardProgram{Problem: *p, Shape: tile}).Scratch(), what)
+
+		outside, err := ChooseFlash1Tile(d.caps, p, d.fragment, form, kernel.NewTuning(nil))
+		require.NoError(t, err, what)
+		require.True(t, outside.KeysOutside, what)
+		require.Empty(t, outside.Check(p.HeadDim, p.ValueDim, d.caps), what)
+
+		for _, prefix := range []string{"kv_", "q_"} {
+			back, err := ChooseBackwardTile(d.caps, p, &kernel.FragmentLayout{}, d.fragment, form, prefix, kernel.NewBackwardTuning(nil))
+			require.NoError(t, err, what)
+			require.Equal(t, prefix == "kv_", back.Keys, what)
+			require.Empty(t, back.Check(prefix, p, d.caps), what)
+		}
+	})
+}
+
+// TestWideTiles: heads wider than a row of O in registers is are spread over a team of subgroups, on every device.
+func TestWideTiles(t *testing.T) {
+	everyProblem(ForwardWide.LeastDim, ForwardWide.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
+		tile, err := ChooseWideTile(d.caps, p, d.fragment, &kernel.FragmentLayout{}, form, kernel.NewTuning(nil))
+		require.NoError(t, err, what)
+		c, _ := (&WideProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{})
+		require.LessOrEqual(t, c["WG"], int(d.caps.Facts.Limits.MaxWorkgroupInvocations), what)
+		require.Equal(t, 0, c["WRITE_LSE"], what)
+	})
+}
+
+// TestTuning: numbers of a caller's are taken, or refused by the rule that they break.
+func TestTuning(t *testing.T) {
+	d := devices[0]
+	p := kerneltest.Problem(attn.Problem{QueryLen: 1000, Heads: 8, KeyHeads: 8, DType: attn.F16})
+	tile, err := ChooseTile(d.caps, p, d.fragment, kernel.FormRegisters, kernel.NewTuning(map[string]int{"w": 2, "rm": 3, "bc": 48, "ck": 16, "prefetch": 2, "parts": 5}))
+	require.NoError(t, err)
+	require.Equal(t, [7]int{2, 3, 48, 16, 2, 5, 96}, [7]int{tile.W, tile.RM, tile.BC, tile.CK, tile.Prefetch, tile.Parts, tile.Rows()})
+	for rule, given := range map[string]map[string]int{
+		"ck = 24 must be a multiple of the fragment's N = 16": {"ck": 24},
+		"bc = 40 must be a multiple of ck = 16":               {"bc": 40, "ck": 16},
+		"passes the device's 32":                              {"w": 64},
+		"bytes of shared memory pass the device's":            {"bc": 1024, "ck": 16},
+	} {
+		_, err := ChooseTile(d.caps, p, d.fragment, kernel.FormRegisters, kernel.NewTuning(given))
+		require.ErrorContains(t, err, rule)
+	}
+}
+
+// TestPacks: few queries of query heads that share a key head share a tile, and many do not.
+func TestPacks(t *testing.T) {
+	d := devices[0]
+	for queries, packs := range map[int]bool{1: true, 4: true, 4000: false} {
+		p := kerneltest.Problem(attn.Problem{QueryLen: queries, KeyLen: 4000, Heads: 32, KeyHeads: 8, HeadDim: 128, DType: attn.F16})
+		tile, err := ChooseTile(d.caps, p, d.fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		require.Equal(t, packs, tile.Pack, "%d queries", queries)
+	}
+	_, err := ChooseBlockTile(d.caps, kerneltest.Problem(attn.Problem{QueryLen: 1, Heads: 8, Blocks: attn.Blocks{Queries: 16, Keys: 16}, DType: attn.F16}), d.fragment,
+		kernel.FormRegisters, kernel.NewTuning(map[string]int{"pack": 1}))
+	require.ErrorContains(t, err, "must be 0 with a block mask")
+}

@@ -1,0 +1,143 @@
+package scalar
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/kerneltest"
+)
+
+// TestRefusals: what each kernel cannot compute it refuses by name, and computes the rest.
+func TestRefusals(t *testing.T) {
+	blocks := attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}
+	kerneltest.Refuses(t, &Forward.Offer, attn.Problem{}, "block mask")
+	kerneltest.Refuses(t, &Flash1.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &BlockSparse.Offer, blocks, "pages of keys and values", "quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &Decode.Offer, attn.Problem{QueryLen: 4}, "dropout", "block mask")
+	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
+	require.False(t, BlockSparse.Exists(kerneltest.Problem(attn.Problem{})), "without a block mask another kernel does the same")
+
+	require.Contains(t, Decode.Refuses(kerneltest.Problem(attn.Problem{QueryLen: 5})), "10 rows for each key head: it takes up to 8")
+	require.Contains(t, Decode.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{QueryLen: 1})), "no subgroup shuffles")
+	require.Empty(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{})), "fp32 needs nothing that a device may lack")
+	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "storageBuffer16BitAccess")
+}
+
+// everyProblem calls f with problems of all sizes of heads that kernels take, on every device.
+func everyProblem(t *testing.T, mostDim int, f func(c *kernel.Capabilities, p *attn.Problem, what string)) {
+	for name, c := range kerneltest.Devices() {
+		for _, dim := range []int{1, 3, 8, 20, 64, 80, 128, 256, 333, 576} {
+			if dim > mostDim {
+				continue
+			}
+			for _, queries := range []int{1, 7, 100, 5000} {
+				for _, dtype := range []attn.DType{attn.F32, attn.F16} {
+					p := kerneltest.Problem(attn.Problem{QueryLen: queries, KeyLen: queries + 90, HeadDim: dim, ValueDim: max(1, dim-2), DType: dtype})
+					f(c, p, fmt.Sprintf("%s: %d of %v, %d queries", name, dim, dtype, queries))
+				}
+			}
+		}
+	}
+}
+
+// TestForwardTiles: every device gets a tile that keeps to its limits, and whose numbers are those that pipelines are specialized with.
+func TestForwardTiles(t *testing.T) {
+	everyProblem(t, Forward.MostDim, func(c *kernel.Capabilities, p *attn.Problem, what string) {
+		tile, err := ChooseForwardTile(c, p, kernel.NewTuning(nil))
+		require.NoError(t, err, what)
+		l := &c.Facts.Limits
+		require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, p.DType.Size(), l), what)
+		require.LessOrEqual(t, tile.Threads(), int(l.MaxWorkgroupInvocations), what)
+		sh := tile.Shared(p.HeadDim, p.ValueDim)
+		require.LessOrEqual(t, 16*sh.Length+4*sh.reduce, int(l.MaxSharedMemory), what)
+		require.False(t, tile.Subgroup, what+": no device here has shuffles")
+		require.Equal(t, tile.BR*tile.Tx(), sh.reduce, what)
+		prog := &ForwardProgram{CheckedKernels: kernel.CheckedKernels{Env: &kernel.Env{Caps: *c}}, Problem: *p, Shape: tile}
+		constants, _ := prog.Describe(kernel.Variant{LSE: true})
+		require.Equal(t, []int{tile.Threads(), sh.KAt, sh.VAt, sh.PAt, sh.Length, p.HeadDim, p.ValueDim, 1},
+			[]int{constants["WG"], constants["K_AT"], constants["V_AT"], constants["P_AT"], constants["SHARED_V4"], constants["D"], constants["DV"], constants["WRITE_LSE"]}, what)
+		require.NotContains(t, constants, "PARTS", what)
+		require.Empty(t, prog.Scratch(), what+": keys in one piece need no workspace")
+	})
+}
+
+// TestForwardTuning: what a caller gives is taken as it is or refused by the rule that it breaks, and a cache is not cut into parts.
+func TestForwardTuning(t *testing.T) {
+	c, p := kerneltest.Hopper(), kerneltest.Problem(attn.Problem{QueryLen: 200})
+	tile, err := ChooseForwardTile(c, p, kernel.NewTuning(map[string]int{"br": 24, "bc": 16, "mr": 3, "mc": 4, "parts": 2}))
+	require.NoError(t, err)
+	require.Equal(t, [5]int{24, 16, 3, 4, 2}, [5]int{tile.BR, tile.BC, tile.MR, tile.MC, tile.Parts})
+	for rule, given := range map[string]map[string]int{
+		"br = 25 must be a multiple of mr":        {"br": 25, "mr": 4},
+		"bc/mc = 3 must be even":                  {"bc": 24, "mc": 8},
+		"passes the device's 1024":                {"br": 512, "bc": 512, "mr": 1, "mc": 4},
+		"needs full subgroups of a required size": {"subgroup": 1},
+	} {
+		_, err := ChooseForwardTile(c, p, kernel.NewTuning(given))
+		require.ErrorContains(t, err, rule)
+	}
+	cached := *p
+	cached.Pages = attn.Pages{Size: 16, Count: 99, PerSequence: 20}
+	_, err = ChooseForwardTile(c, &cached, kernel.NewTuning(map[string]int{"parts": 2}))
+	require.ErrorContains(t, err, "parts = 2 must be 1 where keys and values lie in a cache")
+}
+
+// TestBlockTiles: with a block mask a tile that lies in one block goes before faster ones that do not.
+func TestBlockTiles(t *testing.T) {
+	for _, blocks := range []attn.Blocks{{Queries: 32, Keys: 32}, {Queries: 64, Keys: 128}, {Queries: 128, Keys: 128}} {
+		p := kerneltest.Problem(attn.Problem{QueryLen: 1000, Blocks: blocks})
+		tile, err := ChooseForwardTile(kerneltest.Hopper(), p, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		require.Zero(t, [2]int{blocks.Queries % tile.BR, blocks.Keys % tile.BC}, "%v: %v", blocks, &tile)
+	}
+}
+
+// TestBackwardTiles: both kernels of a backward pass keep to the limits of every device.
+func TestBackwardTiles(t *testing.T) {
+	everyProblem(t, Backward.MostDim, func(c *kernel.Capabilities, p *attn.Problem, what string) {
+		prog := &BackwardProgram{Problem: *p}
+		for prefix, part := range map[string]*BackwardPart{"kv_": &prog.Kv, "q_": &prog.Q} {
+			var err error
+			part.Tile, err = ChooseBackwardTile(c, p, prefix, kernel.NewBackwardTuning(nil))
+			require.NoError(t, err, what)
+			require.Empty(t, part.Tile.Check(prefix, max(p.HeadDim, p.ValueDim), p.DType.Size(), &c.Facts.Limits), what)
+			constants := prog.Constants(part, true, true)
+			require.Equal(t, [3]int{part.Tile.threads(), 1, 1}, [3]int{constants["WG"], constants["ALIGNED"], constants["ACCUMULATE"]}, what)
+			require.LessOrEqual(t, 16*constants["SHARED_V4"], int(c.Facts.Limits.MaxSharedMemory), what)
+			require.Greater(t, constants["SHARED_V4"], max(constants["C_AT"], constants["P_AT"]), what)
+		}
+	})
+	_, err := ChooseBackwardTile(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{}), "q_", kernel.NewBackwardTuning(map[string]int{"q_br": 33, "q_mr": 2}))
+	require.ErrorContains(t, err, "q_br = 33 must be a multiple of q_mr = 2")
+}
+
+// TestDecodeTiles: rows that a lane cannot hold are spread over lanes, and keys are cut into parts where they are many.
+func TestDecodeTiles(t *testing.T) {
+	for _, dtype := range []attn.DType{attn.F32, attn.F16} {
+		for _, cache := range []attn.DType{dtype, attn.Q8_0, attn.Q4_0, attn.F8E4M3} {
+			for _, dim := range []int{8, 64, 128, 576} {
+				p := kerneltest.Problem(attn.Problem{QueryLen: 1, KeyLen: 1 << 16, Heads: 8, HeadDim: dim, DType: dtype, KeyType: cache, ValueType: cache})
+				tile, err := ChooseDecodeTile(kerneltest.Hopper(), p, kernel.NewTuning(nil))
+				require.NoError(t, err)
+				name, why := tile.Check(p, &kerneltest.Hopper().Facts.Limits)
+				require.Empty(t, why, name)
+				require.LessOrEqual(t, tile.registers(p), decodeMostSpilled)
+				require.Greater(t, tile.Parts, 8, "%v %v %d: one key head of 65,536 keys", dtype, cache, dim)
+				constants, info := (&DecodeProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{})
+				require.Equal(t, [5]int{tile.W * 32, tile.Rows, tile.LPR, tile.U, tile.Parts}, [5]int{constants["WG"], constants["ROWS"], constants["LPR"], constants["U"], constants["PARTS"]})
+				require.Equal(t, uint32(32), info.SubgroupSize)
+				require.True(t, info.FullSubgroups)
+			}
+		}
+	}
+	p := kerneltest.Problem(attn.Problem{QueryLen: 1, KeyLen: 40})
+	tile, err := ChooseDecodeTile(kerneltest.Hopper(), p, kernel.NewTuning(nil))
+	require.NoError(t, err)
+	require.Equal(t, 1, tile.Parts, "of few keys")
+	_, err = ChooseDecodeTile(kerneltest.Hopper(), p, kernel.NewTuning(map[string]int{"rows": 3}))
+	require.ErrorContains(t, err, "must be from 1 to the 2 rows of a key head")
+}
