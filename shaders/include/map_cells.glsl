@@ -1,0 +1,169 @@
+// How attention weights become the cells of a picture, for the kernels that make maps: scalar_map.comp and matrix_map.comp.
+//
+// A map divides a rectangle of queries and keys into map_rows x map_columns cells. Cell row y holds the queries from first_query + floor(y
+// queries / map_rows) up to where row y + 1 begins; columns likewise. A cell's value is the sum of P over its pairs, the mean, which is
+// that sum over the number of its pairs, seen or not (`wanted` says which), or with LARGEST the largest. Where there are too few cells to
+// fill a device, each is cut into pieces in the same way, of which the host has map_ends.comp make cells; without a cut a piece is a cell.
+//
+// A group of LANES invocations owns group_rows rows of pieces, and takes their queries ROWS at a time: an invocation owns rows lane,
+// lane + LANES, ... of these. It walks over the keys of its band of columns in order and adds weights up in registers. Where a column ends,
+// which is at the same key for all, sums go to shared memory; once PENDING columns have ended, the group adds up the rows of each piece. No
+// two groups share a piece, and every sum has a fixed order: the same inputs give the same bits. A long row of weights is added up tile by
+// tile and then the tiles', so that many small ones are not lost beside a large sum.
+//
+// Where blocks of queries lie in one row of pieces, one after the other, later ones add to what the first has written.
+//
+// With STATISTICS there is no picture: for each query of the rectangle out gets the entropy of its weights, -sum of p log p, and distance
+// the mean distance of its keys, sum of p |i + Nk - Nq - j| over the sum of p; 0 where it sees no key; `wanted` says which.
+// map_rows is queries then, map_columns and bands are 1.
+//
+// A kernel defines LANES, ROWS (a multiple of LANES), TILE_KEYS (a multiple of 4), GROUPS of a workgroup, GROUP_BARRIER (all of a group
+// have reached it, and see what it wrote to shared memory), `lane` and `map_group`, and
+//   vec4 pair_weights(row, c)   P of the x-th row of this invocation for keys 4 c to 4 c + 3 of the tile, 0 for those that are not seen,
+//                               and for STATISTICS in pair_bits -log2 of them, anything where P is 0
+
+layout(constant_id = 14) const bool LARGEST = false;
+layout(constant_id = 15) const bool STATISTICS = false;
+
+const uint ROWS_EACH = ROWS / LANES;
+const uint PENDING = 16;
+const uint ENDED_PITCH = PENDING + 1;
+
+layout(set = 0, binding = 3, std430) coherent buffer Cells { float cells[]; };
+layout(set = 0, binding = 4, std430) writeonly buffer Distances { float distances[]; };
+
+shared float ended[GROUPS * ROWS * ENDED_PITCH];
+
+// Where the n-th of so many parts of `length` begins, and the same of pieces. n parts is below 2^32.
+uint part_begin(uint n, uint length, uint parts) { return n * (length / parts) + n * (length % parts) / parts; }
+uint piece_begin(uint n, uint length, uint parts, uint pieces) {
+  const uint cell = n / pieces, first = part_begin(cell, length, parts);
+  return pieces == 1 ? first : first + part_begin(n % pieces, part_begin(cell + 1, length, parts) - first, pieces);
+}
+uint row_begin(uint y) { return first_query + piece_begin(y, queries, map_rows, cut & 0xffffu); }
+uint column_begin(uint x) { return first_key + piece_begin(x, keys, map_columns, cut >> 16); }
+
+float joined(float a, float b) { return LARGEST ? max(a, b) : a + b; }
+
+uint y0, y1;                  // rows of pieces of the group
+uint x1;                      // the end of the band
+uint map_row0, map_rows_end;  // first query of the block, and the end of those that the group owns
+uint picture;                 // element of out at which the picture of this head begins
+uint column, column_end;      // which column is added up, and the key at which it ends
+uint pending;                 // columns that have ended
+float all_keys[ROWS_EACH], tile_keys[ROWS_EACH];               // of the column: of tiles before, and of this one
+float weight_sum[ROWS_EACH], entropy_sum[ROWS_EACH], distance_sum[ROWS_EACH];   // STATISTICS
+vec4 pair_bits;
+
+vec4 pair_weights(uint x, uint c);
+
+uint query_of_row(uint x) { return map_row0 + lane + x * LANES; }
+
+void put_piece(uint y, uint x, float value) {
+  const uint to = picture + y * o_sn + x;
+  if ((wanted & 1u) != 0u) value /= float(row_begin(y + 1) - row_begin(y)) * float(column_begin(x + 1) - column_begin(x));
+  if (row_begin(y) >= map_row0) cells[to] = value; else cells[to] = joined(cells[to], value);
+}
+
+// Columns that have ended become pieces.
+void add_rows() {
+  GROUP_BARRIER
+  const uint end = min(map_row0 + ROWS, map_rows_end);
+  for (uint i = lane; i < (y1 - y0) * pending; i += LANES) {
+    const uint y = y0 + i / pending, c = i % pending;
+    const uint from = max(row_begin(y), map_row0), to = min(row_begin(y + 1), end);
+    if (from >= to) continue;
+    uint at = (map_group * ROWS + from - map_row0) * ENDED_PITCH + c;
+    float value = ended[at];
+    for (uint q = from + 1; q < to; ++q) value = joined(value, ended[at += ENDED_PITCH]);
+    put_piece(y, column - pending + c, value);
+  }
+  pending = 0;
+  GROUP_BARRIER
+}
+void end_column() {
+  [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+    ended[(map_group * ROWS + lane + x * LANES) * ENDED_PITCH + pending] = joined(all_keys[x], tile_keys[x]);
+    all_keys[x] = tile_keys[x] = 0;
+  }
+  ++pending;
+  ++column;
+  column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
+  if (pending == PENDING) add_rows();
+}
+
+// Nobody sees a key from the one that is next up to this one.
+void skip_to(uint key) {
+  if (STATISTICS || column_end > key) return;
+  end_column();
+  if (column_end > key) return;
+  add_rows();
+  uint low = column, high = x1;
+  while (low < high) {
+    const uint middle = (low + high) / 2;
+    if (column_begin(middle + 1) <= key) low = middle + 1; else high = middle;
+  }
+  const uint none = low - column, end = min(map_row0 + ROWS, map_rows_end);
+  for (uint i = lane; i < (y1 - y0) * none; i += LANES) {
+    const uint y = y0 + i / none;
+    if (row_begin(y) >= map_row0 && row_begin(y) < end) cells[picture + y * o_sn + column + i % none] = 0;
+  }
+  column = low;
+  column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
+}
+
+// The weights of a tile of keys from key0 on, of which those from `end` on are not the band's.
+void add_tile(uint key0, uint end) {
+  for (uint c = 0; c < TILE_KEYS / 4; ++c) {
+    const uint key = key0 + 4 * c;
+    if (key >= end) break;
+    vec4 p[ROWS_EACH];
+    [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+      p[x] = pair_weights(x, c);
+      if (STATISTICS) {
+        const int at = int(query_of_row(x) + key_count()) - int(query_count() + key);
+        weight_sum[x] += (p[x].x + p[x].y) + (p[x].z + p[x].w);
+        const vec4 terms = mix(p[x] * pair_bits, vec4(0), equal(p[x], vec4(0)));
+        entropy_sum[x] += (terms.x + terms.y) + (terms.z + terms.w);
+        distance_sum[x] += dot(p[x], vec4(abs(ivec4(at) - ivec4(0, 1, 2, 3))));
+      }
+    }
+    if (STATISTICS) continue;
+    if (column_end >= key + 4) {
+      [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x)
+        tile_keys[x] = joined(tile_keys[x], joined(joined(p[x].x, p[x].y), joined(p[x].z, p[x].w)));
+      if (column_end == key + 4) end_column();
+    } else [[dont_unroll]] for (uint e = 0; e < 4; ++e) {
+      if (key + e < end) {
+        [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) tile_keys[x] = joined(tile_keys[x], p[x][e]);
+        if (column_end == key + e + 1) end_column();
+      }
+    }
+  }
+  [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) { all_keys[x] = joined(all_keys[x], tile_keys[x]); tile_keys[x] = 0; }
+}
+
+// A block of queries from `row` on, before its first key, which is that of column x.
+void begin_block(uint row, uint x) {
+  map_row0 = row;
+  column = x;
+  column_end = column_begin(x + 1);
+  pending = 0;
+  [[unroll]] for (uint i = 0; i < ROWS_EACH; ++i) all_keys[i] = tile_keys[i] = weight_sum[i] = entropy_sum[i] = distance_sum[i] = 0;
+}
+// After the last tile; `end` is the end of the band's keys.
+void end_block(uint end) {
+  if (!STATISTICS) {
+    skip_to(end);
+    add_rows();
+    return;
+  }
+  [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+    const uint row = query_of_row(x), to = row - first_query;
+    if (row < map_rows_end) {
+      const float sum = weight_sum[x];
+      if ((wanted & 2u) != 0u) cells[picture + to] = entropy_sum[x] * LN2;
+      if ((wanted & 4u) != 0u) distances[picture - o_off() + distance_off() + to] = sum == 0 ? 0 : distance_sum[x] / sum;
+    }
+  }
+}

@@ -1,0 +1,207 @@
+#version 460
+// Maps of attention weights in plain fp32 arithmetic, for any Vulkan 1.1 GPU.
+//
+//   P = exp(s' - lse), pooled over the cells of a picture, or for each query entropy and mean distance
+//
+// Nothing of size Nq x Nk is stored: P is made again from lse, as in a backward pass (Dao, "FlashAttention-2", 2023, algorithm 2), a tile
+// at a time. A workgroup owns BR queries at a time and walks over the keys of its columns in tiles of BC. An invocation computes MR x MC
+// scores, as in scalar_forward.comp, where the layout is described; they pass through shared memory to the invocation that owns their row,
+// which makes weights of them and adds them up (include/map_cells.glsl). Tiles begin at the first key of the band, so that columns that
+// divide a tile end where tiles do; tiles that no query of the block sees are left out, but for those that a block mask alone leaves out.
+//
+// Bindings: 0 Q [B,Hq,Nq,D], 1 K [B,Hk,Nk,D] (strided, last stride 1), 2 lse [B,Hq,Nq] fp32, 3 the picture [b,h,rows,columns] fp32
+// (strided) or entropy [b,h,queries], 4 distance likewise. Push constants: include/args_map.glsl. Workgroups: rows of pieces / group_rows,
+// times heads and batch entries that have a picture, times bands. Variants: DTYPE (include/dtype.glsl); CACHE: keys in pages
+// (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5, 6, 12 and 13, and no block mask.
+//
+// Specialization constants (v4: 16 bytes; odd(x): x | 1; DK4 = DK/4):
+//   0 WG = BR = (BR/MR)(BC/MC)   1 BR   2 BC a multiple of MC   3 D 1..576   8 MR, 9 MC, a multiple of 4
+//   6 ALIGNED     every row of q and k begins 16-byte aligned and D is a multiple of 16 bytes
+//  10 DK          columns of Q and K staged at a time, a multiple of 4 (8 for 16-bit types)
+//  18 SHARED_V4   length of shared memory in v4, >= (BR + BC) odd(DK4) and >= BR odd(BC/4)
+//  14 LARGEST, 15 STATISTICS   include/map_cells.glsl
+//  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..66 include/score.glsl: bindings from 8 on
+//  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
+// 104 PAGE, 105 COMPRESSED, 106 K_TYPE, 107 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
+
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "dtype.glsl"
+#include "count.glsl"
+#include "args_map.glsl"
+#include "common.glsl"
+#define SCORE_AT 8
+#define LENGTHS 6
+#define PAGES 5
+#include "lengths.glsl"
+
+layout(local_size_x = 64, local_size_x_id = 0) in;
+const uint WG = gl_WorkGroupSize.x;
+layout(constant_id = 1) const uint BR = 64;
+layout(constant_id = 2) const uint BC = 32;
+layout(constant_id = 3) const uint D = 64;
+layout(constant_id = 6) const bool ALIGNED = false;
+layout(constant_id = 8) const uint MR = 8;
+layout(constant_id = 9) const uint MC = 4;
+layout(constant_id = 10) const uint DK = 16;
+layout(constant_id = 18) const uint SHARED_V4 = 576;
+
+const uint TX = BC / MC;
+const uint TY = BR / MR;
+const uint MC4 = MC / 4;
+const uint DK4 = DK / 4;
+const uint Q_PITCH = DK4 | 1;
+const uint K_PITCH = DK4 | 1;
+const uint K_AT = BR * Q_PITCH;
+const uint S_PITCH = BC / 4 | 1;
+
+INPUT(q, 0)
+INPUT(k, 1)
+layout(set = 0, binding = 2, std430) readonly buffer Lse { float lse[]; };
+#ifdef CACHE
+const uint DV = 4;   // quantised.glsl reads values as well, of which there are none here
+uint v_off() { return 0; }
+#include "quantised.glsl"
+float score_factor;   // with the scale of keys
+#else
+#define score_factor score_scale
+#endif
+
+shared vec4 tile[SHARED_V4];
+uint lid, tx, ty;
+
+uint same(uint r) { return r; }
+// Column 4 (tx + TX jj) + c goes to slot tx + TX (4 jj + c).
+uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
+
+#define STAGE stage_q
+#define STAGE_T q
+#define STAGE_ROWS BR
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH Q_PITCH
+#define STAGE_SLOT same
+#define STAGE_SCALE score_factor
+#include "stage.glsl"
+
+#define STAGE stage_k
+#define STAGE_T k
+#define STAGE_ROWS BC
+#define STAGE_WIDTH DK4
+#define STAGE_COLS D
+#define STAGE_PITCH K_PITCH
+#define STAGE_SLOT k_slot
+#define STAGE_SCALE 1.0
+#ifdef CACHE
+#define STAGE_TYPE K_TYPE
+#endif
+#include "stage.glsl"
+
+#ifndef CACHE
+#define BLOCKS 5
+#endif
+#include "walk.glsl"
+#if DTYPE != F32
+#define BIAS_TYPE ELEM
+#define BIAS_ELEMENT(i) decode(bias16[i])
+#endif
+#include "score.glsl"
+
+#define LANES WG
+#define ROWS BR
+#define TILE_KEYS BC
+#define GROUPS 1
+#define GROUP_BARRIER barrier();
+#define lane lid
+#define map_group 0
+#include "map_cells.glsl"
+
+vec4 S[MR * MC4];
+#include "micro_scores.glsl"
+
+uint q_origin, k_origin;   // element at which row 0 of this head lies
+uint tile_key, last;       // first key of the tile, and the end of those that are the band's
+float reference;           // lse of this invocation's row in units of log 2; +inf where it has no weights
+Span own_keys_of_row;
+
+vec4 pair_weights(uint x, uint c) {
+  vec4 s = tile[lid * S_PITCH + c];
+  const uint row = query_of_row(x), key = tile_key + 4 * c;
+  [[unroll]] for (uint e = 0; e < 4; ++e) {
+    bool seen = key + e < last && has(own_keys_of_row, key + e);
+    if (BLOCK_MASK) { if (seen) seen = block_allows(row, key + e); }
+    if (SCORED) s[e] = scored(s[e] * LN2, row, key + e) * LOG2E;
+    if (!seen) s[e] = NEG_INFINITY;
+  }
+  pair_bits = reference - s;
+  return exp2(s - reference);
+}
+
+// The keys of the tile from key0 on.
+void key_tile(uint key0) {
+  tile_key = key0;
+  [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
+  uint d0 = 0;
+  do {
+    barrier();   // the last reads of what is overwritten now
+    stage_q(0, q_origin, q_sn, map_row0, query_count(), d0, true);
+    stage_k(K_AT, k_origin, k_sn, key0, key_count(), d0, true);
+    barrier();
+    add_scores(ty * Q_PITCH, K_AT + tx * K_PITCH);
+    d0 += DK;
+  } while (d0 < D);
+  barrier();
+  [[unroll]] for (uint i = 0; i < MR; ++i)
+    [[unroll]] for (uint j = 0; j < MC4; ++j) tile[(ty + TY * i) * S_PITCH + tx + TX * j] = S[i * MC4 + j];
+  barrier();
+  add_tile(key0, last);
+}
+
+void main() {
+  const uint id = workgroup_index();
+  if (id >= total) return;
+  lid = gl_LocalInvocationIndex;
+  tx = lid % TX;
+  ty = lid / TX;
+
+  // Bands of a group lie side by side; where later queries see more keys their groups go first, those of all heads together.
+  const uint rows = map_rows * (cut & 0xffffu), columns = map_columns * (cut >> 16), groups = (rows + group_rows - 1) / group_rows;
+  const uint band = id % bands, matrices = total / bands / groups;
+  const uint matrix = UNEVEN ? id / bands % matrices : id / bands / groups;
+  const uint group_of = longest_first(UNEVEN ? id / bands / matrices : id / bands % groups, groups);
+  const uint b = first_batch + matrix / map_heads, h = first_head + matrix % map_heads;
+  take_lengths(b);
+  scores_of(b, h);
+  q_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
+  k_origin = K_OFF + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
+#ifdef CACHE
+  score_factor = score_scale * key_scale(b, h / group());
+#endif
+
+  picture = o_off() + matrix / map_heads * o_sb + matrix % map_heads * o_sh;
+  y0 = group_of * group_rows;
+  y1 = min(y0 + group_rows, rows);
+  const uint x0 = part_begin(band, columns, bands);
+  x1 = part_begin(band + 1, columns, bands);
+  const uint first = column_begin(x0);
+  last = column_begin(x1);
+  map_rows_end = row_begin(y1);
+  for (uint row = row_begin(y0); row < map_rows_end; row += BR) {
+    if (row != row_begin(y0)) { memoryBarrierBuffer(); barrier(); }
+    begin_block(row, x0);
+    const uint own = query_of_row(0);
+    own_keys_of_row = keys_of(own);
+    reference = own < map_rows_end ? lse[lse_off() + statistics_row(b * heads() + h) + min(own, last_query())] * LOG2E : -NEG_INFINITY;
+    if (reference == NEG_INFINITY) reference = -NEG_INFINITY;
+    take_blocks(b, h, row);
+    const Walk seen = key_tiles(row, min(row + BR, map_rows_end) - 1, 1);   // key by key
+    const uint begin = clamp(seen.begin, first, last), end = clamp(seen.end, begin, last);
+    uint key = first + (begin - first) / BC * BC;
+    skip_to(key);
+    do {   // one tile at least, if only to mask it: see docs/notes.md on loops that no invocation enters
+      key_tile(key);
+      key += BC;
+    } while (key < end);
+    end_block(last);
+  }
+}
