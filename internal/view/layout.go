@@ -56,11 +56,11 @@ func (s *State) Layout() Layout {
 	if panel {
 		s.layoutPanel(&l, Box{axis + side + 2*pad, pad + ch + pad, s.Width - axis - side - 3*pad, l.Bar.Y + 2*ch - 2*pad - ch})
 	}
-	columns, rows := 0, len(Bindings)+2
+	columns, rows := len(helpNote), len(Bindings)+2
 	for _, b := range Bindings {
-		columns = max(columns, len([]rune(b.Name))+len([]rune(b.Help)))
+		columns = max(columns, 9+len([]rune(b.Help)))
 	}
-	w, h := min((columns+8)*cw, s.Width), min((rows+1)*ch, s.Height)
+	w, h := min((columns+4)*cw, s.Width), min((rows+1)*ch, s.Height)
 	l.Help = Box{(s.Width - w) / 2, (s.Height - h) / 2, w, h}
 	return l
 }

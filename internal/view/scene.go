@@ -31,7 +31,7 @@ const (
 	accent     Color = 0xffffb454 // of what is chosen; apart from all colours of maps by its outline
 	track      Color = 0xff3a404c
 	cross      Color = 0x60ffffff
-	veil       Color = 0xf0101216
+	veil       Color = 0xff101216
 	Empty      Color = 0xff2b2e35 // of cells without any weight
 )
 
@@ -219,7 +219,7 @@ func number(x float64) string {
 	if x == 0 {
 		return "0"
 	}
-	if x >= 0.001 {
+	if x >= 0.0001 {
 		return fmt.Sprintf("%.3g", x)
 	}
 	return strings.Replace(fmt.Sprintf("%.1e", x), "e-0", "e-", 1)
@@ -273,7 +273,7 @@ func (b *builder) thumbs() {
 			if v, whole := s.View, s.whole(); v != whole { // what of it is seen large
 				x0, x1 := v.Key*side/whole.Keys, (v.Key+v.Keys)*side/whole.Keys
 				y0, y1 := v.Query*side/whole.Queries, (v.Query+v.Queries)*side/whole.Queries
-				outline(&b.over, Box{box.X + x0, box.Y + y0, max(x1-x0, 4), max(y1-y0, 4)}, 1, ink)
+				outline(&b.text, Box{box.X + x0, box.Y + y0, max(x1-x0, 4), max(y1-y0, 4)}, 1, ink)
 			}
 		}
 		if label := fmt.Sprint(h + 1); len(label)*b.f.Width <= side {
@@ -345,7 +345,7 @@ func (b *builder) times() string {
 	if fa.Attention > 0 {
 		text := "attention " + duration(fa.Attention)
 		if rate := fa.FLOPs / fa.Attention.Seconds(); rate > 0 {
-			text += ", " + flops(rate)
+			text += ", " + Rate(rate)
 		}
 		parts = append(parts, text)
 	}
@@ -358,8 +358,8 @@ func (b *builder) times() string {
 	return strings.Join(parts, " · ")
 }
 
-// flops is a rate of operations.
-func flops(rate float64) string {
+// Rate is a number of operations a second with its unit.
+func Rate(rate float64) string {
 	for _, u := range []struct {
 		least float64
 		name  string
@@ -393,5 +393,7 @@ func (b *builder) help() {
 		b.write(&b.over, x+9*f.Width, y, at.X+at.W-x-10*f.Width, ink, k.Help)
 		y += f.Height
 	}
-	b.write(&b.over, x, y+f.Height/2, at.X+at.W-x-f.Width, faint, "A click on a small map shows that head; sliders and switches take clicks.")
+	b.write(&b.over, x, y+f.Height/2, at.X+at.W-x-f.Width, faint, helpNote)
 }
+
+const helpNote = "A click on a small map shows it large; sliders and switches take clicks."
