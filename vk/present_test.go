@@ -178,6 +178,8 @@ func TestPresentRefusals(t *testing.T) {
 	require.ErrorIs(t, err, vk.ErrClosed)
 	_, err = p.Open(vk.DeviceOptions{Surface: other})
 	refuses(t, "Surface", err)
+	_, err = d.NewSwapchain(vk.SwapchainInfo{Surface: surface, Width: 8})
+	require.ErrorIs(t, err, vk.ErrNoArea)
 	old := s.chain
 	require.NoError(t, s.remake())
 	_, _, err = old.Acquire(s.acquired, 0)

@@ -116,6 +116,9 @@ func describeSwapchain(device string, i *SwapchainInfo, f *surfaceFacts) (*Swapc
 		width: c.currentExtent.width, height: c.currentExtent.height, transform: C.uint32_t(c.currentTransform),
 	}
 	if info.width == ^C.uint32_t(0) { // the surface has the size of its images
+		if i.Width == 0 || i.Height == 0 {
+			return nil, info, ErrNoArea
+		}
 		info.width = min(max(C.uint32_t(i.Width), c.minImageExtent.width), c.maxImageExtent.width)
 		info.height = min(max(C.uint32_t(i.Height), c.minImageExtent.height), c.maxImageExtent.height)
 	}

@@ -99,7 +99,7 @@ func (b *builder) large() {
 		return
 	}
 	peak := b.facts.LargePeak
-	if b.s.Common && b.l.ThumbSide > 0 {
+	if b.s.Joint() {
 		peak = b.facts.PeakOf(-1)
 	}
 	b.picture(b.l.Large, b.facts.LargeAt, peak, w.Large)
@@ -113,6 +113,7 @@ func (b *builder) crosshair(h Hover) {
 	l, v := b.l.Large, b.s.View
 	x0, x1 := l.X+(h.Cell.Key-v.Key)*l.W/v.Keys, l.X+(h.Cell.Key-v.Key+h.Cell.Keys)*l.W/v.Keys
 	y0, y1 := l.Y+(h.Cell.Query-v.Query)*l.H/v.Queries, l.Y+(h.Cell.Query-v.Query+h.Cell.Queries)*l.H/v.Queries
+	x1, y1 = max(x1, x0+1), max(y1, y0+1)
 	thin := func(from, to int) (int, int) { // lines beside a cell that is large, through one that is not
 		if to-from > 3 {
 			return from, 1
@@ -172,14 +173,14 @@ func (b *builder) axes() {
 	b.write(&b.text, b.l.Pad, y, 5*f.Width, faint, "key →")
 	if text != nil && l.H >= v.Queries*f.Height {
 		for q := range v.Queries {
-			b.write(&b.text, l.X-2*f.Width, l.Y+(2*q+1)*l.H/(2*v.Queries)-f.Height/2, f.Width, faint, charAt(text, v.Query+q))
+			b.write(&b.text, l.X-2*f.Width, max(l.Y+(2*q+1)*l.H/(2*v.Queries)-f.Height/2, l.Y-2), f.Width, faint, charAt(text, v.Query+q))
 		}
 	} else {
 		step := tickStep(v.Queries, l.H, 3*f.Height)
 		for q := (v.Query + step - 1) / step * step; q < v.Query+v.Queries; q += step {
 			at, label := l.Y+(2*(q-v.Query)+1)*l.H/(2*v.Queries), fmt.Sprint(q)
 			b.marks = append(b.marks, Item{Kind: Fill, Box: Box{l.X - 3, at, 3, 1}, Color: faint})
-			b.write(&b.text, l.X-5-len(label)*f.Width, at-f.Height/2, len(label)*f.Width, faint, label)
+			b.write(&b.text, l.X-5-len(label)*f.Width, max(at-f.Height/2, l.Y-2), len(label)*f.Width, faint, label)
 		}
 	}
 }

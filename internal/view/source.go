@@ -154,11 +154,7 @@ func readLayer(name string, tensors map[string]ref.Stored) (l Layer, err error) 
 		if len(shape) != 3 {
 			return 0, 0, 0, nil, fmt.Errorf("tensor %s has shape %v: it must be [heads, length, dimension], or that with 1 before it", full, t.Shape)
 		}
-		x, err = t.Floats()
-		if err == nil && len(x) != shape[0]*shape[1]*shape[2] {
-			err = fmt.Errorf("%d numbers do not fill shape %v", len(x), t.Shape)
-		}
-		if err != nil {
+		if x, err = t.Floats(); err != nil {
 			return 0, 0, 0, nil, fmt.Errorf("tensor %s: %w", full, err)
 		}
 		return shape[0], shape[1], shape[2], x, nil

@@ -205,6 +205,9 @@ func (s *State) hoverIn(b Box, head int, view Rect, rows, columns int) Hover {
 // partBegin is where the n-th of so many parts of a length begins.
 func partBegin(n, length, parts int) int { return n * length / parts }
 
+// Joint says whether one peak scales the colours of all heads: they are all there to be scaled.
+func (s *State) Joint() bool { return s.Common && s.Layout().ThumbSide > 0 }
+
 // ColorMap is the one in use.
 func (s *State) ColorMap() *colormap.Map { return &colormap.Maps[s.Colors] }
 

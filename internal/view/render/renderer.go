@@ -140,7 +140,7 @@ func (r *Renderer) Facts() view.Facts {
 	return f
 }
 
-// Close frees everything that the renderer made, when the device has done with it.
+// Close frees everything that the renderer made, when the device has done with it. That the device is lost is no error any more.
 func (r *Renderer) Close() error {
 	if r == nil {
 		return nil
@@ -161,6 +161,9 @@ func (r *Renderer) Close() error {
 	}
 	for _, p := range []*vk.ComputePipeline{r.draw, r.peak} {
 		p.Close()
+	}
+	if r.dev.Lost() != nil {
+		return nil // whoever drew was told
 	}
 	return err
 }
@@ -205,7 +208,7 @@ func (r *Renderer) prepare(s *view.State) (todo view.Work, err error) {
 			if r.dev.Lost() != nil || errors.Is(err, flash.ErrDeviceLost) {
 				return w, err
 			}
-			// What this device cannot compute is told; the picture stays.
+			// What this device cannot compute is told in place of the maps.
 			r.failed, r.note = w.Attention, err.Error()
 			return r.prepared(w)
 		}
@@ -216,6 +219,7 @@ func (r *Renderer) prepare(s *view.State) (todo view.Work, err error) {
 		}
 		r.problem = p
 		r.facts.FLOPs, r.facts.Kernel = p.flops, p.plan.KernelName()
+		r.facts.Attention, r.facts.Map = 0, 0 // not of this one
 	}
 	r.failed, r.note = view.AttentionWork{}, ""
 	return r.prepared(w)
@@ -248,6 +252,9 @@ func (r *Renderer) scene(s *view.State) *view.Scene {
 	f.Note = r.note
 	heads := s.LayerShown().Heads
 	f.LargeAt, f.GridAt, f.LargePeak = r.places.large, r.places.grid, largePeak(heads)
+	if r.note != "" {
+		return s.Scene(&f)
+	}
 	f.PeakOf = func(head int) int {
 		if head < 0 {
 			return jointPeak

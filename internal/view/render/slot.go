@@ -142,9 +142,9 @@ func (s *Slot) Begin(state *view.State, bgra bool) error {
 		fresh, work.Large.Rows > 0 && (fresh || work.Large != r.done.Large), work.Grid.Rows > 0 && (fresh || work.Grid != r.done.Grid),
 		work.Hover.Valid && (fresh || work.Hover != r.done.Hover),
 	}
-	if r.problem == nil || r.problem.of != work.Attention { // the device does not take it: the picture stays as it is
+	if r.note != "" { // the device does not take it, and the picture says why
 		doing.attention, doing.large, doing.grid, doing.hover = false, false, false, false
-		todo = r.done
+		todo = view.Work{Attention: work.Attention}
 	}
 	if doing.attention || doing.large || doing.grid || doing.hover {
 		// Recordings of attention and maps are there once: no frame that holds them may be in flight.
@@ -153,7 +153,7 @@ func (s *Slot) Begin(state *view.State, bgra bool) error {
 		}
 	}
 	s.timed.attention, s.timed.maps = doing.attention, doing.large || doing.grid
-	s.hover = todo.Hover.Valid && todo.Hover == work.Hover
+	s.hover = todo.Hover.Valid
 
 	if err := s.cmd.Begin(true); err != nil {
 		return err
@@ -297,7 +297,7 @@ func (s *Slot) recordPicture(state *view.State, bgra, large, grid bool, done vie
 	}
 	st.Barrier(vk.StageCompute, vk.AccessShaderWrite, vk.StageTransfer, vk.AccessTransferRead)
 	peak := largePeak(heads)
-	if state.Common {
+	if state.Joint() {
 		peak = jointPeak
 	}
 	st.Copy(s.back, 0, r.peaks, uint64(4*peak), 4)
@@ -364,6 +364,5 @@ func (s *Slot) Wait() error { return s.wait() }
 
 // Settled says whether the facts belong to the state: else another frame would tell more.
 func (r *Renderer) Settled(state *view.State) bool {
-	w := state.Work()
-	return r.done == w && !state.Running
+	return !state.Running && (r.done == state.Work() || r.note != "" && r.failed == state.Work().Attention)
 }
