@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
 )
 
@@ -17,6 +18,7 @@ var mapKernels = []struct {
 	why  func(c *kernel.Capabilities, p *attn.Problem) string
 	plan func(e *kernel.Env, p *attn.Problem) (*kernel.MapProgram, error)
 }{
+	{matrix.MapLabel, kernel.TierMatrix, matrix.MapLacks, matrix.NewMap},
 	{scalar.MapLabel, kernel.TierScalar, scalar.MapLacks, scalar.NewMap},
 }
 
@@ -43,6 +45,9 @@ func (p *Plan) mapping() (*kernel.MapProgram, []string, error) {
 			continue
 		}
 		why := k.why(&p.dev.env.Caps, &p.attn)
+		if why == "" && k.tier == kernel.TierMatrix && p.gradient.tier == "" {
+			why = kernel.ReservedOnCPU(&p.dev.env.Caps)
+		}
 		if why == "" {
 			program, err := k.plan(p.dev.env, &p.attn)
 			var no *kernel.Declined

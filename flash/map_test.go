@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // mapping is a map with guarded outputs, and the oracle's.
@@ -54,26 +55,49 @@ func TestMap(t *testing.T) {
 		{Batch: 1, Heads: 2, QueryLen: 131, KeyLen: 70, HeadDim: 33, DType: BF16, Causal: CausalBottomRight, Window: SlidingWindow(20, 5)},
 	} {
 		s := newSample(t, p)
-		plan := mustPlan(t, d, p, WithTier(TierScalar))
-		f := s.tensors(t, d, plainly(t, d))
-		require.NoError(t, plan.Forward(bg, f))
-		for i, c := range []struct {
-			m    Map
-			h, w int
-		}{
-			{Map{Pool: PoolSum}, 1, 1},
-			{Map{Pool: PoolMean}, 7, 5},
-			{Map{Pool: PoolMax}, p.QueryLen, p.KeyLen},
-			{Map{Pool: PoolSum, Heads: Range{1, 2}, Queries: Range{13, 64}, Keys: Range{9, 70}}, 51, 3},
-			{Map{Pool: PoolMean, Queries: Range{3, 4}}, 1, 64},
-			{Map{Pool: PoolMax, Keys: Range{33, 34}}, 2, 1},
-		} {
-			t.Run(fmt.Sprintf("%v/%d", p, i), func(t *testing.T) {
-				x := newMapping(t, d, rng, s, &f, c.m, c.h, c.w, i%3)
-				require.NoError(t, plan.Map(bg, x.m))
-				x.check(t, 2e-5)
-			})
+		everyMap(t, d, p, func(t *testing.T, plan *Plan) {
+			f := s.tensors(t, d, plainly(t, d))
+			require.NoError(t, plan.Forward(bg, f))
+			for i, c := range []struct {
+				m    Map
+				h, w int
+			}{
+				{Map{Pool: PoolSum}, 1, 1},
+				{Map{Pool: PoolMean}, 7, 5},
+				{Map{Pool: PoolMax}, p.QueryLen, p.KeyLen},
+				{Map{Pool: PoolSum, Heads: Range{1, 2}, Queries: Range{13, 64}, Keys: Range{9, 70}}, 51, 3},
+				{Map{Pool: PoolMean, Queries: Range{3, 4}}, 1, 64},
+				{Map{Pool: PoolMax, Keys: Range{33, 34}}, 2, 1},
+			} {
+				t.Run(fmt.Sprintf("%v/%d", p, i), func(t *testing.T) {
+					x := newMapping(t, d, rng, s, &f, c.m, c.h, c.w, i%3)
+					require.NoError(t, plan.Map(bg, x.m))
+					x.check(t, 2e-5)
+				})
+			}
+		})
+	}
+}
+
+// everyMap runs a test with a plan for each tier whose kernel of maps the device has for a problem.
+func everyMap(t *testing.T, d *Device, p Problem, f func(t *testing.T, plan *Plan)) {
+	t.Helper()
+	whole, err := p.Normalize()
+	require.NoError(t, err)
+	for _, k := range mapKernels {
+		if k.why(&d.env.Caps, attnOf(whole)) != "" {
+			continue
 		}
+		t.Run(string(k.tier), func(t *testing.T) {
+			vktest.Budget(t)
+			plan := mustPlan(t, d, p)
+			plan.gradient.tier = Tier(k.tier) // of maps, whatever tier the forward pass is of
+			info, err := plan.MapInfo()
+			require.NoError(t, err)
+			require.Equal(t, Tier(k.tier), info.Tier)
+			f(t, plan)
+			require.NoError(t, plan.Close())
+		})
 	}
 }
 

@@ -84,6 +84,9 @@ type MapProgram struct {
 // Labels of dispatches beside a program's own, and names of their modules.
 const mapEndsLabel = "map_ends"
 
+// MapEndedPitch is ENDED_PITCH of map_cells.glsl, floats of shared memory for each row.
+const MapEndedPitch = 17
+
 const (
 	mapEndsThreads = 64
 	mapBandKeys    = 256     // least number of keys that a workgroup is worth starting for

@@ -17,7 +17,7 @@
 // the mean distance of its keys, sum of p |i + Nk - Nq - j| over the sum of p; 0 where it sees no key; `wanted` says which.
 // map_rows is queries then, map_columns and bands are 1.
 //
-// A kernel defines LANES, ROWS (a multiple of LANES), TILE_KEYS (a multiple of 4), GROUPS of a workgroup, GROUP_BARRIER (all of a group
+// A kernel defines LANES, ROWS (a multiple of LANES), TILE_KEYS (a multiple of 8), GROUPS of a workgroup, GROUP_BARRIER (all of a group
 // have reached it, and see what it wrote to shared memory), `lane` and `map_group`, and
 //   vec4 pair_weights(row, c)   P of the x-th row of this invocation for keys 4 c to 4 c + 3 of the tile, 0 for those that are not seen,
 //                               and for STATISTICS in pair_bits -log2 of them, anything where P is 0
@@ -81,7 +81,8 @@ void add_rows() {
   pending = 0;
   GROUP_BARRIER
 }
-void end_column() {
+// The column has ended; add_rows() must follow where PENDING have.
+void close_column() {
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
     ended[(map_group * ROWS + lane + x * LANES) * ENDED_PITCH + pending] = joined(all_keys[x], tile_keys[x]);
     all_keys[x] = tile_keys[x] = 0;
@@ -89,15 +90,11 @@ void end_column() {
   ++pending;
   ++column;
   column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
-  if (pending == PENDING) add_rows();
 }
 
-// Nobody sees a key from the one that is next up to this one.
-void skip_to(uint key) {
+// Nobody sees a key of the columns from this one up to that which ends after `key`, or the last: none of them was begun.
+void skip_columns(uint key) {
   if (STATISTICS || column_end > key) return;
-  end_column();
-  if (column_end > key) return;
-  add_rows();
   uint low = column, high = x1;
   while (low < high) {
     const uint middle = (low + high) / 2;
@@ -112,32 +109,39 @@ void skip_to(uint key) {
   column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
 }
 
-// The weights of a tile of keys from key0 on, of which those from `end` on are not the band's.
+// The weights of a tile of keys from key0 on, of which those from `end` on are not the band's. Keys of one column are added up together: the
+// tile, or else fours, or else one by one.
 void add_tile(uint key0, uint end) {
-  for (uint c = 0; c < TILE_KEYS / 4; ++c) {
-    const uint key = key0 + 4 * c;
-    if (key >= end) break;
-    vec4 p[ROWS_EACH];
-    [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
-      p[x] = pair_weights(x, c);
-      if (STATISTICS) {
-        const int at = int(query_of_row(x) + key_count()) - int(query_count() + key);
-        weight_sum[x] += (p[x].x + p[x].y) + (p[x].z + p[x].w);
-        const vec4 terms = mix(p[x] * pair_bits, vec4(0), equal(p[x], vec4(0)));
-        entropy_sum[x] += (terms.x + terms.y) + (terms.z + terms.w);
-        distance_sum[x] += dot(p[x], vec4(abs(ivec4(at) - ivec4(0, 1, 2, 3))));
-      }
+  end = min(end, key0 + TILE_KEYS);
+  if (STATISTICS) {
+    for (uint key = key0; key < end; key += 4) [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+      const vec4 p = pair_weights(x, (key - key0) / 4);
+      const vec4 terms = mix(p * pair_bits, vec4(0), equal(p, vec4(0)));
+      const int ahead = int(query_of_row(x) + key_count()) - int(query_count() + key);
+      weight_sum[x] += (p.x + p.y) + (p.z + p.w);
+      entropy_sum[x] += (terms.x + terms.y) + (terms.z + terms.w);
+      distance_sum[x] += dot(p, vec4(abs(ivec4(ahead) - ivec4(0, 1, 2, 3))));
     }
-    if (STATISTICS) continue;
-    if (column_end >= key + 4) {
-      [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x)
-        tile_keys[x] = joined(tile_keys[x], joined(joined(p[x].x, p[x].y), joined(p[x].z, p[x].w)));
-      if (column_end == key + 4) end_column();
-    } else [[dont_unroll]] for (uint e = 0; e < 4; ++e) {
-      if (key + e < end) {
-        [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) tile_keys[x] = joined(tile_keys[x], p[x][e]);
-        if (column_end == key + e + 1) end_column();
+    return;
+  }
+  uint key = key0;
+  while (key < end) {
+    const uint c = (key - key0) / 4, e = (key - key0) % 4;
+    if (c + e == 0 && column_end >= key0 + TILE_KEYS) {
+      [[unroll]] for (uint f = 0; f < TILE_KEYS / 4; ++f) [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+        const vec4 p = pair_weights(x, f);
+        tile_keys[x] = joined(tile_keys[x], joined(joined(p.x, p.y), joined(p.z, p.w)));
       }
+      key += TILE_KEYS;
+    } else [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+      const vec4 p = pair_weights(x, c);
+      const bool four = e == 0 && column_end >= key0 + 4 * c + 4;
+      tile_keys[x] = joined(tile_keys[x], four ? joined(joined(p.x, p.y), joined(p.z, p.w)) : p[e]);
+      if (x == ROWS_EACH - 1) key += four ? 4 : 1;
+    }
+    if (key >= column_end) {
+      close_column();
+      if (pending == PENDING) add_rows();
     }
   }
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) { all_keys[x] = joined(all_keys[x], tile_keys[x]); tile_keys[x] = 0; }
@@ -154,8 +158,9 @@ void begin_block(uint row, uint x) {
 // After the last tile; `end` is the end of the band's keys.
 void end_block(uint end) {
   if (!STATISTICS) {
-    skip_to(end);
+    if (column < x1) close_column();
     add_rows();
+    skip_columns(end);
     return;
   }
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {

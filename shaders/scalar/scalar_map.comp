@@ -119,27 +119,49 @@ uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 vec4 S[MR * MC4];
 #include "micro_scores.glsl"
 
+#include "map_walk.glsl"
+
 uint q_origin, k_origin;   // element at which row 0 of this head lies
-uint tile_key, last;       // first key of the tile, and the end of those that are the band's
+uint tile_key;             // first key of the tile
+bool tile_edge;
 float reference;           // lse of this invocation's row in units of log 2; +inf where it has no weights
 Span own_keys_of_row;
 
 vec4 pair_weights(uint x, uint c) {
   vec4 s = tile[lid * S_PITCH + c];
   const uint row = query_of_row(x), key = tile_key + 4 * c;
-  [[unroll]] for (uint e = 0; e < 4; ++e) {
-    bool seen = key + e < last && has(own_keys_of_row, key + e);
+  if (SCORED) [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = scored(s[e] * LN2, row, key + e) * LOG2E;
+  if (tile_edge) [[unroll]] for (uint e = 0; e < 4; ++e) {
+    bool seen = key + e < band_end && has(own_keys_of_row, key + e);
     if (BLOCK_MASK) { if (seen) seen = block_allows(row, key + e); }
-    if (SCORED) s[e] = scored(s[e] * LN2, row, key + e) * LOG2E;
     if (!seen) s[e] = NEG_INFINITY;
   }
   pair_bits = reference - s;
   return exp2(s - reference);
 }
 
-// The keys of the tile from key0 on.
-void key_tile(uint key0) {
+void take_head() {
+  q_origin = q_off() + query_origin(map_b, q_sb, q_sn) + map_h * q_sh;
+  k_origin = K_OFF + key_origin(map_b, k_sb, k_sn) + (map_h / group()) * k_sh;
+#ifdef CACHE
+  score_factor = score_scale * key_scale(map_b, map_h / group());
+#endif
+}
+
+void take_rows() {
+  const uint own = query_of_row(0);
+  own_keys_of_row = keys_of(own);
+  reference = -NEG_INFINITY;
+  if (own < map_rows_end) {
+    const float x = lse[lse_off() + statistics_row(map_b * heads() + map_h) + min(own, last_query())];
+    if (x != NEG_INFINITY) reference = x * LOG2E;
+  }
+  take_blocks(map_b, map_h, map_row0);
+}
+
+void key_tile(uint key0, bool edge) {
   tile_key = key0;
+  tile_edge = edge;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
   uint d0 = 0;
   do {
@@ -154,7 +176,7 @@ void key_tile(uint key0) {
   [[unroll]] for (uint i = 0; i < MR; ++i)
     [[unroll]] for (uint j = 0; j < MC4; ++j) tile[(ty + TY * i) * S_PITCH + tx + TX * j] = S[i * MC4 + j];
   barrier();
-  add_tile(key0, last);
+  add_tile(key0, band_end);
 }
 
 void main() {
@@ -163,45 +185,5 @@ void main() {
   lid = gl_LocalInvocationIndex;
   tx = lid % TX;
   ty = lid / TX;
-
-  // Bands of a group lie side by side; where later queries see more keys their groups go first, those of all heads together.
-  const uint rows = map_rows * (cut & 0xffffu), columns = map_columns * (cut >> 16), groups = (rows + group_rows - 1) / group_rows;
-  const uint band = id % bands, matrices = total / bands / groups;
-  const uint matrix = UNEVEN ? id / bands % matrices : id / bands / groups;
-  const uint group_of = longest_first(UNEVEN ? id / bands / matrices : id / bands % groups, groups);
-  const uint b = first_batch + matrix / map_heads, h = first_head + matrix % map_heads;
-  take_lengths(b);
-  scores_of(b, h);
-  q_origin = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh;
-  k_origin = K_OFF + key_origin(b, k_sb, k_sn) + (h / group()) * k_sh;
-#ifdef CACHE
-  score_factor = score_scale * key_scale(b, h / group());
-#endif
-
-  picture = o_off() + matrix / map_heads * o_sb + matrix % map_heads * o_sh;
-  y0 = group_of * group_rows;
-  y1 = min(y0 + group_rows, rows);
-  const uint x0 = part_begin(band, columns, bands);
-  x1 = part_begin(band + 1, columns, bands);
-  const uint first = column_begin(x0);
-  last = column_begin(x1);
-  map_rows_end = row_begin(y1);
-  for (uint row = row_begin(y0); row < map_rows_end; row += BR) {
-    if (row != row_begin(y0)) { memoryBarrierBuffer(); barrier(); }
-    begin_block(row, x0);
-    const uint own = query_of_row(0);
-    own_keys_of_row = keys_of(own);
-    reference = own < map_rows_end ? lse[lse_off() + statistics_row(b * heads() + h) + min(own, last_query())] * LOG2E : -NEG_INFINITY;
-    if (reference == NEG_INFINITY) reference = -NEG_INFINITY;
-    take_blocks(b, h, row);
-    const Walk seen = key_tiles(row, min(row + BR, map_rows_end) - 1, 1);   // key by key
-    const uint begin = clamp(seen.begin, first, last), end = clamp(seen.end, begin, last);
-    uint key = first + (begin - first) / BC * BC;
-    skip_to(key);
-    do {   // one tile at least, if only to mask it: see docs/notes.md on loops that no invocation enters
-      key_tile(key);
-      key += BC;
-    } while (key < end);
-    end_block(last);
-  }
+  make_map(id);
 }
