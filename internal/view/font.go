@@ -19,7 +19,7 @@ type Font struct {
 }
 
 // letters are those that there are besides ASCII's; another is shown as the last.
-const letters = "×·→←↑↓µ…−°±≤≥²—–‘’“”éèàçöüäß↵␣□"
+const letters = "×·→←↑↓µ…−°±≤≥²—–‘’“”éèàçöüäß¶□"
 
 const usualFontSize = 14.5 // pixels, on a display with Scale 1
 
@@ -68,7 +68,7 @@ func newFont(size float64) *Font {
 func (f *Font) letter(r rune) int {
 	switch r {
 	case '\n', '\r':
-		r = '↵'
+		r = '¶'
 	case '\t', '\u00a0':
 		r = ' '
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -255,4 +256,40 @@ func TestFaults(t *testing.T) {
 		require.Positive(t, fired, kind)
 	}
 	require.NoError(t, draw())
+}
+
+// A frame is there in time for the eye where the device is a CPU, too: with nothing to compute, and with the large map and the weight under the pointer computed
+// anew, as while one zooms. The least of several counts: the machine may be busy with other things.
+func TestFrameTime(t *testing.T) {
+	dev := vktest.Open(t, vktest.Options{NoValidation: true})
+	subject := view.Random(1, 8, 8, 1024, 1024, 64)
+	r, err := New(dev, subject, Options{DType: flash.F16})
+	require.NoError(t, err)
+	o, err := NewOffscreen(r)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, errors.Join(o.Close(), r.Close())) }()
+	s, err := view.New(subject, 1280, 800)
+	require.NoError(t, err)
+	lay := s.Layout()
+	s.Move(lay.Large.X+lay.Large.W/2, lay.Large.Y+lay.Large.H/2, true)
+	least := func(what string, change func()) time.Duration {
+		least := time.Hour
+		for range 6 {
+			change()
+			begin := time.Now()
+			_, err := o.Draw(s)
+			require.NoError(t, err)
+			least = min(least, time.Since(begin))
+		}
+		t.Logf("%s: %v", what, least)
+		return least
+	}
+	_, err = o.Draw(s)
+	require.NoError(t, err)
+	require.Empty(t, r.Facts().Note)
+	require.Less(t, least("nothing new", func() {}), 200*time.Millisecond)
+	require.Less(t, least("another view", func() { s.Wheel(1) }), 200*time.Millisecond)
+	s.Press('r')
+	s.Running = true
+	least("attention and all maps", func() {})
 }
