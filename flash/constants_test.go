@@ -97,7 +97,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
 		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
 		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached), kernel.MapVariant{}),
-		"matrix_map":      matrixMap.Constants(attnOf(p), kernel.MapVariant{}),
+		"matrix_map":      matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
 		"map_ends":        kernel.MapEndsConstants(false),
 		"merge":           kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":    kernel.ClassConstants(attnOf(p)),

@@ -156,15 +156,16 @@ func (p *MapProgram) cut(m *Map) (c mapCut, err error) {
 	k := p.Env.Caps.Prediction()
 	full := 2 * max(k.Count, 1) * max(1, k.ResidentSubgroups/p.Groups)
 	down := func() int { return attn.CeilDiv(m.Rows*c.down, c.groupRows*p.Groups) * m.matrices() }
+	room := mostMapPieces / (m.matrices() * m.Rows * m.Columns)
+	if high := m.Queries / m.Rows; down() < full && high > p.Rows && room > 1 { // long walks over keys are worth more than short ones
+		c.down = min(attn.CeilDiv(full*p.Groups, m.Rows*m.matrices()), high/p.Rows, room)
+		c.groupRows = p.groupRows(m.Queries, m.Rows*c.down)
+	}
 	if groups := down(); groups < full {
 		c.bands = max(1, min(attn.CeilDiv(full, groups), m.Keys/max(mapBandKeys, p.Keys)))
 		if c.bands > m.Columns {
-			c.across = min(attn.CeilDiv(c.bands, m.Columns), m.Keys/m.Columns, max(1, mostMapPieces/(m.matrices()*m.Rows*m.Columns)))
+			c.across = min(attn.CeilDiv(c.bands, m.Columns), m.Keys/m.Columns, max(1, room/c.down))
 			c.bands = min(c.bands, m.Columns*c.across)
-		}
-		if high := m.Queries / m.Rows; groups*c.bands < full && high > p.Rows {
-			c.down = max(1, min(attn.CeilDiv(full, groups*c.bands), high/p.Rows, mostMapPieces/(m.matrices()*m.Rows*m.Columns*c.across)))
-			c.groupRows = p.groupRows(m.Queries, m.Rows*c.down)
 		}
 	}
 	c.grid, err = p.grid(m, uint64(down())*uint64(c.bands))

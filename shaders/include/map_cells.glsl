@@ -5,8 +5,8 @@
 // that sum over the number of its pairs, seen or not (`wanted` says which), or with LARGEST the largest. Where there are too few cells to
 // fill a device, each is cut into pieces in the same way, of which the host has map_ends.comp make cells; without a cut a piece is a cell.
 //
-// A group of LANES invocations owns group_rows rows of pieces, and takes their queries ROWS at a time: an invocation owns rows lane,
-// lane + LANES, ... of these. It walks over the keys of its band of columns in order and adds weights up in registers. Where a column ends,
+// A group of LANES invocations owns group_rows rows of pieces, and takes their queries ROWS at a time. It walks over the keys of its band of
+// columns in order, and each invocation adds weights of some of the rows up in registers. Where a column ends,
 // which is at the same key for all, sums go to shared memory; once PENDING columns have ended, the group adds up the rows of each piece. No
 // two groups share a piece, and every sum has a fixed order: the same inputs give the same bits. A long row of weights is added up tile by
 // tile and then the tiles', so that many small ones are not lost beside a large sum.
@@ -17,15 +17,18 @@
 // the mean distance of its keys, sum of p |i + Nk - Nq - j| over the sum of p; 0 where it sees no key; `wanted` says which.
 // map_rows is queries then, map_columns and bands are 1.
 //
-// A kernel defines LANES, ROWS (a multiple of LANES), TILE_KEYS (a multiple of 8), GROUPS of a workgroup, GROUP_BARRIER (all of a group
-// have reached it, and see what it wrote to shared memory), `lane` and `map_group`, and
-//   vec4 pair_weights(row, c)   P of the x-th row of this invocation for keys 4 c to 4 c + 3 of the tile, 0 for those that are not seen,
-//                               and for STATISTICS in pair_bits -log2 of them, anything where P is 0
+// A kernel defines LANES, ROWS, TILE_KEYS (at most 32, a bit each of a word), GROUPS of a workgroup, GROUP_BARRIER (all of a group have reached
+// it, and see what it wrote to shared memory), `lane` and `map_group`, and of the rows of which an invocation adds up weights, all or some,
+// ROWS_EACH:
+//   row_of_sum(x)     the x-th of them, among ROWS
+//   whole_sum(s)      the sum of a row of which invocations have the sums s
+//   HAS_SUMS          whether the invocation is the one of these that hands it on
+//   add_keys(own)     adds weights of keys of the tile to tile_keys: those whose bits are set, or all where `own` is ~0
+//   add_statistics()  hands all of the tile to take_pair()
 
 layout(constant_id = 14) const bool LARGEST = false;
 layout(constant_id = 15) const bool STATISTICS = false;
 
-const uint ROWS_EACH = ROWS / LANES;
 const uint PENDING = 16;
 const uint ENDED_PITCH = PENDING + 1;
 
@@ -53,11 +56,13 @@ uint column, column_end;      // which column is added up, and the key at which 
 uint pending;                 // columns that have ended
 float all_keys[ROWS_EACH], tile_keys[ROWS_EACH];               // of the column: of tiles before, and of this one
 float weight_sum[ROWS_EACH], entropy_sum[ROWS_EACH], distance_sum[ROWS_EACH];   // STATISTICS
-vec4 pair_bits;
 
-vec4 pair_weights(uint x, uint c);
+uint row_of_sum(uint x);
+float whole_sum(float s);
+void add_keys(uint own);
+void add_statistics();
 
-uint query_of_row(uint x) { return map_row0 + lane + x * LANES; }
+uint query_of_sum(uint x) { return map_row0 + row_of_sum(x); }
 
 void put_piece(uint y, uint x, float value) {
   const uint to = picture + y * o_sn + x;
@@ -84,7 +89,8 @@ void add_rows() {
 // The column has ended; add_rows() must follow where PENDING have.
 void close_column() {
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
-    ended[(map_group * ROWS + lane + x * LANES) * ENDED_PITCH + pending] = joined(all_keys[x], tile_keys[x]);
+    const float sum = whole_sum(joined(all_keys[x], tile_keys[x]));
+    if (HAS_SUMS) ended[(map_group * ROWS + row_of_sum(x)) * ENDED_PITCH + pending] = sum;
     all_keys[x] = tile_keys[x] = 0;
   }
   ++pending;
@@ -109,42 +115,32 @@ void skip_columns(uint key) {
   column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
 }
 
-// The weights of a tile of keys from key0 on, of which those from `end` on are not the band's. Keys of one column are added up together: the
-// tile, or else fours, or else one by one.
+// STATISTICS: a weight, -log2 of it, anything where it is 0, and its key.
+void take_pair(uint x, float p, float bits, uint key) {
+  if (p == 0) return;
+  weight_sum[x] += p;
+  entropy_sum[x] = fma(p, bits, entropy_sum[x]);
+  distance_sum[x] += p * float(abs(int(query_of_sum(x) + key_count()) - int(query_count() + key)));
+}
+
+// The tile of keys from key0 on, of which those from `end` on are not the band's, once its weights are made.
 void add_tile(uint key0, uint end) {
-  end = min(end, key0 + TILE_KEYS);
-  if (STATISTICS) {
-    for (uint key = key0; key < end; key += 4) [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
-      const vec4 p = pair_weights(x, (key - key0) / 4);
-      const vec4 terms = mix(p * pair_bits, vec4(0), equal(p, vec4(0)));
-      const int ahead = int(query_of_row(x) + key_count()) - int(query_count() + key);
-      weight_sum[x] += (p.x + p.y) + (p.z + p.w);
-      entropy_sum[x] += (terms.x + terms.y) + (terms.z + terms.w);
-      distance_sum[x] += dot(p, vec4(abs(ivec4(ahead) - ivec4(0, 1, 2, 3))));
-    }
-    return;
+  if (STATISTICS) { add_statistics(); return; }
+  // Columns that end within the tile, whose keys are those from the `done`-th on; most often there is one at most.
+  uint done = 0;
+  while (column_end < key0 + TILE_KEYS) {
+    const uint to = column_end - key0;
+    add_keys((1u << to) - 1u & ~0u << done);
+    close_column();
+    if (pending == PENDING) add_rows();
+    done = to;
   }
-  uint key = key0;
-  while (key < end) {
-    const uint c = (key - key0) / 4, e = (key - key0) % 4;
-    if (c + e == 0 && column_end >= key0 + TILE_KEYS) {
-      [[unroll]] for (uint f = 0; f < TILE_KEYS / 4; ++f) [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
-        const vec4 p = pair_weights(x, f);
-        tile_keys[x] = joined(tile_keys[x], joined(joined(p.x, p.y), joined(p.z, p.w)));
-      }
-      key += TILE_KEYS;
-    } else [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
-      const vec4 p = pair_weights(x, c);
-      const bool four = e == 0 && column_end >= key0 + 4 * c + 4;
-      tile_keys[x] = joined(tile_keys[x], four ? joined(joined(p.x, p.y), joined(p.z, p.w)) : p[e]);
-      if (x == ROWS_EACH - 1) key += four ? 4 : 1;
-    }
-    if (key >= column_end) {
-      close_column();
-      if (pending == PENDING) add_rows();
-    }
-  }
+  if (done == 0) add_keys(~0u); else add_keys((TILE_KEYS == 32 ? ~0u : (1u << TILE_KEYS % 32) - 1u) & ~0u << done);
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) { all_keys[x] = joined(all_keys[x], tile_keys[x]); tile_keys[x] = 0; }
+  if (column_end == key0 + TILE_KEYS) {
+    close_column();
+    if (pending == PENDING) add_rows();
+  }
 }
 
 // A block of queries from `row` on, before its first key, which is that of column x.
@@ -164,11 +160,11 @@ void end_block(uint end) {
     return;
   }
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
-    const uint row = query_of_row(x), to = row - first_query;
-    if (row < map_rows_end) {
-      const float sum = weight_sum[x];
-      if ((wanted & 2u) != 0u) cells[picture + to] = entropy_sum[x] * LN2;
-      if ((wanted & 4u) != 0u) distances[picture - o_off() + distance_off() + to] = sum == 0 ? 0 : distance_sum[x] / sum;
+    const uint row = query_of_sum(x), to = row - first_query;
+    const float sum = whole_sum(weight_sum[x]), entropy = whole_sum(entropy_sum[x]), distance = whole_sum(distance_sum[x]);
+    if (HAS_SUMS && row < map_rows_end) {
+      if ((wanted & 2u) != 0u) cells[picture + to] = entropy * LN2;
+      if ((wanted & 4u) != 0u) distances[picture - o_off() + distance_off() + to] = sum == 0 ? 0 : distance / sum;
     }
   }
 }

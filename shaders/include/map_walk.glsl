@@ -7,7 +7,7 @@
 // Needs map_cells.glsl and walk.glsl. A kernel defines BC, the keys of a tile, and
 //   take_head()             the head map_h of batch entry map_b is what is worked on
 //   take_rows()             the group's block of queries is that from map_row0 on
-//   key_tile(key0, edge)    adds the weights of a tile; edge: not all of its pairs are seen, or the band's
+//   key_tile(key0, edge)    adds the weights of a tile; edge: not all of its pairs are seen, or the band's. With THREE_LOOPS it is a constant
 
 uint map_b, map_h;
 uint band_end;   // the end of the band's keys
@@ -51,10 +51,19 @@ void make_map(uint id) {
     const uint begin = clamp(seen.begin, first, band_end), end = clamp(seen.end, begin, band_end);
     uint key = first + (min(begin, band_end - 1) - first) / BC * BC;
     skip_columns(key);
+#ifdef THREE_LOOPS
+    // The driver merges phases of one loop, which puts the mask code into the main loop; loops it leaves alone. A tile at least is masked where
+    // there is none.
+    const uint whole_end = BLOCK_MASK ? 0 : min(seen.whole_end, band_end), last_key = max(end, key + 1);
+    if (LOWER_BOUND || QUERY_LENGTHS) [[dont_unroll]] for (; key < min(seen.whole_begin, last_key); key += BC) key_tile(key, true);
+    [[dont_unroll]] for (; key + BC <= whole_end; key += BC) key_tile(key, false);
+    [[dont_unroll]] for (; key < last_key; key += BC) key_tile(key, true);
+#else
     do {   // one tile at least, if only to mask it: see docs/notes.md on loops that no invocation enters
       key_tile(key, BLOCK_MASK || key < seen.whole_begin || key + BC > min(seen.whole_end, band_end));
       key += BC;
     } while (key < end);
+#endif
     end_block(band_end);
   }
 }

@@ -109,6 +109,8 @@ uint k_slot(uint r) { return r / 4 % TX + TX * (4 * (r / (4 * TX)) + r % 4); }
 
 #define LANES WG
 #define ROWS BR
+#define ROWS_EACH 1
+#define HAS_SUMS true
 #define TILE_KEYS BC
 #define GROUPS 1
 #define GROUP_BARRIER barrier();
@@ -123,21 +125,36 @@ vec4 S[MR * MC4];
 
 uint q_origin, k_origin;   // element at which row 0 of this head lies
 uint tile_key;             // first key of the tile
-bool tile_edge;
 float reference;           // lse of this invocation's row in units of log 2; +inf where it has no weights
 Span own_keys_of_row;
 
-vec4 pair_weights(uint x, uint c) {
+vec4 weights[BC / 4], bits[STATISTICS ? BC / 4 : 1];   // of this invocation's row and the tile
+
+uint row_of_sum(uint x) { return lid; }
+float whole_sum(float s) { return s; }
+void add_keys(uint own) {
+  [[unroll]] for (uint c = 0; c < BC / 4; ++c) {
+    vec4 p = weights[c];
+    if (own != ~0u) p = mix(vec4(0), p, notEqual(uvec4(own >> 4 * c) & uvec4(1, 2, 4, 8), uvec4(0)));
+    tile_keys[0] = joined(tile_keys[0], joined(joined(p.x, p.y), joined(p.z, p.w)));
+  }
+}
+void add_statistics() {
+  [[unroll]] for (uint i = 0; i < BC; ++i) take_pair(0, weights[i / 4][i % 4], bits[STATISTICS ? i / 4 : 0][i % 4], tile_key + i);
+}
+
+// P of four keys of the row.
+void weigh(uint c, bool edge) {
   vec4 s = tile[lid * S_PITCH + c];
-  const uint row = query_of_row(x), key = tile_key + 4 * c;
+  const uint row = query_of_sum(0), key = tile_key + 4 * c;
   if (SCORED) [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = scored(s[e] * LN2, row, key + e) * LOG2E;
-  if (tile_edge) [[unroll]] for (uint e = 0; e < 4; ++e) {
+  if (edge) [[unroll]] for (uint e = 0; e < 4; ++e) {
     bool seen = key + e < band_end && has(own_keys_of_row, key + e);
     if (BLOCK_MASK) { if (seen) seen = block_allows(row, key + e); }
     if (!seen) s[e] = NEG_INFINITY;
   }
-  pair_bits = reference - s;
-  return exp2(s - reference);
+  if (STATISTICS) bits[STATISTICS ? c : 0] = reference - s;
+  weights[c] = exp2(s - reference);
 }
 
 void take_head() {
@@ -149,7 +166,7 @@ void take_head() {
 }
 
 void take_rows() {
-  const uint own = query_of_row(0);
+  const uint own = query_of_sum(0);
   own_keys_of_row = keys_of(own);
   reference = -NEG_INFINITY;
   if (own < map_rows_end) {
@@ -161,7 +178,6 @@ void take_rows() {
 
 void key_tile(uint key0, bool edge) {
   tile_key = key0;
-  tile_edge = edge;
   [[unroll]] for (uint i = 0; i < MR * MC4; ++i) S[i] = vec4(0);
   uint d0 = 0;
   do {
@@ -176,6 +192,7 @@ void key_tile(uint key0, bool edge) {
   [[unroll]] for (uint i = 0; i < MR; ++i)
     [[unroll]] for (uint j = 0; j < MC4; ++j) tile[(ty + TY * i) * S_PITCH + tx + TX * j] = S[i * MC4 + j];
   barrier();
+  [[unroll]] for (uint c = 0; c < BC / 4; ++c) weigh(c, edge);
   add_tile(key0, band_end);
 }
 

@@ -19,17 +19,13 @@ type MapTile struct {
 	BC, CK   int // keys of a tile, and of a chunk of it
 }
 
-// TileOfMaps is the tile on a device: as many row fragments as give each invocation of a subgroup a row, and two at least, which halves the reads of
-// keys from shared memory; fewer subgroups where shared memory is small.
+// TileOfMaps is the tile on a device: on an H200 the fastest of those tried; smaller where shared memory is.
 func TileOfMaps(c *kernel.Capabilities, f kernel.Fragment, dim int) (MapTile, error) {
-	whole := max(f.N, f.K, 8)
-	t := MapTile{Fragment: f, W: 4, RM: 2, CK: attn.CeilDiv(32, whole) * whole}
-	for t.RM*f.M%f.Lanes != 0 && t.RM < 16 {
-		t.RM++
+	const most = 32 // keys of a chunk
+	if f.N > most {
+		return MapTile{}, &kernel.Declined{Why: fmt.Sprintf("fragments of %d columns: it takes up to %d", f.N, most)}
 	}
-	if t.RM*f.M%f.Lanes != 0 {
-		return t, &kernel.Declined{Why: fmt.Sprintf("fragments of %d rows do not give each of %d invocations a row", f.M, f.Lanes)}
-	}
+	t := MapTile{Fragment: f, W: 8, RM: 2, CK: attn.CeilDiv(16, f.N) * f.N}
 	t.BC = attn.CeilDiv(64, t.CK) * t.CK
 	var why string
 	for ; t.W > 0; t.W /= 2 {
@@ -44,11 +40,13 @@ func TileOfMaps(c *kernel.Capabilities, f kernel.Fragment, dim int) (MapTile, er
 func (t *MapTile) rows() int            { return t.RM * t.Fragment.M }
 func (t *MapTile) threads() int         { return t.W * t.Fragment.Lanes }
 func (t *MapTile) keyPitch(dim int) int { return attn.CeilDiv(dim, t.Fragment.K)*t.Fragment.K/8 | 1 }
-func (t *MapTile) scorePitch() int      { return t.CK/4 | 1 }
 
-// shared is the bytes of shared memory: keys, scores, and the columns of cells that have ended.
+// staged is the length in 16 bytes of what keys, and before them rows of Q, pass through.
+func (t *MapTile) staged(dim int) int { return max(t.BC, t.W*t.Fragment.M) * t.keyPitch(dim) }
+
+// shared is the bytes of shared memory: that, and the columns of cells that have ended.
 func (t *MapTile) shared(dim int) int {
-	return 16*(t.BC*t.keyPitch(dim)+t.W*t.rows()*t.scorePitch()) + 4*t.W*t.rows()*kernel.MapEndedPitch
+	return 16*t.staged(dim) + 4*t.W*t.rows()*kernel.MapEndedPitch
 }
 
 func (t *MapTile) String() string {
@@ -56,10 +54,10 @@ func (t *MapTile) String() string {
 }
 
 // Constants are the specialization constants of matrix_map.
-func (t *MapTile) Constants(p *attn.Problem, v kernel.MapVariant) kernel.Constants {
+func (t *MapTile) Constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.MapVariant) kernel.Constants {
 	f := &t.Fragment
 	return kernel.Constants{"WG": t.threads(), "BR": t.W * t.rows(), "BC": t.BC, "FM": f.M, "FN": f.N, "FK": f.K, "SG": f.Lanes, "RM": t.RM, "CK": t.CK,
-		"K_PITCH": t.keyPitch(p.HeadDim), "KV_LEN": t.BC * t.keyPitch(p.HeadDim), "X_LEN": t.W * t.rows() * t.scorePitch()}.And(kernel.MapConstants(p, v))
+		"K_PITCH": t.keyPitch(p.HeadDim), "KV_LEN": t.staged(p.HeadDim)}.And(kernel.MapConstants(p, v), l.Constants())
 }
 
 // MapLacks says what the device or the problem lacks for maps on matrices, "" when it can make them.
@@ -80,9 +78,12 @@ func MapLacks(c *kernel.Capabilities, p *attn.Problem) string {
 // NewMap plans maps of a problem's weights on cooperative matrices: shaders/matrix/matrix_map.comp.
 func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
 	p := kernel.MapProblem(problem)
-	fragment, err := e.Caps.ChooseFragment(p.DType, kernel.NewTuning(nil))
+	fragment, layout, form, err := e.ChooseForm(p.DType, kernel.NewTuning(nil))
 	if err != nil {
 		return nil, err
+	}
+	if form == kernel.FormShared {
+		return nil, &kernel.Declined{Why: "nothing is known of where accumulators have their rows"}
 	}
 	t, err := TileOfMaps(&e.Caps, fragment, p.HeadDim)
 	if err != nil {
@@ -91,5 +92,7 @@ func NewMap(e *kernel.Env, problem *attn.Problem) (*kernel.MapProgram, error) {
 	info := pipeline.KernelInfo{SubgroupSize: uint32(fragment.Lanes), FullSubgroups: true}
 	return kernel.MapsOf(&kernel.MapProgram{Env: e, Problem: p, Module: MapLabel + "." + p.DType.Suffix(), Label: MapLabel, Named: t.String(),
 		Tier: kernel.TierMatrix, Rows: t.rows(), Groups: t.W, Keys: t.BC, Pace: kernel.MatrixPace,
-		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) { return t.Constants(&p, v), info }})
+		Describe: func(v kernel.MapVariant) (kernel.Constants, pipeline.KernelInfo) {
+			return t.Constants(&p, &layout, v), info
+		}})
 }
