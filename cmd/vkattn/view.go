@@ -25,15 +25,28 @@ import (
 // viewFlags are the flags of view as given.
 type viewFlags struct {
 	device                          deviceChoice
-	heads, keyHeads, seq, keys, dim int
+	heads, keyHeads, seq, queries, dim length
 	seed                            uint64
 	dtype, size, offscreen, press   string
 	frames                          int
 	force                           bool
 }
 
+// length is a positive number, which may end in k or m as in lists of other commands.
+type length int
+
+func (l *length) String() string { return strconv.Itoa(int(*l)) }
+func (l *length) Type() string   { return "length" }
+func (l *length) Set(s string) error {
+	v, err := bench.ParseInts("", []string{s})
+	if err == nil {
+		*l = length(v[0])
+	}
+	return err
+}
+
 func newView() *cobra.Command {
-	var f viewFlags
+	f := viewFlags{heads: 8, seq: 1024, dim: 64}
 	cmd := &cobra.Command{
 		Use:   "view [FILE]",
 		Short: "Look at attention in a window, computed and drawn on one device",
@@ -50,7 +63,7 @@ The window is part of programs built with the tag view, which 'make view' does. 
 nor a display: it draws one frame into a file, and prints times.`,
 		Example: `  vkattn view
   go run ./examples/generate -heads heads.safetensors && vkattn view heads.safetensors
-  vkattn view --seq 16384 --heads 32 --offscreen frame.png`,
+  vkattn view --seq 16k --heads 32 --offscreen frame.png`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return noArgs(cmd, args[1:])
@@ -61,11 +74,11 @@ nor a display: it draws one frame into a file, and prints times.`,
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.IntVar(&f.heads, "heads", 8, "random: query heads")
-	fl.IntVar(&f.keyHeads, "kv-heads", 0, "random: key heads, which divide them (default: as many)")
-	fl.IntVar(&f.seq, "seq", 1024, "random: queries")
-	fl.IntVar(&f.keys, "seq-kv", 0, "random: keys (default: as many)")
-	fl.IntVar(&f.dim, "dim", 64, "random: head dimension")
+	fl.Var(&f.heads, "heads", "random: query heads, a `number`")
+	fl.Var(&f.keyHeads, "kv-heads", "random: key heads, a `number` that divides them (default: as many)")
+	fl.Var(&f.seq, "seq", "random: keys, a `number` such as 4k")
+	fl.Var(&f.queries, "q-len", "random: queries, a `number` (default: as many)")
+	fl.Var(&f.dim, "head-dim", "random: head dimension, a `number`")
 	fl.Uint64Var(&f.seed, "seed", 1, "random: the same seed gives the same numbers")
 	fl.StringVar(&f.dtype, "dtype", "f16", "storage `type` of q and k: f32, f16 or bf16")
 	fl.StringVar(&f.size, "size", "1280x800", "`width×height` of the window")
@@ -129,7 +142,7 @@ func parseSize(text string) (width, height int, err error) {
 
 // subject is the file's, or random.
 func (f *viewFlags) subject(cmd *cobra.Command, args []string) (*view.Subject, error) {
-	random := []string{"heads", "kv-heads", "seq", "seq-kv", "dim", "seed"}
+	random := []string{"heads", "kv-heads", "seq", "q-len", "head-dim", "seed"}
 	if len(args) == 1 {
 		for _, name := range random {
 			if cmd.Flags().Changed(name) {
@@ -141,10 +154,10 @@ func (f *viewFlags) subject(cmd *cobra.Command, args []string) (*view.Subject, e
 	if f.keyHeads == 0 {
 		f.keyHeads = f.heads
 	}
-	if f.keys == 0 {
-		f.keys = f.seq
+	if f.queries == 0 {
+		f.queries = f.seq
 	}
-	return view.Random(f.seed, f.heads, f.keyHeads, f.seq, f.keys, f.dim), nil
+	return view.Random(f.seed, int(f.heads), int(f.keyHeads), int(f.queries), int(f.seq), int(f.dim)), nil
 }
 
 // pressAll presses the keys of --press.

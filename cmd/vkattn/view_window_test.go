@@ -23,7 +23,7 @@ func TestViewWindow(t *testing.T) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		status, _, stderr = call("view", "--seq", "128", "--heads", "2", "--dim", "16", "--size", "800x600", "--press", "l")
+		status, _, stderr = call("view", "--seq", "128", "--heads", "2", "--head-dim", "16", "--size", "800x600", "--press", "l")
 	}()
 	end := time.Now().Add(time.Minute)
 	for time.Now().Before(end) && display.Pixels()[10*display.Width+10] == 0 { // until it is drawn
