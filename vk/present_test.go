@@ -88,6 +88,19 @@ func (s *screen) frame(value byte) error {
 	if err := s.pixels.Flush(0, vk.WholeSize); err != nil {
 		return err
 	}
+	if err := s.present(); err != nil {
+		return err
+	}
+	for at, b := range s.back.Mapped()[:4*screenWidth*screenHeight] {
+		if b != value {
+			return fmt.Errorf("byte %d of the image is %d, want %d", at, b, value)
+		}
+	}
+	return nil
+}
+
+// present is a frame without a look at memory.
+func (s *screen) present() error {
 	i, _, err := s.chain.Acquire(s.acquired, 10*time.Second)
 	if err != nil {
 		return err
@@ -115,11 +128,6 @@ func (s *screen) frame(value byte) error {
 	} {
 		if err := do(); err != nil {
 			return err
-		}
-	}
-	for at, b := range s.back.Mapped()[:4*screenWidth*screenHeight] {
-		if b != value {
-			return fmt.Errorf("byte %d of the image is %d, want %d", at, b, value)
 		}
 	}
 	return nil
@@ -291,4 +299,31 @@ func TestOutOfDate(t *testing.T) {
 		require.NoError(t, s.frame(byte(i)))
 	}
 	require.NoError(t, s.dev.Close())
+}
+
+// A device is closed while a goroutine presents: that gets ErrClosed, or an argument of it does not exist any more.
+func TestCloseBesidePresent(t *testing.T) {
+	in := vktest.Instance(t, vktest.Options{Extensions: headless})
+	p := vktest.PhysicalDevice(t, in)
+	for round := range 6 {
+		surface, err := in.NewHeadlessSurface()
+		require.NoError(t, err)
+		s, err := newScreen(p, surface)
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() {
+			for {
+				if err := s.present(); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		time.Sleep(time.Duration(round) * time.Millisecond)
+		require.NoError(t, s.dev.Close())
+		err = <-ended
+		var arg *vk.ArgumentError
+		require.True(t, errors.Is(err, vk.ErrClosed) || errors.As(err, &arg), "%v", err)
+		require.NoError(t, surface.Close())
+	}
 }

@@ -24,12 +24,12 @@ import (
 
 // viewFlags are the flags of view as given.
 type viewFlags struct {
-	device                          deviceChoice
+	device                             deviceChoice
 	heads, keyHeads, seq, queries, dim length
-	seed                            uint64
-	dtype, size, offscreen, press   string
-	frames                          int
-	force                           bool
+	seed                               uint64
+	dtype, size, offscreen, press      string
+	frames                             int
+	force                              bool
 }
 
 // length is a positive number, which may end in k or m as in lists of other commands.

@@ -40,7 +40,7 @@ func (s *State) Layout() Layout {
 	below := pad + 2*ch + pad + footerLines*ch + pad
 	side := s.Height - top - below
 	wide := s.Width - axis - pad
-	panel := s.Width >= axis+12*cw+panelColumns*cw+3*pad
+	panel := s.Width >= axis+28*cw+panelColumns*cw+3*pad // else keys do what it does
 	if panel {
 		wide -= panelColumns*cw + 2*pad
 	}
