@@ -86,6 +86,23 @@ void add_rows() {
   pending = 0;
   GROUP_BARRIER
 }
+// Where the column ends; NEVER where there is none. The next one's end is column_begin(column + 1) without a division: of
+// keys (column + 1) / map_columns, what the division leaves over grows by the same number, and gives a key more where it is a whole one.
+const uint NEVER = 0xffffffffu;
+uint left_over;
+void find_column() {
+  column_end = column < x1 ? column_begin(column + 1) : NEVER;
+  left_over = (column + 1) * (keys % map_columns) % map_columns;
+}
+void next_column() {
+  if (column >= x1) column_end = NEVER;
+  else if (cut >> 16 == 1u) {
+    column_end += keys / map_columns;
+    left_over += keys % map_columns;
+    if (left_over >= map_columns) { left_over -= map_columns; ++column_end; }
+  } else find_column();
+}
+
 // The column has ended; add_rows() must follow where PENDING have.
 void close_column() {
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
@@ -95,7 +112,7 @@ void close_column() {
   }
   ++pending;
   ++column;
-  column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
+  next_column();
 }
 
 // Nobody sees a key of the columns from this one up to that which ends after `key`, or the last: none of them was begun.
@@ -112,7 +129,7 @@ void skip_columns(uint key) {
     if (row_begin(y) >= map_row0 && row_begin(y) < end) cells[picture + y * o_sn + column + i % none] = 0;
   }
   column = low;
-  column_end = column < x1 ? column_begin(column + 1) : 0xffffffffu;
+  find_column();
 }
 
 // STATISTICS: a weight, -log2 of it, anything where it is 0, and its key.
@@ -126,28 +143,25 @@ void take_pair(uint x, float p, float bits, uint key) {
 // The tile of keys from key0 on, of which those from `end` on are not the band's, once its weights are made.
 void add_tile(uint key0, uint end) {
   if (STATISTICS) { add_statistics(); return; }
-  // Columns that end within the tile, whose keys are those from the `done`-th on; most often there is one at most.
+  // Keys of one column at a time, from the `done`-th on; most often they are one column's all.
   uint done = 0;
-  while (column_end < key0 + TILE_KEYS) {
-    const uint to = column_end - key0;
-    add_keys((1u << to) - 1u & ~0u << done);
-    close_column();
-    if (pending == PENDING) add_rows();
+  do {
+    const uint to = min(column_end - key0, TILE_KEYS);
+    add_keys(to - done == TILE_KEYS ? ~0u : (to == 32 ? ~0u : (1u << to) - 1u) & ~0u << done);
+    if (column_end - key0 == to) {
+      close_column();
+      if (pending == PENDING) add_rows();
+    }
     done = to;
-  }
-  if (done == 0) add_keys(~0u); else add_keys((TILE_KEYS == 32 ? ~0u : (1u << TILE_KEYS % 32) - 1u) & ~0u << done);
+  } while (done < TILE_KEYS);
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) { all_keys[x] = joined(all_keys[x], tile_keys[x]); tile_keys[x] = 0; }
-  if (column_end == key0 + TILE_KEYS) {
-    close_column();
-    if (pending == PENDING) add_rows();
-  }
 }
 
 // A block of queries from `row` on, before its first key, which is that of column x.
 void begin_block(uint row, uint x) {
   map_row0 = row;
   column = x;
-  column_end = column_begin(x + 1);
+  find_column();
   pending = 0;
   [[unroll]] for (uint i = 0; i < ROWS_EACH; ++i) all_keys[i] = tile_keys[i] = weight_sum[i] = entropy_sum[i] = distance_sum[i] = 0;
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // MapLabel is the module of maps, and the label of its dispatches.
@@ -25,8 +26,11 @@ func TileOfMaps(c *kernel.Capabilities, f kernel.Fragment, dim int) (MapTile, er
 	if f.N > most {
 		return MapTile{}, &kernel.Declined{Why: fmt.Sprintf("fragments of %d columns: it takes up to %d", f.N, most)}
 	}
-	t := MapTile{Fragment: f, W: 8, RM: 2, CK: attn.CeilDiv(16, f.N) * f.N}
+	t := MapTile{Fragment: f, W: 4, RM: 2, CK: most / f.N * f.N}
 	t.BC = attn.CeilDiv(64, t.CK) * t.CK
+	if c.Facts.Type == vk.DeviceCPU { // whose compiler takes a minute for that
+		t = MapTile{Fragment: f, W: 2, RM: 1, BC: 2 * f.N, CK: f.N}
+	}
 	var why string
 	for ; t.W > 0; t.W /= 2 {
 		if why = kernel.CheckSubgroups(t.W, f.Lanes, t.shared(dim), c); why == "" {
