@@ -14,6 +14,8 @@ type Facts struct {
 	FLOPs          float64 // of one attention
 	Peak           float64 // of the large map
 	Weight         float64 // under the pointer
+	Entropy        float64 // of the weights of the query under the pointer, in nats
+	Distance       float64 // their mean distance from it
 	HasWeight      bool
 	Note           string // what cannot be shown, and why; "": nothing
 
@@ -292,11 +294,11 @@ func (b *builder) footer() {
 		if s.LayerShown().Heads > 1 {
 			pair = fmt.Sprintf("head %d · ", h.Head+1) + pair
 		}
-		if b.facts.HasWeight {
-			pair += "   weight " + number(b.facts.Weight)
-		}
 		if h.Cell.Queries > 1 || h.Cell.Keys > 1 {
-			pair += fmt.Sprintf("   (in a cell of %d × %d)", h.Cell.Queries, h.Cell.Keys)
+			pair += fmt.Sprintf("   in a cell of %d × %d", h.Cell.Queries, h.Cell.Keys)
+		}
+		if b.facts.HasWeight {
+			pair += "   weight " + number(b.facts.Weight) + fmt.Sprintf("   the query's entropy %.3g, mean distance %.3g", b.facts.Entropy, b.facts.Distance)
 		}
 		line(0, ink, pair)
 		if s.Subject.Text != nil {

@@ -79,7 +79,7 @@ type problem struct {
 // mapRecording is a map's commands, and what they hold.
 type mapRecording struct {
 	*flash.MapRecording
-	out *flash.Tensor
+	out []*flash.Tensor
 	of  mapping
 }
 
@@ -88,11 +88,18 @@ type mapping struct {
 	cells                *vk.Buffer
 	at                   int // the first cell
 	heads, queries, keys flash.Range
-	rows, columns        int
+	rows, columns        int // 0: of each query entropy, and then distance, in place of a picture
 	pool                 view.Pool
 }
 
-func (m *mapRecording) close() error { return errors.Join(m.MapRecording.Close(), m.out.Close()) }
+func (m *mapRecording) close() error {
+	err := m.MapRecording.Close()
+	for _, t := range m.out {
+		err = errors.Join(err, t.Close())
+	}
+	m.out = nil
+	return err
+}
 
 type mapKey int
 
@@ -100,6 +107,7 @@ const (
 	largeMap mapKey = iota
 	gridMap
 	hoverMap
+	rowMap // entropy and distance of the query under the pointer
 )
 
 func (p *problem) close() error {
@@ -182,7 +190,7 @@ func (r *Renderer) plan(w view.AttentionWork) (_ *problem, err error) {
 	if p.forward, err = p.plan.NewRecording(); err != nil {
 		return p, err
 	}
-	for _, k := range []mapKey{largeMap, gridMap, hoverMap} {
+	for _, k := range []mapKey{largeMap, gridMap, hoverMap, rowMap} {
 		m, err := p.plan.NewMapRecording()
 		if err != nil {
 			return p, err
@@ -256,24 +264,43 @@ func (r *Renderer) mask(p *problem, desc flash.Problem) (err error) {
 }
 
 // prepareMap points a map's commands at its cells, where they are not what they were.
-func (r *Renderer) prepareMap(key mapKey, of mapping) error {
+func (r *Renderer) prepareMap(key mapKey, of mapping) (err error) {
 	m, a := r.problem.maps[key], &r.problem.args
 	if m.out != nil && m.of == of {
 		return nil
 	}
-	out, err := r.attention.TensorOn(ref(of.cells), uint64(4*of.at), flash.F32, [4]int{1, of.heads.End - of.heads.Begin, of.rows, of.columns}, [4]int{})
-	if err != nil {
-		return err
-	}
-	err = m.Map(flash.Map{
+	what := flash.Map{
 		Q: a.Q, K: a.K, LSE: a.LSE, Heads: of.heads, Queries: of.queries, Keys: of.keys,
-		Pool: [...]flash.Pool{view.PoolMax: flash.PoolMax, view.PoolMean: flash.PoolMean, view.PoolSum: flash.PoolSum}[of.pool],
-		Out:  out, Captured: a.Captured, Blocks: a.Blocks,
-	})
-	if err != nil {
-		return errors.Join(err, out.Close())
+		Pool:     [...]flash.Pool{view.PoolMax: flash.PoolMax, view.PoolMean: flash.PoolMean, view.PoolSum: flash.PoolSum}[of.pool],
+		Captured: a.Captured, Blocks: a.Blocks,
+	}
+	var out []*flash.Tensor
+	on := func(at, rows, columns int) *flash.Tensor {
+		if err != nil {
+			return nil
+		}
+		var t *flash.Tensor
+		if t, err = r.attention.TensorOn(ref(of.cells), uint64(4*at), flash.F32, [4]int{1, of.heads.End - of.heads.Begin, rows, columns}, [4]int{}); err == nil {
+			out = append(out, t)
+		}
+		return t
+	}
+	if of.rows == 0 {
+		n := of.queries.End - of.queries.Begin
+		what.Entropy, what.Distance = on(of.at, n, 1), on(of.at+n, n, 1)
+	} else {
+		what.Out = on(of.at, of.rows, of.columns)
+	}
+	if err == nil {
+		err = m.Map(what)
 	}
 	before := m.out
 	m.out, m.of = out, of
-	return before.Close()
+	if err != nil {
+		m.of = mapping{}
+	}
+	for _, t := range before {
+		err = errors.Join(err, t.Close())
+	}
+	return err
 }

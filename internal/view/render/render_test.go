@@ -106,6 +106,15 @@ func TestWeights(t *testing.T) {
 		f := g.r.Facts()
 		require.True(t, f.HasWeight)
 		require.InDelta(t, want[0][hover.Query][hover.Key], f.Weight, 2e-5)
+		var entropy, distance float64
+		for j, p := range want[0][hover.Query] {
+			if p > 0 {
+				entropy -= p * math.Log(p)
+			}
+			distance += p * math.Abs(float64(hover.Query+20-j))
+		}
+		require.InDelta(t, entropy, f.Entropy, 1e-3)
+		require.InDelta(t, distance, f.Distance, 1e-3*(1+distance))
 		require.Greater(t, f.FLOPs, 0.0)
 	}
 }

@@ -1,6 +1,6 @@
 // Package render draws what internal/view describes, on the device that computes attention: attention, maps, their peaks and colours, letters and lines are
-// commands of one command buffer of one VkDevice, and pixels lie in a buffer of it. Nothing of the picture passes through the host; two numbers do,
-// the weight under the pointer and the peak of the scale.
+// commands of one command buffer of one VkDevice, and pixels lie in a buffer of it. Nothing of the picture passes through the host; four numbers do,
+// those of the pair under the pointer and the peak of the scale.
 package render
 
 import (

@@ -31,7 +31,7 @@ type Slot struct {
 	pool     *vk.DescriptorPool
 	queries  *vk.QueryPool // nil without timestamps
 	items    *vk.Buffer
-	back     *vk.Buffer // what the host learns: peak, weight
+	back     *vk.Buffer // what the host learns: peak; weight, entropy and distance under the pointer
 	stream   vk.Stream
 	words    []uint32
 	busy     bool // submitted, and not waited for
@@ -59,7 +59,7 @@ func (r *Renderer) NewSlot() (_ *Slot, err error) {
 	if s.pool, err = r.dev.NewDescriptorPool(2, 8); err != nil {
 		return nil, err
 	}
-	if s.back, err = r.dev.NewBuffer(8, vk.Readback); err != nil {
+	if s.back, err = r.dev.NewBuffer(16, vk.Readback); err != nil {
 		return nil, err
 	}
 	if r.dev.Queue().TimestampValidBits() > 0 {
@@ -99,7 +99,7 @@ func (s *Slot) wait() error {
 	}
 	f.Peak = number(0)
 	if f.HasWeight = s.hover; s.hover {
-		f.Weight = number(4)
+		f.Weight, f.Entropy, f.Distance = number(4), number(8), number(12)
 	}
 	if s.queries == nil {
 		return nil
@@ -217,6 +217,7 @@ func (s *Slot) recordMaps(w view.Work, large, grid, hover bool) error {
 		{large, largeMap, at(r.places.large, l.Head, 1, l.View, l.Rows, l.Columns)},
 		{grid, gridMap, at(r.places.grid, 0, g.Heads, g.View, g.Rows, g.Columns)},
 		{hover, hoverMap, at(r.places.hover, h.Head, 1, view.Rect{Query: h.Query, Key: h.Key, Queries: 1, Keys: 1}, 1, 1)},
+		{hover, rowMap, at(r.places.hover+1, h.Head, 1, view.Rect{Query: h.Query, Queries: 1, Keys: r.subject.Layers[w.Attention.Layer].Keys}, 0, 0)},
 	} {
 		if !m.do {
 			continue
@@ -301,7 +302,7 @@ func (s *Slot) recordPicture(state *view.State, bgra, large, grid bool, done vie
 		peak = jointPeak
 	}
 	st.Copy(s.back, 0, r.peaks, uint64(4*peak), 4)
-	st.Copy(s.back, 4, r.cells, uint64(4*r.places.hover), 4)
+	st.Copy(s.back, 4, r.cells, uint64(4*r.places.hover), 12)
 	st.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageHost, vk.AccessHostRead)
 	return st.Err()
 }

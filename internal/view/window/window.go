@@ -256,7 +256,7 @@ func (w *Window) settle() (bool, error) {
 		}
 	}
 	now, before := w.renderer.Facts(), w.shown
-	return now.Peak != before.Peak || now.Weight != before.Weight || now.HasWeight != before.HasWeight ||
+	return now.Peak != before.Peak || now.Weight != before.Weight || now.Entropy != before.Entropy || now.HasWeight != before.HasWeight ||
 		now.Attention != before.Attention || now.Map != before.Map, nil
 }
 
