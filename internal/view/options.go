@@ -69,7 +69,7 @@ const (
 	leastTemperature, mostTemperature = 0.1, 10
 )
 
-// between is a place on a logarithmic scale, and its inverse.
+// place is where a number stands on a logarithmic scale, from 0 to 1; value is its inverse.
 func place(x, least, most float64) float64  { return math.Log(x/least) / math.Log(most/least) }
 func value(at, least, most float64) float64 { return least * math.Pow(most/least, at) }
 

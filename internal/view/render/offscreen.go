@@ -2,7 +2,6 @@ package render
 
 import (
 	"image"
-	"image/color"
 	"time"
 
 	"github.com/vkattn/vkattn/internal/view"
@@ -81,10 +80,4 @@ func (o *Offscreen) Picture(s *view.State) (*image.RGBA, error) {
 	picture := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
 	copy(picture.Pix, o.back.Mapped()[:n])
 	return picture, nil
-}
-
-// At is a pixel's colour.
-func At(p *image.RGBA, x, y int) uint32 {
-	c := p.At(x, y).(color.RGBA)
-	return uint32(c.R)<<16 | uint32(c.G)<<8 | uint32(c.B)
 }

@@ -74,6 +74,7 @@ type problem struct {
 	captured []*flash.Tensor
 	blocks   *flash.BlockMask
 	flops    float64
+	runs     int // of attention
 }
 
 // mapRecording is a map's commands, and what they hold.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image"
 	"math"
 	"testing"
 	"time"
@@ -69,6 +70,12 @@ func weights(l *view.Layer, o view.Options) [][][]float64 {
 		}
 	}
 	return all
+}
+
+// colorAt is a pixel as 0xRRGGBB.
+func colorAt(p *image.RGBA, x, y int) uint32 {
+	c := p.RGBAAt(x, y)
+	return uint32(c.R)<<16 | uint32(c.G)<<8 | uint32(c.B)
 }
 
 // Every option changes the weights as it should: single pairs of each head, and what the pointer is told, against softmax in float64.
@@ -144,7 +151,7 @@ func TestPixels(t *testing.T) {
 			for i := range box.W * box.H {
 				x, y := i%box.W, i/box.W
 				value := cells[y*w.Large.Rows/box.H*w.Large.Columns+x*w.Large.Columns/box.W]
-				got := At(picture, box.X+x, box.Y+y)
+				got := colorAt(picture, box.X+x, box.Y+y)
 				at := colormap.Position(float64(value), float64(peak), g.state.Decades())
 				a, b := colormap.Index(max(at-1e-4, 0)), colormap.Index(min(at+1e-4, 1)) // between two colours either is right
 				if value == 0 && got != uint32(view.Empty&0xffffff) || value > 0 && got != uint32(colors[a]) && got != uint32(colors[b]) {
@@ -178,8 +185,8 @@ func TestSamePicture(t *testing.T) {
 	require.NoError(t, err)
 	for y := range times.Y {
 		for x := range 800 {
-			if At(first, x, y) != At(again, x, y) {
-				t.Fatalf("pixel (%d, %d) is %06x, and was %06x", x, y, At(again, x, y), At(first, x, y))
+			if colorAt(first, x, y) != colorAt(again, x, y) {
+				t.Fatalf("pixel (%d, %d) is %06x, and was %06x", x, y, colorAt(again, x, y), colorAt(first, x, y))
 			}
 		}
 	}

@@ -188,8 +188,8 @@ func placesOf(w view.Work) (p places) {
 	return p
 }
 
-// prepare makes what is needed for the state before commands are recorded, and says what of the work is to be done.
-func (r *Renderer) prepare(s *view.State) (todo view.Work, err error) {
+// prepare makes what the state's work takes, before commands are recorded, and gives that work. Where the device does not take it, r.note says why.
+func (r *Renderer) prepare(s *view.State) (view.Work, error) {
 	w := s.Work()
 	if w.Attention == r.failed && r.note != "" {
 		return r.prepared(w)
@@ -225,7 +225,7 @@ func (r *Renderer) prepare(s *view.State) (todo view.Work, err error) {
 	return r.prepared(w)
 }
 
-// prepared finds room for maps, and what of the work is to be done.
+// prepared finds room for the maps of the work. Maps that have moved are no longer there.
 func (r *Renderer) prepared(w view.Work) (view.Work, error) {
 	heads := r.subject.Layers[w.Attention.Layer].Heads
 	p := placesOf(w)

@@ -137,7 +137,8 @@ func (s *Slot) Begin(state *view.State, bgra bool) error {
 		return err
 	}
 	todo := work
-	fresh := state.Running || work.Attention != r.done.Attention
+	// Drivers compile, or load, in a kernel's first run: the second one's time is that of the work.
+	fresh := state.Running || work.Attention != r.done.Attention || r.note == "" && r.problem.runs == 1
 	doing := struct{ attention, large, grid, hover bool }{
 		fresh, work.Large.Rows > 0 && (fresh || work.Large != r.done.Large), work.Grid.Rows > 0 && (fresh || work.Grid != r.done.Grid),
 		work.Hover.Valid && (fresh || work.Hover != r.done.Hover),
@@ -170,6 +171,7 @@ func (s *Slot) Begin(state *view.State, bgra bool) error {
 		return err
 	}
 	if doing.attention {
+		r.problem.runs++
 		if err := r.problem.forward.Record(s.cmd.Handle()); err != nil {
 			return err
 		}
