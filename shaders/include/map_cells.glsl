@@ -5,11 +5,11 @@
 // that sum over the number of its pairs, seen or not (`wanted` says which), or with LARGEST the largest. Where there are too few cells to
 // fill a device, each is cut into pieces in the same way, of which the host has map_ends.comp make cells; without a cut a piece is a cell.
 //
-// A group of LANES invocations owns group_rows rows of pieces, and takes their queries ROWS at a time. It walks over the keys of its band of
-// columns in order, and each invocation adds weights of some of the rows up in registers. Where a column ends,
-// which is at the same key for all, sums go to shared memory; once PENDING columns have ended, the group adds up the rows of each piece. No
-// two groups share a piece, and every sum has a fixed order: the same inputs give the same bits. A long row of weights is added up tile by
-// tile and then the tiles', so that many small ones are not lost beside a large sum.
+// A group of LANES invocations owns group_rows rows of pieces, and takes their queries ROWS at a time. It walks over the keys of its band
+// of columns in order, and each invocation adds weights of some of the rows up in registers. Where a column ends, which is at the same key
+// for all, sums go to shared memory; once PENDING columns have ended, the group adds up the rows of each piece. No two groups share a
+// piece, and every sum has a fixed order: the same inputs give the same bits. A long row of weights is added up tile by tile and then the
+// tiles', so that many small ones are not lost beside a large sum.
 //
 // Where blocks of queries lie in one row of pieces, one after the other, later ones add to what the first has written.
 //
@@ -17,19 +17,20 @@
 // the mean distance of its keys, sum of p |i + Nk - Nq - j| over the sum of p; 0 where it sees no key; `wanted` says which.
 // map_rows is queries then, map_columns and bands are 1.
 //
-// A kernel defines LANES, ROWS, TILE_KEYS (at most 32, a bit each of a word), GROUPS of a workgroup, GROUP_BARRIER (all of a group have reached
-// it, and see what it wrote to shared memory), `lane` and `map_group`, and of the rows of which an invocation adds up weights, all or some,
-// ROWS_EACH:
+// A kernel defines LANES, ROWS, TILE_KEYS (at most 32, a bit each of a word), GROUPS of a workgroup, GROUP_BARRIER (all of a group have
+// reached it, and see what it wrote to shared memory), `lane` and `map_group`, and of the rows of which an invocation adds up weights, all
+// or some, ROWS_EACH:
 //   row_of_sum(x)     the x-th of them, among ROWS
 //   whole_sum(s)      the sum of a row of which invocations have the sums s
 //   HAS_SUMS          whether the invocation is the one of these that hands it on
 //   add_keys(own)     adds weights of keys of the tile to tile_keys: those whose bits are set, or all where `own` is ~0
 //   add_statistics()  hands all of the tile to take_pair()
+// and GROUP_SUM(s), the sum of s over the group or, with LARGEST, the largest, where its invocations can tell one another without memory.
 
 layout(constant_id = 14) const bool LARGEST = false;
 layout(constant_id = 15) const bool STATISTICS = false;
 
-const uint PENDING = 16;
+const uint PENDING = LANES < 16 ? LANES : 16;
 const uint ENDED_PITCH = PENDING + 1;
 
 layout(set = 0, binding = 3, std430) coherent buffer Cells { float cells[]; };
@@ -54,6 +55,7 @@ uint map_row0, map_rows_end;  // first query of the block, and the end of those 
 uint picture;                 // element of out at which the picture of this head begins
 uint column, column_end;      // which column is added up, and the key at which it ends
 uint pending;                 // columns that have ended
+float column_sum;             // of one of them
 float all_keys[ROWS_EACH], tile_keys[ROWS_EACH];               // of the column: of tiles before, and of this one
 float weight_sum[ROWS_EACH], entropy_sum[ROWS_EACH], distance_sum[ROWS_EACH];   // STATISTICS
 
@@ -70,8 +72,17 @@ void put_piece(uint y, uint x, float value) {
   if (row_begin(y) >= map_row0) cells[to] = value; else cells[to] = joined(cells[to], value);
 }
 
+#define ONE_ROW (group_rows == 1)   // all queries of the group are of one row of pieces, and of each group beside it
+
 // Columns that have ended become pieces.
 void add_rows() {
+#ifdef GROUP_SUM
+  if (ONE_ROW) {
+    if (lane < pending && map_row0 < map_rows_end) put_piece(y0, column - pending + lane, column_sum);
+    pending = 0;
+    return;
+  }
+#endif
   GROUP_BARRIER
   const uint end = min(map_row0 + ROWS, map_rows_end);
   for (uint i = lane; i < (y1 - y0) * pending; i += LANES) {
@@ -105,6 +116,15 @@ void next_column() {
 
 // The column has ended; add_rows() must follow where PENDING have.
 void close_column() {
+#ifdef GROUP_SUM
+  if (ONE_ROW) {   // its sum waits in a register
+    float sum = joined(all_keys[0], tile_keys[0]);
+    [[unroll]] for (uint x = 1; x < ROWS_EACH; ++x) sum = joined(sum, joined(all_keys[x], tile_keys[x]));
+    sum = GROUP_SUM(sum);
+    if (lane == pending) column_sum = sum;
+    [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) all_keys[x] = tile_keys[x] = 0;
+  } else
+#endif
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
     const float sum = whole_sum(joined(all_keys[x], tile_keys[x]));
     if (HAS_SUMS) ended[(map_group * ROWS + row_of_sum(x)) * ENDED_PITCH + pending] = sum;

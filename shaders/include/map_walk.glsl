@@ -1,13 +1,14 @@
-// Which queries and keys a workgroup of a kernel that makes maps visits: those of rows of pieces for each of its groups, side by side, by the
-// keys of a band of columns, block of queries by block. Tiles begin at the first key of the band, so that columns that divide a tile end where
-// tiles do; tiles that no query of the blocks sees are left out, but for those that a block mask alone leaves out.
+// Which queries and keys a workgroup of a kernel that makes maps visits: those of rows of pieces for each of its groups, side by side, by
+// the keys of a band of columns, block of queries by block. Tiles begin at the first key of the band, so that columns that divide a tile
+// end where tiles do; tiles that no query of the blocks sees are left out, but for those that a block mask alone leaves out.
 //
 // Bands of a row of groups lie side by side; where later queries see more keys their groups go first, those of all heads together.
 //
 // Needs map_cells.glsl and walk.glsl. A kernel defines BC, the keys of a tile, and
 //   take_head()             the head map_h of batch entry map_b is what is worked on
 //   take_rows()             the group's block of queries is that from map_row0 on
-//   key_tile(key0, edge)    adds the weights of a tile; edge: not all of its pairs are seen, or the band's. With THREE_LOOPS it is a constant
+//   key_tile(key0, edge)    adds the weights of a tile; edge: not all of its pairs are seen, or the band's;
+//                           a constant with THREE_LOOPS
 
 uint map_b, map_h;
 uint band_end;   // the end of the band's keys
@@ -52,8 +53,8 @@ void make_map(uint id) {
     uint key = first + (min(begin, band_end - 1) - first) / BC * BC;
     skip_columns(key);
 #ifdef THREE_LOOPS
-    // The driver merges phases of one loop, which puts the mask code into the main loop; loops it leaves alone. A tile at least is masked where
-    // there is none.
+    // The driver merges phases of one loop, which puts the mask code into the main loop; loops it leaves alone. A tile at least is masked
+    // where there is none.
     const uint whole_end = BLOCK_MASK ? 0 : min(seen.whole_end, band_end), last_key = max(end, key + 1);
     if (LOWER_BOUND || QUERY_LENGTHS) [[dont_unroll]] for (; key < min(seen.whole_begin, last_key); key += BC) key_tile(key, true);
     [[dont_unroll]] for (; key + BC <= whole_end; key += BC) key_tile(key, false);

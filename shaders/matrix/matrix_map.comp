@@ -3,12 +3,13 @@
 //
 //   P = exp(s' - lse), pooled over the cells of a picture, or for each query entropy and mean distance
 //
-// Nothing of size Nq x Nk is stored: P is made again from lse, as in a backward pass (Dao, "FlashAttention-2", 2023, algorithm 2). A subgroup
-// owns RM fragments of FM rows at a time, whose Q it holds as operands, and walks over the keys of its columns in tiles of BC, which its
-// workgroup stages in shared memory, the next one on its way in registers. Of a tile it takes CK keys at a time: S = Q K^T becomes P where it
-// is, in accumulators, and invocations add up what they hold of each row, by the probed layout (include/matrix_layout.glsl); those that share
-// a row meet where a column of cells ends (include/map_cells.glsl, map_walk.glsl). Layouts of which the probe makes nothing are left to
-// scalar_map.comp. (Passing scores through shared memory, so that no layout matters, took four times as long.)
+// Nothing of size Nq x Nk is stored: P is made again from lse, as in a backward pass (Dao, "FlashAttention-2", 2023, algorithm 2). A
+// subgroup owns RM fragments of FM rows at a time, whose Q it holds as operands, and walks over the keys of its columns in tiles of BC,
+// which its workgroup stages in shared memory, the next one on its way in registers. Of a tile it takes CK keys at a time: S = Q K^T
+// becomes P where it is, in accumulators, and invocations add up what they hold of each row, by the probed layout
+// (include/matrix_layout.glsl); those that share a row meet where a column of cells ends (include/map_cells.glsl, map_walk.glsl). Layouts
+// of which the probe makes nothing are left to scalar_map.comp. (Passing scores through shared memory, so that no layout matters, took four
+// times as long.)
 //
 // Bindings and push constants: scalar_map.comp. Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 //
@@ -82,6 +83,8 @@ uint tid, lane, map_group, row_lane, col_lane;
 #define ROWS_EACH (RM * SLOTS)
 #define HAS_SUMS (col_lane == 0)
 #define TILE_KEYS CK
+#define GROUP_SUM group_sum
+float group_sum(float s);
 #define GROUPS W
 #define GROUP_BARRIER MEET
 #include "map_cells.glsl"
@@ -109,6 +112,11 @@ void store_k() { EACH_PIECE(u, x) KV[x / KU * K_PITCH + x % KU] = kr[u]; }
 uint row_of_sum(uint x) { return x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
 float whole_sum(float s) { return LARGEST && !STATISTICS ? row_max(s) : row_sum(s); }
 
+float group_sum(float s) {
+  [[unroll]] for (uint step = 1; step < SG; step <<= 1) { const float t = subgroupShuffleXor(s, step); s = LARGEST ? max(s, t) : s + t; }
+  return s;
+}
+
 #define EACH_PAIR(r, n, e) \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
 #define SUM_OF(r, e) ((r) * SLOTS + SLOT_OF(e))
@@ -118,16 +126,20 @@ void add_keys(uint own) {
     EACH_PAIR(r, n, e) tile_keys[SUM_OF(r, e)] = joined(tile_keys[SUM_OF(r, e)], S[r * NS + n][e]);
   } else {
     const uint mine = own >> col_lane;
-    EACH_PAIR(r, n, e) tile_keys[SUM_OF(r, e)] = joined(tile_keys[SUM_OF(r, e)], (mine >> n * FN + COL_OF(e) & 1u) != 0u ? S[r * NS + n][e] : 0.0);
+    EACH_PAIR(r, n, e)
+      tile_keys[SUM_OF(r, e)] = joined(tile_keys[SUM_OF(r, e)], (mine >> n * FN + COL_OF(e) & 1u) != 0u ? S[r * NS + n][e] : 0.0);
   }
 }
 // There S is -log2 of weights.
-void add_statistics() { EACH_PAIR(r, n, e) take_pair(SUM_OF(r, e), exp2(-S[r * NS + n][e]), S[r * NS + n][e], chunk_key + n * FN + col_lane + COL_OF(e)); }
+void add_statistics() {
+  EACH_PAIR(r, n, e) take_pair(SUM_OF(r, e), exp2(-S[r * NS + n][e]), S[r * NS + n][e], chunk_key + n * FN + col_lane + COL_OF(e));
+}
 
 // S = exp2(S scale - reference) of a chunk.
 void weigh(bool edge) {
   if (SCORED) EACH_PAIR(r, n, e)
-    S[r * NS + n][e] = scored(S[r * NS + n][e] * (score_scale * LN2), map_row0 + r * FM + row_lane + ROW_OF(e), chunk_key + n * FN + col_lane + COL_OF(e)) * LOG2E;
+    S[r * NS + n][e] = scored(S[r * NS + n][e] * (score_scale * LN2), map_row0 + r * FM + row_lane + ROW_OF(e),
+      chunk_key + n * FN + col_lane + COL_OF(e)) * LOG2E;
   if (edge) [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint row = map_row0 + r * FM + row_lane + ROW_OF(e);
     const Span keys = keys_of(row);
@@ -146,7 +158,8 @@ void weigh(bool edge) {
 
 // Zeros in the columns of staged rows between D and the next fragment.
 void zero_beyond_columns(uint at, uint rows, uint first, uint step) {
-  if (DF * FK > 8 * KU) for (uint x = first; x < rows * (K_PITCH - KU); x += step) KV[at + x / (K_PITCH - KU) * K_PITCH + KU + x % (K_PITCH - KU)] = uvec4(0);
+  if (DF * FK > 8 * KU) for (uint x = first; x < rows * (K_PITCH - KU); x += step)
+    KV[at + x / (K_PITCH - KU) * K_PITCH + KU + x % (K_PITCH - KU)] = uvec4(0);
 }
 
 void take_head() {
@@ -170,7 +183,8 @@ void take_rows() {
   const uint at = map_group * FM * K_PITCH;
   [[unroll]] for (uint r = 0; r < RM; ++r) {
     [[unroll]] for (uint i = 0; i < Q_EACH; ++i) {
-      const uint y = min(i * SG + lane, FM * KU - 1), c = y % KU, row = map_row0 + r * FM + y / KU, from = q_base + min(row, last_query()) * q_sn;
+      const uint y = min(i * SG + lane, FM * KU - 1), c = y % KU, row = map_row0 + r * FM + y / KU;
+      const uint from = q_base + min(row, last_query()) * q_sn;
       uvec4 piece;
       if (ALIGNED) piece = q4[from / 8 + c]; else piece = GATHER(q, from, c, D, true);
       KV[at + y / KU * K_PITCH + c] = row < query_count() ? piece : uvec4(0);
