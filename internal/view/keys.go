@@ -1,6 +1,6 @@
 package view
 
-import "github.com/vkattn/vkattn/internal/colormap"
+import "github.com/vkattn/vkattn/internal/picture"
 
 // Key is a key of the keyboard: the character that it types, or one of those below.
 type Key rune
@@ -45,7 +45,7 @@ var Bindings = []Binding{
 	{[]Key{'b'}, "b", "block mask: off, local, strided", func(s *State, _ Key) { s.Options.Blocks = (s.Options.Blocks + 1) % blockMasks }},
 	{[]Key{'0'}, "0", "all of these as the model has them", func(s *State, _ Key) { s.Options = usualOptions(s.LayerShown()) }},
 	{[]Key{'l'}, "l", "logarithmic or linear colours", func(s *State, _ Key) { s.Log = !s.Log }},
-	{[]Key{'m'}, "m", "colour map", func(s *State, _ Key) { s.Colors = (s.Colors + 1) % len(colormap.Maps) }},
+	{[]Key{'m'}, "m", "colour map", func(s *State, _ Key) { s.Colors = (s.Colors + 1) % len(picture.Scales) }},
 	{[]Key{'n'}, "n", "one scale for all heads, or each its own", func(s *State, _ Key) { s.Common = !s.Common }},
 	{[]Key{'p'}, "p", "a cell shows the largest weight, mean or sum", func(s *State, _ Key) { s.Pool = (s.Pool + 1) % pools }},
 	{[]Key{' '}, "Space", "compute attention in every frame", func(s *State, _ Key) { s.Running = !s.Running }},

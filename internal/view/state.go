@@ -3,7 +3,7 @@ package view
 import (
 	"math"
 
-	"github.com/vkattn/vkattn/internal/colormap"
+	"github.com/vkattn/vkattn/internal/picture"
 )
 
 // Rect is a part of the matrix of weights.
@@ -34,7 +34,7 @@ type State struct {
 	Options Options
 	View    Rect // of the head that is shown large
 	Pool    Pool
-	Colors  int  // of colormap.Maps
+	Colors  int  // of picture.Scales
 	Log     bool // logarithmic colours
 	Common  bool // one scale for all heads
 	Help    bool
@@ -209,7 +209,15 @@ func partBegin(n, length, parts int) int { return n * length / parts }
 func (s *State) Joint() bool { return s.Common && s.Layout().ThumbSide > 0 }
 
 // ColorMap is the one in use.
-func (s *State) ColorMap() *colormap.Map { return &colormap.Maps[s.Colors] }
+func (s *State) ColorMap() *picture.Colors { return picture.Scales[s.Colors] }
+
+// Range is where numbers stand on the colours, the largest of which is the peak.
+func (s *State) Range(peak float64) picture.Range {
+	if s.Log {
+		return picture.Decades(peak, decades)
+	}
+	return picture.Range{High: peak}
+}
 
 // Decades is the reach of a logarithmic scale, 0 where it is linear.
 func (s *State) Decades() float64 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/colormap"
+	"github.com/vkattn/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/internal/view"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -70,6 +70,12 @@ func weights(l *view.Layer, o view.Options) [][][]float64 {
 		}
 	}
 	return all
+}
+
+// entry is the colour of the table for a place from 0 to 1, as 0xRRGGBB.
+func entry(c *picture.Colors, at float64) uint32 {
+	x := c.At(math.Floor(min(max(at, 0), 1)*255+0.5) / 255)
+	return uint32(x.R)<<16 | uint32(x.G)<<8 | uint32(x.B)
 }
 
 // colorAt is a pixel as 0xRRGGBB.
@@ -147,14 +153,14 @@ func TestPixels(t *testing.T) {
 				}
 				require.EqualValues(t, peak, g.r.Facts().Peak)
 			}
-			box, colors := lay.Large, g.state.ColorMap().Colors
+			box, colors := lay.Large, g.state.ColorMap()
 			for i := range box.W * box.H {
 				x, y := i%box.W, i/box.W
 				value := cells[y*w.Large.Rows/box.H*w.Large.Columns+x*w.Large.Columns/box.W]
 				got := colorAt(picture, box.X+x, box.Y+y)
-				at := colormap.Position(float64(value), float64(peak), g.state.Decades())
-				a, b := colormap.Index(max(at-1e-4, 0)), colormap.Index(min(at+1e-4, 1)) // between two colours either is right
-				if value == 0 && got != uint32(view.Empty&0xffffff) || value > 0 && got != uint32(colors[a]) && got != uint32(colors[b]) {
+				at := g.state.Range(float64(peak)).Of(float64(value))
+				a, b := entry(colors, at-1e-4), entry(colors, at+1e-4) // between two colours either is right
+				if value == 0 && got != uint32(view.Empty&0xffffff) || value > 0 && got != a && got != b {
 					t.Fatalf("%v %q, pixel (%d, %d) is %06x, and the cell %g of %g", size, keys, x, y, got, value, peak)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/colormap"
+	"github.com/vkattn/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/internal/view"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
@@ -74,9 +74,10 @@ func New(dev *vk.Device, subject *view.Subject, o Options) (_ *Renderer, err err
 		}
 	}
 	var colors []uint32
-	for _, m := range colormap.Maps {
-		for _, c := range m.Colors {
-			colors = append(colors, uint32(c))
+	for _, c := range picture.Scales {
+		table := c.Table()
+		for i := 0; i < len(table); i += 4 {
+			colors = append(colors, uint32(table[i])<<16|uint32(table[i+1])<<8|uint32(table[i+2]))
 		}
 	}
 	r.tables, err = r.filled(bytesOf(colors))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -16,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/colormap"
 	"github.com/vkattn/vkattn/internal/displaytest"
+	"github.com/vkattn/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/internal/view"
 	"github.com/vkattn/vkattn/internal/view/render"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -144,7 +145,7 @@ func (o *opened) compare() error {
 		for y := range box.H {
 			for x := range box.W {
 				value := cells[y*of.Rows/box.H*of.Columns+x*of.Columns/box.W]
-				at := colormap.Position(float64(value), float64(peak), o.State.Decades())
+				at := o.State.Range(float64(peak)).Of(float64(value))
 				got := pixels[(box.Y+y)*o.display.Width+box.X+x]
 				if value == 0 && got == uint32(view.Empty&0xffffff) {
 					continue
@@ -153,15 +154,20 @@ func (o *opened) compare() error {
 					continue // the outline of what is seen large
 				}
 				// A position that lies between two colours may be rounded to either.
-				a, b := colormap.Index(max(at-1e-4, 0)), colormap.Index(min(at+1e-4, 1))
-				colors := o.State.ColorMap().Colors
-				if value == 0 || got != uint32(colors[a]) && got != uint32(colors[b]) {
+				colors := o.State.ColorMap()
+				if value == 0 || got != entry(colors, at-1e-4) && got != entry(colors, at+1e-4) {
 					return fmt.Errorf("head %d, pixel (%d, %d): the display shows %06x, and the cell is %g of %g", h, x, y, got, value, peak)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// entry is the colour of the table for a place from 0 to 1, as 0xRRGGBB.
+func entry(c *picture.Colors, at float64) uint32 {
+	x := c.At(math.Floor(min(max(at, 0), 1)*255+0.5) / 255)
+	return uint32(x.R)<<16 | uint32(x.G)<<8 | uint32(x.B)
 }
 
 func small() *view.Subject { return view.Random(3, 3, 1, 96, 96, 16) }
