@@ -29,13 +29,13 @@ func writeHeads(ctx context.Context, out io.Writer, dev *flash.Device, m *model,
 	if _, err := m.forward(ctx, a, tokens); err != nil {
 		return err
 	}
-	about := map[string]string{"text": text, "causal": "true"}
+	about := map[string]string{"text": text, "causal": "bottom-right"}
 	header := map[string]any{metadataKey: about}
 	var body []byte
 	for i, l := range a.layers {
 		name := fmt.Sprintf("layer%d.", i)
 		if seen := m.seen(i); seen > 0 {
-			about[name+"window"] = fmt.Sprint(seen - 1) // keys before a token's own
+			about[name+"window"] = fmt.Sprintf("%d,0", seen-1) // keys before a token's own, and after it
 		}
 		for _, t := range []struct {
 			name string

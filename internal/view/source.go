@@ -58,7 +58,8 @@ const (
 
 // Read reads queries and keys from a file of safetensors: tensors whose names end in q and k, the same before that for both, of shape
 // [Heads, Queries, Dim] or [1, Heads, Queries, Dim] and fp32, fp16 or bf16. Each pair is a layer. Metadata may hold text, of which each character
-// is a query's and key's, causal (true or false) and for each layer its name with window: keys to the left of a query's own.
+// is a query's and key's, causal (none, bottom-right or top-left), and window, or a layer's name and window: how many keys before and after its own a query
+// sees, left,right, -1 for all.
 func Read(path string) (*Subject, error) {
 	tensors, about, err := ref.ReadSafetensors(path)
 	if err != nil {
@@ -86,24 +87,14 @@ func fromTensors(tensors map[string]ref.Stored, about map[string]string) (*Subje
 	}
 	slices.SortFunc(names, inOrder)
 	s := &Subject{}
-	causal := true
-	if text, ok := about[causalName]; ok {
-		var err error
-		if causal, err = strconv.ParseBool(text); err != nil {
-			return nil, fmt.Errorf("metadata %s is %q: it must be true or false", causalName, text)
-		}
-	}
 	for _, name := range names {
 		l, err := readLayer(name, tensors)
 		if err != nil {
 			return nil, err
 		}
-		if text, ok := about[name+windowName]; ok {
-			if l.Window, err = strconv.Atoi(text); err != nil || l.Window < 0 {
-				return nil, fmt.Errorf("metadata %s is %q: it must be a number of keys", name+windowName, text)
-			}
+		if err := l.readMask(name, about); err != nil {
+			return nil, err
 		}
-		l.Causal = causal
 		s.Layers = append(s.Layers, l)
 	}
 	if text := []rune(about[textName]); len(text) > 0 {
@@ -115,6 +106,36 @@ func fromTensors(tensors map[string]ref.Stored, about map[string]string) (*Subje
 		s.Text = text
 	}
 	return s, nil
+}
+
+// readMask takes which keys queries see from a file's metadata: causal order, where it does not say.
+func (l *Layer) readMask(name string, about map[string]string) error {
+	order, given := about[causalName]
+	switch {
+	case !given, order == "bottom-right", order == "top-left" && l.Queries == l.Keys:
+		l.Causal = true
+	case order == "top-left":
+		return fmt.Errorf("metadata %s is %q, which the viewer shows of as many queries as keys, and %s has %d and %d", causalName, order, l.Name, l.Queries, l.Keys)
+	case order != "none":
+		return fmt.Errorf("metadata %s is %q: it must be none, bottom-right or top-left", causalName, order)
+	}
+	key := name + windowName
+	text, given := about[key]
+	if !given {
+		key = windowName
+		if text, given = about[key]; !given {
+			return nil
+		}
+	}
+	var left, right int
+	if n, err := fmt.Sscanf(text, "%d,%d", &left, &right); err != nil || n != 2 || left < -1 || right < -1 {
+		return fmt.Errorf("metadata %s is %q: it must be two numbers of keys, left,right; -1 for all", key, text)
+	}
+	if left == 0 || !l.Causal && left != right {
+		return fmt.Errorf("metadata %s is %q: the viewer shows windows of one key or more, as many after a query's own as before it or, in causal order, none", key, text)
+	}
+	l.Window = max(left, 0)
+	return nil
 }
 
 // inOrder compares names with numbers in them: layer2 comes before layer10.

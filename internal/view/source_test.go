@@ -29,7 +29,7 @@ func stored(shape ...int) ref.Stored {
 func TestFromTensors(t *testing.T) {
 	s, err := fromTensors(map[string]ref.Stored{
 		"layer10.q": stored(4, 3, 2), "layer10.k": stored(2, 3, 2), "layer2.q": stored(1, 2, 3, 2), "layer2.k": stored(2, 3, 2), "other": stored(1), "lonely.q": stored(1, 1, 1),
-	}, map[string]string{"text": "añ\n", "layer10.window": "5", "causal": "false"})
+	}, map[string]string{"text": "añ\n", "layer10.window": "5,5", "window": "-1,-1", "causal": "none"})
 	require.NoError(t, err)
 	require.Len(t, s.Layers, 2)
 	require.Equal(t, "layer2", s.Layers[0].Name)
@@ -53,8 +53,10 @@ func TestFromTensorsRefusals(t *testing.T) {
 		"it must be [heads, length":      {func(m map[string]ref.Stored) { m["q"] = stored(3, 4) }, nil},
 		"has head dimension":             {func(m map[string]ref.Stored) { m["k"] = stored(2, 3, 5) }, nil},
 		"2 characters":                   {nil, map[string]string{"text": "ab"}},
-		"it must be true or false":       {nil, map[string]string{"causal": "perhaps"}},
-		"it must be a number of keys":    {nil, map[string]string{"window": "-1"}},
+		"it must be none, bottom-right":  {nil, map[string]string{"causal": "perhaps"}},
+		"it must be two numbers of keys": {nil, map[string]string{"window": "-1"}},
+		"the viewer shows windows":       {nil, map[string]string{"window": "3,4", "causal": "none"}},
+		"of as many queries as keys":     {func(m map[string]ref.Stored) { m["k"] = stored(2, 5, 4) }, map[string]string{"causal": "top-left"}},
 		"tensor q": {func(m map[string]ref.Stored) {
 			m["q"] = ref.Stored{DType: "I64", Shape: []int{1, 1, 1}, Data: make([]byte, 8)}
 		}, nil},
