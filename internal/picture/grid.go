@@ -38,7 +38,6 @@ type Grid struct {
 
 // Sizes in points.
 const (
-	side      = 150 // of a panel
 	gap       = 12
 	margin    = 14
 	axis      = 40 // for ticks and the name of an axis
@@ -58,16 +57,17 @@ var (
 	muted = color.NRGBA{0x5E, 0x67, 0x72, 255}
 )
 
-// layout is how many columns and rows of panels there are, and their height.
-func (g *Grid) layout() (columns, rows int, height vg.Length) {
+// layout is how many columns and rows of panels there are, and their width and height.
+func (g *Grid) layout() (columns, rows int, side, height vg.Length) {
 	n := len(g.Panels)
 	columns = max(1, int(math.Ceil(math.Sqrt(float64(n)))))
+	side = vg.Length(math.Min(math.Max(480/float64(columns), 90), 330))
 	share := float64(g.Queries[1]-g.Queries[0]) / float64(g.Keys[1]-g.Keys[0])
-	return columns, (n + columns - 1) / columns, vg.Length(side * math.Min(math.Max(share, 0.3), 2))
+	return columns, (n + columns - 1) / columns, side, side * vg.Length(math.Min(math.Max(share, 0.3), 2))
 }
 
 func (g *Grid) size() (w, h vg.Length) {
-	columns, rows, height := g.layout()
+	columns, rows, side, height := g.layout()
 	w = 2*margin + axis + vg.Length(columns)*(side+gap) + barRoom
 	if least := vg.Length(0.47*normal*float64(len([]rune(g.Title)))*large/normal) + 2*margin; w < least {
 		w = least
@@ -130,7 +130,7 @@ func (g *Grid) draw(c draw.Canvas) {
 	c.SetColor(color.White)
 	c.Fill(rectangle(0, 0, w, h).Path())
 	c.FillText(style(large, ink, text.XLeft, text.YTop), vg.Point{X: margin, Y: h - margin}, g.Title)
-	columns, rows, height := g.layout()
+	columns, rows, side, height := g.layout()
 	top := h - margin - titleRoom
 	left := vg.Length(margin + axis)
 	for i, p := range g.Panels {
@@ -138,7 +138,7 @@ func (g *Grid) draw(c draw.Canvas) {
 		y := top - vg.Length(i/columns)*(height+heading+gap/2) - heading - height // lower edge
 		c.FillText(style(normal, ink, text.XLeft, text.YBottom), vg.Point{X: x, Y: y + height + 3}, p.Title)
 		at := rectangle(x, y, side, height)
-		c.DrawImage(at, g.pixels(&p, height))
+		c.DrawImage(at, g.pixels(&p, side, height))
 		c.StrokeLine2(draw.LineStyle{Color: muted, Width: 0.5}, x, y, x+side, y)
 		c.StrokeLine2(draw.LineStyle{Color: muted, Width: 0.5}, x, y, x, y+height)
 		if i%columns == 0 {
@@ -165,12 +165,12 @@ func rectangle(x, y, w, h vg.Length) vg.Rectangle {
 }
 
 // pixels are the cells as an image, each many pixels large where they are few, so that no viewer smears them.
-func (g *Grid) pixels(p *Panel, height vg.Length) image.Image {
+func (g *Grid) pixels(p *Panel, width, height vg.Length) image.Image {
 	const most = pngDPI / 72.0
 	times := func(cells int, length vg.Length) int {
 		return max(1, int(math.Ceil(2*most*length.Points()/float64(cells))))
 	}
-	across, down := times(p.Columns, side), times(p.Rows, height)
+	across, down := times(p.Columns, width), times(p.Rows, height)
 	out := image.NewNRGBA(image.Rect(0, 0, p.Columns*across, p.Rows*down))
 	for y := range p.Rows {
 		for x := range p.Columns {
@@ -243,9 +243,15 @@ func (g *Grid) bar(c draw.Canvas, x, y, height vg.Length) {
 			mark(math.Pow(10, float64(e)), power(e))
 		}
 	} else {
-		for i := range 5 {
-			v := g.Range.Low + (g.Range.High-g.Range.Low)*float64(i)/4
-			mark(v, strconv.FormatFloat(v, 'g', 2, 64))
+		step := math.Pow(10, math.Floor(math.Log10(g.Range.High)))
+		for _, share := range []float64{0.2, 0.5, 1, 2} {
+			if n := g.Range.High / (share * step); n <= 5 {
+				step *= share
+				break
+			}
+		}
+		for i := 0; float64(i)*step <= g.Range.High*(1+1e-9); i++ {
+			mark(float64(i)*step, strconv.FormatFloat(float64(i)*step, 'g', 2, 64))
 		}
 	}
 	turned := style(small, ink, text.XCenter, text.YBottom)

@@ -40,16 +40,3 @@ func TestLightnessRises(t *testing.T) {
 		}
 	}
 }
-
-// Numbers stand where their share of the highest, or its logarithm, is.
-func TestRange(t *testing.T) {
-	for _, c := range []struct {
-		r       Range
-		x, want float64
-	}{
-		{Range{High: 1}, 0, 0}, {Range{High: 1}, 0.25, 0.25}, {Range{High: 1}, 2, 1}, {Range{High: 4}, 3, 0.75}, {Range{}, 1, 0},
-		{Decades(1, 4), 0, 0}, {Decades(1, 4), 1, 1}, {Decades(1, 4), 0.01, 0.5}, {Decades(1, 4), 1e-9, 0}, {Decades(2, 2), 0.2, 0.5}, {Range{High: 1}, math.NaN(), 0},
-	} {
-		require.InDelta(t, c.want, c.r.Of(c.x), 1e-12, "%+v", c)
-	}
-}
