@@ -18,6 +18,7 @@ import (
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/view"
+	"github.com/vkattn/vkattn/internal/view/input"
 	"github.com/vkattn/vkattn/internal/view/render"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -149,7 +150,7 @@ func (f *viewFlags) subject(cmd *cobra.Command, args []string) (*view.Subject, e
 				return nil, usage(cmd, fmt.Errorf("--%s is about random queries and keys, and %s was given", name, args[0]))
 			}
 		}
-		return view.Read(args[0])
+		return input.Read(args[0])
 	}
 	if f.keyHeads == 0 {
 		f.keyHeads = f.heads
@@ -157,7 +158,14 @@ func (f *viewFlags) subject(cmd *cobra.Command, args []string) (*view.Subject, e
 	if f.queries == 0 {
 		f.queries = f.seq
 	}
-	return view.Random(f.seed, int(f.heads), int(f.keyHeads), int(f.queries), int(f.seq), int(f.dim)), nil
+	if f.heads%f.keyHeads != 0 {
+		return nil, usage(cmd, fmt.Errorf("--kv-heads is %d: it must divide --heads, which is %d", f.keyHeads, f.heads))
+	}
+	s, err := input.Random(f.seed, int(f.heads), int(f.keyHeads), int(f.queries), int(f.seq), int(f.dim))
+	if err != nil {
+		return nil, usage(cmd, err)
+	}
+	return s, nil
 }
 
 // pressAll presses the keys of --press.

@@ -48,7 +48,7 @@ func TestViewRefusals(t *testing.T) {
 		args string
 		want string
 	}{
-		{"--size 10", "--size"}, {"--size 10x10", "from 16"}, {"--dtype q8_0", "--dtype"}, {"--frames 0", "--frames"}, {"--heads 3 --kv-heads 2", "must divide"},
+		{"--size 10", "--size"}, {"--size 10x10", "from 16"}, {"--dtype q8_0", "--dtype"}, {"--frames 0", "--frames"}, {"--heads 3 --kv-heads 2", "it must divide --heads, which is 3"},
 		{"--press Z", "no key Z"}, {"a b", "unexpected argument"}, {"nothing.safetensors", "nothing.safetensors"}, {"--heads 2 some.safetensors", "--heads is about random"},
 		{"--head-dim 0", "a whole number from 1"}, {"--seq many", "a whole number from 1"},
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/view"
+	"github.com/vkattn/vkattn/internal/view/input"
 )
 
 func open(t *testing.T) *flash.Device {
@@ -102,7 +102,7 @@ func TestHeads(t *testing.T) {
 	o := options{prompts: []string{"Love is not love\n"}, kind: "f16", samples: 1, heads: file, cache: cacheOptions{batch: 1, room: 8, page: 1, pages: 1}}
 	require.NoError(t, run(context.Background(), &out, dev, o))
 	require.Contains(t, out.String(), "3 layers over 17 characters")
-	s, err := view.Read(file)
+	s, err := input.Read(file)
 	require.NoError(t, err)
 	require.Equal(t, []rune(o.prompts[0]), s.Text)
 	require.Len(t, s.Layers, m.config.layers)

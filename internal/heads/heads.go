@@ -34,7 +34,7 @@ func Read(path string, names Names) (*Heads, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := parse(tensors, metadata, names)
+	h, err := Parse(tensors, metadata, names)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -44,7 +44,8 @@ func Read(path string, names Names) (*Heads, error) {
 // alters are tensors of test vectors that change scores.
 var alters = []string{"bias", "mask", "block_mask", "alibi_slopes", "sinks"}
 
-func parse(tensors map[string]ref.Stored, metadata map[string]string, names Names) (*Heads, error) {
+// Parse is Read of what a file holds.
+func Parse(tensors map[string]ref.Stored, metadata map[string]string, names Names) (*Heads, error) {
 	h := &Heads{Title: metadata["title"]}
 	q, qShape, qType, err := tensor(tensors, names.Q, "--q")
 	if err != nil {

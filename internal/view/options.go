@@ -51,7 +51,11 @@ func (l *Layer) BlockSize() int {
 }
 
 func usualOptions(l *Layer) Options {
-	return Options{Causal: l.Causal, Window: l.Window, Temperature: 1}
+	o := Options{Causal: l.Causal, Window: l.Window, Temperature: 1}
+	if l.Temperature > 0 {
+		o.Temperature = l.Temperature
+	}
+	return o
 }
 
 // slider is an option with a range.

@@ -175,7 +175,7 @@ func (b *builder) axes() {
 	b.write(&b.text, b.l.Pad, y, 5*f.Width, faint, "key →")
 	if text != nil && l.H >= v.Queries*f.Height {
 		for q := range v.Queries {
-			b.write(&b.text, l.X-2*f.Width, max(l.Y+(2*q+1)*l.H/(2*v.Queries)-f.Height/2, l.Y-2), f.Width, faint, charAt(text, v.Query+q))
+			b.write(&b.text, l.X-2*f.Width, max(l.Y+(2*q+1)*l.H/(2*v.Queries)-f.Height/2, l.Y-2), f.Width, faint, charAt(text, b.keyOf(v.Query+q)))
 		}
 	} else {
 		step := tickStep(v.Queries, l.H, 3*f.Height)
@@ -290,7 +290,7 @@ func (b *builder) footer() {
 	s, at, f := b.s, b.l.Footer, b.f
 	line := func(n int, c Color, text string) { b.write(&b.text, at.X, at.Y+n*f.Height, at.W, c, text) }
 	if h, ok := s.Hover(); ok {
-		pair := fmt.Sprintf("query %s → key %s", b.named(h.Query), b.named(h.Key))
+		pair := fmt.Sprintf("query %s → key %s", b.named(h.Query, b.keyOf(h.Query)), b.named(h.Key, h.Key))
 		if s.LayerShown().Heads > 1 {
 			pair = fmt.Sprintf("head %d · ", h.Head+1) + pair
 		}
@@ -315,12 +315,18 @@ func (b *builder) footer() {
 	line(3, faint, b.facts.Device+" · "+b.facts.Kernel)
 }
 
-// named is a query's or key's number, with its character where there is text.
-func (b *builder) named(i int) string {
+// keyOf is the key at a query's own position.
+func (b *builder) keyOf(query int) int {
+	l := b.s.LayerShown()
+	return query + l.Keys - l.Queries
+}
+
+// named is a query's or key's number, with the character of a key where there is text.
+func (b *builder) named(i, key int) string {
 	if b.s.Subject.Text == nil {
 		return fmt.Sprint(i)
 	}
-	return fmt.Sprintf("%d %q", i, charAt(b.s.Subject.Text, i))
+	return fmt.Sprintf("%d %q", i, charAt(b.s.Subject.Text, key))
 }
 
 // context shows the text around query and key.
@@ -328,7 +334,7 @@ func (b *builder) context(h Hover, y int) {
 	const around = 18
 	x, room := b.l.Footer.X, b.l.Footer.X+b.l.Footer.W
 	text := func(c Color, t string) { x = b.write(&b.text, x, y, room-x, c, t) }
-	for i, at := range []int{h.Query, h.Key} {
+	for i, at := range []int{b.keyOf(h.Query), h.Key} {
 		if i == 1 {
 			text(faint, "   →   ")
 		}

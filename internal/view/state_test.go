@@ -7,8 +7,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+// subject has heads on one key head, of zeros: nothing here looks at numbers.
+func subject(heads, queries, keys int) *Subject {
+	return &Subject{Name: "zeros", Layers: []Layer{{Name: "layer", Heads: heads, KeyHeads: 1, Queries: queries, Keys: keys, Dim: 4, Causal: true,
+		Q: make([]float32, heads*queries*4), K: make([]float32, keys*4)}}}
+}
+
 func newState(t require.TestingT, queries, keys, heads int) *State {
-	s, err := New(Random(1, heads, 1, queries, keys, 4), 1280, 800)
+	s, err := New(subject(heads, queries, keys), 1280, 800)
 	require.NoError(t, err)
 	return s
 }
@@ -43,7 +49,7 @@ func TestAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(name string, least, most int) int { return rapid.IntRange(least, most).Draw(t, name) }
 		s := newState(t, n("queries", 1, 400), n("keys", 1, 400), n("heads", 1, 40))
-		s.Subject.Layers = append(s.Subject.Layers, Random(2, 2, 1, n("queries", 1, 50), n("keys", 1, 50), 3).Layers[0])
+		s.Subject.Layers = append(s.Subject.Layers, subject(2, n("queries", 1, 50), n("keys", 1, 50)).Layers[0])
 		for range n("events", 1, 40) {
 			switch n("event", 0, 5) {
 			case 0:
@@ -230,4 +236,35 @@ func TestBlocksSee(t *testing.T) {
 			require.Equal(t, w, b.Sees(5, c), "%v, block column %d", b, c)
 		}
 	}
+}
+
+// A subject that cannot be is refused.
+func TestCheck(t *testing.T) {
+	require.NoError(t, subject(2, 3, 4).check())
+	for want, change := range map[string]func(l *Layer){
+		"must divide":           func(l *Layer) { l.KeyHeads = 4 },
+		"must be at least 1":    func(l *Layer) { l.Dim = 0 },
+		"do not suit its shape": func(l *Layer) { l.K = l.K[1:] },
+	} {
+		s := subject(6, 3, 4)
+		change(&s.Layers[0])
+		_, err := New(s, 10, 10)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := New(&Subject{}, 10, 10)
+	require.ErrorContains(t, err, "no layer")
+}
+
+// A model's own temperature is what 0 goes back to.
+func TestUsualOptions(t *testing.T) {
+	s := subject(1, 4, 4)
+	s.Layers[0].Temperature, s.Layers[0].Window = 2, 3
+	st, err := New(s, 100, 100)
+	require.NoError(t, err)
+	want := Options{Causal: true, Window: 3, Temperature: 2}
+	require.Equal(t, want, st.Options)
+	st.Press('t')
+	require.NotEqual(t, want, st.Options)
+	st.Press('0')
+	require.Equal(t, want, st.Options)
 }

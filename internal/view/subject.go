@@ -6,7 +6,7 @@ import "fmt"
 type Subject struct {
 	Name   string
 	Layers []Layer
-	Text   []rune // a character of each query and key; nil where there is no text
+	Text   []rune // a character of each key, at which the last queries stand; nil where there is no text
 }
 
 // Layer is the attention of one layer.
@@ -17,6 +17,7 @@ type Layer struct {
 	Dim             int
 	Causal          bool      // as the model has it
 	Window          int       // likewise: keys to the left of a query's own; 0: none
+	Temperature     float64   // likewise: scores are q·k/√Dim over it; 0 means 1
 	Q, K            []float32 // [Heads, Queries, Dim] and [KeyHeads, Keys, Dim]
 }
 

@@ -20,10 +20,18 @@ import (
 	"github.com/vkattn/vkattn/internal/displaytest"
 	"github.com/vkattn/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/internal/view"
+	"github.com/vkattn/vkattn/internal/view/input"
 	"github.com/vkattn/vkattn/internal/view/render"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
+
+// random are random heads.
+func random(t *testing.T, seed uint64, heads, keyHeads, queries, keys, dim int) *view.Subject {
+	s, err := input.Random(seed, heads, keyHeads, queries, keys, dim)
+	require.NoError(t, err)
+	return s
+}
 
 // opened is a window under test.
 type opened struct {
@@ -170,12 +178,12 @@ func entry(c *picture.Colors, at float64) uint32 {
 	return uint32(x.R)<<16 | uint32(x.G)<<8 | uint32(x.B)
 }
 
-func small() *view.Subject { return view.Random(3, 3, 1, 96, 96, 16) }
+func small(t *testing.T) *view.Subject { return random(t, 3, 3, 1, 96, 96, 16) }
 
 // The window shows what attends to what: the display's pixels are the map's values through the table of colours, whichever table, scale, pooling
 // and options.
 func TestShowsMap(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	o.shows()
 	for _, keys := range []string{"l", "m", "l", "p", "c", "b", "0", "+", "m", "r"} {
 		for _, k := range keys {
@@ -188,7 +196,7 @@ func TestShowsMap(t *testing.T) {
 
 // A hundred frames, each with attention computed anew, are presented by turns of what is in flight.
 func TestHundredFrames(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	o.State.Running = true
 	from := o.Frames
 	begin := time.Now()
@@ -204,7 +212,7 @@ func TestHundredFrames(t *testing.T) {
 
 // The window is made larger and smaller, goes away and comes back, and shows what it should after each.
 func TestResize(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	for _, size := range [][2]int{{1100, 800}, {300, 200}, {64, 48}, {1, 1}, {usualWidth, usualHeight}, {700, 701}} {
 		o.glfw.SetSize(size[0], size[1])
 		o.until(fmt.Sprint("the size ", size), func() bool { return o.State.Width == size[0] && o.State.Height == size[1] })
@@ -222,7 +230,7 @@ func TestResize(t *testing.T) {
 
 // A surface that is lost when it is asked what it takes is made anew, too.
 func TestLostWhenAsked(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	require.NoError(t, o.dropChain())
 	require.NoError(t, o.faults.Arm("surface", 1, vk.ErrSurfaceLost))
 	o.stale = true
@@ -232,7 +240,7 @@ func TestLostWhenAsked(t *testing.T) {
 
 // Swapchains that go out of date, and surfaces that are lost, when images are acquired and when they are presented, are made anew: the next frames show.
 func TestLostSurface(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	for _, c := range []struct {
 		kind   string
 		result vk.Result
@@ -251,7 +259,7 @@ func TestLostSurface(t *testing.T) {
 
 // A lost device ends the window with an error that says so, and closing it leaves nothing behind.
 func TestLostDevice(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	require.NoError(t, o.faults.Arm("submit", 1, vk.ErrDeviceLost))
 	o.dirty = true
 	var err error
@@ -263,7 +271,7 @@ func TestLostDevice(t *testing.T) {
 
 // Keys, clicks, drags and the wheel do what they do when a user does them.
 func TestKeysAndMouse(t *testing.T) {
-	o := open(t, small())
+	o := open(t, small(t))
 	at := func(x, y int) []string { return []string{"mousemove", fmt.Sprint(x), fmt.Sprint(y)} }
 	o.display.Do(at(usualWidth/2, usualHeight-20)...)
 	o.display.Do("key", "c")
@@ -320,6 +328,6 @@ func TestNoDisplay(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("other systems have one display, or none")
 	}
-	_, err := Open(small(), Options{Width: 64, Height: 64})
+	_, err := Open(small(t), Options{Width: 64, Height: 64})
 	require.ErrorIs(t, err, ErrNoDisplay)
 }

@@ -1,4 +1,4 @@
-package view
+package input
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/view"
 )
 
 func stored(shape ...int) ref.Stored {
@@ -26,8 +27,8 @@ func stored(shape ...int) ref.Stored {
 	return ref.Stored{DType: "F32", Shape: shape, Data: data}
 }
 
-func TestFromTensors(t *testing.T) {
-	s, err := fromTensors(map[string]ref.Stored{
+func TestParse(t *testing.T) {
+	s, err := parse(map[string]ref.Stored{
 		"layer10.q": stored(4, 3, 2), "layer10.k": stored(2, 3, 2), "layer2.q": stored(1, 2, 3, 2), "layer2.k": stored(2, 3, 2), "other": stored(1), "lonely.q": stored(1, 1, 1),
 	}, map[string]string{"text": "añ\n", "layer10.window": "5,5", "window": "-1,-1", "causal": "none"})
 	require.NoError(t, err)
@@ -38,26 +39,28 @@ func TestFromTensors(t *testing.T) {
 	require.False(t, l.Causal)
 	require.Equal(t, []rune("añ\n"), s.Text)
 	require.Equal(t, float32(23), l.Q[23])
-	_, err = New(s, 100, 100)
+	_, err = view.New(s, 100, 100)
 	require.NoError(t, err)
 }
 
 // What a file lacks is told by what it must be.
-func TestFromTensorsRefusals(t *testing.T) {
+func TestParseRefusals(t *testing.T) {
 	good := func() map[string]ref.Stored { return map[string]ref.Stored{"q": stored(2, 3, 4), "k": stored(2, 3, 4)} }
 	for want, c := range map[string]struct {
 		change func(m map[string]ref.Stored)
 		about  map[string]string
 	}{
 		"no tensors of queries and keys": {func(m map[string]ref.Stored) { delete(m, "k") }, nil},
-		"it must be [heads, length":      {func(m map[string]ref.Stored) { m["q"] = stored(3, 4) }, nil},
-		"has head dimension":             {func(m map[string]ref.Stored) { m["k"] = stored(2, 3, 5) }, nil},
-		"2 characters":                   {nil, map[string]string{"text": "ab"}},
+		"of [batch, heads, tokens, dim]": {func(m map[string]ref.Stored) { m["q"] = stored(4) }, nil},
+		"with one batch and dim":         {func(m map[string]ref.Stored) { m["k"] = stored(2, 3, 5) }, nil},
+		"metadata text has 2 characters": {nil, map[string]string{"text": "ab"}},
 		"it must be none, bottom-right":  {nil, map[string]string{"causal": "perhaps"}},
 		"it must be two numbers of keys": {nil, map[string]string{"window": "-1"}},
-		"the viewer shows windows":       {nil, map[string]string{"window": "3,4", "causal": "none"}},
+		"has 2 batch entries":            {func(m map[string]ref.Stored) { m["q"], m["k"] = stored(2, 1, 3, 4), stored(2, 1, 3, 4) }, nil},
+		"has scale -1":                   {nil, map[string]string{"scale": "-1"}},
+		"the viewer shows one or more":   {nil, map[string]string{"window": "3,4", "causal": "none"}},
 		"of as many queries as keys":     {func(m map[string]ref.Stored) { m["k"] = stored(2, 5, 4) }, map[string]string{"causal": "top-left"}},
-		"tensor q": {func(m map[string]ref.Stored) {
+		"tensor \"q\" is I64": {func(m map[string]ref.Stored) {
 			m["q"] = ref.Stored{DType: "I64", Shape: []int{1, 1, 1}, Data: make([]byte, 8)}
 		}, nil},
 		"3 elements of shape": {func(m map[string]ref.Stored) {
@@ -68,7 +71,7 @@ func TestFromTensorsRefusals(t *testing.T) {
 		if c.change != nil {
 			c.change(m)
 		}
-		_, err := fromTensors(m, c.about)
+		_, err := parse(m, c.about)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -93,12 +96,16 @@ func TestRead(t *testing.T) {
 }
 
 func TestRandom(t *testing.T) {
-	a, b := Random(7, 4, 2, 10, 12, 3), Random(7, 4, 2, 10, 12, 3)
+	a, err := Random(7, 4, 2, 10, 12, 3)
+	require.NoError(t, err)
+	b, err := Random(7, 4, 2, 10, 12, 3)
+	require.NoError(t, err)
 	require.Equal(t, a, b)
-	require.NotEqual(t, a, Random(8, 4, 2, 10, 12, 3))
-	require.NoError(t, a.check())
-	for _, bad := range []*Subject{Random(1, 3, 2, 4, 4, 4), Random(1, 0, 1, 4, 4, 4), Random(1, 1, 1, 4, 0, 4), {}} {
-		_, err := New(bad, 10, 10)
-		require.Error(t, err)
-	}
+	other, err := Random(8, 4, 2, 10, 12, 3)
+	require.NoError(t, err)
+	require.NotEqual(t, a, other)
+	_, err = view.New(a, 100, 100)
+	require.NoError(t, err)
+	_, err = Random(1, 3, 2, 4, 4, 4)
+	require.ErrorContains(t, err, "multiple of KeyHeads")
 }
