@@ -124,3 +124,104 @@ func (x *mapping) check(t *testing.T, off float64) {
 		g.expect(t, want, may)
 	}
 }
+
+// TestMapRecording: a recording is submitted again and again, for other tensors and ranges too, allocates nothing then, and its timestamps tell.
+func TestMapRecording(t *testing.T) {
+	d := testDevice(t)
+	rng := rand.New(rand.NewPCG(5, 6))
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 50, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
+	s := newSample(t, p)
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	f := s.tensors(t, d, plainly(t, d))
+	require.NoError(t, plan.Forward(bg, f))
+	r, err := plan.NewMapRecording(WithTimestamps())
+	require.NoError(t, err)
+	_, err = plan.NewMapRecording(ForBackward())
+	requireRefused(t, "ForBackward", err)
+	requireRefused(t, "MapRecording", r.Submit())
+	whole := newMapping(t, d, rng, s, &f, Map{Pool: PoolSum}, 1, 1, 0) // in pieces
+	part := newMapping(t, d, rng, s, &f, Map{Keys: Range{10, 30}}, 20, 4, 1)
+	for _, x := range []*mapping{whole, part, whole} {
+		for _, g := range x.guards() {
+			g.send(t)
+		}
+		require.NoError(t, r.Map(x.m))
+		for range 3 {
+			require.NoError(t, r.Submit())
+			require.NoError(t, r.Wait(bg))
+		}
+		done, err := r.Done()
+		require.NoError(t, err)
+		require.True(t, done)
+		if took, ok := r.GPUTime(); ok {
+			require.Positive(t, took)
+		}
+		x.check(t, 2e-5)
+	}
+	n := 0
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		n++
+		if err := r.Map([]*mapping{whole, part}[n%2].m); err != nil {
+			t.Fatal(err)
+		}
+	}))
+	require.NoError(t, r.Close())
+	require.ErrorIs(t, r.Map(whole.m), ErrClosed)
+	require.NoError(t, plan.Close())
+	require.ErrorIs(t, plan.Map(bg, whole.m), ErrClosed)
+}
+
+// TestBadMaps: what cannot be gives an error that names the field and the rule.
+func TestBadMaps(t *testing.T) {
+	b := newMisfits(t)
+	q, k, lse := b.tensor(b.dev, F16, 1, 2, 8, 16), b.tensor(b.dev, F16, 1, 2, 8, 16), b.tensor(b.dev, F32, 1, 2, 8, 1)
+	out := b.tensor(b.dev, F32, 1, 2, 4, 4)
+	good := func() Map { return Map{Q: q, K: k, LSE: lse, Out: out} }
+	require.NoError(t, b.plan.Map(bg, good()))
+	for i, c := range []struct {
+		argument string
+		change   func(*Map)
+	}{
+		{"Map.Out", func(m *Map) { m.Out = nil }},
+		{"Map.Out", func(m *Map) { m.Out = b.tensor(b.dev, F32, 1, 2, 9, 4) }},
+		{"Map.Out", func(m *Map) { m.Out = b.tensor(b.dev, F32, 1, 2, 4, 9) }},
+		{"Map.Out", func(m *Map) { m.Queries = Range{0, 3} }}, // fewer than Out has rows
+		{"Map.Out", func(m *Map) { m.Heads = Range{0, 1} }},
+		{"Map.Out", func(m *Map) { m.Out = b.tensor(b.dev, F16, 1, 2, 4, 4) }},
+		{"Map.Out", func(m *Map) { m.Out = b.tensor(b.other, F32, 1, 2, 4, 4) }},
+		{"", func(m *Map) { m.Out = b.closed }},
+		{"Map.Heads", func(m *Map) { m.Heads = Range{1, 3} }},
+		{"Map.Batches", func(m *Map) { m.Batches = Range{1, 2} }},
+		{"Map.Queries", func(m *Map) { m.Queries = Range{5, 5} }},
+		{"Map.Keys", func(m *Map) { m.Keys = Range{-1, 5} }},
+		{"Map.Keys", func(m *Map) { m.Keys = Range{0, 9} }},
+		{"Map.Pool", func(m *Map) { m.Pool = 3 }},
+		{"Map.Q", func(m *Map) { m.Q = nil }},
+		{"Map.K", func(m *Map) { m.K = b.big }},
+		{"Map.LSE", func(m *Map) { m.LSE = nil }},
+		{"Map.Entropy", func(m *Map) { m.Entropy = lse }}, // overlaps an input
+		{"Map.Distance", func(m *Map) { m.Distance = out }},
+		{"Map.Bias", func(m *Map) { m.Bias = q }},
+		{"Map.Blocks", func(m *Map) { m.Blocks = &BlockMask{} }},
+	} {
+		m := good()
+		c.change(&m)
+		err := b.plan.Map(bg, m)
+		require.Error(t, err, i)
+		requireRefused(t, c.argument, err)
+	}
+	require.NoError(t, b.plan.Map(bg, good()), "the plan goes on")
+	require.ErrorIs(t, (*Plan)(nil).Map(bg, good()), ErrArgument)
+}
+
+// TestMapTiers: a plan that insists on a tier has maps of that tier, or says why not.
+func TestMapTiers(t *testing.T) {
+	d := testDevice(t)
+	plan := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F32}, WithTier(TierScalar))
+	info, err := plan.MapInfo()
+	require.NoError(t, err)
+	require.Equal(t, TierScalar, info.Tier)
+	require.Contains(t, info.Kernel, "scalar_map")
+	require.Equal(t, "maximum", PoolMax.String())
+	require.Contains(t, Pool(9).String(), "9")
+}

@@ -25,6 +25,7 @@ type mapFlags struct {
 	names                          heads.Names
 	random                         bool
 	heads, seq, dim                int
+	length                         string // seq as given
 	causal                         string
 	window                         []int
 	which                          []string
@@ -70,7 +71,7 @@ writes the heads of a transformer that it has trained on its text. Heads of seve
 	fl.StringVar(&f.names.K, "k", "k", "`name` of the tensor of keys")
 	fl.BoolVar(&f.random, "random", false, "random heads in place of a FILE, of the sizes that follow")
 	fl.IntVar(&f.heads, "heads", 4, "`number` of random heads")
-	fl.IntVar(&f.seq, "seq", 1024, "`number` of their tokens")
+	fl.StringVar(&f.length, "seq", "1k", "`number` of their tokens")
 	fl.IntVar(&f.dim, "head-dim", 64, "`number` of columns of q and k")
 	fl.StringVar(&f.causal, "causal", "", "true or false: a query sees no key after it (default: what the FILE says, else true)")
 	fl.Lookup("causal").NoOptDefVal = "true"
@@ -160,8 +161,13 @@ func (f *mapFlags) check(cmd *cobra.Command, args []string) error {
 	case f.batch < 0:
 		return mistake("--batch %d: it must be 0 or more", f.batch)
 	}
-	for _, name := range []string{"heads", "seq", "head-dim"} {
-		if n, _ := cmd.Flags().GetInt(name); n < 1 {
+	seq, err := bench.ParseInts("--seq", []string{f.length})
+	if err != nil {
+		return usage(cmd, err)
+	}
+	f.seq = seq[0]
+	for name, n := range map[string]int{"heads": f.heads, "seq": f.seq, "head-dim": f.dim} {
+		if n < 1 {
 			return mistake("--%s %d: it must be at least 1", name, n)
 		}
 		if !f.random && cmd.Flags().Changed(name) {
