@@ -3,17 +3,24 @@
 # make test-all the same with the whole suite, a quarter to three quarters of an hour where a CPU is the device
 # make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn
+# make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb and xdotool on Debian and Ubuntu)
+# make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
 # make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build bench test test-all race shaders lint windows clean
+.PHONY: build view bench test test-all test-view race shaders lint windows clean
 
 MINGW ?= x86_64-w64-mingw32-gcc
 
 build:
 	go build -o bin/vkattn ./cmd/vkattn
+
+view:
+	@tools/setup.sh --window
+	go build -tags view -o bin/vkattn ./cmd/vkattn
+	go build -tags view -o bin/viewer ./examples/viewer
 
 bench:
 	@tools/setup.sh
@@ -27,6 +34,12 @@ test:
 test-all:
 	@tools/setup.sh
 	@tools/test.sh $(TESTFLAGS)
+
+test-view:
+	@tools/setup.sh --display
+	go vet -tags view ./internal/view/... ./examples/viewer ./cmd/vkattn
+	@tools/test.sh -short -tags view $(TESTFLAGS) ./internal/view/window ./examples/viewer
+	@tools/test.sh -short -tags view -run View $(TESTFLAGS) ./cmd/vkattn
 
 # Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
 race:

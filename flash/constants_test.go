@@ -76,6 +76,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	product := func(name string) kernel.Constants {
 		return standardMatrix.Kernel(name, &standardMatrix.ProductTile, 64, 1, attnOf(p), true, false, false).Spec
 	}
+	mapTile := scalar.TileOfMaps(c)
+	matrixMap, err := matrix.TileOfMaps(c, fragment, 64)
+	require.NoError(t, err)
 	return map[string]kernel.Constants{
 		"scalar_forward": scalarOf(p, nil), "scalar_forward_subgroup": scalarOf(p, nil),
 		"scalar_forward_parts": scalarOf(p, parts), "scalar_forward_parts_subgroup": scalarOf(p, parts),
@@ -98,11 +101,14 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
 		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
-		"merge":                    kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
-		"mask_classes":             kernel.ClassConstants(attnOf(p)),
-		"row_table":                kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
-		"backward_sinks":           kernel.SinkGradientConstants(attnOf(p), false),
-		"standard_scores":          inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
+		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached), kernel.MapVariant{}),
+		"matrix_map":      matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
+		"map_ends":        kernel.MapEndsConstants(false),
+		"merge":           kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
+		"mask_classes":    kernel.ClassConstants(attnOf(p)),
+		"row_table":       kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
+		"backward_sinks":  kernel.SinkGradientConstants(attnOf(p), false),
+		"standard_scores": inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
 		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false, true).Spec,
 		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Spec,
 		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Spec,
@@ -171,6 +177,7 @@ func TestPushConstantsOfAPass(t *testing.T) {
 	require.LessOrEqual(t, all.Backward.Size(), 128, "what every device allows")
 	require.LessOrEqual(t, all.Rows.Size(), 128, "what every device allows")
 	require.LessOrEqual(t, all.Merge.Size(), 128, "what every device allows")
+	require.LessOrEqual(t, all.Map.Size(), 128, "what every device allows")
 	require.Equal(t, all.Forward.Names, all.Standard.Names[:len(all.Forward.Names)], "standard attention's begin as the others'")
 	for _, name := range shaders.Names() {
 		info, err := shaders.Describe(name)
@@ -185,6 +192,8 @@ func TestPushConstantsOfAPass(t *testing.T) {
 			require.Equal(t, all.Rows.Names, push, name)
 		case strings.HasPrefix(name, kernel.MergeLabel+"."):
 			require.Equal(t, all.Merge.Names, push, name)
+		case strings.Contains(name, "_map.") || strings.Contains(name, "_map_cache.") || name == "map_ends":
+			require.Equal(t, all.Map.Names, push, name)
 		case strings.HasPrefix(name, "standard_"):
 			require.Equal(t, all.Standard.Names, push, name)
 		case strings.Contains(name, "backward_"):

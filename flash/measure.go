@@ -41,8 +41,8 @@ func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (_ RunT
 	return d.timeRuns(ctx, "TimeRuns", "recs", len(recs), n, func(i int) Commands { return recs[i] })
 }
 
-// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*Recording], [*RowRecording] or [*MergeRecording], or
-// what a program makes of several of them.
+// Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*Recording], [*MapRecording],
+// [*RowRecording] or [*MergeRecording], or what a program makes of several of them.
 type Commands interface {
 	Record(cmd uintptr) error
 }

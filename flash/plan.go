@@ -30,6 +30,7 @@ type Plan struct {
 	reasons  []string     // why kernels preferred over the chosen one were not chosen
 
 	gradient backwardChoice // made when first asked for
+	maps     mapChoice      // likewise
 
 	mu     sync.Mutex
 	free   [passes][]*Recording    // made for Forward, Backward and their Submit forms, not in flight
@@ -67,6 +68,7 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 		plan.classes = p.Sees.CacheKey()
 	}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
+	plan.maps.dev, plan.maps.name = d, "Plan"
 	if plan.captured, err = d.captured(context.Background(), &plan.problem); err != nil {
 		return nil, err
 	}
@@ -345,7 +347,7 @@ func (p *Plan) release() error {
 	all := p.all
 	p.free, p.all = [passes][]*Recording{}, nil
 	p.mu.Unlock()
-	var err error
+	err := p.maps.release()
 	for r := range all {
 		err = errors.Join(err, r.Close())
 	}

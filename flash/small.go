@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
@@ -100,6 +101,27 @@ func (r *smallRecording) open(info pipeline.RecordingInfo) error {
 		return errors.Join(err, rec.Close())
 	}
 	return nil
+}
+
+// own allocates memory that lives as long as the recording, which is closed where there is none.
+func (r *smallRecording) own(label string, size uint64, kind vk.MemoryKind) (*pipeline.Buffer, error) {
+	b, err := r.dev.env.Ctx.Alloc(label, size, kind)
+	if err != nil {
+		return nil, errors.Join(r.dev.fail(err), r.close())
+	}
+	r.rec.Own(b)
+	return b, nil
+}
+
+// gpuTime is the device time of the latest execution; false without timestamps, and until it was waited for.
+func (r *smallRecording) gpuTime() (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.usable() != nil || r.inFlight != nil || !r.rec.HasTimestamps() {
+		return 0, false
+	}
+	ns, err := r.rec.Nanoseconds()
+	return time.Duration(ns), err == nil
 }
 
 // begin says why the recording cannot be given commands, or locks it.

@@ -5,6 +5,8 @@
 #   tools/setup.sh --exec     the same in silence, then print the prefix that programs need (empty where the system's driver serves)
 #   tools/setup.sh --browser  a Chromium, for the test that opens a report's page: installed with apt-get where this is root or may
 #                             use sudo without a password; fails, and changes nothing, where there is none to be had
+#   tools/setup.sh --window   headers and libraries that a program with a window is built with (make view), likewise
+#   tools/setup.sh --display  those, and Xvfb and xdotool, for the tests of windows, likewise
 #
 # A GPU with a Vulkan driver is used as it is. Without one, programs run on Mesa's CPU driver, lavapipe:
 #   Debian   a recent one (it has cooperative matrices, which Debian 12's lacks) with the validation layers is unpacked into
@@ -23,8 +25,8 @@ system=$(uname -s)
 
 mode=${1:-}
 case $mode in
-'' | --exec | --browser) ;;
-*) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+'' | --exec | --browser | --window | --display) ;;
+*) sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -167,10 +169,40 @@ browser() {
   note "browser $(have)"
 }
 
-if [ "$mode" = --browser ]; then
-  browser
-  exit
-fi
+# window makes sure of what GLFW is built with. Wayland's windows are reached through Xwayland.
+window() {
+  local cc
+  [ "$system" = Linux ] || { note "this system's own compiler has what windows need"; return 0; }
+  cc=$(go env CC)
+  have() {
+    printf '#include <X11/%s.h>\n' Xlib Xcursor/Xcursor extensions/Xrandr extensions/Xinerama extensions/XInput2 extensions/xf86vmode |
+      { cat; echo 'int main(void) { return 0; }'; } | ${cc} -x c - -o /dev/null -lX11 -lXcursor -lXrandr -lXinerama -lXi -lXxf86vm -lGL >/dev/null 2>&1
+  }
+  if ! have; then
+    apt_install libgl-dev libx11-dev libxcursor-dev libxrandr-dev libxinerama-dev libxi-dev libxxf86vm-dev && have || {
+      say "no headers of the window system. Install them:"
+      say "  Debian, Ubuntu   sudo apt-get install libgl-dev libx11-dev libxcursor-dev libxrandr-dev libxinerama-dev libxi-dev libxxf86vm-dev"
+      say "  Fedora           sudo dnf install mesa-libGL-devel libX11-devel libXcursor-devel libXrandr-devel libXinerama-devel libXi-devel libXxf86vm-devel"
+      say "  Arch             sudo pacman -S libglvnd libx11 libxcursor libxrandr libxinerama libxi libxxf86vm"
+      say "  Alpine           apk add mesa-dev libx11-dev libxcursor-dev libxrandr-dev libxinerama-dev libxi-dev libxxf86vm-dev"
+      return 1
+    }
+  fi
+  note "headers of the window system"
+}
+
+# display makes sure of a display for tests.
+display() {
+  command -v Xvfb >/dev/null && command -v xdotool >/dev/null || apt_install xvfb xdotool ||
+    { say "no Xvfb and xdotool, and they could not be installed: tests of windows will skip"; return 1; }
+  note "display $(command -v Xvfb)"
+}
+
+case $mode in
+--browser) browser; exit ;;
+--window) need_go; need_cc; window; exit ;;
+--display) need_go; need_cc; window && display; exit ;;
+esac
 
 need_go
 need_cc

@@ -95,7 +95,7 @@ func attach(table *C.vka_instance, e External, version Version, faults *Faults) 
 	d := &Device{
 		instance: table, physical: e.PhysicalDevice, facts: facts, enabled: e.Enabled, handle: e.Device,
 		external: e, sharedLock: e.QueueLock, faults: faults,
-		mask: structMask(facts.EffectiveVersion, facts.HasExtension),
+		mask: structMask(facts.EffectiveVersion, facts.HasExtension), presents: slices.Contains(e.Extensions, extSwapchain),
 	}
 	if err := d.init(e.Queue, e.QueueFamily); err != nil {
 		return nil, err

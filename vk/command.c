@@ -88,6 +88,9 @@ enum {
 	OP_RESET_QUERIES,
 	OP_LABEL,
 	OP_END_LABEL,
+	OP_IMAGE_BARRIER,
+	OP_COPY_TO_IMAGE,
+	OP_COPY_FROM_IMAGE,
 };
 
 int64_t vka_command_execute(vka_device *d, uint64_t cmd, const uint64_t *words, size_t n) {
@@ -137,6 +140,15 @@ int64_t vka_command_execute(vka_device *d, uint64_t cmd, const uint64_t *words, 
 		case OP_END_LABEL:
 			if (d->CmdEndDebugUtilsLabelEXT)
 				d->CmdEndDebugUtilsLabelEXT(c);
+			break;
+		case OP_IMAGE_BARRIER:
+			vka_image_barrier(d, c, w);
+			break;
+		case OP_COPY_TO_IMAGE:
+			vka_image_copy(d, c, w, 1);
+			break;
+		case OP_COPY_FROM_IMAGE:
+			vka_image_copy(d, c, w, 0);
 			break;
 		default:
 			return (int64_t)at;
@@ -199,7 +211,7 @@ int32_t vka_timeline_signal(vka_device *d, uint64_t semaphore, uint64_t value) {
 }
 
 int32_t vka_submit(vka_device *d, uint64_t queue, const uint64_t *handles, uint32_t n_cmd, uint32_t n_wait,
-	uint32_t n_signal, uint64_t fence) {
+	uint32_t n_signal, int values, uint64_t fence) {
 	// Handles are 64 bits wide, so that an array of them is an array of Vulkan's handles.
 	const uint64_t *wait = handles + n_cmd, *signal = wait + 2 * (size_t)n_wait;
 	VkPipelineStageFlags stages[VKA_MAX_SEMAPHORES];
@@ -211,7 +223,7 @@ int32_t vka_submit(vka_device *d, uint64_t queue, const uint64_t *handles, uint3
 		VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO, NULL, n_wait, wait + n_wait, n_signal, signal + n_signal};
 	VkSubmitInfo info = {
 		.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-		.pNext = n_wait || n_signal ? &timeline : NULL,
+		.pNext = values ? &timeline : NULL,
 		.waitSemaphoreCount = n_wait,
 		.pWaitSemaphores = (const VkSemaphore *)wait,
 		.pWaitDstStageMask = stages,

@@ -210,12 +210,15 @@ int32_t vka_timeline_signal(vka_device *d, uint64_t semaphore, uint64_t value);
 
 enum { VKA_MAX_SEMAPHORES = 32 }; // waits, and signals, of one submission
 
-// handles: n_cmd command buffers, n_wait semaphores, n_wait values, n_signal semaphores, n_signal values.
+// handles: n_cmd command buffers, n_wait semaphores, n_wait values, n_signal semaphores, n_signal values. values: some of the semaphores
+// have one; those of binary ones are ignored.
 int32_t vka_submit(vka_device *d, uint64_t queue, const uint64_t *handles, uint32_t n_cmd, uint32_t n_wait,
-	uint32_t n_signal, uint64_t fence);
+	uint32_t n_signal, int values, uint64_t fence);
 
 int32_t vka_query_pool_create(vka_device *d, uint32_t count, uint64_t *out);
 void vka_query_pool_destroy(vka_device *d, uint64_t pool);
 int32_t vka_query_results(vka_device *d, uint64_t pool, uint32_t first, uint32_t n, uint64_t *out);
+
+#include "present.h"
 
 #endif

@@ -17,6 +17,7 @@ import (
 // DeviceOptions say how a device is opened.
 type DeviceOptions struct {
 	Without Features // supported features that shall not be enabled, for tests and for comparing
+	Surface *Surface // that the queue shall be able to present to, with swapchains; nil: none
 }
 
 // Device is a logical device with one queue. It is safe for concurrent use. Its methods return ErrClosed after Close and
@@ -35,6 +36,7 @@ type Device struct {
 	queue      Queue
 	sharedLock sync.Locker // the caller's, of an attached queue; may be nil
 	faults     *Faults     // of tests; nil otherwise
+	presents   bool        // VK_KHR_swapchain is enabled
 
 	lost atomic.Pointer[CallError]
 
@@ -58,7 +60,7 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	if in.closed {
 		return nil, ErrClosed
 	}
-	family, err := computeFamily(p.facts)
+	family, err := p.family(o.Surface)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +85,10 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 		extensions = append(extensions, "VK_KHR_portability_subset") // must be enabled where it is offered
 	}
 
+	if o.Surface != nil {
+		extensions = append(extensions, extSwapchain)
+	}
+
 	features, free := newFeatures()
 	defer free()
 	toFeatures(enabled, features)
@@ -95,7 +101,7 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	}
 	d := &Device{
 		instance: in.table, parent: in, physical: p.handle, facts: p.facts, enabled: enabled, mask: mask,
-		handle: uintptr(handle), owned: true, faults: in.faults,
+		handle: uintptr(handle), owned: true, faults: in.faults, presents: o.Surface != nil,
 	}
 	if err := d.init(0, family); err != nil {
 		C.vka_device_destroy_unloaded(in.table, handle)
@@ -154,6 +160,15 @@ func wanted(bit C.uint32_t, f Features) bool {
 // computeFamily picks the queue family: compute with timestamps before without, and a general one before one that only
 // computes, since that is the queue every driver is tuned for.
 func computeFamily(f *Facts) (uint32, error) {
+	i, err := familyWhere(f, func(uint32) (bool, error) { return true, nil })
+	if err == nil && i < 0 {
+		err = fmt.Errorf("vk: device %q has no queue family that computes: %w", f.Name, ErrUnsupported)
+	}
+	return uint32(i), err
+}
+
+// familyWhere is computeFamily among those that may serve, -1 where there is none.
+func familyWhere(f *Facts, may func(family uint32) (bool, error)) (int, error) {
 	best, score := -1, -1
 	for i, q := range f.Queues {
 		if q.Flags&QueueCompute == 0 || q.Count == 0 {
@@ -166,14 +181,17 @@ func computeFamily(f *Facts) (uint32, error) {
 		if q.Flags&QueueGraphics != 0 {
 			s++
 		}
-		if s > score {
+		if s <= score {
+			continue
+		}
+		switch ok, err := may(uint32(i)); {
+		case err != nil:
+			return -1, err
+		case ok:
 			best, score = i, s
 		}
 	}
-	if best < 0 {
-		return 0, fmt.Errorf("vk: device %q has no queue family that computes: %w", f.Name, ErrUnsupported)
-	}
-	return uint32(best), nil
+	return best, nil
 }
 
 // without returns the features of f that are not in g.

@@ -1,5 +1,6 @@
 // Package vk is Vulkan for Go, cut down to what compute needs: an instance, the facts of a physical device, a device with
-// one compute queue, buffers, compute pipelines, descriptors, command streams, fences, timeline semaphores and queries.
+// one compute queue, buffers, compute pipelines, descriptors, command streams, fences, timeline semaphores and queries; and
+// to what shows in a window what was computed: surfaces, swapchains and copies to their images.
 //
 // The Vulkan loader is opened at run time; nothing links against it. Instance creation and enumeration go through
 // github.com/vulkan-go/vulkan. Every other call goes through a table of C function pointers kept per instance and per

@@ -31,6 +31,10 @@ const (
 	ErrOutOfPoolMemory      Result = -1000069000
 	ErrFragmentation        Result = -1000161000
 	ErrInvalidShader        Result = -1000012000
+	ErrSurfaceLost          Result = -1000000000 // the window's surface must be made anew
+	ErrWindowInUse          Result = -1000000001
+	ErrOutOfDate            Result = -1000001004 // the swapchain no longer suits its surface and must be made anew
+	Suboptimal              Result = 1000001003  // it still works, but another would suit better
 )
 
 var resultNames = map[Result]string{
@@ -43,6 +47,8 @@ var resultNames = map[Result]string{
 	ErrFormatNotSupported: "VK_ERROR_FORMAT_NOT_SUPPORTED", ErrFragmentedPool: "VK_ERROR_FRAGMENTED_POOL",
 	ErrUnknown: "VK_ERROR_UNKNOWN", ErrOutOfPoolMemory: "VK_ERROR_OUT_OF_POOL_MEMORY",
 	ErrFragmentation: "VK_ERROR_FRAGMENTATION", ErrInvalidShader: "VK_ERROR_INVALID_SHADER_NV",
+	ErrSurfaceLost: "VK_ERROR_SURFACE_LOST_KHR", ErrWindowInUse: "VK_ERROR_NATIVE_WINDOW_IN_USE_KHR",
+	ErrOutOfDate: "VK_ERROR_OUT_OF_DATE_KHR", Suboptimal: "VK_SUBOPTIMAL_KHR",
 }
 
 // String returns the name the specification gives the result.

@@ -278,6 +278,51 @@ static VKAPI_ATTR void VKAPI_CALL f_DestroyDebugUtilsMessengerEXT(
 	vka_faults_count(h->faults, VKA_OBJECT_DebugUtilsMessengerEXT, -1);
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL f_CreateHeadlessSurfaceEXT(
+	VkInstance i, const VkHeadlessSurfaceCreateInfoEXT *info, const VkAllocationCallbacks *a, VkSurfaceKHR *out) {
+	hook *h = find(i);
+	int32_t f;
+	if (vka_faults_take(h->faults, VKA_CALL_CreateHeadlessSurfaceEXT, 0, &f))
+		return (VkResult)f;
+	VkResult r = h->instance.CreateHeadlessSurfaceEXT(i, info, a, out);
+	if (r == VK_SUCCESS)
+		vka_faults_count(h->faults, VKA_OBJECT_SurfaceKHR, 1);
+	return r;
+}
+
+static VKAPI_ATTR void VKAPI_CALL f_DestroySurfaceKHR(VkInstance i, VkSurfaceKHR s, const VkAllocationCallbacks *a) {
+	hook *h = find(i);
+	h->instance.DestroySurfaceKHR(i, s, a);
+	vka_faults_count(h->faults, VKA_OBJECT_SurfaceKHR, -1);
+}
+
+// What a physical device says of a surface.
+
+#define ASK(name, params, args) \
+	static VKAPI_ATTR VkResult VKAPI_CALL f_##name params { \
+		hook *h = find(p); \
+		int32_t r; \
+		return vka_faults_take(h->faults, VKA_CALL_##name, 0, &r) ? (VkResult)r : h->instance.name args; \
+	}
+ASK(GetPhysicalDeviceSurfaceSupportKHR, (VkPhysicalDevice p, uint32_t f, VkSurfaceKHR s, VkBool32 *out), (p, f, s, out))
+ASK(GetPhysicalDeviceSurfaceCapabilitiesKHR, (VkPhysicalDevice p, VkSurfaceKHR s, VkSurfaceCapabilitiesKHR *out), (p, s, out))
+
+#define ASK_LIST(name, type) \
+	static VKAPI_ATTR VkResult VKAPI_CALL f_##name(VkPhysicalDevice p, VkSurfaceKHR s, uint32_t *n, type *out) { \
+		hook *h = find(p); \
+		int32_t r; \
+		if (vka_faults_take(h->faults, VKA_CALL_##name, out != NULL, &r)) { \
+			if (r != VK_INCOMPLETE) \
+				return (VkResult)r; \
+			*n /= 2; \
+			VkResult real = h->instance.name(p, s, n, out); \
+			return real < 0 ? real : VK_INCOMPLETE; \
+		} \
+		return h->instance.name(p, s, n, out); \
+	}
+ASK_LIST(GetPhysicalDeviceSurfaceFormatsKHR, VkSurfaceFormatKHR)
+ASK_LIST(GetPhysicalDeviceSurfacePresentModesKHR, VkPresentModeKHR)
+
 int vka_hook_instance(vka_instance *t, vka_faults *f) {
 	hook *h = calloc(1, sizeof *h);
 	if (!h)
@@ -297,6 +342,15 @@ int vka_hook_instance(vka_instance *t, vka_faults *f) {
 		t->CreateDebugUtilsMessengerEXT = f_CreateDebugUtilsMessengerEXT;
 		t->DestroyDebugUtilsMessengerEXT = f_DestroyDebugUtilsMessengerEXT;
 	}
+#define REPLACE_SURFACE(name) \
+	if (t->name) \
+		t->name = f_##name;
+	REPLACE_SURFACE(CreateHeadlessSurfaceEXT)
+	REPLACE_SURFACE(DestroySurfaceKHR)
+	REPLACE_SURFACE(GetPhysicalDeviceSurfaceSupportKHR)
+	REPLACE_SURFACE(GetPhysicalDeviceSurfaceCapabilitiesKHR)
+	REPLACE_SURFACE(GetPhysicalDeviceSurfaceFormatsKHR)
+	REPLACE_SURFACE(GetPhysicalDeviceSurfacePresentModesKHR)
 	return 1;
 }
 
@@ -341,6 +395,8 @@ OBJECT(QueryPool)
 CREATE(CommandPool, VkCommandPool, VkCommandPoolCreateInfo)
 DESTROY(DestroyPipeline, Pipeline, VkPipeline)
 DESTROY(FreeMemory, DeviceMemory, VkDeviceMemory)
+CREATE(SwapchainKHR, VkSwapchainKHR, VkSwapchainCreateInfoKHR)
+DESTROY(DestroySwapchainKHR, SwapchainKHR, VkSwapchainKHR)
 
 static VKAPI_ATTR VkResult VKAPI_CALL f_AllocateMemory(
 	VkDevice d, const VkMemoryAllocateInfo *i, const VkAllocationCallbacks *a, VkDeviceMemory *out) {
@@ -466,6 +522,50 @@ WAIT(GetSemaphoreCounterValue, (VkDevice d, VkSemaphore s, uint64_t *v), (d, s, 
 WAIT(GetQueryPoolResults, (VkDevice d, VkQueryPool p, uint32_t first, uint32_t n, size_t size, void *out, VkDeviceSize stride, VkQueryResultFlags f),
 	(d, p, first, n, size, out, stride, f))
 
+static VKAPI_ATTR VkResult VKAPI_CALL f_GetSwapchainImagesKHR(VkDevice d, VkSwapchainKHR s, uint32_t *n, VkImage *out) {
+	hook *h = find(d);
+	int32_t r;
+	if (vka_faults_take(h->faults, VKA_CALL_GetSwapchainImagesKHR, out != NULL, &r)) {
+		if (r != VK_INCOMPLETE)
+			return (VkResult)r;
+		*n /= 2;
+		VkResult real = h->device.GetSwapchainImagesKHR(d, s, n, out);
+		return real < 0 ? real : VK_INCOMPLETE;
+	}
+	return h->device.GetSwapchainImagesKHR(d, s, n, out);
+}
+
+// An image that is told to be suboptimal was acquired all the same.
+static VKAPI_ATTR VkResult VKAPI_CALL f_AcquireNextImageKHR(
+	VkDevice d, VkSwapchainKHR s, uint64_t ns, VkSemaphore semaphore, VkFence fence, uint32_t *index) {
+	hook *h = find(d);
+	VkResult r, real;
+	atomic_fetch_add(&h->calls, 1);
+	int failed = lost(h, VKA_CALL_AcquireNextImageKHR, &r);
+	if (!failed || r == VK_SUBOPTIMAL_KHR) {
+		real = h->device.AcquireNextImageKHR(d, s, ns, semaphore, fence, index);
+		if (!failed || real != VK_SUCCESS)
+			r = real;
+	}
+	atomic_fetch_sub(&h->calls, 1);
+	return r;
+}
+
+// A presentation that fails because of its surface waits for its semaphores and gives its image back all the same.
+static VKAPI_ATTR VkResult VKAPI_CALL f_QueuePresentKHR(VkQueue d, const VkPresentInfoKHR *i) {
+	hook *h = find(d);
+	VkResult r, real;
+	atomic_fetch_add(&h->calls, 1);
+	int failed = lost(h, VKA_CALL_QueuePresentKHR, &r);
+	if (!failed || r == VK_SUBOPTIMAL_KHR || r == VK_ERROR_OUT_OF_DATE_KHR || r == VK_ERROR_SURFACE_LOST_KHR) {
+		real = h->device.QueuePresentKHR(d, i);
+		if (!failed || real < 0)
+			r = real;
+	}
+	atomic_fetch_sub(&h->calls, 1);
+	return r;
+}
+
 #define VKA_FAULT_REPLACED(X) \
 	X(DestroyDevice) X(DeviceWaitIdle) X(QueueSubmit) X(QueueWaitIdle) \
 	X(CreateBuffer) X(DestroyBuffer) X(BindBufferMemory) \
@@ -479,7 +579,8 @@ WAIT(GetQueryPoolResults, (VkDevice d, VkQueryPool p, uint32_t first, uint32_t n
 	X(CreateFence) X(DestroyFence) X(ResetFences) X(GetFenceStatus) X(WaitForFences) \
 	X(CreateSemaphore) X(DestroySemaphore) X(WaitSemaphores) X(GetSemaphoreCounterValue) X(SignalSemaphore) \
 	X(CreateQueryPool) X(DestroyQueryPool) X(GetQueryPoolResults) \
-	X(GetPipelineExecutablePropertiesKHR) X(GetPipelineExecutableStatisticsKHR)
+	X(GetPipelineExecutablePropertiesKHR) X(GetPipelineExecutableStatisticsKHR) \
+	X(CreateSwapchainKHR) X(DestroySwapchainKHR) X(GetSwapchainImagesKHR) X(AcquireNextImageKHR) X(QueuePresentKHR)
 
 int vka_hook_device(vka_device *d, vka_faults *f, uint64_t queue) {
 	hook *h = calloc(1, sizeof *h);

@@ -79,15 +79,22 @@ var faultKinds = []FaultKind{
 	faultKind("idle", ErrOutOfHostMemory, C.VKA_CALL_DeviceWaitIdle, C.VKA_CALL_QueueWaitIdle),
 	faultKind("querypool", ErrOutOfHostMemory, C.VKA_CALL_CreateQueryPool),
 	faultKind("query", NotReady, C.VKA_CALL_GetQueryPoolResults),
+	faultKind("surface", ErrSurfaceLost, C.VKA_CALL_CreateHeadlessSurfaceEXT, C.VKA_CALL_GetPhysicalDeviceSurfaceSupportKHR,
+		C.VKA_CALL_GetPhysicalDeviceSurfaceCapabilitiesKHR, C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR, C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR),
+	faultKind("swapchain", ErrSurfaceLost, C.VKA_CALL_CreateSwapchainKHR, C.VKA_CALL_GetSwapchainImagesKHR),
+	faultKind("acquire", ErrOutOfDate, C.VKA_CALL_AcquireNextImageKHR),
+	faultKind("present", ErrOutOfDate, C.VKA_CALL_QueuePresentKHR),
 }
 
 // positiveResults are the results that are no errors, with the calls that may give them.
 var positiveResults = map[Result]uint64{
-	Timeout:  1<<C.VKA_CALL_WaitForFences | 1<<C.VKA_CALL_WaitSemaphores,
-	NotReady: 1<<C.VKA_CALL_GetFenceStatus | 1<<C.VKA_CALL_GetQueryPoolResults,
+	Timeout:    1<<C.VKA_CALL_WaitForFences | 1<<C.VKA_CALL_WaitSemaphores | 1<<C.VKA_CALL_AcquireNextImageKHR,
+	NotReady:   1<<C.VKA_CALL_GetFenceStatus | 1<<C.VKA_CALL_GetQueryPoolResults | 1<<C.VKA_CALL_AcquireNextImageKHR,
+	Suboptimal: 1<<C.VKA_CALL_AcquireNextImageKHR | 1<<C.VKA_CALL_QueuePresentKHR,
 	Incomplete: 1<<C.VKA_CALL_EnumerateInstanceExtensionProperties | 1<<C.VKA_CALL_EnumerateInstanceLayerProperties |
 		1<<C.VKA_CALL_EnumeratePhysicalDevices | 1<<C.VKA_CALL_EnumerateDeviceExtensionProperties |
-		1<<C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR | 1<<C.VKA_CALL_GetPipelineCacheData,
+		1<<C.VKA_CALL_GetPhysicalDeviceCooperativeMatrixPropertiesKHR | 1<<C.VKA_CALL_GetPipelineCacheData |
+		1<<C.VKA_CALL_GetPhysicalDeviceSurfaceFormatsKHR | 1<<C.VKA_CALL_GetPhysicalDeviceSurfacePresentModesKHR | 1<<C.VKA_CALL_GetSwapchainImagesKHR,
 }
 
 // anyCall is the kind of all calls.
@@ -107,7 +114,7 @@ func FaultKinds() []FaultKind {
 func NewFaults() *Faults { return &Faults{c: C.vka_faults_new()} }
 
 // Arm makes the n-th call of a kind from now on fail with a result; 0 stands for the kind's own. The results that are no errors
-// (Timeout, NotReady, Incomplete) are for calls that may return them: others of the kind are not counted. A device on which a call
+// (Timeout, NotReady, Incomplete, Suboptimal) are for calls that may return them: others of the kind are not counted. A device on which a call
 // gave ErrDeviceLost stays lost. The error is an *ArgumentError.
 func (f *Faults) Arm(kind string, n int, r Result) error {
 	const call = "Faults.Arm"
@@ -276,6 +283,13 @@ func (f *Faults) take(call int, partial bool) (r Result, fails bool) {
 func (f *Faults) countInstance(n int) {
 	if f != nil {
 		C.vka_faults_count(f.c, C.VKA_OBJECT_Instance, C.int64_t(n))
+	}
+}
+
+// countSurface notes that a surface was taken over which somebody else made.
+func (f *Faults) countSurface() {
+	if f != nil {
+		C.vka_faults_count(f.c, C.VKA_OBJECT_SurfaceKHR, 1)
 	}
 }
 

@@ -19,19 +19,23 @@
 	X(CreateFence) X(ResetFences) X(GetFenceStatus) X(WaitForFences) \
 	X(CreateSemaphore) X(WaitSemaphores) X(GetSemaphoreCounterValue) X(SignalSemaphore) \
 	X(CreateQueryPool) X(GetQueryPoolResults) \
-	X(GetPipelineExecutablePropertiesKHR) X(GetPipelineExecutableStatisticsKHR)
+	X(GetPipelineExecutablePropertiesKHR) X(GetPipelineExecutableStatisticsKHR) \
+	X(CreateHeadlessSurfaceEXT) X(GetPhysicalDeviceSurfaceSupportKHR) X(GetPhysicalDeviceSurfaceCapabilitiesKHR) \
+	X(GetPhysicalDeviceSurfaceFormatsKHR) X(GetPhysicalDeviceSurfacePresentModesKHR) \
+	X(CreateSwapchainKHR) X(GetSwapchainImagesKHR) X(AcquireNextImageKHR) X(QueuePresentKHR)
 
 // The objects that are counted.
 #define VKA_FAULT_OBJECTS(X) \
 	X(Instance) X(DebugUtilsMessengerEXT) X(Device) X(Buffer) X(DeviceMemory) X(PipelineCache) X(ShaderModule) \
 	X(DescriptorSetLayout) X(PipelineLayout) X(Pipeline) X(DescriptorPool) X(CommandPool) X(CommandBuffer) X(Fence) \
-	X(Semaphore) X(QueryPool)
+	X(Semaphore) X(QueryPool) X(SurfaceKHR) X(SwapchainKHR)
 
 #define VKA_ENUM_CALL(name) VKA_CALL_##name,
 #define VKA_ENUM_OBJECT(name) VKA_OBJECT_##name,
 enum { VKA_FAULT_CALLS(VKA_ENUM_CALL) VKA_CALLS };
 enum { VKA_FAULT_OBJECTS(VKA_ENUM_OBJECT) VKA_OBJECTS };
 enum { VKA_MAX_FAULTS = 16 }; // armed at once
+_Static_assert((int)VKA_CALLS <= 64, "sets of calls are words of 64 bits");
 
 typedef struct vka_faults vka_faults;
 

@@ -33,6 +33,7 @@ type InstanceOptions struct {
 	MaxAPIVersion  Version       // do not ask for more than this; 0 means 1.3
 	OnMessage      func(Message) // receives warnings and errors of the layers, on whichever goroutine made the call; must not use this package
 	Faults         *Faults       // calls that shall fail, for tests; nil: those of VKATTN_FAULT, most often none
+	Extensions     []string      // to enable besides: those of a window's surface, as its library names them, or [HeadlessSurface]
 }
 
 // Instance is a Vulkan instance with its own function table. It is safe for concurrent use.
@@ -47,10 +48,12 @@ type Instance struct {
 	validated bool
 	debug     bool // VK_EXT_debug_utils is enabled
 	faults    *Faults
+	headless  bool // HeadlessSurface is enabled
 
-	mu     sync.Mutex
-	open   map[*Device]struct{}
-	closed bool
+	mu       sync.Mutex
+	open     map[*Device]struct{}
+	surfaces map[*Surface]struct{}
+	closed   bool
 }
 
 // NewInstance loads the loader if need be, creates an instance of version 1.1 to 1.3 and finds its physical devices.
@@ -111,11 +114,17 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	debug := want(extDebugUtils)
 	messenger := debug && o.OnMessage != nil
 	portability := want(extPortabilityEnum)
+	for _, name := range o.Extensions {
+		if !slices.Contains(extensions, name) && !want(name) {
+			return nil, fmt.Errorf("vk: NewInstance: the Vulkan loader and drivers do not offer the instance extension %s: %w", name, ErrUnsupported)
+		}
+	}
 	if more := checks &^ checkCore; more != 0 && !want(extValidationFeature) {
 		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which checking %v needs: %w", extValidationFeature, more, ErrUnsupported)
 	}
 
-	in := &Instance{version: version, validated: checks != 0, debug: debug, faults: faults, open: map[*Device]struct{}{}}
+	in := &Instance{version: version, validated: checks != 0, debug: debug, faults: faults, open: map[*Device]struct{}{}, surfaces: map[*Surface]struct{}{},
+		headless: slices.Contains(extensions, HeadlessSurface)}
 	if messenger {
 		in.receiver = addReceiver(withoutAdvice(o.OnMessage))
 	}
@@ -220,6 +229,7 @@ func (in *Instance) Close() error {
 	for _, d := range devices {
 		errs = append(errs, d.Close())
 	}
+	in.destroySurfaces()
 	in.destroy()
 	return errors.Join(errs...)
 }

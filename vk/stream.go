@@ -56,6 +56,9 @@ const (
 	opResetQueries
 	opLabel
 	opEndLabel
+	opImageBarrier
+	opCopyToImage
+	opCopyFromImage
 )
 
 // Stream is a list of commands, encoded in plain words, that [CommandBuffer.Execute] records with a single call into C.

@@ -25,6 +25,8 @@ type Submission struct {
 	Wait     []TimelinePoint
 	Signal   []TimelinePoint
 	Fence    *Fence // unsignaled; may be nil
+
+	WaitBinary, SignalBinary []*Semaphore // waited for and signaled besides
 }
 
 // Queue is the device's queue. It is safe for concurrent use.
@@ -69,8 +71,9 @@ func (q *Queue) Submit(s Submission) error {
 		return err
 	}
 	defer d.leave()
-	if len(s.Wait) > C.VKA_MAX_SEMAPHORES || len(s.Signal) > C.VKA_MAX_SEMAPHORES {
-		return argErr(call, "len(Wait), len(Signal)", [2]int{len(s.Wait), len(s.Signal)}, fmt.Sprintf("each must be at most %d", C.VKA_MAX_SEMAPHORES))
+	waits, signals := len(s.Wait)+len(s.WaitBinary), len(s.Signal)+len(s.SignalBinary)
+	if waits > C.VKA_MAX_SEMAPHORES || signals > C.VKA_MAX_SEMAPHORES {
+		return argErr(call, "len(Wait), len(Signal)", [2]int{waits, signals}, fmt.Sprintf("each must be at most %d", C.VKA_MAX_SEMAPHORES))
 	}
 	var fence uintptr
 	if s.Fence != nil {
@@ -91,17 +94,17 @@ func (q *Queue) Submit(s Submission) error {
 		}
 		q.scratch = append(q.scratch, uint64(c.handle.Load()))
 	}
-	if err := q.appendPoints("Wait", s.Wait); err != nil {
+	if err := q.appendPoints("Wait", s.Wait, s.WaitBinary); err != nil {
 		return err
 	}
-	if err := q.appendPoints("Signal", s.Signal); err != nil {
+	if err := q.appendPoints("Signal", s.Signal, s.SignalBinary); err != nil {
 		return err
 	}
 	if len(q.scratch) == 0 {
 		q.scratch = append(q.scratch, 0) // so that there is an address to pass
 	}
 	r := C.vka_submit(d.table, C.uint64_t(q.handle), (*C.uint64_t)(unsafe.Pointer(&q.scratch[0])),
-		C.uint32_t(len(s.Commands)), C.uint32_t(len(s.Wait)), C.uint32_t(len(s.Signal)), C.uint64_t(fence))
+		C.uint32_t(len(s.Commands)), C.uint32_t(waits), C.uint32_t(signals), cbool(len(s.Wait)+len(s.Signal) > 0), C.uint64_t(fence))
 	if err := d.check("vkQueueSubmit", r); err != nil {
 		return err
 	}
@@ -114,15 +117,24 @@ func (q *Queue) Submit(s Submission) error {
 }
 
 // appendPoints appends the semaphores and then their values to the scratch.
-func (q *Queue) appendPoints(name string, points []TimelinePoint) error {
+func (q *Queue) appendPoints(name string, points []TimelinePoint, binary []*Semaphore) error {
 	for i, p := range points {
 		if p.Semaphore == nil || p.Semaphore.dev != q.dev || p.Semaphore.handle.Load() == 0 {
 			return argErr("Queue.Submit", fmt.Sprintf("%s[%d]", name, i), "nil, closed or of another device", "it must be an open semaphore of this device")
 		}
 		q.scratch = append(q.scratch, uint64(p.Semaphore.handle.Load()))
 	}
+	for i, b := range binary {
+		if b == nil || b.dev != q.dev || b.handle.Load() == 0 {
+			return argErr("Queue.Submit", fmt.Sprintf("%sBinary[%d]", name, i), "nil, closed or of another device", "it must be an open semaphore of this device")
+		}
+		q.scratch = append(q.scratch, uint64(b.handle.Load()))
+	}
 	for _, p := range points {
 		q.scratch = append(q.scratch, p.Value)
+	}
+	for range binary {
+		q.scratch = append(q.scratch, 0)
 	}
 	return nil
 }

@@ -17,7 +17,10 @@
 #define VKA_INSTANCE_OPTIONAL(X) \
 	X(GetPhysicalDeviceCooperativeMatrixPropertiesKHR) \
 	X(CreateDebugUtilsMessengerEXT) \
-	X(DestroyDebugUtilsMessengerEXT)
+	X(DestroyDebugUtilsMessengerEXT) \
+	X(DestroySurfaceKHR) X(CreateHeadlessSurfaceEXT) \
+	X(GetPhysicalDeviceSurfaceSupportKHR) X(GetPhysicalDeviceSurfaceCapabilitiesKHR) \
+	X(GetPhysicalDeviceSurfaceFormatsKHR) X(GetPhysicalDeviceSurfacePresentModesKHR)
 
 // Vulkan 1.0 only: a device without one of these is broken.
 #define VKA_DEVICE_FUNCTIONS(X) \
@@ -32,7 +35,7 @@
 	X(CreateCommandPool) X(DestroyCommandPool) X(ResetCommandPool) X(AllocateCommandBuffers) X(FreeCommandBuffers) \
 	X(BeginCommandBuffer) X(EndCommandBuffer) X(ResetCommandBuffer) \
 	X(CmdBindPipeline) X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch) X(CmdPipelineBarrier) \
-	X(CmdCopyBuffer) X(CmdFillBuffer) X(CmdWriteTimestamp) X(CmdResetQueryPool) \
+	X(CmdCopyBuffer) X(CmdCopyBufferToImage) X(CmdCopyImageToBuffer) X(CmdFillBuffer) X(CmdWriteTimestamp) X(CmdResetQueryPool) \
 	X(CreateFence) X(DestroyFence) X(ResetFences) X(GetFenceStatus) X(WaitForFences) \
 	X(CreateSemaphore) X(DestroySemaphore) \
 	X(CreateQueryPool) X(DestroyQueryPool) X(GetQueryPoolResults)
@@ -42,7 +45,8 @@
 
 #define VKA_DEVICE_OPTIONAL(X) \
 	X(GetPipelineExecutablePropertiesKHR) X(GetPipelineExecutableStatisticsKHR) \
-	X(SetDebugUtilsObjectNameEXT) X(CmdBeginDebugUtilsLabelEXT) X(CmdEndDebugUtilsLabelEXT)
+	X(SetDebugUtilsObjectNameEXT) X(CmdBeginDebugUtilsLabelEXT) X(CmdEndDebugUtilsLabelEXT) \
+	X(CreateSwapchainKHR) X(DestroySwapchainKHR) X(GetSwapchainImagesKHR) X(AcquireNextImageKHR) X(QueuePresentKHR)
 
 #define VKA_MEMBER(name) PFN_vk##name name;
 

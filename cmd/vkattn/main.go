@@ -120,7 +120,7 @@ Environment:
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(newBench(), newRows(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newVersion())
+	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newView(), newVersion())
 	return root
 }
 

@@ -36,6 +36,7 @@ var flagRules = map[string]string{
 	"float64":  "a number",
 	"duration": "a time with its unit, such as 30s or 2m",
 	"bool":     "true or false",
+	"length":   "a whole number from 1 to 2³⁰−1, such as 512 or 4k",
 }
 
 // flagError says what is wrong with a flag in words that are about the flag, not about how it was read.

@@ -13,6 +13,10 @@
 //
 //	go run ./examples/generate -train
 //
+// What each head looks at can be seen:
+//
+//	go run ./examples/generate -heads heads.safetensors && vkattn view heads.safetensors
+//
 // Attention, forward and backward, rotation and cache are this library's, on the GPU: whole.go has whole sequences with gradients, for training,
 // cache.go those in pages. The rest is plain Go: model.go the transformer, train.go its training, generate.go what runs when.
 package main
@@ -50,6 +54,7 @@ type options struct {
 	cache   cacheOptions // but for types
 	kind    string
 	file    string
+	heads   string // a file to write heads to, in place of verse
 }
 
 // kinds are the types of caches by name.
@@ -72,9 +77,12 @@ func main() {
 	flag.IntVar(&o.cache.pages, "pages", 64, "pages that all texts share in layers that see all before; where they run out, texts wait for each other")
 	flag.StringVar(&o.kind, "cache", "f16", "type of keys and values in the cache: f16, f32, or q8_0, blocks of 32 signed bytes with a scale")
 	flag.StringVar(&o.file, "model", "", "a file of weights; none: those that come with the example")
+	flag.StringVar(&o.heads, "heads", "", "a file for `vkattn view`: queries and keys of all heads over the first prompt, or a sonnet; nothing is generated")
 	learn := flag.Bool("train", false, "train the model, and write its weights to -model, or to "+trained)
 	flag.Parse()
-	if len(o.prompts) == 0 {
+	if len(o.prompts) == 0 && o.heads != "" {
+		o.prompts = []string{firstSonnet()}
+	} else if len(o.prompts) == 0 {
 		o.prompts = []string{usualPrompt}
 	}
 
@@ -107,6 +115,9 @@ func run(ctx context.Context, out io.Writer, dev *flash.Device, o options) (err 
 		return err
 	}
 	o.cache.dtype, o.cache.stored = kinds[o.kind].dtype, kinds[o.kind].stored
+	if o.heads != "" {
+		return writeHeads(ctx, out, dev, m, o.prompts[0], o.heads)
+	}
 	// All plans are made here, before the first character: texts come, grow and go without another.
 	c, err := newCache(dev, m.config, o.cache)
 	if err != nil {

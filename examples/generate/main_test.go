@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/view/input"
 )
 
 func open(t *testing.T) *flash.Device {
@@ -90,4 +91,37 @@ func TestSampler(t *testing.T) {
 		}
 		require.InDeltaSlice(t, want, drawn, 0.02)
 	}
+}
+
+// TestHeads: the file of -heads is what the viewer reads: heads of all layers over the text, with the layers' windows.
+func TestHeads(t *testing.T) {
+	dev := open(t)
+	m := saved(t)
+	file := filepath.Join(t.TempDir(), "heads.safetensors")
+	var out bytes.Buffer
+	o := options{prompts: []string{"Love is not love\n"}, kind: "f16", samples: 1, heads: file, cache: cacheOptions{batch: 1, room: 8, page: 1, pages: 1}}
+	require.NoError(t, run(context.Background(), &out, dev, o))
+	require.Contains(t, out.String(), "3 layers over 17 characters")
+	s, err := input.Read(file)
+	require.NoError(t, err)
+	require.Equal(t, []rune(o.prompts[0]), s.Text)
+	require.Len(t, s.Layers, m.config.layers)
+	for i, l := range s.Layers {
+		require.Equal(t, []int{m.heads, m.keyHeads, 17, 17, m.dim, max(m.seen(i)-1, 0)}, []int{l.Heads, l.KeyHeads, l.Queries, l.Keys, l.Dim, l.Window})
+		require.True(t, l.Causal)
+	}
+	// The first layer's key heads are products of what is known: the token's embedding, normed, by the weights; at position 0 nothing is turned.
+	x, _ := normalize(m.embed.x[tokenOf(t, m, 'L')*m.width:][:m.width], m.width)
+	qkv := multiply(x, m.layers[0].qkv)
+	for c := range m.dim {
+		require.InDelta(t, qkv[m.heads*m.dim+c], s.Layers[0].K[c], 1e-5)
+		require.InDelta(t, qkv[c], s.Layers[0].Q[c], 1e-5)
+	}
+	require.Equal(t, 14, strings.Count(firstSonnet(), "\n"))
+}
+
+func tokenOf(t *testing.T, m *model, r rune) int {
+	tokens, err := m.encode(string(r))
+	require.NoError(t, err)
+	return tokens[0]
 }

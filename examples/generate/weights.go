@@ -44,6 +44,11 @@ func (m *model) marshal() ([]byte, error) {
 		}
 		header[p.name] = stored{"BF16", []int{p.rows, p.cols}, [2]int{from, len(body)}}
 	}
+	return safetensors(header, body)
+}
+
+// safetensors is a file of a header and the bytes it tells of.
+func safetensors(header map[string]any, body []byte) ([]byte, error) {
 	text, err := json.Marshal(header) // in the order of names: the same model gives the same bytes
 	if err != nil {
 		return nil, err

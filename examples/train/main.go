@@ -7,6 +7,7 @@
 //	p(next character) = softmax(norm(z)·Wout)
 //
 //	go run ./examples/train -steps 600
+//	go run ./examples/train -heads heads.safetensors && go run ./cmd/vkattn map heads.safetensors --out map.png
 package main
 
 import (
@@ -38,25 +39,26 @@ var usual = shape{batch: 4, length: 48, heads: 2, dim: 16, hidden: 64}
 func main() {
 	steps := flag.Int("steps", 600, "training steps")
 	dropout := flag.Float64("dropout", 0, "probability of dropping an attention weight")
+	heads := flag.String("heads", "", "`file` to write queries and keys of the trained heads to, for vkattn map")
 	flag.Parse()
-	if err := run(os.Stdout, *steps, *dropout); err != nil {
+	if err := run(os.Stdout, *steps, *dropout, *heads); err != nil {
 		fmt.Fprintln(os.Stderr, "train:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out io.Writer, steps int, dropout float64) error {
+func run(out io.Writer, steps int, dropout float64, heads string) error {
 	dev, err := flash.Open()
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	_, err = train(context.Background(), out, dev, steps, dropout)
+	_, err = train(context.Background(), out, dev, steps, dropout, heads)
 	return err
 }
 
-// train gives the loss of each step.
-func train(ctx context.Context, out io.Writer, dev *flash.Device, steps int, dropout float64) ([]float64, error) {
+// train gives the loss of each step, and writes the heads to a file, unless that is "".
+func train(ctx context.Context, out io.Writer, dev *flash.Device, steps int, dropout float64, heads string) ([]float64, error) {
 	ids, alphabet := encode(sonnets.Text)
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := newModel(usual, len(alphabet), rng)
@@ -87,7 +89,10 @@ func train(ctx context.Context, out io.Writer, dev *flash.Device, steps int, dro
 	}
 	fmt.Fprintf(out, "%s", decode(said, alphabet))
 	fmt.Fprintln(out)
-	return losses, nil
+	if heads != "" {
+		err = writeHeads(ctx, heads, m, attention, ids, alphabet)
+	}
+	return losses, err
 }
 
 // encode numbers the characters of a text.

@@ -7,12 +7,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/examples/internal/sonnets"
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/heads"
 )
 
 func open(t *testing.T) *flash.Device {
@@ -34,8 +37,14 @@ func TestLossFalls(t *testing.T) {
 		steps          int
 	}{{0, 2.1, 400}, {0.1, 2.7, 100}} {
 		var out bytes.Buffer
-		losses, err := train(context.Background(), &out, dev, c.steps, c.dropout)
+		file := filepath.Join(t.TempDir(), "heads.safetensors")
+		losses, err := train(context.Background(), &out, dev, c.steps, c.dropout, file)
 		require.NoError(t, err)
+		trained, err := heads.Read(file, heads.Names{Q: "q", K: "k"})
+		require.NoError(t, err)
+		require.Equal(t, [4]int{1, usual.heads, usual.length, usual.dim}, trained.Problem.QShape())
+		require.Equal(t, flash.CausalBottomRight, trained.Problem.Causal)
+		require.Equal(t, string([]rune(sonnets.Text)[:usual.length]), strings.Join(trained.Text, ""))
 		require.Contains(t, out.String(), "loss")
 		mean := func(x []float64) (m float64) {
 			for _, v := range x {

@@ -46,7 +46,8 @@ type File struct {
 	Headers []Header          // of this program; several when runs were appended
 	Other   []json.RawMessage // lines of a peer that are not rows: its header, its GEMM figure
 	Rows    []Row
-	Cut     int // bytes of a last line that a kill or a power cut left unfinished, and that is left out
+	Maps    []Picture // that vkattn map added
+	Cut     int       // bytes of a last line that a kill or a power cut left unfinished, and that is left out
 }
 
 // ReadFile reads a result file of ours or of torch_baseline.py. An error names
@@ -64,7 +65,7 @@ func ReadFile(path string) (*File, error) {
 // Read is ReadFile on a stream; path is for errors.
 func Read(path string, r io.Reader) (*File, error) {
 	out, err := read(path, r)
-	if err == nil && len(out.Headers)+len(out.Rows)+len(out.Other) == 0 {
+	if err == nil && len(out.Headers)+len(out.Rows)+len(out.Other)+len(out.Maps) == 0 {
 		if out.Cut > 0 {
 			return nil, fmt.Errorf("%s:1: the only line was cut off: delete the file, and measure again", path)
 		}
@@ -124,6 +125,12 @@ func (f *File) add(text []byte) error {
 			return fmt.Errorf("bad header: %w", err)
 		}
 		f.Headers = append(f.Headers, h)
+	case has("map"):
+		var p Picture
+		if err := plainjson.Unmarshal(text, &p); err != nil {
+			return fmt.Errorf("bad picture: %w", err)
+		}
+		f.Maps = append(f.Maps, p)
 	case has("op"):
 		return errors.New("a row of 'vkattn rows': it is no measurement of attention, and stands in no table of these")
 	case has("peer"), has("torch"), has("gpu"), has("gemm_tflops"):

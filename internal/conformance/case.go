@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -54,7 +55,9 @@ type Case struct {
 	grads    *derivatives
 	cache    cache // where keys and values lie in one
 	lost     bool  // with pages: some are none of the pool's
-	prepErr  error
+	// after, where a test sets it, takes the place of gradients: what else is looked at once o and lse are right.
+	after   func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
+	prepErr error
 }
 
 // prepare computes inputs and answers, once.

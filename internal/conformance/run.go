@@ -394,6 +394,9 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 			return fmt.Errorf("run %d differs from the first in bits", run+1)
 		}
 	}
+	if c.after != nil {
+		return c.after(ctx, dev, plan, &f)
+	}
 	if c.operator != nil {
 		c.operator.presents(r)
 	}

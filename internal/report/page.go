@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,13 @@ type Page struct {
 	Runs    []Run
 	Ratios  []Ratio
 	Spread  Spread
+	Maps    []Picture // that vkattn map added to the files
+}
+
+// Picture is one of a file, as a page shows it.
+type Picture struct {
+	bench.Picture
+	ID string // of its file among the figures
 }
 
 // Ratio is a line of what a page says in short.
@@ -84,6 +92,11 @@ func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
 		p.Spread.add(f.Rows)
 	}
 	p.Spread.finish()
+	for _, f := range files {
+		for _, m := range f.Maps {
+			p.Maps = append(p.Maps, Picture{m, fmt.Sprintf("attention-%d", len(p.Maps)+1)})
+		}
+	}
 	return p, nil
 }
 
@@ -234,6 +247,9 @@ func (p *Page) WritePage(dir, format string) (string, error) {
 			drawn[view.ID] = view
 		}
 	}
+	if err := p.writeMaps(figures); err != nil {
+		return "", err
+	}
 	for _, id := range figure.Files() {
 		svg, png := filepath.Join(figures, id+".svg"), filepath.Join(figures, id+".png")
 		f := drawn[id]
@@ -256,4 +272,16 @@ func (p *Page) WritePage(dir, format string) (string, error) {
 		}
 	}
 	return path, writePage(path, text)
+}
+
+// writeMaps writes the pictures that vkattn map added, in place of an earlier report's.
+func (p *Page) writeMaps(folder string) error {
+	old, err := filepath.Glob(filepath.Join(folder, "attention-*.png"))
+	for _, path := range old {
+		err = errors.Join(err, os.Remove(path))
+	}
+	for _, m := range p.Maps {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, m.ID+".png"), m.PNG, 0o644))
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"strings"
@@ -93,6 +94,11 @@ func (p *Page) HTML() ([]byte, error) {
 	var b bytes.Buffer
 	err := pageTemplate.Execute(&b, out)
 	return b.Bytes(), err
+}
+
+// Source is the picture's bytes as an address, so that the page needs nothing else.
+func (p Picture) Source() template.URL {
+	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(p.PNG))
 }
 
 // views are the drawings of a figure: itself, and the same against a peer's baseline; none of a figure without rows.

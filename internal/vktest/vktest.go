@@ -22,6 +22,7 @@ type Options struct {
 	Device         vk.DeviceOptions // of PhysicalDevice.Open
 	MaxAPIVersion  vk.Version       // of NewInstance
 	Faults         *vk.Faults       // of NewInstance
+	Extensions     []string         // of NewInstance
 }
 
 // Instance opens a validated instance for the length of the test.
@@ -29,7 +30,7 @@ func Instance(t testing.TB, o Options) *vk.Instance {
 	t.Helper()
 	rec := &recorder{t: t}
 	options := vk.InstanceOptions{
-		AppName: t.Name(), MaxAPIVersion: o.MaxAPIVersion, Faults: o.Faults,
+		AppName: t.Name(), MaxAPIVersion: o.MaxAPIVersion, Faults: o.Faults, Extensions: o.Extensions,
 		Validation: !o.NoValidation, SyncValidation: o.SyncValidation && !o.NoValidation, OnMessage: rec.message,
 	}
 	in, err := vk.NewInstance(options)
@@ -40,6 +41,9 @@ func Instance(t testing.TB, o Options) *vk.Instance {
 		t.Logf("running without validation: %v", err)
 		options.Validation, options.SyncValidation = false, false
 		in, err = vk.NewInstance(options)
+	}
+	if errors.Is(err, vk.ErrUnsupported) && len(o.Extensions) > 0 {
+		t.Skip(err)
 	}
 	if err != nil {
 		missing(t, err.Error())

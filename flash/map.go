@@ -1,0 +1,404 @@
+package flash
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Range is the positions from Begin up to, not including, End. The zero Range means all there are.
+type Range struct{ Begin, End int }
+
+// Pool is what a cell of a map is of the weights of its pairs.
+type Pool uint8
+
+const (
+	PoolMean Pool = iota // their sum over the number of pairs of the cell, whether a query sees the key or not
+	PoolSum              // their sum: over all keys, a row of cells adds up to its number of queries, less what sinks take and queries that see nothing
+	PoolMax              // the largest
+)
+
+// String names the pool.
+func (p Pool) String() string {
+	switch p {
+	case PoolMean:
+		return "mean"
+	case PoolSum:
+		return "sum"
+	case PoolMax:
+		return "maximum"
+	}
+	return fmt.Sprintf("Pool(%d)", uint8(p))
+}
+
+func (p Pool) kernel() kernel.MapPool {
+	return [...]kernel.MapPool{PoolMean: kernel.PoolMean, PoolSum: kernel.PoolSum, PoolMax: kernel.PoolMax}[p]
+}
+
+// MapUses holds the uses of the tensors of a Map; zero values are the defaults.
+type MapUses struct {
+	Q, K, LSE, Out, Entropy, Distance, Bias, Mask, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales TensorUse
+}
+
+// Map is a picture of what attends to what, and how widely: of the attention weights that a forward pass made lse of,
+//
+//	p_ij = exp(s_ij − lse_i)        s_ij as Problem says; 0 where query i does not see key j; before dropout
+//
+// pooled over the cells of a grid, for the heads and batch entries that it names. Out's shape [batches, heads, H, W] says how many cells a
+// picture has. With Nq queries and Nk keys in the ranges, cell (y, x) holds the pairs of
+//
+//	queries  Queries.Begin + ⌊y·Nq/H⌋  up to  Queries.Begin + ⌊(y+1)·Nq/H⌋      and keys likewise, by x and W
+//
+// so that each pair is in one cell, and each cell has one pair at least: H is at most Nq, and W at most Nk. Smaller ranges look closer, down to
+// single weights. Nothing of the size Nq × Nk is stored at any length; sums are fp32, in a fixed order: the same inputs give the same bits.
+//
+// Entropy and Distance are of each query, with sums over the keys of the range, which make a query's own numbers where that is all keys:
+//
+//	entropy_i  = −Σ_j p_ij log p_ij                                   natural logarithm; log n where n keys share it evenly
+//	distance_i = Σ_j p_ij |i + Nk − Nq − j| / Σ_j p_ij                in tokens, with the problem's Nk and Nq (of an entry with lengths: its own)
+//
+// Queries that see nothing have weights, entropy and distance 0, as have those beyond an entry's length. Of packed sequences batches are
+// sequences, and positions are those in a sequence, up to QueryLen and KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1
+// by the sink's. Where it was made by [Standard] attention, it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1
+// within that.
+type Map struct {
+	Q, K *Tensor // inputs of the forward pass
+	LSE  *Tensor // what it wrote
+
+	Batches, Heads Range // of which there are pictures: batch entries, and query heads
+	Queries, Keys  Range // what a picture is of
+	Pool           Pool
+
+	Out               *Tensor // output, fp32 [batches, heads, H, W] of any strides whose last is 1, H and W at most 65535; nil: no picture
+	Entropy, Distance *Tensor // outputs, fp32 [batches, heads, queries, 1] in row-major order; nil: not wanted. They cost as much again as a picture
+
+	Bias, Mask               *Tensor    // those of the forward pass
+	KeyLengths, QueryLengths *Tensor    // likewise
+	QueryStarts, KeyStarts   *Tensor    // likewise
+	PageTable                *Tensor    // likewise
+	PageStarts, LastPages    *Tensor    // likewise
+	KeyScales                *Tensor    // likewise
+	Captured                 Captured   // likewise
+	Blocks                   *BlockMask // likewise; classes of blocks are not asked for
+
+	Uses MapUses // what barriers a recording begins and ends with; the zero value is right for most
+}
+
+// mapOperands are the tensors of a map, in the order of Map.given; those of which the map itself has the shape come first.
+func mapOperands(r *MapRecording) []attn.Operand {
+	f32 := func(*attn.Problem) attn.DType { return attn.F32 }
+	rows := func(*attn.Problem) [4]int { return [4]int{r.m.Batches, r.m.Heads, r.m.Queries, 1} }
+	table := []attn.Operand{
+		{Name: "Out", Shape: func(*attn.Problem) [4]int { return [4]int{r.m.Batches, r.m.Heads, r.m.Rows, r.m.Columns} }, Type: f32, Output: true, Optional: true},
+		{Name: "Entropy", Shape: rows, Statistics: true, Output: true, Optional: true},
+		{Name: "Distance", Shape: rows, Statistics: true, Output: true, Optional: true},
+	}
+	for _, o := range attn.ForwardOperands {
+		switch o.Name {
+		case "V", "O", "Sinks", "ValueScales":
+			continue
+		case "LSE":
+			o.Output, o.Optional = false, false
+		}
+		table = append(table, o)
+	}
+	return table
+}
+
+// given lists the tensors in the order of mapOperands.
+func (m *Map) given(to *kernel.MapOperands) [mapTensors]given {
+	u := &m.Uses
+	return [...]given{{m.Out, u.Out, &to.Out}, {m.Entropy, u.Entropy, &to.Entropy}, {m.Distance, u.Distance, &to.Distance},
+		{m.Q, u.Q, &to.Q}, {m.K, u.K, &to.K}, {m.LSE, u.LSE, &to.LSE}, {m.Bias, u.Bias, &to.Bias}, {m.Mask, u.Mask, &to.Mask},
+		{m.KeyLengths, u.KeyLengths, &to.KeyLengths}, {m.QueryLengths, u.QueryLengths, &to.QueryLengths},
+		{m.QueryStarts, u.QueryStarts, &to.QueryStarts}, {m.KeyStarts, u.KeyStarts, &to.KeyStarts},
+		{m.PageTable, u.PageTable, &to.PageTable}, {m.PageStarts, u.PageStarts, &to.PageStarts}, {m.LastPages, u.LastPages, &to.LastPages},
+		{m.KeyScales, u.KeyScales, &to.KeyScales}}
+}
+
+const (
+	mapTensors = len(attn.ForwardOperands) - 4 + 3
+	mapBlocks  = mapTensors // the block mask's place among what a recording holds; captured tensors follow
+	mapHeld    = mapBlocks + 1 + MaxCaptured
+	mostCells  = 65535 // down or across
+)
+
+// shape says what the map is to be, or what of it cannot be.
+func (m *Map) shape(p *attn.Problem) (k kernel.Map, err error) {
+	for _, x := range [...]struct {
+		name         string
+		of           Range
+		most         int
+		first, count *int
+	}{{"Batches", m.Batches, p.Batch, &k.FirstBatch, &k.Batches}, {"Heads", m.Heads, p.Heads, &k.FirstHead, &k.Heads},
+		{"Queries", m.Queries, p.QueryLen, &k.FirstQuery, &k.Queries}, {"Keys", m.Keys, p.KeyLen, &k.FirstKey, &k.Keys}} {
+		if x.of == (Range{}) {
+			x.of.End = x.most
+		}
+		if x.of.Begin < 0 || x.of.End > x.most || x.of.Begin >= x.of.End {
+			return k, badArgument("Map."+x.name, x.of, "must begin at 0 or later, end at %d at most, the problem's number, and hold one at least", x.most)
+		}
+		*x.first, *x.count = x.of.Begin, x.of.End-x.of.Begin
+	}
+	if m.Pool > PoolMax {
+		return k, badArgument("Map.Pool", uint8(m.Pool), "must be PoolMean, PoolSum or PoolMax")
+	}
+	k.Pool = m.Pool.kernel()
+	if m.Entropy != nil {
+		k.Statistics |= kernel.MapEntropy
+	}
+	if m.Distance != nil {
+		k.Statistics |= kernel.MapDistance
+	}
+	if m.Out == nil {
+		if k.Statistics == 0 {
+			return k, badArgument("Map.Out", "nil", "must be a tensor where neither Entropy nor Distance is wanted")
+		}
+		return k, nil
+	}
+	if err := m.Out.usable("Map.Out"); err != nil {
+		return k, err
+	}
+	cells := m.Out.layout.Shape
+	k.Rows, k.Columns = cells[2], cells[3]
+	if k.Rows > min(k.Queries, mostCells) || k.Columns > min(k.Keys, mostCells) {
+		return k, badArgument("Map.Out", m.Out, "must have at most %d × %d cells, one for each query and key of the ranges (and %d); a view of it may have fewer",
+			min(k.Queries, mostCells), min(k.Keys, mostCells), mostCells)
+	}
+	return k, nil
+}
+
+// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; who makes maps of the same tensors again
+// and again, frame by frame, does better with [Plan.NewMapRecording].
+func (p *Plan) Map(ctx context.Context, m Map) (err error) {
+	defer during("Map", &err)
+	if err := p.usable(); err != nil {
+		return err
+	}
+	return p.maps.run(ctx, func() (*MapRecording, error) { return p.newMapRecording(recordingOptions{}) }, func(r *MapRecording) error { return r.Map(m) })
+}
+
+// MapInfo is how a plan makes maps.
+type MapInfo struct {
+	Tier         Tier     // of the kernel, which may be another than the forward pass's
+	Kernel       string   // with its tile
+	WhyNotFaster []string // kernels preferred over the chosen one, each with the reason it was not chosen
+}
+
+// MapInfo says how the plan makes maps. The kernel is chosen at the first call of this or of anything that needs it.
+func (p *Plan) MapInfo() (_ MapInfo, err error) {
+	defer during("MapInfo", &err)
+	if err := p.usable(); err != nil {
+		return MapInfo{}, err
+	}
+	program, reasons, err := p.mapping()
+	if err != nil {
+		return MapInfo{}, err
+	}
+	return MapInfo{Tier: Tier(program.Tier), Kernel: program.String(), WhyNotFaster: append([]string(nil), reasons...)}, nil
+}
+
+// MapRecording holds the commands of a map, with descriptors and workspace of its own. It can be written into any number of command buffers, or
+// submitted by itself again and again, one submission at a time. It belongs to one goroutine at a time.
+type MapRecording struct {
+	smallRecording
+	plan    *Plan
+	program *kernel.MapProgram
+	table   []attn.Operand
+	m       kernel.Map
+	ops     kernel.MapOperands
+	pieces  *pipeline.Buffer // workspace of maps whose cells are cut
+}
+
+// NewMapRecording makes an empty recording. It lives until its own Close, or the device's.
+func (p *Plan) NewMapRecording(opts ...RecordingOption) (_ *MapRecording, err error) {
+	defer during("NewMapRecording", &err)
+	var o recordingOptions
+	for _, opt := range opts {
+		if opt != nil {
+			if err := opt(&o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if o.pass != passForward {
+		return nil, badArgument("ForBackward", "given", "is not for maps")
+	}
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	return p.newMapRecording(o)
+}
+
+func (p *Plan) newMapRecording(o recordingOptions) (*MapRecording, error) {
+	program, _, err := p.mapping()
+	if err != nil {
+		return nil, err
+	}
+	d := p.dev
+	sizes := program.Scratch()
+	if err := d.roomFor("workspace", sizes); err != nil {
+		return nil, err
+	}
+	r := &MapRecording{plan: p, program: program}
+	r.table = mapOperands(r)
+	r.dev, r.name, r.first, r.tensors = d, "MapRecording", "Map", make([]heldTensor, mapHeld)
+	n := program.Dispatches()
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: n * program.Bindings(), Timestamps: o.timestamps}); err != nil {
+		return nil, err
+	}
+	for _, size := range sizes {
+		b, err := r.own("workspace", size, vk.DeviceLocal)
+		if err != nil {
+			return nil, err
+		}
+		r.writer.Scratch = append(r.writer.Scratch, b.All())
+	}
+	if kernel.NeedsMore(&program.Problem) {
+		if r.writer.More, err = r.own("arguments", kernel.MoreBytes, vk.Upload); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// made says why a recording that no plan made cannot be used.
+func (r *MapRecording) made() error {
+	if r == nil || r.plan == nil {
+		return badArgument("MapRecording", "nil or zero", "must come from Plan.NewMapRecording")
+	}
+	return nil
+}
+
+// Map prepares the recording for these tensors and ranges, in place of what it held before. After the first time of a shape it allocates nothing.
+func (r *MapRecording) Map(m Map) (err error) {
+	defer during("MapRecording.Map", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	p := &r.program.Problem
+	if r.m, err = m.shape(p); err != nil {
+		return err
+	}
+	all := m.given(&r.ops)
+	if err := place("Map", r.table, all[:], r.dev, p); err != nil {
+		return err
+	}
+	if err := m.Captured.place("Map.Captured", r.plan, &r.ops.Captured); err != nil {
+		return err
+	}
+	if err := m.Captured.apart("Map", r.table, all[:]); err != nil {
+		return err
+	}
+	if !p.Blocks.None() || m.Blocks != nil {
+		if err := m.Blocks.place("Map.Blocks", r.dev, &r.plan.problem, &r.ops.Blocks); err != nil {
+			return err
+		}
+	}
+	if err := r.room(); err != nil {
+		return err
+	}
+	clear(r.tensors)
+	for i := range all {
+		r.tensors[i] = heldTensor{all[i].tensor, all[i].use}
+	}
+	if m.Blocks != nil {
+		r.tensors[mapBlocks].tensor = m.Blocks.words
+	}
+	for i, t := range m.Captured {
+		r.tensors[mapBlocks+1+i].tensor = t
+	}
+	var pieces pipeline.Binding
+	if r.pieces != nil {
+		pieces = r.pieces.All()
+	}
+	if err = r.reset(); err == nil {
+		err = r.program.Record(&r.writer, &r.m, &r.ops, pieces)
+	}
+	if err != nil {
+		return r.dev.fail(refused(err, "maps of "+r.plan.problem.String(), Tier(r.program.Tier)))
+	}
+	r.ready = true
+	return nil
+}
+
+// room allocates the workspace that a map of this shape needs, unless an earlier one needed as much.
+func (r *MapRecording) room() error {
+	size, err := r.program.Pieces(&r.m)
+	if err != nil || size == 0 || r.pieces != nil && r.pieces.Size() >= size {
+		return r.dev.fail(err)
+	}
+	if err := r.dev.roomFor("workspace", []uint64{size}); err != nil {
+		return err
+	}
+	b, err := r.dev.env.Ctx.Alloc("workspace", size, vk.DeviceLocal)
+	if err != nil {
+		return r.dev.fail(err)
+	}
+	r.rec.Own(b)
+	r.pieces = b
+	return nil
+}
+
+// Record writes the commands into a command buffer of the caller's, as [Recording.Record] does.
+func (r *MapRecording) Record(cmd uintptr) (err error) {
+	defer during("MapRecording.Record", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	return r.record(cmd)
+}
+
+// Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
+func (r *MapRecording) Submit() (err error) {
+	defer during("MapRecording.Submit", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	return r.submit()
+}
+
+// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
+// memory. Without a submission it returns at once.
+func (r *MapRecording) Wait(ctx context.Context) (err error) {
+	defer during("MapRecording.Wait", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	return r.waitFor(ctx)
+}
+
+// Done says without waiting whether the device has finished with the latest submission.
+func (r *MapRecording) Done() (_ bool, err error) {
+	defer during("MapRecording.Done", &err)
+	if err := r.made(); err != nil {
+		return true, err
+	}
+	return r.idle()
+}
+
+// GPUTime is the device time of the latest execution, as [Recording.GPUTime]; false without WithTimestamps.
+func (r *MapRecording) GPUTime() (time.Duration, bool) {
+	if r.made() != nil {
+		return 0, false
+	}
+	return r.gpuTime()
+}
+
+// Close frees descriptors and workspace, after waiting for the recording's own submission. Closing again, or nil, does nothing.
+func (r *MapRecording) Close() (err error) {
+	defer during("MapRecording.Close", &err)
+	if r.made() != nil {
+		return nil
+	}
+	return r.close()
+}

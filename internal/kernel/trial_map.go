@@ -1,0 +1,143 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// try runs a pipeline of maps on a small problem, of two blocks of queries and some tiles of keys, the last ones ragged, and says what is wrong with
+// the map.
+func (p *MapProgram) try(k *pipeline.Kernel, v MapVariant) (wrong string, err error) {
+	small := &MapProgram{Env: p.Env, Problem: TrialOf(&p.Problem), Module: p.Module, Label: p.Label, Named: p.Named, Rows: p.Rows, Groups: p.Groups,
+		Keys: p.Keys, Pace: p.Pace, Describe: p.Describe, Trusted: true}
+	q := &small.Problem
+	q.QueryLen, q.KeyLen = 2*p.Rows*p.Groups+3, 3*p.Keys+5
+	GrowForBlocks(q, true)
+	GrowForBias(q, &p.Problem)
+	PackTrial(q)
+	trialPages(q)
+	if err := small.tables(); err != nil {
+		return "", err
+	}
+	small.kernels[v.index()].Store(k) // the very pipeline that is in question
+	return p.Env.tryMap(small, v)
+}
+
+// tryMap compares a map of all heads with the oracle's: one of odd sizes, some cells higher than a block of queries, some narrower than a tile.
+func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error) {
+	t := &trialTensors{env: e}
+	defer t.close()
+	p := &program.Problem
+	in := TrialInputs(p)
+	values, err := trialCache(p, in)
+	if err != nil {
+		return "", err
+	}
+	out, lse, err := ref.Forward(*in)
+	if err != nil {
+		return "", err
+	}
+	_, roughLSE, err := roughForward(p, in, out, lse)
+	if err != nil {
+		return "", err
+	}
+	values["Q"], values["LSE"] = in.Q.Data, Float32s(lse.Data)
+	values = scoreValues(in, values)
+	startsOf(p, values)
+	var f Operands
+	to := f.List()
+	for i := range attn.ForwardOperands {
+		switch o := &attn.ForwardOperands[i]; {
+		case o.Name == "V" || o.Name == "O" || o.Name == "Sinks" || !o.In(p):
+		default:
+			if err = t.place(to[i], o, p, v.Aligned, values[o.Name]); err != nil {
+				return "", err
+			}
+		}
+	}
+	if err = t.captured(p, in, &f.Captured); err != nil {
+		return "", err
+	}
+	o := MapOperands{Q: f.Q, K: f.K, LSE: f.LSE, Scores: f.Scores}
+	if o.Blocks, err = t.blocks(p, in); err != nil {
+		return "", err
+	}
+	m := Map{Batches: p.Batch, Heads: p.Heads, FirstQuery: 1, Queries: p.QueryLen - 1, FirstKey: 2, Keys: p.KeyLen - 2}
+	switch {
+	case v.Statistics:
+		m.Statistics = MapEntropy | MapDistance
+	default:
+		m.Rows, m.Columns = max(1, m.Queries/(program.Rows/2+3)), max(1, m.Keys/5)
+		if m.Pool = PoolMean; v.Largest {
+			m.Pool = PoolMax
+		}
+	}
+	outs := [...]struct {
+		in    bool
+		to    *Operand
+		name  string
+		shape [4]int
+		of    func(*ref.MapResult) ref.Array
+	}{{m.Rows > 0, &o.Out, "map", [4]int{m.Batches, m.Heads, m.Rows, m.Columns}, func(r *ref.MapResult) ref.Array { return r.Cells }},
+		{m.Statistics&MapEntropy != 0, &o.Entropy, "entropy", [4]int{m.Batches, m.Heads, m.Queries, 1}, func(r *ref.MapResult) ref.Array { return r.Entropy }},
+		{m.Statistics&MapDistance != 0, &o.Distance, "distance", [4]int{m.Batches, m.Heads, m.Queries, 1}, func(r *ref.MapResult) ref.Array { return r.Distance }}}
+	for _, x := range outs {
+		if x.in {
+			if *x.to, err = t.add(attn.F32, x.shape, true, nil); err != nil {
+				return "", err
+			}
+		}
+	}
+	r := &Recorder{}
+	if r.Scratch, err = t.allocAll(program.Scratch()); err != nil {
+		return "", err
+	}
+	if r.More, err = t.more(p); err != nil {
+		return "", err
+	}
+	var pieces pipeline.Binding
+	n, err := program.Pieces(&m)
+	if err != nil {
+		return "", err
+	}
+	if n > 0 {
+		all, err := t.allocAll([]uint64{n})
+		if err != nil {
+			return "", err
+		}
+		pieces = all[0]
+	}
+	if err := e.once(func(rec *pipeline.Recording) error { r.Rec = rec; return program.Record(r, &m, &o, pieces) }, trialDispatches); err != nil {
+		return "", err
+	}
+	span := func(first, n int) [2]int { return [2]int{first, first + n} }
+	of := ref.Map{Batches: span(0, m.Batches), Heads: span(0, m.Heads), Queries: span(m.FirstQuery, m.Queries), Keys: span(m.FirstKey, m.Keys),
+		Rows: max(m.Rows, 1), Columns: max(m.Columns, 1), Pool: ref.MapPool(m.Pool)}
+	want, err := ref.Maps(*in, of)
+	if err != nil {
+		return "", err
+	}
+	near := map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType]
+	for _, x := range outs {
+		if !x.in {
+			continue
+		}
+		got, err := t.download(attn.F32, x.shape, x.to)
+		if err != nil {
+			return "", err
+		}
+		should := x.of(&want)
+		largest := 0.0 // weights are small numbers, and of their mean 1e-3 would be anything
+		for _, y := range should.Data {
+			largest = math.Max(largest, math.Abs(y))
+		}
+		rough := largest * math.Min(1, math.Expm1(roughLSE)) // scores are off as lse is
+		if wrong := offAt(p, x.name, got, should, near*math.Min(1, largest), rough); wrong != "" {
+			return wrong, nil
+		}
+	}
+	return "", nil
+}
