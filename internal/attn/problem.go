@@ -35,6 +35,7 @@ type Problem struct {
 
 	KeyLengths, QueryLengths bool   // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
 	Packed                   Packed // rows of packed sequences, which Batch counts; KeyLen and QueryLen are the longest then
+	Within                   Within // of a longer problem; zero: it is the whole
 }
 
 // MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent columns,
@@ -198,6 +199,9 @@ func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.L
 
 // Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and keys.
 func (p Problem) Mask() Mask {
+	if !p.Within.None() {
+		return p.Within.mask(p)
+	}
 	m := Every(p.QueryLen, p.KeyLen)
 	diagonal := p.KeyLen - p.QueryLen
 	switch p.Causal {
@@ -223,7 +227,7 @@ func (p Problem) MostKeys() int { return p.Mask().MostKeys() }
 // PaperPairs is the number of (query, key) pairs of a head as the FlashAttention papers count them: half of all where causal attention
 // has as many queries as keys.
 func (p Problem) PaperPairs() float64 {
-	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen {
+	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen && p.Within.None() {
 		return float64(p.QueryLen) * float64(p.KeyLen) / 2
 	}
 	return p.Mask().Pairs()
@@ -247,6 +251,9 @@ func (p Problem) String() string {
 	}
 	if !p.Window.None() {
 		text += fmt.Sprintf(" window %v", p.Window)
+	}
+	if !p.Within.None() {
+		text += fmt.Sprintf(" part %v", p.Within)
 	}
 	if p.Dropout != 0 {
 		text += fmt.Sprintf(" dropout %g", p.Dropout)

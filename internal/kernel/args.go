@@ -53,6 +53,7 @@ const (
 	argChain
 	argPartStrides // of batch, head and row of o of the first of four parts
 	argRowStrides  // of batch and head of its lse
+	argLSEStrides  // of batch and head of lse_x
 	arguments      // number of them
 )
 
@@ -68,6 +69,7 @@ var argumentNames = [arguments][]string{
 	argBatch: {"batch"}, argParts: {"parts"}, argChain: {"chain"},
 	argPartStrides: {"p0_sb", "p0_sh", "p0_sn", "p1_sb", "p1_sh", "p1_sn", "p2_sb", "p2_sh", "p2_sn", "p3_sb", "p3_sh", "p3_sn"},
 	argRowStrides:  {"l0_sb", "l0_sh", "l1_sb", "l1_sh", "l2_sb", "l2_sh", "l3_sb", "l3_sh"},
+	argLSEStrides:  {"lse_sb", "lse_sh"},
 }
 
 // ArgsLayout is where the modules of a family expect their push constants: byte positions, found by name in the modules' manifest, so that
@@ -81,8 +83,8 @@ type ArgsLayout struct {
 func (l *ArgsLayout) Size() int { return 4 * len(l.Names) }
 
 // passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernels that move rows
-// and merge.
-type passLayouts struct{ Forward, Standard, Backward, Rows, Merge ArgsLayout }
+// merge and accumulate.
+type passLayouts struct{ Forward, Standard, Backward, Rows, Merge, Accumulate ArgsLayout }
 
 // Layouts reads them from one module each; Env.Build refuses modules that declare another.
 var Layouts = sync.OnceValues(func() (*passLayouts, error) {
@@ -91,7 +93,7 @@ var Layouts = sync.OnceValues(func() (*passLayouts, error) {
 		to     *ArgsLayout
 		module string
 	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}, {&out.Rows, "append.f32"},
-		{&out.Merge, "merge.f32"}} {
+		{&out.Merge, "merge.f32"}, {&out.Accumulate, "accumulate.f32"}} {
 		info, err := shaders.Describe(f.module)
 		if err == nil {
 			*f.to, err = NewArgsLayout(info.Interface.Push)
@@ -128,7 +130,7 @@ func CheckLayout(module string, names []string) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows, &all.Merge} {
+	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows, &all.Merge, &all.Accumulate} {
 		if slices.Equal(l.Names, names) {
 			return nil
 		}
