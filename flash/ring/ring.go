@@ -1,0 +1,160 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Ring is one rank: its device, and its way to the others.
+type Ring struct {
+	comm Comm
+	dev  *flash.Device
+}
+
+// New makes a rank of a communicator and a device. Both stay the caller's, and must outlive it.
+func New(comm Comm, dev *flash.Device) (*Ring, error) {
+	if comm == nil {
+		return nil, badArgument("comm", "nil", "must be one of Local's, or of another communicator's")
+	}
+	if dev == nil || dev.Handle() == 0 {
+		return nil, badArgument("dev", "nil or zero", "must come from flash.Open or flash.Attach")
+	}
+	return &Ring{comm: comm, dev: dev}, nil
+}
+
+// Rank is the rank's number, and Size how many there are.
+func (r *Ring) Rank() int { return r.comm.Rank() }
+
+// Size is the number of ranks.
+func (r *Ring) Size() int { return r.comm.Size() }
+
+// Device is the rank's device.
+func (r *Ring) Device() *flash.Device { return r.dev }
+
+// Plan is how one problem runs on the ranks, seen from one of them. Its passes are called by every rank, in the same order.
+//
+// A plan has its buffers to itself: one pass at a time.
+type Plan struct {
+	ring    *Ring
+	problem flash.Problem
+	shard   Shard
+	sched   *schedule
+	steps   []step
+
+	busy     sync.Mutex // a pass is under way
+	mu       sync.Mutex
+	launches map[string]*flash.Plan // by problem
+	sums     map[flash.AccumulateProblem]*summer
+	buffers  map[string]*flash.Tensor
+	host     map[string][]byte
+	broken   error // what ended a pass: ranks no longer agree on what was said
+}
+
+// Plan is called by every rank with the same problem, of all tokens, and the same shard. It compares these before any work: where ranks differ every one
+// of them gets a [*ShardError] that names what. The context bounds how long ranks wait for one another: one that does not come is an error of the
+// others then.
+//
+// A problem has no Packed, KeyLengths, QueryLengths, Pages, Blocks, Classes, Bias, Mask, Sinks, Dropout, Score or Sees.
+func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
+	problem, bad := problem.Normalize()
+	if bad == nil {
+		bad = supported(&problem)
+	}
+	if bad == nil {
+		bad = shard.check(&problem, r.Size())
+	}
+	if err := r.agree(ctx, problem, shard, bad); err != nil {
+		return nil, err
+	}
+	p := &Plan{ring: r, problem: problem, shard: shard, sched: newSchedule(problem, shard, r.Size()),
+		launches: map[string]*flash.Plan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{}, host: map[string][]byte{}}
+	p.steps = p.sched.steps(r.Rank())
+	for _, s := range p.steps {
+		for _, l := range s.launches {
+			if _, err := p.launch(l.problem); err != nil {
+				r.comm.Abort(err)
+				return nil, errors.Join(err, p.Close())
+			}
+		}
+	}
+	return p, nil
+}
+
+// supported says what of a problem cannot be spread over ranks.
+func supported(p *flash.Problem) error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"Packed", p.Packed != flash.Packed{}}, {"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}, {"Pages", p.Pages != flash.Pages{}},
+		{"Blocks", p.Blocks != flash.Blocks{}}, {"Classes", p.Classes != flash.Blocks{}}, {"Bias", p.Bias != flash.PerScore{}},
+		{"Mask", p.Mask != flash.PerScore{}}, {"Sinks", p.Sinks}, {"Within", p.Within != flash.Within{}},
+		{"Dropout", p.Dropout != 0}, {"Score", !p.Score.Identity()}, {"Sees", !p.Sees.Everything()},
+		{"KeyType", p.KeyType != p.DType}, {"ValueType", p.ValueType != p.DType},
+	} {
+		if f.set {
+			return badArgument("Problem."+f.name, "set", "must be zero: it is not spread over ranks")
+		}
+	}
+	return nil
+}
+
+// Problem is the plan's problem, of all tokens, with defaults filled in.
+func (p *Plan) Problem() flash.Problem { return p.problem }
+
+// Order is the order of the shard, with Auto decided.
+func (p *Plan) Order() Order { return p.sched.order }
+
+// Queries are the positions of the rank's queries in the whole sequence, in the order in which its tensors have them: up to two spans.
+func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
+
+// Keys are those of its keys and values.
+func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.keys.spans[p.ring.Rank()]...) }
+
+// Local is the problem of the rank's own tensors: QueryLen and KeyLen are its numbers of queries and keys, so that [flash.Problem].QShape and its like are the
+// shapes of its tensors.
+func (p *Plan) Local() flash.Problem {
+	l := p.problem
+	l.QueryLen, l.KeyLen = p.sched.queries.rows(p.ring.Rank()), p.sched.keys.rows(p.ring.Rank())
+	return l
+}
+
+// launch gives the plan of a launch, made when it is first asked for. p.mu need not be held.
+func (p *Plan) launch(problem flash.Problem) (*flash.Plan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := problem.String()
+	if l := p.launches[name]; l != nil {
+		return l, nil
+	}
+	l, err := p.ring.dev.Plan(problem)
+	if err == nil {
+		p.launches[name] = l
+	}
+	return l, err
+}
+
+// Close frees the plan's buffers. It waits for nobody: passes must have ended.
+func (p *Plan) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	for _, l := range p.launches {
+		err = errors.Join(err, l.Close())
+	}
+	for _, s := range p.sums {
+		err = errors.Join(err, s.close())
+	}
+	for _, b := range p.buffers {
+		err = errors.Join(err, b.Close())
+	}
+	p.launches, p.sums, p.buffers = nil, nil, nil
+	if p.broken == nil {
+		p.broken = fmt.Errorf("%w: ring.Plan", flash.ErrClosed)
+	}
+	return err
+}
