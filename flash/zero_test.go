@@ -8,6 +8,6 @@ import (
 
 // TestNoMethodPanicsOnZero: what no constructor made answers every method with an error or a zero result.
 func TestNoMethodPanicsOnZero(t *testing.T) {
-	zerotest.Run(t, AccumulatePlan{}, AccumulateRecording{}, ArgumentError{}, BlockMask{}, Blocks{}, Cache{}, CacheBatch{}, Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Mask{}, MergePlan{}, MergeRecording{}, Model{}, Pages{}, Pending{}, Plan{},
+	zerotest.Run(t, HostMemory{}, Mover{}, AccumulatePlan{}, AccumulateRecording{}, ArgumentError{}, BlockMask{}, Blocks{}, Cache{}, CacheBatch{}, Causal(0), DType(0), Device{}, DeviceInfo{}, Implementation(0), Mask{}, MergePlan{}, MergeRecording{}, Model{}, Pages{}, Pending{}, Plan{},
 		Problem{}, Recording{}, RowPlan{}, RowRecording{}, RunTimes{}, Tensor{}, UnsupportedError{}, Weights{}, Window{}, Work{})
 }
