@@ -1,8 +1,10 @@
 package ring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -14,7 +16,8 @@ import (
 // dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank and the number of ranks
 // alone.
 //
-// Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and errors are those of Forward.
+// Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and errors are those
+// of Forward.
 func (p *Plan) Backward(ctx context.Context, b flash.Backward) error {
 	return p.run(ctx, func(w *pass) error { return w.backward(&b) })
 }
@@ -40,22 +43,28 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err != nil {
 		return err
 	}
-	home, err := w.collect()
+	remote := w.remote()
+	out, peers, err := w.deliver(remote)
 	if err != nil {
 		return err
 	}
-	first, last := split(w.local())
+	home, err := w.collect(peers)
+	if err != nil {
+		return err
+	}
+	first, last := split(w.fine())
 	if err := w.gradientStep(g, first, pair{b.K, b.V}); err != nil {
 		return err
 	}
-	remote := w.remote()
-	out := w.deliver(remote)
 	for i, s := range remote {
-		if err := e.arrived[i].await(w.ctx); err != nil {
+		if err := home.addUpTo(s.number-slots, w, g); err != nil {
+			return err
+		}
+		if err := w.arrival(e.arrived[i]); err != nil {
 			return err
 		}
 		if i >= slots {
-			if err := out.sent[i-slots].await(w.ctx); err != nil {
+			if err := w.arrival(out.sent[i-slots]); err != nil {
 				return err
 			}
 		}
@@ -64,51 +73,50 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err != nil {
 			return err
 		}
+		out.give(i, gave, w.jobs[before:])
 		if err := w.settle(before); err != nil { // the device has this step's work by now
 			return err
 		}
 		if i > 0 {
 			close(e.released[i-1])
-			out.give(i-1, g.gave)
 		}
-		g.gave = gave
 	}
-	before := len(w.jobs)
 	if err := w.gradientStep(g, last, pair{b.K, b.V}); err != nil {
 		return err
 	}
-	if n := len(remote); n > 0 {
-		if err := w.settle(before); err != nil {
-			return err
-		}
-		out.give(n-1, g.gave)
-	}
-	for i, from := range home.steps {
-		if err := home.arrived[i].await(w.ctx); err != nil {
-			return err
-		}
-		before := len(w.jobs)
-		for c := from.chunks.Begin; c < from.chunks.End; c++ {
-			at := g.keys[c]
-			if err := g.add(w, &g.ownParts[c], home.gradients[i], Span{at.Begin - from.rows.Begin, at.End - from.rows.Begin}, g.own[c]); err != nil {
-				return err
-			}
-		}
-		if i > 0 {
-			if err := w.settle(before); err != nil {
-				return err
-			}
-			close(home.released[i-1])
-		}
+	if err := home.addUpTo(w.ring.Size(), w, g); err != nil {
+		return err
 	}
 	return g.finish(w)
 }
 
-// split halves what a step computes, by its launches: the first, and the others.
+// fine is the local step of a backward pass: in pieces, so that some of it can wait.
+func (p *Plan) fine() step {
+	s := p.local()
+	if p.ring.Size() > 1 {
+		s.launches = p.sched.finest(p.ring.Rank())
+	}
+	return s
+}
+
+// split halves what a step computes: the launches that go first, and those that hide the way home of the last gradients.
 func split(s step) (first, last step) {
 	first, last = s, s
-	n := (len(s.launches) + 1) / 2
-	first.launches, last.launches = s.launches[:n], s.launches[n:]
+	order := slices.Clone(s.launches)
+	slices.SortStableFunc(order, func(a, b launch) int { return cmp.Compare(b.pairs, a.pairs) })
+	all := 0.0
+	for _, l := range order {
+		all += l.pairs
+	}
+	n, sum := 0, 0.0
+	for n < len(order) && sum < all/2 {
+		sum += order[n].pairs
+		n++
+	}
+	if n == 0 {
+		n = len(order)
+	}
+	first.launches, last.launches = order[:n], order[n:]
 	return first, last
 }
 
@@ -123,7 +131,6 @@ type gradients struct {
 	ownParts []int
 	lse      []*flash.Tensor // by chunk of queries; nil where the chunk is all there is
 	dlse     []*flash.Tensor
-	gave     pair // of the remote step before
 }
 
 func spansOf(of []Span) (out []Span) {

@@ -3,16 +3,19 @@ package ring
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vkattn/vkattn/flash"
 )
 
-// Tags of messages between two ranks, of which there is one of each in a pass.
+// Tags of messages between two ranks.
 const (
-	tagKeys Tag = iota
-	tagValues
-	tagKeyGradients
-	tagValueGradients
+	tagBlock     Tag = iota // pieces of keys and values
+	tagTaken                // they were copied
+	tagGradients            // pieces of gradients by them
+	tagHome                 // they were copied
 )
 
 // ready is something that becomes so once.
@@ -39,15 +42,27 @@ func readies(n int) []ready {
 // slots is how many blocks of others are on a device at once: while one is computed with, the next arrives.
 const slots = 2
 
+// pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long beside what a copy costs to begin, some 50 µs.
+const pieceBytes = 16 << 20
+
 // pair is keys and values, or their gradients.
 type pair struct{ k, v *flash.Tensor }
 
-// list is both with their tags; first is that of k.
-func (p pair) list(first Tag) []tagged { return []tagged{{p.k, first}, {p.v, first + 1}} }
+// piece is some bytes of a pair, and where they stand in memory of the host.
+type piece struct {
+	of            *flash.Tensor
+	offset, at, n uint64
+}
 
-type tagged struct {
-	*flash.Tensor
-	tag Tag
+// pieces cuts a pair. Tensors of other ranks that are as long are cut the same.
+func (p pair) pieces() (out []piece, total uint64) {
+	for _, t := range []*flash.Tensor{p.k, p.v} {
+		for at := uint64(0); at < t.Bytes(); at += pieceBytes {
+			out = append(out, piece{t, at, total + at, min(pieceBytes, t.Bytes()-at)})
+		}
+		total += (t.Bytes() + 63) / 64 * 64
+	}
+	return out, total
 }
 
 // pair makes buffers for keys and values of so many rows.
@@ -59,14 +74,114 @@ func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err err
 	return out, err
 }
 
-// bytes is a buffer of the host, of a name.
-func (p *Plan) bytes(name string, n uint64) []byte {
+// memory is memory of the host, of a name, for a pair of as many keys and values as any rank has. It is kept for the next pass.
+func (p *Plan) memory(name string) (*flash.HostMemory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if uint64(len(p.host[name])) < n {
-		p.host[name] = make([]byte, n)
+	if m := p.host[name]; m != nil {
+		return m, nil
 	}
-	return p.host[name][:n]
+	m, err := flash.NewHostMemory(p.blockBytes())
+	if err == nil {
+		p.host[name] = m
+	}
+	return m, err
+}
+
+// blockBytes is the size of the largest block.
+func (p *Plan) blockBytes() int {
+	g := &p.problem
+	return g.Batch*g.KeyHeads*p.sched.keys.most()*(g.HeadDim+g.ValueDim)*g.DType.Size() + 128
+}
+
+// shared is what ranks of one process show one another: memory of the host that the others copy from.
+type shared struct {
+	memory [slots]*flash.HostMemory // those that there are
+	direct bool                     // the rank's device imports it
+}
+
+// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are sent then. It is called by every rank.
+func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error) {
+	if all, known := w.peers[name]; known {
+		return all, nil
+	}
+	s, ok := w.ring.comm.(Sharer)
+	if !ok {
+		w.peers[name] = nil
+		return nil, nil
+	}
+	own := shared{memory: mine, direct: true}
+	for _, m := range mine {
+		own.direct = own.direct && (m == nil || w.mover.Imports(m))
+	}
+	values, err := s.Share(w.ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]shared, len(values))
+	for i, v := range values {
+		all[i] = v.(shared)
+	}
+	for _, x := range all {
+		if !x.direct {
+			all = nil
+			break
+		}
+	}
+	w.peers[name] = all
+	return all, nil
+}
+
+// send tells a rank of each piece in memory of the host as it gets ready, or sends it, and waits until all were taken.
+func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, there func(i int) error, direct bool) error {
+	for i, x := range pieces {
+		if err := there(i); err != nil {
+			return err
+		}
+		var data []byte
+		if !direct {
+			data = mem.Bytes()[x.at : x.at+x.n]
+		}
+		if err := w.ring.comm.Send(w.ctx, to, tag, data); err != nil {
+			return err
+		}
+	}
+	if direct {
+		return w.ring.comm.Receive(w.ctx, to, tag+1, nil)
+	}
+	return nil
+}
+
+// receive brings a pair of another rank to the device: from its own memory, or by way of this rank's.
+func (w *pass) receive(from int, tag Tag, to pair, theirs, mine *flash.HostMemory) error {
+	pieces, _ := to.pieces()
+	if theirs != nil {
+		for _, x := range pieces {
+			if err := w.ring.comm.Receive(w.ctx, from, tag, nil); err != nil {
+				return err
+			}
+			if err := w.mover.ToDevice(w.ctx, x.of, x.offset, theirs, x.at, x.n); err != nil {
+				return err
+			}
+		}
+		return w.ring.comm.Send(w.ctx, from, tag+1, nil)
+	}
+	var uploads errgroup.Group
+	uploads.SetLimit(1)
+	for _, x := range pieces {
+		if err := w.ring.comm.Receive(w.ctx, from, tag, mine.Bytes()[x.at:x.at+x.n]); err != nil {
+			return orFirst(err, uploads.Wait())
+		}
+		uploads.Go(func() error { return w.mover.ToDevice(w.ctx, x.of, x.offset, mine, x.at, x.n) })
+	}
+	return uploads.Wait()
+}
+
+func orFirst(err, first error) error {
+	if first != nil {
+		return first
+	}
+	return err
 }
 
 // exchange is the blocks on their way in a pass.
@@ -77,12 +192,24 @@ type exchange struct {
 
 // publish sends this rank's block to those who need it, and brings theirs.
 func (w *pass) publish(own pair) (*exchange, error) {
+	if w.ring.Size() == 1 {
+		return &exchange{}, nil
+	}
 	rank := w.ring.Rank()
+	mem, err := w.memory("own")
+	if err != nil {
+		return nil, err
+	}
+	peers, err := w.show("own", [slots]*flash.HostMemory{mem})
+	if err != nil {
+		return nil, err
+	}
 	if to := w.sched.receivers(rank); len(to) > 0 {
 		mine, err := w.pair("own", w.problem.DType, w.sched.keys.rows(rank))
 		if err != nil {
 			return nil, err
 		}
+		// A copy on the device's own queue comes after whatever wrote the caller's tensors.
 		var copies [2]sum
 		for i, x := range [2][2]*flash.Tensor{{own.k, mine.k}, {own.v, mine.v}} {
 			if copies[i], err = w.accumulation(flash.AccumulateCopy, flash.Accumulate{X: x[0], Y: x[1]}); err != nil {
@@ -90,33 +217,38 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			}
 			w.jobs = append(w.jobs, copies[i])
 		}
-		if err := w.settle(len(w.jobs)); err != nil {
-			return nil, err
-		}
+		pieces, _ := mine.pieces()
+		there := readies(len(pieces))
 		w.others.Go(func() error {
-			for i, t := range mine.list(tagKeys) {
-				raw := w.bytes(fmt.Sprint("own", i), t.Bytes())
-				if err := t.DownloadBytes(w.ctx, raw); err != nil {
+			for _, c := range copies {
+				if err := c.done(); err != nil {
 					return err
 				}
 			}
-			for _, to := range to {
-				for i, t := range mine.list(tagKeys) {
-					if err := w.ring.comm.Send(w.ctx, to, t.tag, w.bytes(fmt.Sprint("own", i), t.Bytes())); err != nil {
-						return err
-					}
+			for i, x := range pieces {
+				if err := w.mover.ToHost(w.ctx, mem, x.at, x.of, x.offset, x.n); err != nil {
+					return err
 				}
+				close(there[i])
 			}
 			return nil
 		})
+		for _, to := range to {
+			w.others.Go(func() error {
+				return w.send(to, tagBlock, mem, pieces, func(i int) error { return there[i].await(w.ctx) }, peers != nil)
+			})
+		}
 	}
 	remote := w.remote()
 	e := &exchange{arrived: readies(len(remote)), released: readies(len(remote)), blocks: make([]pair, len(remote))}
 	for i, s := range remote {
-		var err error
 		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, w.sched.keys.rows(s.owner)); err != nil {
 			return nil, err
 		}
+	}
+	in, err := w.inbox("block", peers, len(remote))
+	if err != nil {
+		return nil, err
 	}
 	w.others.Go(func() error {
 		for i, s := range remote {
@@ -125,20 +257,34 @@ func (w *pass) publish(own pair) (*exchange, error) {
 					return err
 				}
 			}
-			for _, t := range e.blocks[i].list(tagKeys) {
-				raw := w.bytes("block", t.Bytes())
-				if err := w.ring.comm.Receive(w.ctx, s.owner, t.tag, raw); err != nil {
-					return err
-				}
-				if err := t.UploadBytes(w.ctx, raw); err != nil {
-					return err
-				}
+			var theirs *flash.HostMemory
+			if peers != nil {
+				theirs = peers[s.owner].memory[0]
+			}
+			if err := w.receive(s.owner, tagBlock, e.blocks[i], theirs, in); err != nil {
+				return err
 			}
 			close(e.arrived[i])
 		}
 		return nil
 	})
 	return e, nil
+}
+
+// inbox is memory of this rank's that messages are received in, where there are any.
+func (w *pass) inbox(name string, peers []shared, messages int) (*flash.HostMemory, error) {
+	if peers != nil || messages == 0 {
+		return nil, nil
+	}
+	return w.memory("in." + name)
+}
+
+// arrival waits for something of another rank's, and counts how long.
+func (w *pass) arrival(r ready) error {
+	start := time.Now()
+	err := r.await(w.ctx)
+	w.waited += time.Since(start)
+	return err
 }
 
 // remote are the steps with blocks of other ranks.
@@ -158,96 +304,4 @@ func (p *Plan) local() step {
 		return p.steps[0]
 	}
 	return step{owner: p.ring.Rank()}
-}
-
-// delivery is the gradients of others' blocks on their way home, by remote step.
-type delivery struct {
-	sent  []ready
-	given chan given
-}
-
-type given struct {
-	step int
-	pair
-}
-
-// give hands over what a step computed, which the device has finished.
-func (d *delivery) give(step int, x pair) { d.given <- given{step, x} }
-
-// deliver sends what give hands over.
-func (w *pass) deliver(remote []step) *delivery {
-	d := &delivery{sent: readies(len(remote)), given: make(chan given, len(remote))}
-	w.others.Go(func() error {
-		for range remote {
-			var x given
-			select {
-			case x = <-d.given:
-			case <-w.ctx.Done():
-				return fmt.Errorf("ring: %w", context.Cause(w.ctx))
-			}
-			for _, t := range x.list(tagKeyGradients) {
-				raw := w.bytes("give", t.Bytes())
-				if err := t.DownloadBytes(w.ctx, raw); err != nil {
-					return err
-				}
-				if err := w.ring.comm.Send(w.ctx, remote[x.step].owner, t.tag, raw); err != nil {
-					return err
-				}
-			}
-			close(d.sent[x.step])
-		}
-		return nil
-	})
-	return d
-}
-
-// collection is the gradients of the rank's own block that come home, by the step at which they were computed.
-type collection struct {
-	steps             []homecoming
-	arrived, released []ready
-	gradients         []pair
-}
-
-// homecoming is what a rank adds to this rank's gradients: of some rows of its block.
-type homecoming struct {
-	from         int
-	rows, chunks Span
-}
-
-// collect receives what others computed of this rank's gradients.
-func (w *pass) collect() (*collection, error) {
-	rank := w.ring.Rank()
-	c := &collection{}
-	for _, from := range w.sched.receivers(rank) {
-		rows, chunks := touched(w.sched.launches(from, rank))
-		c.steps = append(c.steps, homecoming{from, rows, chunks})
-	}
-	c.arrived, c.released, c.gradients = readies(len(c.steps)), readies(len(c.steps)), make([]pair, len(c.steps))
-	for i, s := range c.steps {
-		var err error
-		if c.gradients[i], err = w.pair(fmt.Sprint("home", i%slots), w.problem.DType, s.rows.Len()); err != nil {
-			return nil, err
-		}
-	}
-	w.others.Go(func() error {
-		for i, s := range c.steps {
-			if i >= slots {
-				if err := c.released[i-slots].await(w.ctx); err != nil {
-					return err
-				}
-			}
-			for _, t := range c.gradients[i].list(tagKeyGradients) {
-				raw := w.bytes("home", t.Bytes())
-				if err := w.ring.comm.Receive(w.ctx, s.from, t.tag, raw); err != nil {
-					return err
-				}
-				if err := t.UploadBytes(w.ctx, raw); err != nil {
-					return err
-				}
-			}
-			close(c.arrived[i])
-		}
-		return nil
-	})
-	return c, nil
 }

@@ -44,7 +44,7 @@ func (w *pass) forward(f *flash.Forward) error {
 		return err
 	}
 	for i, s := range w.remote() {
-		if err := e.arrived[i].await(w.ctx); err != nil {
+		if err := w.arrival(e.arrived[i]); err != nil {
 			return err
 		}
 		before := len(w.jobs)

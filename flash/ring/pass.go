@@ -19,7 +19,16 @@ type pass struct {
 }
 
 // job is work that was submitted.
-type job interface{ Wait(context.Context) error }
+type job interface {
+	done() error   // waits; any goroutine may ask
+	settle() error // waits, and gives back what was lent, once
+}
+
+// launched is a launch that was submitted.
+type launched struct{ flash.Pending }
+
+func (l launched) done() error   { return l.Wait(context.Background()) }
+func (l launched) settle() error { return l.done() }
 
 // run runs the body of a pass. Whatever happens, nothing is left running, and other ranks hear of a failure.
 func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
@@ -35,6 +44,7 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	p.waited = 0
 	w := &pass{Plan: p}
 	w.others, w.ctx = errgroup.WithContext(inner)
 	err := body(w)
@@ -57,7 +67,7 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 // settle waits for the first n jobs.
 func (w *pass) settle(n int) (err error) {
 	for _, j := range w.jobs[:n] {
-		if e := j.Wait(context.Background()); err == nil {
+		if e := j.settle(); err == nil {
 			err = e
 		}
 	}
@@ -73,7 +83,7 @@ func (w *pass) attend(l *launch, f flash.Forward) error {
 	}
 	j, err := plan.SubmitForward(f)
 	if err == nil {
-		w.jobs = append(w.jobs, j)
+		w.jobs = append(w.jobs, launched{j})
 	}
 	return err
 }
@@ -86,7 +96,7 @@ func (w *pass) gradients(l *launch, b flash.Backward) error {
 	}
 	j, err := plan.SubmitBackward(b)
 	if err == nil {
-		w.jobs = append(w.jobs, j)
+		w.jobs = append(w.jobs, launched{j})
 	}
 	return err
 }
@@ -106,9 +116,9 @@ type sum struct {
 	rec *flash.AccumulateRecording
 }
 
-// Wait waits, and gives the recording back.
-func (s sum) Wait(ctx context.Context) error {
-	err := s.rec.Wait(ctx)
+func (s sum) done() error { return s.rec.Wait(context.Background()) }
+func (s sum) settle() error {
+	err := s.done()
 	s.of.free = append(s.of.free, s.rec)
 	return err
 }

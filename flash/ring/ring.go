@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -50,7 +51,10 @@ type Plan struct {
 	launches map[string]*flash.Plan // by problem
 	sums     map[flash.AccumulateProblem]*summer
 	buffers  map[string]*flash.Tensor
-	host     map[string][]byte
+	host     map[string]*flash.HostMemory
+	peers    map[string][]shared // what other ranks of this process show, by name; nil where they are not in it
+	mover    *flash.Mover
+	waited   time.Duration
 	broken   error // what ended a pass: ranks no longer agree on what was said
 }
 
@@ -71,8 +75,12 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 		return nil, err
 	}
 	p := &Plan{ring: r, problem: problem, shard: shard, sched: newSchedule(problem, shard, r.Size()),
-		launches: map[string]*flash.Plan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{}, host: map[string][]byte{}}
+		launches: map[string]*flash.Plan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{}, host: map[string]*flash.HostMemory{}, peers: map[string][]shared{}}
 	p.steps = p.sched.steps(r.Rank())
+	if p.mover, err = r.dev.NewMover(); err != nil {
+		r.comm.Abort(err)
+		return nil, err
+	}
 	for _, s := range p.steps {
 		for _, l := range s.launches {
 			if _, err := p.launch(l.problem); err != nil {
@@ -138,6 +146,9 @@ func (p *Plan) launch(problem flash.Problem) (*flash.Plan, error) {
 	return l, err
 }
 
+// Waited is how long the latest pass's work on the device was held up by blocks or gradients that had not arrived.
+func (p *Plan) Waited() time.Duration { return p.waited }
+
 // Close frees the plan's buffers. It waits for nobody: passes must have ended.
 func (p *Plan) Close() error {
 	p.mu.Lock()
@@ -152,7 +163,11 @@ func (p *Plan) Close() error {
 	for _, b := range p.buffers {
 		err = errors.Join(err, b.Close())
 	}
-	p.launches, p.sums, p.buffers = nil, nil, nil
+	for _, m := range p.host {
+		err = errors.Join(err, m.Close())
+	}
+	err = errors.Join(err, p.mover.Close())
+	p.launches, p.sums, p.buffers, p.host = nil, nil, nil, nil
 	if p.broken == nil {
 		p.broken = fmt.Errorf("%w: ring.Plan", flash.ErrClosed)
 	}

@@ -348,3 +348,32 @@ func TestRanks(t *testing.T) {
 		}
 	}
 }
+
+// TestManyRanks: more ranks than places for what is on its way, with blocks that some do not need; messages carry bytes, as between processes.
+func TestManyRanks(t *testing.T) {
+	for i, p := range []flash.Problem{
+		{Batch: 1, Heads: 1, QueryLen: 140, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight},
+		{Batch: 1, Heads: 1, QueryLen: 140, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(30, -1)},
+	} {
+		const ranks = 7
+		devices := sharedDevices(t, ranks)
+		s := newSample(t, rand.New(rand.NewPCG(uint64(i), 8)), p)
+		comms, err := Local(ranks)
+		require.NoError(t, err)
+		recorded := make([]Comm, ranks)
+		for i := range comms {
+			recorded[i] = Record(comms[i])
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got, err := s.run(ctx, devices, recorded, Shard{Zigzag}, 2, nil)
+		require.NoError(t, err)
+		s.judge(t, &got[0])
+		require.Equal(t, got[0], got[1])
+		comms, err = Local(ranks)
+		require.NoError(t, err)
+		again, err := s.run(ctx, devices, comms, Shard{Zigzag}, 1, nil)
+		require.NoError(t, err)
+		require.Equal(t, got[0], again[0], "over memory that ranks share")
+	}
+}

@@ -115,38 +115,51 @@ func (s *schedule) launches(rank, owner int) []launch {
 	nq, nk := len(s.queries.spans[rank]), len(s.keys.spans[owner])
 	var best []launch
 	for _, cut := range cuts(nq, nk) {
-		var out []launch
-		fits := true
-		for _, part := range cut {
-			l, empty, ok := s.launch(rank, owner, part[0], part[1])
-			if !ok {
-				fits = false
-				break
-			}
-			if !empty {
-				out = append(out, l)
-			}
-		}
-		if fits && (best == nil || len(out) < len(best)) {
+		if out, fits := s.along(rank, owner, cut); fits && (best == nil || len(out) < len(best)) {
 			best = out
 		}
 	}
-	if rank != owner {
-		return best
+	return s.withUnseen(rank, owner, best)
+}
+
+// finest are those of a rank's own block, a launch for each pair of chunks.
+func (s *schedule) finest(rank int) []launch {
+	all := cuts(len(s.queries.spans[rank]), len(s.keys.spans[rank]))
+	out, _ := s.along(rank, rank, all[len(all)-1])
+	return s.withUnseen(rank, rank, out)
+}
+
+// along are the launches of one way to cut, where each of its rectangles can be one.
+func (s *schedule) along(rank, owner int, cut [][2]Span) (out []launch, fits bool) {
+	for _, part := range cut {
+		l, empty, ok := s.launch(rank, owner, part[0], part[1])
+		if !ok {
+			return nil, false
+		}
+		if !empty {
+			out = append(out, l)
+		}
 	}
-	for i := range s.queries.spans[rank] { // queries that see no key at all are told so by their own block
+	return out, true
+}
+
+// withUnseen adds launches, with the rank's own block, of queries that see no key at all: they are told so by them.
+func (s *schedule) withUnseen(rank, owner int, out []launch) []launch {
+	if rank != owner {
+		return out
+	}
+	for i, q := range s.queries.spans[rank] {
 		seen := false
 		for o := range s.ranks {
 			for _, k := range s.keys.spans[o] {
-				seen = seen || s.band(s.queries.spans[rank][i], k).kind != none
+				seen = seen || s.band(q, k).kind != none
 			}
 		}
 		if !seen {
-			l := s.make(rank, owner, Span{i, i + 1}, Span{0, 1})
-			best = append(best, l)
+			out = append(out, s.make(rank, owner, Span{i, i + 1}, Span{0, 1}))
 		}
 	}
-	return best
+	return out
 }
 
 // cuts lists the ways to cut up to 2 × 2 pairs of chunks into rectangles, the coarsest first: each is chunks of queries and of keys.
