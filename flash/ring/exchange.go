@@ -81,7 +81,7 @@ func (p *Plan) memory(name string) (*flash.HostMemory, error) {
 	if m := p.host[name]; m != nil {
 		return m, nil
 	}
-	m, err := flash.NewHostMemory(p.blockBytes())
+	m, err := flash.NewHostMemory(p.blockBytes() + 128) // keys, and values from a multiple of 64 on
 	if err == nil {
 		p.host[name] = m
 	}
@@ -91,7 +91,7 @@ func (p *Plan) memory(name string) (*flash.HostMemory, error) {
 // blockBytes is the size of the largest block.
 func (p *Plan) blockBytes() int {
 	g := &p.problem
-	return g.Batch*g.KeyHeads*p.sched.keys.most()*(g.HeadDim+g.ValueDim)*g.DType.Size() + 128
+	return g.Batch * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
 }
 
 // shared is what ranks of one process show one another: memory of the host that the others copy from.

@@ -149,6 +149,12 @@ func (p *Plan) launch(problem flash.Problem) (*flash.Plan, error) {
 // Waited is how long the latest pass's work on the device was held up by blocks or gradients that had not arrived.
 func (p *Plan) Waited() time.Duration { return p.waited }
 
+// Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
+func (p *Plan) Direct() bool { return p.peers["own"] != nil }
+
+// BlockBytes is the size of keys and values of the rank that has most: what travels at each step, and in a backward pass as much again.
+func (p *Plan) BlockBytes() int { return p.blockBytes() }
+
 // Close frees the plan's buffers. It waits for nobody: passes must have ended.
 func (p *Plan) Close() error {
 	p.mu.Lock()
