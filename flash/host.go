@@ -186,8 +186,6 @@ func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, o
 		return badArgument("n", n, "must be at least 1, and within the %d bytes of the tensor from %d on", t.Bytes(), offset)
 	case at > uint64(len(h.bytes)) || n > uint64(len(h.bytes))-at:
 		return badArgument("at", at, "must leave room for %d bytes among %d", n, len(h.bytes))
-	case (offset+t.Offset())%4 != 0 || at%4 != 0 || n%4 != 0 && offset+n != t.Bytes():
-		return badArgument("offset", offset, "offsets and lengths must be multiples of 4 bytes")
 	}
 	b, err := h.on(d)
 	if err == nil {

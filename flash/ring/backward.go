@@ -39,7 +39,7 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err != nil {
 		return err
 	}
-	g, err := w.newGradients(b)
+	g, err := w.newGradients(b, true)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,6 @@ type gradients struct {
 	dqParts  []int // how many parts, of each sum
 	own      []pair
 	ownParts []int
-	lse      []*flash.Tensor // by chunk of queries; nil where the chunk is all there is
-	dlse     []*flash.Tensor
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -142,9 +140,13 @@ func spansOf(of []Span) (out []Span) {
 	return out
 }
 
-func (w *pass) newGradients(b *flash.Backward) (*gradients, error) {
+// newGradients makes the sums: those by keys and values only where the rank has such.
+func (w *pass) newGradients(b *flash.Backward, keys bool) (*gradients, error) {
 	rank, p := w.ring.Rank(), &w.problem
-	g := &gradients{b: b, queries: spansOf(w.sched.queries.spans[rank]), keys: spansOf(w.sched.keys.spans[rank])}
+	g := &gradients{b: b, queries: spansOf(w.sched.queries.spans[rank])}
+	if keys {
+		g.keys = spansOf(w.sched.keys.spans[rank])
+	}
 	g.dqParts, g.ownParts = make([]int, len(g.queries)), make([]int, len(g.keys))
 	for i, at := range g.queries {
 		dq, err := w.tensor(fmt.Sprint("sum.dq", i), flash.F32, [4]int{p.Batch, p.Heads, at.Len(), p.HeadDim}, at.Len())
@@ -152,15 +154,6 @@ func (w *pass) newGradients(b *flash.Backward) (*gradients, error) {
 			return nil, err
 		}
 		g.dq = append(g.dq, dq)
-		lse, err := w.statistics(fmt.Sprint("lse", i), b.LSE, at)
-		if err != nil {
-			return nil, err
-		}
-		dlse, err := w.statistics(fmt.Sprint("dlse", i), b.DLSE, at)
-		if err != nil {
-			return nil, err
-		}
-		g.lse, g.dlse = append(g.lse, lse), append(g.dlse, dlse)
 		if b.Accumulate {
 			if err := g.begin(w, b.DQ, at, dq, &g.dqParts[i]); err != nil {
 				return nil, err
@@ -195,7 +188,7 @@ func (g *gradients) begin(w *pass, from *flash.Tensor, at Span, to *flash.Tensor
 	return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: x, Y: to})
 }
 
-// statistics is some rows of lse or dlse, in row-major order by themselves as kernels want them; nil of nil.
+// statistics is some rows of lse or dlse, in row-major order by themselves as kernels want them, in a buffer of that name; nil of nil.
 func (w *pass) statistics(name string, t *flash.Tensor, at Span) (*flash.Tensor, error) {
 	if t == nil {
 		return nil, nil
@@ -204,7 +197,7 @@ func (w *pass) statistics(name string, t *flash.Tensor, at Span) (*flash.Tensor,
 	if err != nil || from == t {
 		return from, err
 	}
-	to, err := w.tensor("chunk."+name, flash.F32, from.Shape(), at.Len())
+	to, err := w.tensor(name, flash.F32, from.Shape(), t.Shape()[2])
 	if err != nil {
 		return nil, err
 	}
@@ -253,8 +246,11 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair) error {
 			return err
 		}
 	}
-	if in.LSE, in.DLSE = b.LSE, b.DLSE; l.queryChunks.Len() < len(g.queries) {
-		in.LSE, in.DLSE = g.lse[l.queryChunks.Begin], g.dlse[l.queryChunks.Begin]
+	if in.LSE, err = w.statistics("part.lse", b.LSE, l.queries); err != nil {
+		return err
+	}
+	if in.DLSE, err = w.statistics("part.dlse", b.DLSE, l.queries); err != nil {
+		return err
 	}
 	if err := w.gradients(l, in); err != nil {
 		return err

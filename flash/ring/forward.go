@@ -36,6 +36,11 @@ func (w *pass) forward(f *flash.Forward) error {
 	if l := w.alone(); l != nil {
 		return w.attend(l, flash.Forward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE})
 	}
+	return w.forwardOver(e, f)
+}
+
+// forwardOver computes with the rank's own block, and then with others as they arrive.
+func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 	sums, err := w.newOutputs()
 	if err != nil {
 		return err

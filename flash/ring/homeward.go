@@ -23,6 +23,21 @@ type given struct {
 // give hands over what jobs of a step compute.
 func (d *delivery) give(step int, x pair, by []job) { d.given <- given{step, x, slices.Clone(by)} }
 
+// next waits for what is handed over next, and until the device has computed it.
+func (d *delivery) next(ctx context.Context) (x given, err error) {
+	select {
+	case x = <-d.given:
+	case <-ctx.Done():
+		return x, fmt.Errorf("ring: %w", context.Cause(ctx))
+	}
+	for _, j := range x.by {
+		if err := j.done(); err != nil {
+			return x, err
+		}
+	}
+	return x, nil
+}
+
 // deliver sends what give hands over.
 func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 	d := &delivery{sent: readies(len(remote)), given: make(chan given, len(remote))}
@@ -39,16 +54,9 @@ func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 	}
 	w.others.Go(func() error {
 		for range remote {
-			var x given
-			select {
-			case x = <-d.given:
-			case <-w.ctx.Done():
-				return fmt.Errorf("ring: %w", context.Cause(w.ctx))
-			}
-			for _, j := range x.by {
-				if err := j.done(); err != nil {
-					return err
-				}
+			x, err := d.next(w.ctx)
+			if err != nil {
+				return err
 			}
 			to := mem[x.step%slots]
 			pieces, _ := x.pieces()

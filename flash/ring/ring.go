@@ -74,22 +74,39 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 	if err := r.agree(ctx, problem, shard, bad); err != nil {
 		return nil, err
 	}
-	p := &Plan{ring: r, problem: problem, shard: shard, sched: newSchedule(problem, shard, r.Size()),
-		launches: map[string]*flash.Plan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{}, host: map[string]*flash.HostMemory{}, peers: map[string][]shared{}}
+	p := newPlan(r, problem, shard)
 	p.steps = p.sched.steps(r.Rank())
-	if p.mover, err = r.dev.NewMover(); err != nil {
+	if err := p.prepare(); err != nil {
 		r.comm.Abort(err)
 		return nil, err
+	}
+	return p, nil
+}
+
+func newPlan(r *Ring, problem flash.Problem, shard Shard) *Plan {
+	return &Plan{ring: r, problem: problem, shard: shard, sched: newSchedule(problem, shard, r.Size()),
+		launches: map[string]*flash.Plan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{},
+		host: map[string]*flash.HostMemory{}, peers: map[string][]shared{}}
+}
+
+// prepare makes what the plan's steps need. After an error nothing is left.
+func (p *Plan) prepare() (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if p.mover, err = p.ring.dev.NewMover(); err != nil {
+		return err
 	}
 	for _, s := range p.steps {
 		for _, l := range s.launches {
 			if _, err := p.launch(l.problem); err != nil {
-				r.comm.Abort(err)
-				return nil, errors.Join(err, p.Close())
+				return err
 			}
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // supported says what of a problem cannot be spread over ranks.
