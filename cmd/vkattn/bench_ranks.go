@@ -19,11 +19,13 @@ import (
 type rankFlags struct {
 	ranks int
 	share bool
+	host  bool
 }
 
 func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring attention (suite ring: as many as there are GPUs)")
 	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks: ranks beyond the number of devices share them")
+	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the same with them resident")
 }
 
 // ringSuite is the name of the suite that needs several devices.
@@ -39,13 +41,17 @@ func ringGrid(cpu bool) bench.Grid {
 }
 
 // spread says whether the flags ask for several devices.
-func (f *benchFlags) spread() bool { return f.over.ranks != 0 || f.over.share || f.suite == ringSuite }
+func (f *benchFlags) spread() bool {
+	return f.over.ranks != 0 || f.over.share || f.over.host || f.suite == ringSuite
+}
 
 // checkSpread says which flags do not go with several devices.
 func (f *benchFlags) checkSpread() error {
 	switch {
 	case f.over.ranks < 0:
 		return fmt.Errorf("--ranks is %d: it must be at least 1", f.over.ranks)
+	case f.over.host && (f.over.ranks > 1 || f.over.share || f.suite == ringSuite):
+		return errors.New("--from-host is of one device: it does not go with --ranks")
 	case f.over.ranks == 0 && f.over.share && f.suite != ringSuite:
 		return errors.New("--share-device is about --ranks, which is not given")
 	case f.suite != "" && f.suite != ringSuite:
@@ -78,6 +84,9 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return err
 	}
 	n := f.over.ranks
+	if f.over.host {
+		n = 1
+	}
 	if n == 0 {
 		for _, d := range infos {
 			if !bench.IsCPU(d) {
@@ -130,7 +139,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		if err != nil {
 			return usage(cmd, err)
 		}
-		r := ranks.Measure(ctx, devices, p, ring.Shard{}, ranks.Options{Backward: grid.Passes.Bwd, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute})
+		r := ranks.Measure(ctx, devices, p, ring.Shard{}, ranks.Options{Backward: grid.Passes.Bwd, Stream: f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute})
 		if ctx.Err() != nil {
 			break
 		}

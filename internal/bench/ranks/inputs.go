@@ -81,6 +81,23 @@ func (n *noise) tensor(ctx context.Context, d *flash.Device, number, heads, colu
 	return t, t.UploadBytes(ctx, raw)
 }
 
+// host makes one in memory of the host.
+func (n *noise) host(number, heads, columns, rows int) (*flash.HostMemory, error) {
+	size := n.dtype.Size()
+	m, err := flash.NewHostMemory(heads * rows * columns * size)
+	if err != nil {
+		return nil, err
+	}
+	at := 0
+	for h := range heads {
+		for i := range rows {
+			from := n.at(number, h, i, columns) * size
+			at += copy(m.Bytes()[at:at+columns*size], n.raw[from:])
+		}
+	}
+	return m, nil
+}
+
 // check compares some rows of o with float64, and says how far the worst is off.
 func (n *noise) check(ctx context.Context, p flash.Problem, o *flash.Tensor, spans []ring.Span) (float64, error) {
 	all := make([]byte, o.Bytes())

@@ -43,6 +43,7 @@ type Pass struct {
 // Options say how much is measured.
 type Options struct {
 	Backward bool
+	Stream   bool          // on one device, with keys and values from the host
 	Runs     int           // of each, at least
 	Least    time.Duration // spent on each, at least
 	Timeout  time.Duration // of a pass
@@ -75,7 +76,12 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, shar
 	if err != nil {
 		return fail(fmt.Errorf("on one device: %w", err))
 	}
-	many, err := measureRanks(ctx, devices, data, p, shard, o, &r)
+	var many passes
+	if o.Stream {
+		many, err = measureStream(ctx, devices[0], data, p, o, &r)
+	} else {
+		many, err = measureRanks(ctx, devices, data, p, shard, o, &r)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -295,4 +301,76 @@ func measureRanks(ctx context.Context, devices []*flash.Device, data *noise, p f
 	wait.Wait()
 	out.fwdWaited, out.bwdWaited = waited[0][min(1, len(waited[0])):], waited[1][min(1, len(waited[1])):]
 	return out, errors.Join(errs...)
+}
+
+// measureStream times attention whose keys and values come from the host.
+func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, o Options, r *Result) (out passes, err error) {
+	d.ResetPeak()
+	before := d.Usage().Current
+	stream, err := ring.NewStream(d, p, 0)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	all := []ring.Span{{End: p.QueryLen}}
+	var s set
+	defer func() { err = errors.Join(err, s.close()) }()
+	var host []*flash.HostMemory
+	defer func() {
+		for _, m := range host {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	if s.q, err = data.tensor(ctx, d, ofQ, p.Heads, p.HeadDim, all); err != nil {
+		return out, err
+	}
+	blank := func(to **flash.Tensor, dtype flash.DType, shape [4]int) {
+		if err == nil {
+			*to, err = d.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3])
+		}
+	}
+	blank(&s.o, p.DType, p.OShape())
+	blank(&s.lse, flash.F32, p.LSEShape())
+	if o.Backward && err == nil {
+		if s.do, err = data.tensor(ctx, d, ofDO, p.Heads, p.ValueDim, all); err == nil {
+			blank(&s.dq, p.DType, p.QShape())
+		}
+	}
+	for _, x := range [][2]int{{ofK, p.HeadDim}, {ofV, p.ValueDim}, {ofK, p.HeadDim}, {ofV, p.ValueDim}} {
+		if err != nil || len(host) == 2 && !o.Backward {
+			break
+		}
+		var m *flash.HostMemory
+		if m, err = data.host(x[0], p.KeyHeads, x[1], p.KeyLen); err == nil {
+			host = append(host, m)
+		}
+	}
+	if err != nil {
+		return out, err
+	}
+	start := time.Now()
+	for n := -1; n < 0 || !o.enough(n, start); n++ {
+		t0 := time.Now()
+		if err := stream.Forward(ctx, ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: host[0], V: host[1]}); err != nil {
+			return out, err
+		}
+		t1, waited := time.Now(), ms(stream.Plan().Waited())
+		if o.Backward {
+			if err := stream.Backward(ctx, ring.StreamBackward{Q: s.q, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, K: host[0], V: host[1], DK: host[2], DV: host[3]}); err != nil {
+				return out, err
+			}
+		}
+		if t2 := time.Now(); n >= 0 {
+			out.fwd, out.fwdWaited = append(out.fwd, ms(t1.Sub(t0))), append(out.fwdWaited, waited)
+			if o.Backward {
+				out.bwd, out.bwdWaited = append(out.bwd, ms(t2.Sub(t1))), append(out.bwdWaited, ms(stream.Plan().Waited()))
+			}
+		} else {
+			start = time.Now()
+		}
+	}
+	r.MaxErr, err = data.check(ctx, p, s.o, all)
+	r.MemoryRank = d.Usage().Peak - before
+	r.Order, r.Direct, r.BlockBytes = fmt.Sprintf("%d blocks", stream.Blocks()), true, stream.Plan().BlockBytes()
+	return out, err
 }
