@@ -60,16 +60,13 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err := home.addUpTo(s.number-slots, w, g); err != nil {
 			return err
 		}
-		if err := w.arrival(e.arrived[i]); err != nil {
-			return err
-		}
 		if i >= slots {
 			if err := w.arrival(out.sent[i-slots]); err != nil {
 				return err
 			}
 		}
 		before := len(w.jobs)
-		gave, err := w.remoteStep(g, s, e.blocks[i], i)
+		gave, err := w.remoteStep(g, s, e.blocks[i], i, e.arrived[i])
 		if err != nil {
 			return err
 		}
@@ -229,7 +226,7 @@ func (g *gradients) add(w *pass, parts *int, from pair, at Span, to pair) error 
 }
 
 // launchGradients submits the backward pass of a launch: gradients by its keys and values go to `to`, and those by its queries are added to their sums.
-func (w *pass) launchGradients(g *gradients, l *launch, block, to pair) error {
+func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived []ready) error {
 	b, p := g.b, &w.problem
 	in := flash.Backward{DK: to.k, DV: to.v}
 	dq, err := w.tensor("part.dq", p.DType, l.problem.QShape(), b.Q.Shape()[2])
@@ -252,8 +249,20 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair) error {
 	if in.DLSE, err = w.statistics("part.dlse", b.DLSE, l.queries); err != nil {
 		return err
 	}
-	if err := w.gradients(l, in); err != nil {
-		return err
+	groups := max(1, len(arrived))
+	for n := range groups {
+		if arrived != nil {
+			if err := w.arrival(arrived[n]); err != nil {
+				return err
+			}
+		}
+		part, some := l.group(groups), in
+		if err := eachHeads(n, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE, &some.DO, &some.DLSE, &some.DQ, &some.DK, &some.DV); err != nil {
+			return err
+		}
+		if err := w.gradients(&part, some); err != nil {
+			return err
+		}
 	}
 	for c := l.queryChunks.Begin; c < l.queryChunks.End; c++ {
 		part, err := rows(dq, Span{g.queries[c].Begin - l.queries.Begin, g.queries[c].End - l.queries.Begin})
@@ -275,7 +284,7 @@ func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 		if err != nil {
 			return err
 		}
-		if err := w.launchGradients(g, l, block, part); err != nil {
+		if err := w.launchGradients(g, l, block, part, nil); err != nil {
 			return err
 		}
 		for c := l.keyChunks.Begin; c < l.keyChunks.End; c++ {
@@ -302,14 +311,14 @@ func touched(launches []launch) (rows, chunks Span) {
 }
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step touches.
-func (w *pass) remoteStep(g *gradients, s step, block pair, i int) (pair, error) {
+func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []ready) (pair, error) {
 	at, chunks := touched(s.launches)
 	out, err := w.pair(fmt.Sprint("give", i%slots), w.problem.DType, at.Len())
 	if err != nil {
 		return pair{}, err
 	}
 	if len(s.launches) == 1 {
-		return out, w.launchGradients(g, &s.launches[0], block, out)
+		return out, w.launchGradients(g, &s.launches[0], block, out, arrived)
 	}
 	blockKeys := spansOf(w.sched.keys.spans[s.owner])
 	sums, parts := make([]pair, len(blockKeys)), make([]int, len(blockKeys))
@@ -324,7 +333,7 @@ func (w *pass) remoteStep(g *gradients, s step, block pair, i int) (pair, error)
 		if err != nil {
 			return pair{}, err
 		}
-		if err := w.launchGradients(g, l, block, part); err != nil {
+		if err := w.launchGradients(g, l, block, part, arrived); err != nil {
 			return pair{}, err
 		}
 		for c := l.keyChunks.Begin; c < l.keyChunks.End; c++ {

@@ -48,21 +48,26 @@ const pieceBytes = 16 << 20
 // pair is keys and values, or their gradients.
 type pair struct{ k, v *flash.Tensor }
 
-// piece is some bytes of a pair, and where they stand in memory of the host.
+// piece is some bytes of a pair, of a group of heads, and where they stand in memory of the host.
 type piece struct {
 	of            *flash.Tensor
 	offset, at, n uint64
+	group         int
 }
 
-// pieces cuts a pair. Tensors of other ranks that are as long are cut the same.
-func (p pair) pieces() (out []piece, total uint64) {
-	for _, t := range []*flash.Tensor{p.k, p.v} {
-		for at := uint64(0); at < t.Bytes(); at += pieceBytes {
-			out = append(out, piece{t, at, total + at, min(pieceBytes, t.Bytes()-at)})
+// pieces cuts a pair, of so many groups. Tensors of other ranks that are as long are cut the same.
+func (p pair) pieces(groups int) (out []piece) {
+	behind := (p.k.Bytes() + 63) / 64 * 64 // of keys are values
+	for g := range groups {
+		for i, t := range []*flash.Tensor{p.k, p.v} {
+			n := t.Bytes() / uint64(groups)
+			for at := uint64(0); at < n; at += pieceBytes {
+				from := uint64(g)*n + at
+				out = append(out, piece{t, from, uint64(i)*behind + from, min(pieceBytes, n-at), g})
+			}
 		}
-		total += (t.Bytes() + 63) / 64 * 64
 	}
-	return out, total
+	return out
 }
 
 // pair makes buffers for keys and values of so many rows.
@@ -152,27 +157,37 @@ func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, ther
 	return nil
 }
 
-// receive brings a pair of another rank to the device: from its own memory, or by way of this rank's.
-func (w *pass) receive(from int, tag Tag, to pair, theirs, mine *flash.HostMemory) error {
-	pieces, _ := to.pieces()
+// receive brings a pair of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is there.
+func (w *pass) receive(from int, tag Tag, to pair, theirs, mine *flash.HostMemory, there []ready) error {
+	pieces := to.pieces(len(there))
+	last := func(i int) bool { return i+1 == len(pieces) || pieces[i+1].group != pieces[i].group }
 	if theirs != nil {
-		for _, x := range pieces {
+		for i, x := range pieces {
 			if err := w.ring.comm.Receive(w.ctx, from, tag, nil); err != nil {
 				return err
 			}
 			if err := w.mover.ToDevice(w.ctx, x.of, x.offset, theirs, x.at, x.n); err != nil {
 				return err
 			}
+			if last(i) {
+				close(there[x.group])
+			}
 		}
 		return w.ring.comm.Send(w.ctx, from, tag+1, nil)
 	}
 	var uploads errgroup.Group
 	uploads.SetLimit(1)
-	for _, x := range pieces {
+	for i, x := range pieces {
 		if err := w.ring.comm.Receive(w.ctx, from, tag, mine.Bytes()[x.at:x.at+x.n]); err != nil {
 			return orFirst(err, uploads.Wait())
 		}
-		uploads.Go(func() error { return w.mover.ToDevice(w.ctx, x.of, x.offset, mine, x.at, x.n) })
+		uploads.Go(func() error {
+			err := w.mover.ToDevice(w.ctx, x.of, x.offset, mine, x.at, x.n)
+			if err == nil && last(i) {
+				close(there[x.group])
+			}
+			return err
+		})
 	}
 	return uploads.Wait()
 }
@@ -186,8 +201,18 @@ func orFirst(err, first error) error {
 
 // exchange is the blocks on their way in a pass.
 type exchange struct {
-	arrived, released []ready // by remote step
-	blocks            []pair
+	arrived  [][]ready // by remote step and group of heads
+	released []ready
+	blocks   []pair
+}
+
+// newExchange is for steps and groups.
+func newExchange(steps, groups int) *exchange {
+	e := &exchange{arrived: make([][]ready, steps), released: readies(steps), blocks: make([]pair, steps)}
+	for i := range e.arrived {
+		e.arrived[i] = readies(groups)
+	}
+	return e
 }
 
 // publish sends this rank's block to those who need it, and brings theirs.
@@ -217,7 +242,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			}
 			w.jobs = append(w.jobs, copies[i])
 		}
-		pieces, _ := mine.pieces()
+		pieces := mine.pieces(w.groups())
 		there := readies(len(pieces))
 		w.others.Go(func() error {
 			for _, c := range copies {
@@ -240,7 +265,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 		}
 	}
 	remote := w.remote()
-	e := &exchange{arrived: readies(len(remote)), released: readies(len(remote)), blocks: make([]pair, len(remote))}
+	e := newExchange(len(remote), w.groups())
 	for i, s := range remote {
 		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, w.sched.keys.rows(s.owner)); err != nil {
 			return nil, err
@@ -261,10 +286,9 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			if peers != nil {
 				theirs = peers[s.owner].memory[0]
 			}
-			if err := w.receive(s.owner, tagBlock, e.blocks[i], theirs, in); err != nil {
+			if err := w.receive(s.owner, tagBlock, e.blocks[i], theirs, in, e.arrived[i]); err != nil {
 				return err
 			}
-			close(e.arrived[i])
 		}
 		return nil
 	})

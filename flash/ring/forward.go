@@ -45,15 +45,12 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 	if err != nil {
 		return err
 	}
-	if err := w.attendStep(sums, f, w.local(), pair{f.K, f.V}); err != nil {
+	if err := w.attendStep(sums, f, w.local(), pair{f.K, f.V}, nil); err != nil {
 		return err
 	}
 	for i, s := range w.remote() {
-		if err := w.arrival(e.arrived[i]); err != nil {
-			return err
-		}
 		before := len(w.jobs)
-		if err := w.attendStep(sums, f, s, e.blocks[i]); err != nil {
+		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}
 		if err := w.settle(before); err != nil { // the device has this step's work by now
@@ -105,8 +102,8 @@ func (w *pass) newOutputs() (*outputs, error) {
 	return s, nil
 }
 
-// attendStep submits what a step computes with a block.
-func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair) error {
+// attendStep submits what a step computes with a block, by the groups of heads that it arrives in; nil: it is there.
+func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arrived []ready) error {
 	g := &w.problem
 	for i := range of.launches {
 		l := &of.launches[i]
@@ -128,8 +125,20 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair) err
 				return err
 			}
 		}
-		if err := w.attend(l, in); err != nil {
-			return err
+		groups := max(1, len(arrived))
+		for g := range groups {
+			if arrived != nil {
+				if err := w.arrival(arrived[g]); err != nil {
+					return err
+				}
+			}
+			part, some := l.group(groups), in
+			if err := eachHeads(g, groups, &some.Q, &some.K, &some.V, &some.O, &some.LSE); err != nil {
+				return err
+			}
+			if err := w.attend(&part, some); err != nil {
+				return err
+			}
 		}
 		for c := l.queryChunks.Begin; c < l.queryChunks.End; c++ {
 			if err := s.join(w, c, l, o, lse); err != nil {

@@ -59,7 +59,7 @@ func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 				return err
 			}
 			to := mem[x.step%slots]
-			pieces, _ := x.pieces()
+			pieces := x.pieces(1)
 			there := readies(len(pieces))
 			w.others.Go(func() error {
 				for i, p := range pieces {
@@ -132,10 +132,9 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 			if peers != nil {
 				theirs = peers[s.from].memory[s.slot]
 			}
-			if err := w.receive(s.from, tagGradients, c.gradients[i], theirs, in); err != nil {
+			if err := w.receive(s.from, tagGradients, c.gradients[i], theirs, in, c.arrived[i:i+1]); err != nil {
 				return err
 			}
-			close(c.arrived[i])
 		}
 		return nil
 	})

@@ -101,6 +101,9 @@ func (p *Plan) prepare() (err error) {
 	}
 	for _, s := range p.steps {
 		for _, l := range s.launches {
+			if s.number > 0 {
+				l = l.group(p.groups())
+			}
 			if _, err := p.launch(l.problem); err != nil {
 				return err
 			}

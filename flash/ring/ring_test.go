@@ -335,6 +335,7 @@ func TestRanks(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
 				devices := sharedDevices(t, ranks)
+				groupBytes = i % 2 << 30 // every other one by groups of heads
 				s := newSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem)
 				comms, err := Local(ranks)
 				require.NoError(t, err)

@@ -164,16 +164,13 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		covered := make([]bool, len(s.blocks))
 		out := w.toHost(s, hostPair{b.DK, b.DV}, covered)
 		for i, st := range w.remote() {
-			if err := w.arrival(e.arrived[i]); err != nil {
-				return err
-			}
 			if i >= slots {
 				if err := w.arrival(out.sent[i-slots]); err != nil {
 					return err
 				}
 			}
 			before := len(w.jobs)
-			gave, err := w.remoteStep(g, st, e.blocks[i], i)
+			gave, err := w.remoteStep(g, st, e.blocks[i], i, e.arrived[i])
 			if err != nil {
 				return err
 			}
@@ -232,7 +229,7 @@ func (w *pass) runs(block Span, on pair, host hostPair, f func(t *flash.Tensor, 
 // fromHost brings blocks, one after the other.
 func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 	steps := w.remote()
-	e := &exchange{arrived: readies(len(steps)), released: readies(len(steps)), blocks: make([]pair, len(steps))}
+	e := newExchange(len(steps), 1)
 	for i, st := range steps {
 		var err error
 		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, s.blocks[st.owner].Len()); err != nil {
@@ -251,7 +248,7 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 			}); err != nil {
 				return err
 			}
-			close(e.arrived[i])
+			close(e.arrived[i][0])
 		}
 		return nil
 	})
