@@ -93,6 +93,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
 		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
 		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
+		"accumulate":               kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}}, true),
 		"merge":                    kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),
 		"mask_classes":             kernel.ClassConstants(attnOf(p)),
 		"row_table":                kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
@@ -180,6 +181,8 @@ func TestPushConstantsOfAPass(t *testing.T) {
 			require.Equal(t, all.Rows.Names, push, name)
 		case strings.HasPrefix(name, kernel.MergeLabel+"."):
 			require.Equal(t, all.Merge.Names, push, name)
+		case strings.HasPrefix(name, kernel.AccumulateLabel+"."):
+			require.Equal(t, all.Accumulate.Names, push, name)
 		case strings.HasPrefix(name, "standard_"):
 			require.Equal(t, all.Standard.Names, push, name)
 		case strings.Contains(name, "backward_"):

@@ -19,6 +19,7 @@ type HostMemory struct {
 	all   []byte // aligned as imports want it
 	pin   runtime.Pinner
 
+	use      sync.RWMutex // read-locked while it is moved, locked by Close: a device of another goroutine may be moving it
 	mu       sync.Mutex
 	closed   bool
 	imported map[*Device]*vk.Buffer // nil where the device cannot
@@ -50,11 +51,13 @@ func (m *HostMemory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends its import by devices. Nothing may be moving it. Closing again, or nil, does nothing.
+// Close ends its import by devices, after waiting for moves under way; later ones fail. Closing again, or nil, does nothing.
 func (m *HostMemory) Close() error {
 	if m == nil {
 		return nil
 	}
+	m.use.Lock()
+	defer m.use.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -187,6 +190,8 @@ func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, o
 	case at > uint64(len(h.bytes)) || n > uint64(len(h.bytes))-at:
 		return badArgument("at", at, "must leave room for %d bytes among %d", n, len(h.bytes))
 	}
+	h.use.RLock()
+	defer h.use.RUnlock()
 	b, err := h.on(d)
 	if err == nil {
 		err = copyIt(b, pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.Offset + offset, Size: n})

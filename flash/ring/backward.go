@@ -32,8 +32,11 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err := w.check("Backward", all); err != nil {
 		return err
 	}
+	if b.DCaptured != (flash.Captured{}) {
+		return badArgument("Backward.DCaptured", "given", "must be nil: gradients by captured tensors are not summed over ranks")
+	}
 	if l := w.alone(); l != nil && w.ring.Size() == 1 {
-		return w.gradients(l, flash.Backward{Q: b.Q, K: b.K, V: b.V, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DK: b.DK, DV: b.DV, Accumulate: b.Accumulate})
+		return w.gradients(l, flash.Backward{Q: b.Q, K: b.K, V: b.V, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DK: b.DK, DV: b.DV, Accumulate: b.Accumulate, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset})
 	}
 	e, err := w.publish(pair{b.K, b.V})
 	if err != nil {
@@ -228,7 +231,7 @@ func (g *gradients) add(w *pass, parts *int, from pair, at Span, to pair) error 
 // launchGradients submits the backward pass of a launch: gradients by its keys and values go to `to`, and those by its queries are added to their sums.
 func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived []ready) error {
 	b, p := g.b, &w.problem
-	in := flash.Backward{DK: to.k, DV: to.v}
+	in := flash.Backward{DK: to.k, DV: to.v, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
 	dq, err := w.tensor("part.dq", p.DType, l.problem.QShape(), b.Q.Shape()[2])
 	if err != nil {
 		return err

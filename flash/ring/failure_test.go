@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -63,7 +62,7 @@ func TestPlanBadInput(t *testing.T) {
 		"Problem.QueryLen": func(p *flash.Problem, _ *Shard) { p.QueryLen, p.KeyLen = 3, 64 },
 		"Problem.Sinks":    func(p *flash.Problem, _ *Shard) { p.Sinks = true },
 		"Problem.Packed":   func(p *flash.Problem, _ *Shard) { p.Packed = flash.Packed{Queries: 64, Keys: 64} },
-		"Problem.Score":    func(p *flash.Problem, _ *Shard) { p.Score = score.Softcap(3) },
+		"Problem.KeyLen":   func(p *flash.Problem, _ *Shard) { p.Dropout = 0.5 },
 		"Shard.Order":      func(_ *flash.Problem, s *Shard) { s.Order = 7 },
 	} {
 		_, ranks := rings(t, 2)

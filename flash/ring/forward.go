@@ -34,7 +34,7 @@ func (w *pass) forward(f *flash.Forward) error {
 		return err
 	}
 	if l := w.alone(); l != nil {
-		return w.attend(l, flash.Forward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE})
+		return w.attend(l, flash.Forward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset})
 	}
 	return w.forwardOver(e, f)
 }
@@ -115,7 +115,7 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arr
 		if err != nil {
 			return err
 		}
-		in := flash.Forward{O: o, LSE: lse}
+		in := flash.Forward{O: o, LSE: lse, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
 		for _, x := range []struct {
 			to **flash.Tensor
 			of *flash.Tensor

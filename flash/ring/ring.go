@@ -62,7 +62,8 @@ type Plan struct {
 // of them gets a [*ShardError] that names what. The context bounds how long ranks wait for one another: one that does not come is an error of the
 // others then.
 //
-// A problem has no Packed, KeyLengths, QueryLengths, Pages, Blocks, Classes, Bias, Mask, Sinks, Dropout, Score or Sees.
+// Dropout drops the weights that it drops on one device, and functions see the places of the whole. A problem has no Packed, KeyLengths, QueryLengths,
+// Pages, Blocks, Classes, Bias, Mask or Sinks; sequences one behind the other are a mask function, such as [score.Documents].
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -121,7 +122,6 @@ func supported(p *flash.Problem) error {
 		{"Packed", p.Packed != flash.Packed{}}, {"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}, {"Pages", p.Pages != flash.Pages{}},
 		{"Blocks", p.Blocks != flash.Blocks{}}, {"Classes", p.Classes != flash.Blocks{}}, {"Bias", p.Bias != flash.PerScore{}},
 		{"Mask", p.Mask != flash.PerScore{}}, {"Sinks", p.Sinks}, {"Within", p.Within != flash.Within{}},
-		{"Dropout", p.Dropout != 0}, {"Score", !p.Score.Identity()}, {"Sees", !p.Sees.Everything()},
 		{"KeyType", p.KeyType != p.DType}, {"ValueType", p.ValueType != p.DType},
 	} {
 		if f.set {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
@@ -89,6 +91,13 @@ func sharedDevices(t testing.TB, n int) []*flash.Device {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if _, err := flash.Devices(); err != nil && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" { // unlike tests they cannot skip themselves
+		fmt.Fprintln(os.Stderr, "examples are left out:", err)
+		skip := flag.Lookup("test.skip")
+		if err := skip.Value.Set(strings.TrimPrefix(skip.Value.String()+"|^Example", "|")); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	for _, d := range opened.devices {
 		if err := d.Close(); err != nil {
@@ -324,6 +333,32 @@ var cases = []struct {
 	{"causal, more queries", flash.Problem{Batch: 1, Heads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
 	{"window", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F16, Window: flash.SlidingWindow(21, 9)}, Shard{}},
 	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Zigzag}},
+	{"dropout", flash.Problem{Batch: 2, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3}, Shard{}},
+	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 16, DType: flash.F16, Dropout: 0.2}, Shard{}},
+	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: alibiSoftcap()}, Shard{}},
+	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 16, DType: flash.F16, Score: alibiSoftcap(), Sees: score.Dilated(3, -1)}, Shard{}},
+	{"documents", flash.Problem{Batch: 1, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sees: documents(200, 17, 60, 61, 150)}, Shard{}},
+}
+
+func alibiSoftcap() score.Function {
+	f, err := score.Compose(score.Softcap(3), score.ALiBi([]float32{0.1, 0.02}))
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// documents is packed sequences that begin at these tokens, and at 0.
+func documents(n int, starts ...int) score.MaskFunction {
+	of := make([]int32, n)
+	for i := range of {
+		for _, s := range starts {
+			if i >= s {
+				of[i]++
+			}
+		}
+	}
+	return score.Documents(score.TableInt(of, n))
 }
 
 // TestRanks compares ranks in this process with the oracle, and their second run with the first, bit by bit.

@@ -26,6 +26,7 @@ type schedule struct {
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
 	s.queries, s.keys = newLayout(p.QueryLen, ranks, s.order), newLayout(p.KeyLen, ranks, s.order)
+	s.positional = p.Dropout != 0 || !p.Score.Identity() || !p.Sees.Everything()
 	s.whole = attn.Problem{QueryLen: p.QueryLen, KeyLen: p.KeyLen, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
 	return s
 }
@@ -114,7 +115,10 @@ func bandOf(m attn.Mask) band {
 func (s *schedule) launches(rank, owner int) []launch {
 	nq, nk := len(s.queries.spans[rank]), len(s.keys.spans[owner])
 	var best []launch
-	for _, cut := range cuts(nq, nk) {
+	for _, cut := range cutsOf[nq-1][nk-1] {
+		if best != nil && len(best) <= 1 {
+			break // nothing is fewer
+		}
 		if out, fits := s.along(rank, owner, cut); fits && (best == nil || len(out) < len(best)) {
 			best = out
 		}
@@ -124,7 +128,7 @@ func (s *schedule) launches(rank, owner int) []launch {
 
 // finest are those of a rank's own block, a launch for each pair of chunks.
 func (s *schedule) finest(rank int) []launch {
-	all := cuts(len(s.queries.spans[rank]), len(s.keys.spans[rank]))
+	all := cutsOf[len(s.queries.spans[rank])-1][len(s.keys.spans[rank])-1]
 	out, _ := s.along(rank, rank, all[len(all)-1])
 	return s.withUnseen(rank, rank, out)
 }
@@ -161,6 +165,9 @@ func (s *schedule) withUnseen(rank, owner int, out []launch) []launch {
 	}
 	return out
 }
+
+// cutsOf are the cuts of one or two chunks of queries and of keys.
+var cutsOf = [2][2][][][2]Span{{cuts(1, 1), cuts(1, 2)}, {cuts(2, 1), cuts(2, 2)}}
 
 // cuts lists the ways to cut up to 2 × 2 pairs of chunks into rectangles, the coarsest first: each is chunks of queries and of keys.
 func cuts(nq, nk int) [][][2]Span {

@@ -2,7 +2,6 @@ package ring
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -128,8 +127,8 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order", parts, ranks, s.order(p))
 		}
 	}
-	if p.KeyLen > math.MaxInt32/2 {
-		return badArgument("Problem.KeyLen", p.KeyLen, "must be at most %d", math.MaxInt32/2)
+	if p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
+		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type Stream struct {
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
 	K, V      *flash.HostMemory
+	Captured  flash.Captured // by Problem.Score and Sees
 	Seed      uint64
 	Offset    uint32
 }
@@ -30,6 +31,7 @@ type StreamForward struct {
 type StreamBackward struct {
 	Q, O, LSE, DO, DLSE, DQ *flash.Tensor // DLSE may be nil
 	K, V, DK, DV            *flash.HostMemory
+	Captured                flash.Captured
 	Seed                    uint64
 	Offset                  uint32
 }
@@ -52,6 +54,9 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 		block = max(granule, (256<<20)/token/granule*granule)
 	}
 	n := max(1, (problem.KeyLen+block-1)/block)
+	if problem.Dropout != 0 {
+		n = max(1, min(n, problem.KeyLen/granule)) // blocks begin where draws do
+	}
 	comms, err := Local(1)
 	if err != nil {
 		return nil, err
@@ -64,7 +69,7 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	s := &Stream{plan: p}
 	s.blocks = chunks(problem.KeyLen, n)
 	sched := &schedule{problem: problem, ranks: n, order: Plain, queries: layout{n, make([][]Span, n)}, keys: newLayout(problem.KeyLen, n, Plain)}
-	sched.whole = p.sched.whole
+	sched.whole, sched.positional = p.sched.whole, p.sched.positional
 	sched.queries.spans[0] = chunks(problem.QueryLen, min(n, problem.QueryLen))
 	p.sched = sched
 	seen := make([]bool, len(sched.queries.spans[0]))
@@ -132,7 +137,7 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if err != nil {
 			return err
 		}
-		return w.forwardOver(e, &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Seed: f.Seed, Offset: f.Offset})
+		return w.forwardOver(e, &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset})
 	})
 }
 
@@ -157,7 +162,7 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		if err != nil {
 			return err
 		}
-		g, err := w.newGradients(&flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Seed: b.Seed, Offset: b.Offset}, false)
+		g, err := w.newGradients(&flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}, false)
 		if err != nil {
 			return err
 		}

@@ -127,6 +127,7 @@ const (
 	WithPages
 	WithQuantised
 	WithPacked
+	WithPartsOfWholes
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
@@ -134,7 +135,7 @@ const OfScores = WithScores | WithSlopes | WithBias | WithMask
 
 // featureNames are for people, in the order of the bits.
 var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries",
-	"pages of keys and values", "quantised keys or values", "packed sequences"}
+	"pages of keys and values", "quantised keys or values", "packed sequences", "dropout in parts of longer problems"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -182,6 +183,9 @@ func (p Problem) Features() (f Features) {
 	if !p.Packed.None() {
 		f |= WithPacked
 	}
+	if p.DrawsWithin() {
+		f |= WithPartsOfWholes
+	}
 	return f
 }
 
@@ -199,7 +203,7 @@ func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.L
 
 // Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and keys.
 func (p Problem) Mask() Mask {
-	if !p.Within.None() {
+	if p.Within.Queries > 0 {
 		return p.Within.mask(p)
 	}
 	m := Every(p.QueryLen, p.KeyLen)

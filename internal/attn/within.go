@@ -4,8 +4,9 @@ import "fmt"
 
 // Within says that a problem is some of the queries and keys of a longer one, and which: flash.Within. The zero value is no part.
 type Within struct {
-	Queries, Keys int // QueryLen and KeyLen of the whole
+	Queries, Keys int // QueryLen and KeyLen of the whole; 0: the part's mask is its own
 	Query, Key    int // its positions at which the part's queries and keys begin
+	Head, Heads   int // the part's first query head, and how many the whole has, 0: the part has all
 }
 
 // None says that the problem is the whole.
@@ -30,3 +31,17 @@ func (r Within) mask(p Problem) Mask {
 	}
 	return m
 }
+
+// DrawKeys is what Key is a multiple of where there is dropout: a draw serves keys among so many neighbours.
+const DrawKeys = 64
+
+// AllHeads is the number of query heads of the whole; own is the part's.
+func (r Within) AllHeads(own int) int {
+	if r.Heads > 0 {
+		return r.Heads
+	}
+	return own
+}
+
+// DrawsWithin says that the problem is part of one with dropout, whose draws are counted by the places of the whole.
+func (p Problem) DrawsWithin() bool { return p.DropThreshold() > 0 && !p.Within.None() }
