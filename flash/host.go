@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// HostMemory is memory of the host that devices copy from and to directly, without a copy in between: each device that moves it imports it, once, where it can
-// (VK_EXT_external_memory_host). So two devices hand data to one another: one copies to it, and the other from it.
+// HostMemory is memory of the host that devices copy from and to directly, without a copy in between: each device that moves it imports it, once,
+// where it can (VK_EXT_external_memory_host). So two devices hand data to one another: one copies to it, and the other from it.
 type HostMemory struct {
 	bytes []byte // as long as was asked for
 	all   []byte // aligned as imports want it
@@ -94,8 +94,9 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 	return b, nil
 }
 
-// Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that: one copy in each direction at a time. It waits for no
-// work of the device, and none waits for it: a tensor that is read must have been written by work that was waited for. It may be used from several goroutines.
+// Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that: one copy in each
+// direction at a time. It waits for no work of the device, and none waits for it: a tensor that is read must have been written by work that was
+// waited for. It may be used from several goroutines.
 type Mover struct {
 	dev  *Device
 	to   *pipeline.Copier // the device

@@ -12,8 +12,8 @@ import (
 // order sent, those of other tags pass them. AllGather and Barrier are called by every rank, in the same order, by one goroutine of each at a time.
 //
 // No call outlasts its context. Once a rank has failed, whether it said so by Abort, closed its Comm while others still wait for it, or vanished, every
-// call of every rank, under way or later, returns an error that is [ErrRank], a [*RankError] where it is known which rank and why. A call that ran into the end
-// of its context returns the context's error; the caller is expected to Abort then, for the ranks no longer agree on what was said.
+// call of every rank, under way or later, returns an error that is [ErrRank], a [*RankError] where it is known which rank and why. A call that ran
+// into the end of its context returns the context's error; the caller is expected to Abort then, for the ranks no longer agree on what was said.
 type Comm interface {
 	Rank() int // of the caller, from 0
 	Size() int // number of ranks

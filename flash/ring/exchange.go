@@ -42,7 +42,8 @@ func readies(n int) []ready {
 // slots is how many blocks of others are on a device at once: while one is computed with, the next arrives.
 const slots = 2
 
-// pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long beside what a copy costs to begin, some 50 µs.
+// pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long beside what a
+// copy costs to begin, some 50 µs.
 const pieceBytes = 16 << 20
 
 // pair is keys and values, or their gradients.
@@ -105,7 +106,8 @@ type shared struct {
 	direct bool                     // the rank's device imports it
 }
 
-// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are sent then. It is called by every rank.
+// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are sent then.
+// It is called by every rank.
 func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error) {
 	if all, known := w.peers[name]; known {
 		return all, nil

@@ -107,7 +107,8 @@ func TestMissingRank(t *testing.T) {
 	require.Less(t, time.Since(start), 10*time.Second)
 }
 
-// TestRankFails: one rank's pass fails, by a tensor of another shape, a rank that leaves, or a device that is lost; all others end with an error that names it.
+// TestRankFails: one rank's pass fails, by a tensor of another shape, a rank that leaves, or a device that is lost; all others end with an error that
+// names it.
 func TestRankFails(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, s *sample, c Comm, p *Plan, x *tensors) error{
 		"bad tensor": func(t *testing.T, _ *sample, _ Comm, p *Plan, x *tensors) error {

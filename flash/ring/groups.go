@@ -2,8 +2,8 @@ package ring
 
 import "github.com/vkattn/vkattn/flash"
 
-// A block of many bytes comes by groups of heads, keys and values of one group after those of the other: what needs the first can be computed while the second is on its way. Heads do not know one
-// another, so that nothing else changes.
+// A block of many bytes comes by groups of heads, keys and values of one group after those of the other: what needs the first can be computed while
+// the second is on its way. Heads do not know one another, so that nothing else changes.
 const mostGroups = 2
 
 // groupBytes is from how many bytes of a block on that is done. It is a variable for tests.

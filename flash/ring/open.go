@@ -9,8 +9,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// Open opens a device for each of some ranks in this process: every GPU once, in the order of [flash.Devices], or where there is none the CPU. With share, ranks beyond the number
-// of devices open one that others have too: nothing gets faster by that, but programs can be tried. The devices are the caller's to close.
+// Open opens a device for each of some ranks in this process: every GPU once, in the order of [flash.Devices], or where there is none the CPU. With
+// share, ranks beyond the number of devices open one that others have too: nothing gets faster by that, but programs can be tried. The devices are
+// the caller's to close.
 //
 // The error is an [*flash.ArgumentError] where there are more ranks than devices, and none are shared.
 func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device, err error) {

@@ -164,8 +164,8 @@ func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum,
 	return sum{s, r}, nil
 }
 
-// tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is the largest number
-// of rows that it will have.
+// tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is the largest
+// number of rows that it will have.
 func (p *Plan) tensor(name string, dtype flash.DType, shape [4]int, most int) (*flash.Tensor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

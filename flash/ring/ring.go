@@ -143,8 +143,8 @@ func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spa
 // Keys are those of its keys and values.
 func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.keys.spans[p.ring.Rank()]...) }
 
-// Local is the problem of the rank's own tensors: QueryLen and KeyLen are its numbers of queries and keys, so that [flash.Problem].QShape and its like are the
-// shapes of its tensors.
+// Local is the problem of the rank's own tensors: QueryLen and KeyLen are its numbers of queries and keys, so that [flash.Problem].QShape and its
+// like are the shapes of its tensors.
 func (p *Plan) Local() flash.Problem {
 	l := p.problem
 	l.QueryLen, l.KeyLen = p.sched.queries.rows(p.ring.Rank()), p.sched.keys.rows(p.ring.Rank())

@@ -248,8 +248,8 @@ func (s *schedule) launch(rank, owner int, qs, ks Span) (_ launch, empty, ok boo
 	return l, false, ok
 }
 
-// within gives positions, within the whole, of so many queries and keys whose first query is as far ahead of the first key as shift says: where a launch is over
-// chunks that are not neighbours in the sequence, only that distance counts.
+// within gives positions, within the whole, of so many queries and keys whose first query is as far ahead of the first key as shift says: where a
+// launch is over chunks that are not neighbours in the sequence, only that distance counts.
 func (s *schedule) within(shift, queries, keys int) (flash.Within, bool) {
 	w := flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen, Query: max(shift, 0), Key: max(-shift, 0)}
 	return w, w.Query+queries <= w.Queries && w.Key+keys <= w.Keys

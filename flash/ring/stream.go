@@ -16,8 +16,8 @@ type Stream struct {
 	blocks []Span // of keys
 }
 
-// StreamForward is a forward pass. Tensors are those of [flash.Forward]; K and V are in memory of the host, in row-major order as [flash.Problem] has their
-// shapes, from its first byte on.
+// StreamForward is a forward pass. Tensors are those of [flash.Forward]; K and V are in memory of the host, in row-major order as [flash.Problem] has
+// their shapes, from its first byte on.
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
 	K, V      *flash.HostMemory
