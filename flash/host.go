@@ -12,8 +12,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// HostMemory is memory of the host that devices copy from and to directly, without a copy in between: each device that moves it imports it, once,
-// where it can (VK_EXT_external_memory_host). So two devices hand data to one another: one copies to it, and the other from it.
+// HostMemory is memory of the host that devices copy from and to directly, without a copy in between: each device that moves it imports it, once, where
+// it can (VK_EXT_external_memory_host, and no more than its largest allocation); others go by way of staging buffers. So two devices hand data to one
+// another: one copies to it, and the other from it.
 type HostMemory struct {
 	bytes []byte // as long as was asked for
 	all   []byte // aligned as imports want it
