@@ -109,6 +109,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"row_table":       kernel.RowTableConstants(attnOf(p), kernel.RowBlocks{Rows: 64, Columns: 64}, 128),
 		"backward_sinks":  kernel.SinkGradientConstants(attnOf(p), false),
 		"standard_scores": inThree.Scores(attnOf(p), true).Spec, "standard_softmax": inThree.Softmax(attnOf(p), true).Spec,
+		"accumulate":       kernel.AccumulateConstants(&kernel.Accumulate{Rule: kernel.AccumulateJoin, Shape: [4]int{1, 1, 1, 64}}, true),
 		"standard_product": inThree.Product(attnOf(p), true).Spec, "standard_backward_product": inThree.Sums("", attnOf(p), 64, true, false, true).Spec,
 		"standard_scores_matrix":             standardMatrix.Scores(attnOf(p), true).Spec,
 		"standard_softmax_subgroup":          standardMatrix.Softmax(attnOf(p), true).Spec,
@@ -194,6 +195,8 @@ func TestPushConstantsOfAPass(t *testing.T) {
 			require.Equal(t, all.Merge.Names, push, name)
 		case strings.Contains(name, "_map.") || strings.Contains(name, "_map_cache.") || name == "map_ends":
 			require.Equal(t, all.Map.Names, push, name)
+		case strings.HasPrefix(name, kernel.AccumulateLabel+"."):
+			require.Equal(t, all.Accumulate.Names, push, name)
 		case strings.HasPrefix(name, "standard_"):
 			require.Equal(t, all.Standard.Names, push, name)
 		case strings.Contains(name, "backward_"):

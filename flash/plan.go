@@ -47,7 +47,10 @@ type Plan struct {
 // where none can run it, a [*MemoryError] where a workspace passes what the device can bind.
 func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	defer during("Plan", &err)
-	p, err = p.Normalize()
+	if p, err = p.Normalize(); err != nil {
+		return nil, err
+	}
+	placed, err := p.moved()
 	if err != nil {
 		return nil, err
 	}
@@ -63,13 +66,13 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{dev: d, problem: p, attn: p.attn(), all: map[*Recording]struct{}{}}
+	plan := &Plan{dev: d, problem: p, attn: placed.attn(), all: map[*Recording]struct{}{}}
 	if p.Classes != (Blocks{}) {
 		plan.classes = p.Sees.CacheKey()
 	}
 	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	plan.maps.dev, plan.maps.name = d, "Plan"
-	if plan.captured, err = d.captured(context.Background(), &plan.problem); err != nil {
+	if plan.captured, err = d.captured(context.Background(), &placed); err != nil {
 		return nil, err
 	}
 	defer func() {

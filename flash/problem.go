@@ -60,6 +60,9 @@ type Problem struct {
 	// Packed sequences: Batch counts them, QueryLen and KeyLen are the most that one has, and their rows lie one behind the other; zero: a batch.
 	Packed Packed
 
+	// Within says that the problem is some of the queries and keys of a longer one; zero: it is the whole.
+	Within Within
+
 	Pages              Pages // keys and values lie in pages of pools; zero: as tensors
 	KeyType, ValueType DType // of k and v where they are quantised: Q8_0, Q4_0 or F8E4M3; 0 means DType
 }
@@ -121,6 +124,9 @@ func (p Problem) Normalize() (Problem, error) {
 		return p, err
 	}
 	if err := p.checkPacked(); err != nil {
+		return p, err
+	}
+	if err := p.checkWithin(); err != nil {
 		return p, err
 	}
 	if p.Scale == 0 {
@@ -190,7 +196,7 @@ func (p Problem) attn() attn.Problem {
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
 		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
-		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed),
+		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}
 }

@@ -18,6 +18,7 @@ func TestProblemWithoutADevice(t *testing.T) {
 		Pages: Pages{Size: 16, Count: 9, PerSequence: 4}, KeyType: F8E4M3, ValueType: Q4_0}.Normalize()
 	require.NoError(t, err)
 	p.Packed = Packed{Queries: 70} // which has no block mask
+	p.Within = Within{Queries: 80, Keys: 90, Query: 1, Key: 2}
 	same := p.attn()
 	require.Equal(t, p.String(), same.String())
 	require.Equal(t, p.MaskShape(), same.MaskShape())

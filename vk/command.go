@@ -41,12 +41,20 @@ type CommandBuffer struct {
 
 // NewCommandPool makes a pool for the device's queue family.
 func (d *Device) NewCommandPool() (*CommandPool, error) {
+	if d == nil {
+		return nil, ErrClosed
+	}
+	return d.NewCommandPoolFor(&d.queue)
+}
+
+// NewCommandPoolFor makes a pool for the family of one of the device's queues.
+func (d *Device) NewCommandPoolFor(q *Queue) (*CommandPool, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
 	}
 	defer d.leave()
 	var h C.uint64_t
-	if err := d.check("vkCreateCommandPool", C.vka_command_pool_create(d.table, C.uint32_t(d.queue.family), &h)); err != nil {
+	if err := d.check("vkCreateCommandPool", C.vka_command_pool_create(d.table, C.uint32_t(q.family), &h)); err != nil {
 		return nil, err
 	}
 	p := &CommandPool{buffers: map[*CommandBuffer]struct{}{}}

@@ -71,6 +71,7 @@ enum {
 	VKA_NV_MULTIPROCESSORS = 1 << 17,
 	VKA_AMD_COMPUTE_UNITS = 1 << 18,
 	VKA_ARM_CORES = 1 << 19,
+	VKA_EXTERNAL_HOST = 1 << 20,
 };
 
 typedef struct {
@@ -104,6 +105,7 @@ typedef struct {
 	VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nv_multiprocessors;
 	VkPhysicalDeviceShaderCoreProperties2AMD amd_compute_units;
 	VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm_cores;
+	VkPhysicalDeviceExternalMemoryHostPropertiesEXT external_host;
 } vka_properties;
 
 typedef struct {
@@ -120,15 +122,18 @@ int32_t vka_matrices(vka_instance *t, uint64_t physical, VkCooperativeMatrixProp
 // Device.
 typedef struct vka_device vka_device;
 
-// features is chained according to mask and holds what is to be enabled; names are n extension names.
-int32_t vka_device_create(vka_instance *t, uint64_t physical, uint32_t family, uint32_t mask, vka_features *features,
-	const char *const *names, uint32_t n, uint64_t *out);
+// features is chained according to mask and holds what is to be enabled; names are n extension names. There is one queue of family, and transfers ones
+// of another.
+int32_t vka_device_create(vka_instance *t, uint64_t physical, uint32_t family, uint32_t transfer_family, uint32_t transfers, uint32_t mask,
+	vka_features *features, const char *const *names, uint32_t n, uint64_t *out);
+// Buffers made from now on are used by queues of both families.
+void vka_device_share(vka_device *d, uint32_t family, uint32_t other);
 // core12: the device may be used as Vulkan 1.2, so promoted functions have their core names.
 vka_device *vka_device_load(vka_instance *t, uint64_t device, int core12, const char **missing);
 void vka_device_destroy_unloaded(vka_instance *t, uint64_t device); // when loading failed
 void vka_device_free(vka_device *d);
 void vka_device_destroy(vka_device *d);
-uint64_t vka_device_queue(vka_device *d, uint32_t family);
+uint64_t vka_device_queue(vka_device *d, uint32_t family, uint32_t index);
 int32_t vka_device_wait_idle(vka_device *d);
 int32_t vka_queue_wait_idle(vka_device *d, uint64_t queue);
 int vka_has_timeline(vka_device *d);
@@ -144,6 +149,10 @@ typedef struct {
 int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_buffer *out);
 void vka_buffer_destroy(vka_device *d, uint64_t buffer, uint64_t memory);
 int32_t vka_memory_allocate(vka_device *d, uint64_t size, uint32_t type, int device_address, uint64_t *out);
+// Memory of the host as memory of the device: a buffer for it, the types that it can be, and its import.
+int32_t vka_host_buffer_create(vka_device *d, uint64_t size, vka_buffer *out);
+int32_t vka_host_types(vka_device *d, void *memory, uint32_t *type_bits);
+int32_t vka_host_import(vka_device *d, void *memory, uint64_t size, uint32_t type, uint64_t *out);
 int32_t vka_memory_bind(vka_device *d, uint64_t buffer, uint64_t memory);
 int32_t vka_memory_map(vka_device *d, uint64_t memory, void **out);
 int32_t vka_memory_flush(vka_device *d, uint64_t memory, uint64_t offset, uint64_t size);

@@ -38,9 +38,15 @@ void vka_device_free(vka_device *d) { free(d); }
 
 void vka_device_destroy(vka_device *d) { d->DestroyDevice(d->device, NULL); }
 
-uint64_t vka_device_queue(vka_device *d, uint32_t family) {
+void vka_device_share(vka_device *d, uint32_t family, uint32_t other) {
+	d->families[0] = family;
+	d->families[1] = other;
+	d->n_families = 2;
+}
+
+uint64_t vka_device_queue(vka_device *d, uint32_t family, uint32_t index) {
 	VkQueue q = VK_NULL_HANDLE;
-	d->GetDeviceQueue(d->device, family, 0, &q);
+	d->GetDeviceQueue(d->device, family, index, &q);
 	return (uint64_t)(uintptr_t)q;
 }
 
@@ -70,13 +76,15 @@ void vka_name(vka_device *d, uint32_t object_type, uint64_t handle, const char *
 
 // Buffers and memory.
 
-int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_buffer *out) {
+static int32_t buffer_create(vka_device *d, const void *next, VkBufferUsageFlags usage, uint64_t size, vka_buffer *out) {
 	VkBufferCreateInfo info = {
 		.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+		.pNext = next,
 		.size = size,
-		.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
-			(device_address ? VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT : 0),
-		.sharingMode = VK_SHARING_MODE_EXCLUSIVE,
+		.usage = usage,
+		.sharingMode = d->n_families ? VK_SHARING_MODE_CONCURRENT : VK_SHARING_MODE_EXCLUSIVE,
+		.queueFamilyIndexCount = d->n_families,
+		.pQueueFamilyIndices = d->n_families ? d->families : NULL,
 	};
 	VkBuffer b = VK_NULL_HANDLE;
 	VkResult r = d->CreateBuffer(d->device, &info, NULL, &b);
@@ -88,6 +96,38 @@ int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_
 	out->size = req.size;
 	out->alignment = req.alignment;
 	out->type_bits = req.memoryTypeBits;
+	return r;
+}
+
+int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_buffer *out) {
+	return buffer_create(d, NULL,
+		VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
+			(device_address ? VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT : 0),
+		size, out);
+}
+
+#define HOST_ALLOCATION VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
+
+int32_t vka_host_buffer_create(vka_device *d, uint64_t size, vka_buffer *out) {
+	VkExternalMemoryBufferCreateInfo external = {VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, NULL, HOST_ALLOCATION};
+	return buffer_create(d, &external, VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT, size, out);
+}
+
+int32_t vka_host_types(vka_device *d, void *memory, uint32_t *type_bits) {
+	if (!d->GetMemoryHostPointerPropertiesEXT)
+		return VK_ERROR_EXTENSION_NOT_PRESENT;
+	VkMemoryHostPointerPropertiesEXT p = {VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT, NULL, 0};
+	VkResult r = d->GetMemoryHostPointerPropertiesEXT(d->device, HOST_ALLOCATION, memory, &p);
+	*type_bits = p.memoryTypeBits;
+	return r;
+}
+
+int32_t vka_host_import(vka_device *d, void *memory, uint64_t size, uint32_t type, uint64_t *out) {
+	VkImportMemoryHostPointerInfoEXT import = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT, NULL, HOST_ALLOCATION, memory};
+	VkMemoryAllocateInfo info = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, &import, size, type};
+	VkDeviceMemory m = VK_NULL_HANDLE;
+	VkResult r = d->AllocateMemory(d->device, &info, NULL, &m);
+	*out = (uint64_t)m;
 	return r;
 }
 

@@ -34,6 +34,7 @@ type Device struct {
 	handle     uintptr
 	owned      bool
 	queue      Queue
+	transfers  []*Queue    // that only copy, beside it
 	sharedLock sync.Locker // the caller's, of an attached queue; may be nil
 	faults     *Faults     // of tests; nil otherwise
 	presents   bool        // VK_KHR_swapchain is enabled
@@ -64,6 +65,7 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	transfer, transfers := transferFamily(p.facts, family)
 	enabled := without(p.facts.Features, o.Without)
 	enabled.RobustBufferAccess, enabled.CooperativeMatrixRobust = false, false
 	// A feature that says more about another is nothing without it.
@@ -95,7 +97,7 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	names, freeNames := cStrings(extensions)
 	defer freeNames()
 	var handle C.uint64_t
-	r := Result(C.vka_device_create(in.table, C.uint64_t(p.handle), C.uint32_t(family), mask, features, names, C.uint32_t(len(extensions)), &handle))
+	r := Result(C.vka_device_create(in.table, C.uint64_t(p.handle), C.uint32_t(family), C.uint32_t(transfer), C.uint32_t(transfers), mask, features, names, C.uint32_t(len(extensions)), &handle))
 	if r < 0 {
 		return nil, callErr("vkCreateDevice", r, p.facts.Name)
 	}
@@ -104,6 +106,11 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 		handle: uintptr(handle), owned: true, faults: in.faults, presents: o.Surface != nil,
 	}
 	if err := d.init(0, family); err != nil {
+		C.vka_device_destroy_unloaded(in.table, handle)
+		return nil, err
+	}
+	if err := d.initTransfers(transfer, transfers); err != nil {
+		d.unload()
 		C.vka_device_destroy_unloaded(in.table, handle)
 		return nil, err
 	}
@@ -151,6 +158,8 @@ func wanted(bit C.uint32_t, f Features) bool {
 		return f.SubgroupExtendedTypes
 	case C.VKA_BUDGET:
 		return f.MemoryBudget
+	case C.VKA_EXTERNAL_HOST:
+		return f.ExternalMemoryHost
 	case C.VKA_NV_MULTIPROCESSORS, C.VKA_AMD_COMPUTE_UNITS, C.VKA_ARM_CORES:
 		return false // properties alone
 	}
@@ -226,7 +235,7 @@ func (d *Device) init(queue uintptr, family uint32) error {
 		return callErr("vkGetDeviceProcAddr", ErrOutOfHostMemory, d.facts.Name)
 	}
 	if queue == 0 {
-		queue = uintptr(C.vka_device_queue(d.table, C.uint32_t(family)))
+		queue = uintptr(C.vka_device_queue(d.table, C.uint32_t(family), 0))
 	}
 	if err := d.faults.hookDevice(d.table, queue); err != nil {
 		C.vka_device_free(d.table)
@@ -237,6 +246,13 @@ func (d *Device) init(queue uintptr, family uint32) error {
 	d.queue.dev, d.queue.handle, d.queue.family = d, queue, family
 	d.queue.validBits = d.facts.Queues[family].TimestampValidBits
 	return nil
+}
+
+// unload frees the table of functions.
+func (d *Device) unload() {
+	d.faults.unhook(unsafe.Pointer(d.table))
+	C.vka_device_free(d.table)
+	d.table = nil
 }
 
 // Facts returns what is known of the physical device; it must not be changed.
@@ -308,6 +324,10 @@ func (d *Device) WaitIdle() error {
 func (d *Device) waitIdle() error {
 	d.queue.lock()
 	defer d.queue.unlock()
+	for _, q := range d.transfers {
+		q.lock()
+		defer q.unlock()
+	}
 	return d.check("vkDeviceWaitIdle", C.vka_device_wait_idle(d.table))
 }
 
@@ -346,9 +366,8 @@ func (d *Device) Close() error {
 		d.faults.unhook(unsafe.Pointer(d.instance))
 		C.vka_instance_free(d.instance)
 	}
-	d.faults.unhook(unsafe.Pointer(d.table))
-	C.vka_device_free(d.table)
-	d.table, d.instance = nil, nil
+	d.unload()
+	d.instance = nil
 	if d.parent != nil {
 		// Instance.Close closes devices without holding its lock.
 		d.parent.mu.Lock()

@@ -113,6 +113,7 @@ type Limits struct {
 	MaxAllocationSize           uint64
 	MaxBufferSize               uint64  // MaxAllocationSize where the device does not say
 	NonCoherentAtomSize         uint64  // of flushes and invalidations
+	MinImportedHostAlignment    uint64  // of host memory that is imported, and of its size; 0 where none can be
 	TimestampPeriod             float64 // nanoseconds per tick
 	TimestampComputeAndGraphics bool    // every graphics and compute queue has timestamps
 }
@@ -172,6 +173,7 @@ type Features struct {
 	Maintenance4                 bool
 	SubgroupExtendedTypes        bool
 	MemoryBudget                 bool // VK_EXT_memory_budget
+	ExternalMemoryHost           bool // VK_EXT_external_memory_host
 	RobustBufferAccess           bool // never enabled by Open: it costs a check per load
 }
 

@@ -37,7 +37,7 @@ func queryFacts(t *C.vka_instance, physical uintptr, version Version) (*Facts, e
 	defer free()
 	C.vka_features_query(t, handle, mask, features)
 	f.Features = fromFeatures(features)
-	f.Features.MemoryBudget = mask&C.VKA_BUDGET != 0
+	f.Features.MemoryBudget, f.Features.ExternalMemoryHost = mask&C.VKA_BUDGET != 0, mask&C.VKA_EXTERNAL_HOST != 0
 	f.Subgroup.FullSubgroups = f.Features.ComputeFullSubgroups
 
 	f.Heaps, f.MemoryTypes = queryMemory(t, physical, mask)
@@ -105,6 +105,7 @@ var optionals = []optional{
 	{C.VKA_NV_MULTIPROCESSORS, 0, "VK_NV_shader_sm_builtins"},
 	{C.VKA_AMD_COMPUTE_UNITS, 0, "VK_AMD_shader_core_properties2"},
 	{C.VKA_ARM_CORES, 0, "VK_ARM_shader_core_builtins"},
+	{C.VKA_EXTERNAL_HOST, 0, "VK_EXT_external_memory_host"},
 }
 
 func structMask(version Version, has func(string) bool) (mask C.uint32_t) {
@@ -146,6 +147,7 @@ func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
 		MaxAllocationCount:          uint32(l.maxMemoryAllocationCount),
 		MaxAllocationSize:           uint64(p.maintenance3.maxMemoryAllocationSize),
 		NonCoherentAtomSize:         uint64(l.nonCoherentAtomSize),
+		MinImportedHostAlignment:    uint64(p.external_host.minImportedHostPointerAlignment),
 		TimestampPeriod:             float64(l.timestampPeriod),
 		TimestampComputeAndGraphics: l.timestampComputeAndGraphics != 0,
 	}
@@ -190,7 +192,7 @@ func (f *Facts) setProperties(p *C.vka_properties, mask C.uint32_t) {
 	}
 }
 
-// featureBits pairs each field of Features with its place in the C structures; MemoryBudget has none.
+// featureBits pairs each field of Features with its place in the C structures; MemoryBudget and ExternalMemoryHost have none.
 func featureBits(f *Features, c *C.vka_features) []struct {
 	on  *bool
 	bit *C.VkBool32

@@ -604,6 +604,8 @@ int vka_hook_device(vka_device *d, vka_faults *f, uint64_t queue) {
 	return 1;
 }
 
+int vka_hook_queue(vka_device *d, uint64_t queue) { return enlist(find(d->device), queue, 0); }
+
 void vka_unhook(void *table) {
 	hook *h = NULL;
 	take(&registry_lock);

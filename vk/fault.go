@@ -333,6 +333,14 @@ func (f *Faults) hookDevice(t *C.vka_device, queue uintptr) error {
 	return nil
 }
 
+// hookQueue does it for a queue beside the one of hookDevice.
+func (f *Faults) hookQueue(t *C.vka_device, queue uintptr) error {
+	if f != nil && C.vka_hook_queue(t, C.uint64_t(queue)) == 0 {
+		return callErr("vkGetDeviceQueue", ErrOutOfHostMemory, FaultEnv)
+	}
+	return nil
+}
+
 // unhook forgets a table that is about to be freed.
 func (f *Faults) unhook(table unsafe.Pointer) {
 	if f != nil {

@@ -56,6 +56,7 @@ int64_t vka_faults_live(vka_faults *f, int object);
 int vka_hook_instance(vka_instance *t, vka_faults *f);
 int vka_hook_physical(vka_instance *t, uint64_t physical);
 int vka_hook_device(vka_device *d, vka_faults *f, uint64_t queue);
+int vka_hook_queue(vka_device *d, uint64_t queue); // another one of a device that is hooked
 void vka_unhook(void *table);
 vka_faults *vka_faults_of(uint64_t handle); // that calls with a dispatchable handle meet, or NULL
 

@@ -275,6 +275,7 @@ void vka_properties_query(vka_instance *t, uint64_t physical, uint32_t mask, vka
 	LINK(mask & VKA_NV_MULTIPROCESSORS, out->nv_multiprocessors, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV);
 	LINK(mask & VKA_AMD_COMPUTE_UNITS, out->amd_compute_units, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_2_AMD);
 	LINK(mask & VKA_ARM_CORES, out->arm_cores, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM);
+	LINK(mask & VKA_EXTERNAL_HOST, out->external_host, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT);
 	t->GetPhysicalDeviceProperties2(PHYSICAL(physical), &out->core);
 }
 
@@ -308,16 +309,17 @@ int32_t vka_matrices(vka_instance *t, uint64_t physical, VkCooperativeMatrixProp
 	return counted(r, n, cap);
 }
 
-int32_t vka_device_create(vka_instance *t, uint64_t physical, uint32_t family, uint32_t mask, vka_features *features,
-	const char *const *names, uint32_t n, uint64_t *out) {
+int32_t vka_device_create(vka_instance *t, uint64_t physical, uint32_t family, uint32_t transfer_family, uint32_t transfers, uint32_t mask,
+	vka_features *features, const char *const *names, uint32_t n, uint64_t *out) {
 	features_chain(features, mask);
-	float priority = 1;
-	VkDeviceQueueCreateInfo queue = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, NULL, 0, family, 1, &priority};
+	float priorities[2] = {1, 1};
+	VkDeviceQueueCreateInfo queues[2] = {{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, NULL, 0, family, 1, priorities},
+		{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, NULL, 0, transfer_family, transfers < 2 ? transfers : 2, priorities}};
 	VkDeviceCreateInfo info = {
 		.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
 		.pNext = &features->core,
-		.queueCreateInfoCount = 1,
-		.pQueueCreateInfos = &queue,
+		.queueCreateInfoCount = transfers ? 2 : 1,
+		.pQueueCreateInfos = queues,
 		.enabledExtensionCount = n,
 		.ppEnabledExtensionNames = names,
 	};

@@ -51,16 +51,24 @@ func (q *Queue) TimestampValidBits() uint32 { return q.validBits }
 
 func (q *Queue) lock() {
 	q.mu.Lock()
-	if l := q.dev.sharedLock; l != nil {
+	if l := q.shared(); l != nil {
 		l.Lock()
 	}
 }
 
 func (q *Queue) unlock() {
-	if l := q.dev.sharedLock; l != nil {
+	if l := q.shared(); l != nil {
 		l.Unlock()
 	}
 	q.mu.Unlock()
+}
+
+// shared is the caller's lock of an attached queue, nil of others.
+func (q *Queue) shared() sync.Locker {
+	if q == &q.dev.queue {
+		return q.dev.sharedLock
+	}
+	return nil
 }
 
 // Submit submits work. It allocates nothing once warm.

@@ -46,7 +46,8 @@
 #define VKA_DEVICE_OPTIONAL(X) \
 	X(GetPipelineExecutablePropertiesKHR) X(GetPipelineExecutableStatisticsKHR) \
 	X(SetDebugUtilsObjectNameEXT) X(CmdBeginDebugUtilsLabelEXT) X(CmdEndDebugUtilsLabelEXT) \
-	X(CreateSwapchainKHR) X(DestroySwapchainKHR) X(GetSwapchainImagesKHR) X(AcquireNextImageKHR) X(QueuePresentKHR)
+	X(CreateSwapchainKHR) X(DestroySwapchainKHR) X(GetSwapchainImagesKHR) X(AcquireNextImageKHR) X(QueuePresentKHR) \
+	X(GetMemoryHostPointerPropertiesEXT)
 
 #define VKA_MEMBER(name) PFN_vk##name name;
 
@@ -59,6 +60,8 @@ struct vka_instance {
 
 struct vka_device {
 	VkDevice device;
+	uint32_t families[2]; // of queues that buffers are shared by; n_families is 0 where there is one alone
+	uint32_t n_families;
 	VKA_DEVICE_FUNCTIONS(VKA_MEMBER)
 	VKA_DEVICE_PROMOTED(VKA_MEMBER)
 	VKA_DEVICE_OPTIONAL(VKA_MEMBER)

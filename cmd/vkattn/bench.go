@@ -19,6 +19,7 @@ import (
 type benchFlags struct {
 	axes                         axisFlags
 	device                       deviceChoice
+	over                         rankFlags
 	suite, tier, format, out     string
 	appendTo, force, quiet, list bool
 	wide                         bool
@@ -72,7 +73,9 @@ Suites:
   vkattn bench --suite decode --out decode.jsonl
   vkattn bench --impl flash --batch 8 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --page 0,16 --cache none,q8_0
   vkattn bench --impl flash --seq 4k --score none,alibi,softcap=30 --bias none,heads --pass both
-  vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64`,
+  vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64
+  vkattn bench --ranks 2 --heads 16 --head-dim 128 --seq 32k,128k --causal --pass both
+  vkattn bench --from-host --heads 16 --head-dim 128 --seq 256k --causal --pass both`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
 	}
 	fl := cmd.Flags()
@@ -82,6 +85,7 @@ Suites:
 	sizes["impl"] = strings.Join(bench.Defaults.Impls, ",")
 	f.axes.add(cmd, sizes)
 	deviceFlags(cmd, &f.device)
+	f.over.add(cmd)
 	fl.StringVar(&f.tier, "tier", "", "insist on one kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.StringVar(&f.format, "format", "table", "`form` to print: "+strings.Join(report.Formats, ", "))
 	fl.StringVar(&f.out, "out", "", "result `file` to write (JSON lines), besides what is printed")
@@ -201,6 +205,9 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 }
 
 func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
+	if f.spread() {
+		return runSpread(cmd, f, args)
+	}
 	g, err := f.check(cmd, args)
 	if err != nil {
 		return usage(cmd, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,7 +18,7 @@ import (
 )
 
 func newInfo() *cobra.Command {
-	var asJSON, measure bool
+	var asJSON, measure, links bool
 	var device deviceChoice
 	cmd := &cobra.Command{
 		Use:   "info",
@@ -27,12 +28,22 @@ for each implementation and kernel tier the storage types it runs, or what the d
 family of tiles that the device takes.
 
 With --measure, each device's ceilings are measured too: fp32 and matrix multiply-adds in registers, and
-the bandwidth of a large copy; and each kernel's self-check is run.`,
+the bandwidth of a large copy; and each kernel's self-check is run.
+
+With --links, how fast bytes move is measured: between the host and each device, and from each GPU to each
+other over memory of the host, as attention over several devices moves them (docs/scale.md).`,
 		Example: `  vkattn info
   vkattn info --device h200 --measure
+  vkattn info --links
   vkattn info --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if links {
+				if measure || device.name != "" {
+					return usage(cmd, errors.New("--links measures every GPU, and links alone: it does not go with --measure and --device"))
+				}
+				return printLinks(cmd, &device, asJSON)
+			}
 			infos, err := deviceInfos(cmd.Context(), cmd.ErrOrStderr(), device, measure)
 			if err != nil {
 				return err
@@ -57,6 +68,7 @@ the bandwidth of a large copy; and each kernel's self-check is run.`,
 	}
 	deviceFlags(cmd, &device)
 	cmd.Flags().BoolVar(&measure, "measure", false, "measure the ceilings of each device")
+	cmd.Flags().BoolVar(&links, "links", false, "measure how fast bytes move between the host and each device, and between devices")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -35,6 +35,7 @@ type Problem struct {
 
 	KeyLengths, QueryLengths bool   // each batch entry has its own number of keys, or queries, of KeyLen and QueryLen at most
 	Packed                   Packed // rows of packed sequences, which Batch counts; KeyLen and QueryLen are the longest then
+	Within                   Within // of a longer problem; zero: it is the whole
 }
 
 // MostDim is the largest HeadDim and ValueDim that any kernel takes: those of multi-head latent attention, where a key is 512 latent columns,
@@ -126,6 +127,7 @@ const (
 	WithPages
 	WithQuantised
 	WithPacked
+	WithPartsOfWholes
 )
 
 // OfScores are those that shaders/include/score.glsl computes, in kernels of either pass.
@@ -133,7 +135,7 @@ const OfScores = WithScores | WithSlopes | WithBias | WithMask
 
 // featureNames are for people, in the order of the bits.
 var featureNames = []string{"dropout", "block mask", "score functions", "score functions with a derivative", "bias", "mask", "sinks", "lengths of keys or queries",
-	"pages of keys and values", "quantised keys or values", "packed sequences"}
+	"pages of keys and values", "quantised keys or values", "packed sequences", "dropout in parts of longer problems"}
 
 // Names lists the features.
 func (f Features) Names() []string {
@@ -181,6 +183,9 @@ func (p Problem) Features() (f Features) {
 	if !p.Packed.None() {
 		f |= WithPacked
 	}
+	if p.DrawsWithin() {
+		f |= WithPartsOfWholes
+	}
 	return f
 }
 
@@ -198,6 +203,9 @@ func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.L
 
 // Mask is which keys each query may attend to, by their positions; of a batch entry with lengths of its own as if it had all queries and keys.
 func (p Problem) Mask() Mask {
+	if p.Within.Queries > 0 {
+		return p.Within.mask(p)
+	}
 	m := Every(p.QueryLen, p.KeyLen)
 	diagonal := p.KeyLen - p.QueryLen
 	switch p.Causal {
@@ -223,7 +231,7 @@ func (p Problem) MostKeys() int { return p.Mask().MostKeys() }
 // PaperPairs is the number of (query, key) pairs of a head as the FlashAttention papers count them: half of all where causal attention
 // has as many queries as keys.
 func (p Problem) PaperPairs() float64 {
-	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen {
+	if p.Causal != CausalNone && p.Window.None() && p.QueryLen == p.KeyLen && p.Within.None() {
 		return float64(p.QueryLen) * float64(p.KeyLen) / 2
 	}
 	return p.Mask().Pairs()
@@ -247,6 +255,9 @@ func (p Problem) String() string {
 	}
 	if !p.Window.None() {
 		text += fmt.Sprintf(" window %v", p.Window)
+	}
+	if !p.Within.None() {
+		text += fmt.Sprintf(" part %v", p.Within)
 	}
 	if p.Dropout != 0 {
 		text += fmt.Sprintf(" dropout %g", p.Dropout)

@@ -66,7 +66,8 @@ const (
 	argGroupRows
 	argBands
 	argWanted
-	arguments // number of them
+	argLSEStrides // of batch and head of lse_x
+	arguments     // number of them
 )
 
 var argumentNames = [arguments][]string{
@@ -84,6 +85,7 @@ var argumentNames = [arguments][]string{
 	argMapColumns: {"map_columns"}, argCut: {"cut"}, argFirstBatch: {"first_batch"}, argFirstHead: {"first_head"}, argMapHeads: {"map_heads"},
 	argGroupRows: {"group_rows"}, argBands: {"bands"}, argWanted: {"wanted"},
 	argRowStrides: {"l0_sb", "l0_sh", "l1_sb", "l1_sh", "l2_sb", "l2_sh", "l3_sb", "l3_sh"},
+	argLSEStrides: {"lse_sb", "lse_sh"},
 }
 
 // ArgsLayout is where the modules of a family expect their push constants: byte positions, found by name in the modules' manifest, so that
@@ -97,8 +99,8 @@ type ArgsLayout struct {
 func (l *ArgsLayout) Size() int { return 4 * len(l.Names) }
 
 // passLayouts are the layouts of forward kernels, of standard attention's of both passes, of backward kernels, and of the kernels that move rows,
-// merge, and make maps.
-type passLayouts struct{ Forward, Standard, Backward, Rows, Merge, Map ArgsLayout }
+// merge, accumulate, and make maps.
+type passLayouts struct{ Forward, Standard, Backward, Rows, Merge, Accumulate, Map ArgsLayout }
 
 // Layouts reads them from one module each; Env.Build refuses modules that declare another.
 var Layouts = sync.OnceValues(func() (*passLayouts, error) {
@@ -107,7 +109,7 @@ var Layouts = sync.OnceValues(func() (*passLayouts, error) {
 		to     *ArgsLayout
 		module string
 	}{{&out.Forward, "scalar_forward.f32"}, {&out.Standard, "standard_scores.f32"}, {&out.Backward, "scalar_backward_q.f32"}, {&out.Rows, "append.f32"},
-		{&out.Merge, "merge.f32"}, {&out.Map, "scalar_map.f32"}} {
+		{&out.Merge, "merge.f32"}, {&out.Accumulate, "accumulate.f32"}, {&out.Map, "scalar_map.f32"}} {
 		info, err := shaders.Describe(f.module)
 		if err == nil {
 			*f.to, err = NewArgsLayout(info.Interface.Push)
@@ -144,7 +146,7 @@ func CheckLayout(module string, names []string) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows, &all.Merge, &all.Map} {
+	for _, l := range []*ArgsLayout{&all.Forward, &all.Standard, &all.Backward, &all.Rows, &all.Merge, &all.Accumulate, &all.Map} {
 		if slices.Equal(l.Names, names) {
 			return nil
 		}

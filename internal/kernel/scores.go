@@ -58,6 +58,9 @@ func ScoreConstants(p *attn.Problem) Constants {
 		"MASK_FUNCTIONS": BoolInt(!p.Sees.Everything())}
 }
 
+// WithinConstants is that of dropout.glsl, in kernels that can do with parts of longer problems.
+func WithinConstants(p *attn.Problem) Constants { return Constants{"WITHIN": BoolInt(p.DrawsWithin())} }
+
 // SinkConstants is that of sinks.glsl.
 func SinkConstants(p *attn.Problem) Constants { return Constants{"SINKS": BoolInt(p.Sinks)} }
 
@@ -140,11 +143,14 @@ func capturedCount(s *Scores) (n int) {
 
 // NeedsMore says whether kernels of a problem read further arguments.
 func NeedsMore(p *attn.Problem) bool {
-	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached()
+	return !p.Bias.None() || !p.BoolMask.None() || p.Sinks || p.Padded() || p.Cached() || p.DrawsWithin()
 }
 
 // MoreBytes is the size of the buffer of further arguments.
 const MoreBytes = 128
+
+// placesAt is the word at which dropout.glsl has the places of a part of a longer problem.
+const placesAt = 28
 
 // moreNames are the further arguments as the host writes them.
 var moreNames = []string{"bias_off", "bias_sb", "bias_sh", "bias_sn", "bias_sk", "mask_off", "mask_sb", "mask_sh", "mask_sn", "mask_sk", "sinks_off", "batch",
@@ -181,11 +187,22 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 	put(15, s.KeyStarts.Offset)
 	put(16, uint32(p.Packed.Queries))
 	put(17, uint32(p.Packed.Keys))
+	if p.DrawsWithin() {
+		for i, v := range places(p) {
+			put(placesAt+i, v)
+		}
+	}
 	if p.Cached() {
 		for i, v := range s.Cache.arguments(p) {
 			put(len(moreNames)+i, v)
 		}
 	}
+}
+
+// places are what dropout.glsl is told of a part: queries before it, the draws before its first key, heads before its own, and all heads.
+func places(p *attn.Problem) [4]uint32 {
+	w := &p.Within
+	return [4]uint32{uint32(w.Query), uint32(4 * (w.Key / attn.DrawKeys)), uint32(w.Head), uint32(w.AllHeads(p.Heads))}
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

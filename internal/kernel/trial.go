@@ -28,6 +28,10 @@ func TrialOf(p *attn.Problem) attn.Problem {
 		small.Causal = attn.CausalBottomRight
 	}
 	small.Window = trialWindow(p.Window)
+	small.Within = attn.Within{} // of which kernels know the band alone
+	if p.DrawsWithin() {
+		small.Within = attn.Within{Query: 77, Key: 3 * attn.DrawKeys, Head: 3, Heads: 9} // places of draws alone
+	}
 	if p.Padded() {
 		small.Batch = 2 // of lengths that differ
 	}
@@ -81,7 +85,7 @@ func TrialInputs(of *attn.Problem) *ref.Problem {
 		trialLengthsOf(of, in)
 	}
 	if p.Dropout > 0 {
-		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset}
+		in.Dropout = &ref.Dropout{P: p.Dropout, Seed: TrialDraw.Seed, Offset: TrialDraw.Offset, Head: p.Within.Head, Query: p.Within.Query, Key: p.Within.Key}
 	}
 	if !p.Blocks.None() && !p.Blocks.Classed {
 		in.Blocks = RefBlocks(p, trialBlocks(p.MaskShape()))

@@ -12,6 +12,8 @@ type Dropout struct {
 	Seed   uint64
 	Offset uint32
 	Head   int // number of the problem's first head, where it was cut out of a larger one
+	Query  int // likewise of its first query
+	Key    int // and key
 }
 
 // dropoutRounds: seven rounds of Philox pass BigCrush.
@@ -37,6 +39,7 @@ func (d *Dropout) keepScale() float64 { return 256 / float64(256-d.threshold()) 
 // Sixteen columns of a row share one call of the generator, the grouping that lets a lane of a
 // 16-wide matrix fragment use all it draws.
 func (d *Dropout) Keep(head, i, j int) bool {
+	i, j = i+d.Query, j+d.Key
 	words := philox4x32(
 		[4]uint32{uint32(4*(j/64) + j/2%4), uint32(i), uint32(head), d.Offset},
 		[2]uint32{uint32(d.Seed), uint32(d.Seed >> 32)}, dropoutRounds)

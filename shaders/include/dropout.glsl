@@ -11,7 +11,25 @@
 // What one draw serves: columns with the same draw_group.
 uint draw_group(uint j) { return 4 * (j / 64) + (j / 2) % 4; }
 
+// A kernel that defines PARTS_OF_WHOLES, where it has SCORE_AT (more.glsl), can do with a problem that is part of a longer one (WITHIN):
+// draws are those of the whole. Its places stand behind the further arguments.
+#ifdef PARTS_OF_WHOLES
+layout(constant_id = 110) const bool WITHIN = false;
+layout(set = 0, binding = SCORE_AT, std430) readonly buffer Within {
+  uint further[28];
+  uint first_query, first_draw;   // of the part: queries before it, and draw_group of the first key, a multiple of 64
+  uint first_head, all_heads;     // query heads before its own, and how many a batch entry of the whole has
+} within;
+#endif
+
 uvec4 draw(uint group_of_columns, uint i, uint bh) {
+#ifdef PARTS_OF_WHOLES
+  if (WITHIN) {
+    group_of_columns += within.first_draw;
+    i += within.first_query;
+    bh = bh / heads() * within.all_heads + bh % heads() + within.first_head;
+  }
+#endif
   uvec4 x = uvec4(group_of_columns, i, bh, drop_offset);
   uvec2 key = uvec2(seed_lo, seed_hi);
   [[unroll]] for (uint round = 0; round < 7; ++round) {

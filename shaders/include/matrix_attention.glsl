@@ -85,6 +85,7 @@ layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
 #endif
 #include "args.glsl"
+#define SCORE_AT 8
 #include "dropout.glsl"
 
 shared uvec4 KV[KV_LEN];   // staged tiles: K, then V at V_AT; without OWN_PATCH, before and after the loop, a patch for each subgroup
@@ -102,7 +103,6 @@ shared uvec4 H[H_LEN];
 shared uint drawn[DROP_LEN];
 
 #include "matrix_layout.glsl"
-#define SCORE_AT 8
 #define PAGES 5
 #include "walk.glsl"
 #include "common.glsl"

@@ -28,6 +28,7 @@
 //   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
 //   5, 58..62, 72, 81  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, or classes, MASKS is 1
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 12 and 13; with lengths, MASKS is 1 where rows are queries
+//   110 WITHIN     include/dropout.glsl: at the binding of further arguments
 //   6 ALIGNED     every row of q, k, v, dO and of the gradients begins at a multiple of 16 bytes and D, DV are multiples of 8
 //   7 ACCUMULATE  gradients are added to what is there
 //   8 FM  9 FN  10 FK  fragment: FM x FK times FK x FN (FN and FK multiples of 8)     11 SG subgroup size    12 FORM
@@ -147,6 +148,7 @@ layout(binding = 6) buffer X16_ { uint16_t x16[]; };
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
 #include "score.glsl"
 layout(constant_id = 68) const bool SLOPES = false;   // the score functions' derivative is not 1 everywhere
+#define PARTS_OF_WHOLES
 #include "dropout.glsl"
 #include "dropout_bits.glsl"
 #include "matrix_layout.glsl"

@@ -26,6 +26,7 @@
 //   3 D, 4 DV     columns of Q and K, of V and dO: 1..256
 //   5, 58..62, 72, 81  include/mask.glsl: binding 11 is the block mask    63..66 include/score.glsl: bindings from 8 on
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 12 and 13
+//   110 WITHIN     include/dropout.glsl: at the binding of further arguments
 //   6 ALIGNED     1: every row of q, k, v, dO begins 16-byte aligned, every row of the gradients is aligned to four elements, and D and DV
 //                 are multiples of 16 bytes
 //   7 ACCUMULATE  1: gradients are added to what is there
@@ -83,7 +84,6 @@ layout(set = 0, binding = 5, std430) readonly buffer Delta { float delta[]; };
 
 #define BLOCKS 11
 #define LENGTHS 12
-#define SCORE_AT 8
 #include "walk.glsl"
 #if DTYPE != F32
 #define BIAS_TYPE ELEM

@@ -68,6 +68,7 @@
 //  59..62, 72, 81 the block mask, binding 5: include/mask.glsl. With BLOCK_MASK, PACK is 0; with BLOCK_CLASSES, MASKS is 1. (Not with
 //                 KEY_PARTS.)
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
+//  110 WITHIN      include/dropout.glsl: at the binding of further arguments
 // 104..107        with CACHE: include/pages.glsl, quantised.glsl
 
 #extension GL_GOOGLE_include_directive : require
@@ -77,6 +78,7 @@
 #define ASKS_APART
 #endif
 #define LENGTHS 6
+#define PARTS_OF_WHOLES
 #include "matrix_attention.glsl"
 const bool TWO_TILES = PREFETCH == 3 || PREFETCH == 4;
 

@@ -21,6 +21,8 @@
 #include "count.glsl"
 #include "common.glsl"
 #include "args_backward.glsl"
+#define SCORE_AT 8
+#define PARTS_OF_WHOLES
 #include "dropout.glsl"
 
 #define KV

@@ -55,6 +55,7 @@
 //  19 REDUCE_LEN  floats for the row reduction: BR TX without SUBGROUP, 1 with it
 //  5, 58..62, 72, 81  include/mask.glsl: binding 5 is the block mask     63..67 include/score.glsl, sinks.glsl: bindings from 8 on
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7
+//  110 WITHIN      include/dropout.glsl: at the binding of further arguments
 //  20 DROPOUT     1: weights are dropped after the sum l is taken (include/dropout.glsl); 0: drop_k and the rest are ignored
 //  21 PARTS       KEY_PARTS: the number of parts
 // 104 PAGE, 105 COMPRESSED, 106 K_TYPE, 107 V_TYPE   with CACHE: include/pages.glsl, quantised.glsl
@@ -74,8 +75,9 @@
 #include "count.glsl"
 #include "args.glsl"
 #include "common.glsl"
-#include "dropout.glsl"
 #define SCORE_AT 8
+#define PARTS_OF_WHOLES
+#include "dropout.glsl"
 #define LENGTHS 6
 #define PAGES 5
 #include "lengths.glsl"

@@ -17,7 +17,7 @@ var Forward = &kernel.Kernel{
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
-		Can:            attn.WithDropout | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
+		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
@@ -95,7 +95,7 @@ func (m *ForwardProgram) Model() traffic.Model {
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	c := m.Shape.constants(&m.Problem, &m.layout, v)
-	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts)), pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
+	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts), kernel.WithinConstants(&m.Problem)), pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
 }
 
 // constants are those that matrix_forward and matrix_flash1 have in common.

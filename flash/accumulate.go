@@ -1,0 +1,257 @@
+package flash
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// AccumulateRule is what becomes of x and y.
+type AccumulateRule uint8
+
+const (
+	// AccumulateCopy is y = x: from one type to the other, and from one layout to the other.
+	AccumulateCopy = AccumulateRule(kernel.AccumulateCopy)
+	// AccumulateAdd is y = y + x, for gradients of parts, which add up. Y is fp32.
+	AccumulateAdd = AccumulateRule(kernel.AccumulateAdd)
+	// AccumulateJoin joins attention x over some keys to attention y over others, as [MergeProblem] says of two parts. Y is fp32.
+	AccumulateJoin = AccumulateRule(kernel.AccumulateJoin)
+)
+
+// AccumulateProblem is what a loop over blocks of keys keeps between them ([Problem].Within), in fp32, so that each block costs one rounding,
+// whatever their number, and memory does not grow with it:
+//
+//	copy   y = x
+//	add    y = y + x
+//	join   lse = log(exp(YLSE) + exp(XLSE)),   y = exp(YLSE − lse)·y + exp(XLSE − lse)·x
+//
+// A row of x is not used where XLSE is −∞, nor one of y where YLSE is. The order is fixed: the same inputs give the same bits.
+type AccumulateProblem struct {
+	Rule  AccumulateRule
+	Shape [4]int // of x and y: batch, heads, rows, columns
+	X, Y  DType  // each F32, or both of one type
+}
+
+// check says which field of the problem cannot be.
+func (p *AccumulateProblem) check() error {
+	for i, n := range p.Shape {
+		if n < 1 || n > math.MaxInt32/2 {
+			return badArgument(fmt.Sprintf("AccumulateProblem.Shape[%d]", i), n, "must be from 1 to %d", math.MaxInt32/2)
+		}
+	}
+	if n, ok := attn.Elements(p.Shape); !ok || n > math.MaxUint32 {
+		return badArgument("AccumulateProblem.Shape", p.Shape, "must be of at most 2³²−1 elements")
+	}
+	switch {
+	case p.Rule > AccumulateJoin:
+		return badArgument("AccumulateProblem.Rule", uint8(p.Rule), "must be AccumulateCopy, AccumulateAdd or AccumulateJoin")
+	case p.X > BF16:
+		return badArgument("AccumulateProblem.X", uint8(p.X), "must be F32, F16 or BF16")
+	case p.Y > BF16 || p.Y != F32 && p.X != F32 && p.X != p.Y:
+		return badArgument("AccumulateProblem.Y", uint8(p.Y), "must be F32, or where X is not F32 as X")
+	case p.Rule != AccumulateCopy && p.Y != F32:
+		return badArgument("AccumulateProblem.Y", p.Y, "must be F32: sums are")
+	}
+	return nil
+}
+
+// operands lists the tensors, as of the problem.
+func (p *AccumulateProblem) operands() []attn.Operand {
+	shape := func(columns int) func(*attn.Problem) [4]int {
+		return func(*attn.Problem) [4]int { return [4]int{p.Shape[0], p.Shape[1], p.Shape[2], columns} }
+	}
+	of := func(t DType) func(*attn.Problem) attn.DType {
+		return func(*attn.Problem) attn.DType { return attn.DType(t) }
+	}
+	join := func(*attn.Problem) bool { return p.Rule == AccumulateJoin }
+	return []attn.Operand{
+		{Name: "X", Shape: shape(p.Shape[3]), Type: of(p.X)},
+		{Name: "Y", Shape: shape(p.Shape[3]), Type: of(p.Y), Output: true},
+		{Name: "XLSE", Shape: shape(1), Type: of(F32), When: join},
+		{Name: "YLSE", Shape: shape(1), Type: of(F32), Statistics: true, When: join},
+		{Name: "LSE", Shape: shape(1), Type: of(F32), Statistics: true, When: join, Output: true},
+	}
+}
+
+// Accumulate names the tensors. Y is read and overwritten, but for AccumulateCopy, which only overwrites it.
+type Accumulate struct {
+	X, Y *Tensor // of any strides whose last is 1
+
+	// Of AccumulateJoin, nil otherwise: fp32 [batch, heads, rows, 1]. XLSE has the rows of a head one behind the other, of any strides else; YLSE and LSE
+	// are in row-major order. LSE is an output, and not YLSE: two tensors take turns.
+	XLSE, YLSE, LSE *Tensor
+}
+
+// AccumulatePlan accumulates on a device. It may be used from several goroutines.
+type AccumulatePlan struct {
+	smallPlan[*AccumulateRecording]
+	problem AccumulateProblem
+	program *kernel.AccumulateProgram
+	table   []attn.Operand
+}
+
+// PlanAccumulate builds the kernel. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where the device cannot.
+func (d *Device) PlanAccumulate(p AccumulateProblem) (_ *AccumulatePlan, err error) {
+	defer during("PlanAccumulate", &err)
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	t := p.X
+	if t == F32 {
+		t = p.Y
+	}
+	if why := d.env.Caps.LacksAccumulate(attn.DType(t)); why != "" {
+		return nil, &UnsupportedError{What: "Accumulate", Reasons: []string{why}}
+	}
+	plan := &AccumulatePlan{problem: p}
+	plan.dev, plan.name, plan.table = d, "AccumulatePlan", plan.problem.operands()
+	plan.program, err = kernel.NewAccumulateProgram(d.env, &kernel.Accumulate{Rule: int(p.Rule), Shape: p.Shape, DType: attn.DType(t), XF32: p.X == F32, YF32: p.Y == F32})
+	if err != nil {
+		return nil, d.fail(err)
+	}
+	if err := d.adopt(plan); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// made says why a plan that no device made cannot be used.
+func (p *AccumulatePlan) made() error {
+	if p == nil || p.dev == nil {
+		return badArgument("AccumulatePlan", "nil or zero", "must come from Device.PlanAccumulate")
+	}
+	return nil
+}
+
+// Accumulate does it and waits. The error is an [*ArgumentError] for a tensor that does not fit its place, the context's own where it is cancelled,
+// after the device has finished.
+func (p *AccumulatePlan) Accumulate(ctx context.Context, a Accumulate) (err error) {
+	defer during("Accumulate", &err)
+	if err := p.made(); err != nil {
+		return err
+	}
+	return p.run(ctx, p.recording, func(r *AccumulateRecording) error { return r.Accumulate(a) })
+}
+
+// Close frees what the plan keeps, after waiting for what it has in flight. Closing again does nothing.
+func (p *AccumulatePlan) Close() (err error) {
+	defer during("AccumulatePlan.Close", &err)
+	if p.made() != nil {
+		return nil
+	}
+	p.dev.disown(p)
+	return p.release()
+}
+
+// AccumulateRecording holds the commands, with descriptors of its own. It can be written into any number of command buffers, or submitted by itself
+// again and again, one submission at a time. It belongs to one goroutine at a time.
+type AccumulateRecording struct {
+	smallRecording
+	plan *AccumulatePlan
+	ops  kernel.AccumulateOperands
+	all  [5]given
+}
+
+// NewRecording makes an empty recording. It lives until its own Close, or the device's.
+func (p *AccumulatePlan) NewRecording() (_ *AccumulateRecording, err error) {
+	defer during("NewRecording", &err)
+	if err := p.made(); err != nil {
+		return nil, err
+	}
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
+	return p.recording()
+}
+
+func (p *AccumulatePlan) recording() (*AccumulateRecording, error) {
+	r := &AccumulateRecording{plan: p}
+	r.dev, r.name, r.first, r.tensors = p.dev, "AccumulateRecording", "Accumulate", make([]heldTensor, len(r.all))
+	n := p.program.Dispatches()
+	if err := r.open(pipeline.RecordingInfo{MaxDispatches: n, MaxBindings: kernel.AccumulateBindings * n}); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// made says why a recording that no plan made cannot be used.
+func (r *AccumulateRecording) made() error {
+	if r == nil || r.plan == nil {
+		return badArgument("AccumulateRecording", "nil or zero", "must come from AccumulatePlan.NewRecording")
+	}
+	return nil
+}
+
+// Accumulate prepares the recording for these tensors, in place of what it held before. After the first time it allocates nothing.
+func (r *AccumulateRecording) Accumulate(a Accumulate) (err error) {
+	defer during("AccumulateRecording.Accumulate", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	o := &r.ops
+	r.all = [...]given{{tensor: a.X, to: &o.X}, {tensor: a.Y, to: &o.Y}, {tensor: a.XLSE, to: &o.XLSE}, {tensor: a.YLSE, to: &o.YLSE}, {tensor: a.LSE, to: &o.NewLSE}}
+	if err := place("Accumulate", r.plan.table, r.all[:], r.dev, nil); err != nil {
+		return err
+	}
+	if t := a.XLSE; t != nil {
+		if t.layout.Shape[2] > 1 && t.layout.Strides[2] != 1 {
+			return badArgument("Accumulate.XLSE", t, "must have the rows of a head one behind the other")
+		}
+	}
+	for i := range r.all {
+		r.tensors[i] = heldTensor{r.all[i].tensor, r.all[i].use}
+	}
+	if err = r.reset(); err == nil {
+		err = r.plan.program.Record(&r.writer, o)
+	}
+	r.ready = err == nil
+	return r.dev.fail(err)
+}
+
+// Record writes the commands into a command buffer of the caller's, as [Recording.Record] does.
+func (r *AccumulateRecording) Record(cmd uintptr) (err error) {
+	defer during("AccumulateRecording.Record", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	return r.record(cmd)
+}
+
+// Submit runs the commands on the device's queue and returns without waiting; Wait waits for them.
+func (r *AccumulateRecording) Submit() (err error) {
+	defer during("AccumulateRecording.Submit", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	return r.submit()
+}
+
+// Wait waits for the latest submission. A cancelled context makes it return the context's error, but not before the device has finished with the
+// memory. Without a submission it returns at once.
+func (r *AccumulateRecording) Wait(ctx context.Context) (err error) {
+	defer during("AccumulateRecording.Wait", &err)
+	if err := r.made(); err != nil {
+		return err
+	}
+	return r.waitFor(ctx)
+}
+
+// Close frees descriptors, after waiting for the recording's own submission. Closing again, or nil, does nothing.
+func (r *AccumulateRecording) Close() (err error) {
+	defer during("AccumulateRecording.Close", &err)
+	if r.made() != nil {
+		return nil
+	}
+	return r.close()
+}

@@ -1,0 +1,333 @@
+package ring
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Tags of messages between two ranks.
+const (
+	tagBlock     Tag = iota // pieces of keys and values
+	tagTaken                // they were copied
+	tagGradients            // pieces of gradients by them
+	tagHome                 // they were copied
+)
+
+// ready is something that becomes so once.
+type ready chan struct{}
+
+// await waits for it, or for the end of the context.
+func (r ready) await(ctx context.Context) error {
+	select {
+	case <-r:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ring: %w", context.Cause(ctx))
+	}
+}
+
+func readies(n int) []ready {
+	out := make([]ready, n)
+	for i := range out {
+		out[i] = make(ready)
+	}
+	return out
+}
+
+// slots is how many blocks of others are on a device at once: while one is computed with, the next arrives.
+const slots = 2
+
+// pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long beside what a
+// copy costs to begin, some 50 µs.
+const pieceBytes = 16 << 20
+
+// pair is keys and values, or their gradients.
+type pair struct{ k, v *flash.Tensor }
+
+// piece is some bytes of a pair, of a group of heads, and where they stand in memory of the host.
+type piece struct {
+	of            *flash.Tensor
+	offset, at, n uint64
+	group         int
+}
+
+// pieces cuts a pair, of so many groups. Tensors of other ranks that are as long are cut the same.
+func (p pair) pieces(groups int) (out []piece) {
+	behind := (p.k.Bytes() + 63) / 64 * 64 // of keys are values
+	for g := range groups {
+		for i, t := range []*flash.Tensor{p.k, p.v} {
+			n := t.Bytes() / uint64(groups)
+			for at := uint64(0); at < n; at += pieceBytes {
+				from := uint64(g)*n + at
+				out = append(out, piece{t, from, uint64(i)*behind + from, min(pieceBytes, n-at), g})
+			}
+		}
+	}
+	return out
+}
+
+// pair makes buffers for keys and values of so many rows.
+func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err error) {
+	g, most := &p.problem, p.sched.keys.most()
+	if out.k, err = p.tensor(name+".k", dtype, [4]int{g.Batch, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
+		out.v, err = p.tensor(name+".v", dtype, [4]int{g.Batch, g.KeyHeads, rows, g.ValueDim}, most)
+	}
+	return out, err
+}
+
+// memory is memory of the host, of a name, for a pair of as many keys and values as any rank has. It is kept for the next pass.
+func (p *Plan) memory(name string) (*flash.HostMemory, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.host[name]; m != nil {
+		return m, nil
+	}
+	m, err := flash.NewHostMemory(p.blockBytes() + 128) // keys, and values from a multiple of 64 on
+	if err == nil {
+		p.host[name] = m
+	}
+	return m, err
+}
+
+// blockBytes is the size of the largest block.
+func (p *Plan) blockBytes() int {
+	g := &p.problem
+	return g.Batch * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
+}
+
+// shared is what ranks of one process show one another: memory of the host that the others copy from.
+type shared struct {
+	memory [slots]*flash.HostMemory // those that there are
+	direct bool                     // the rank's device imports it
+}
+
+// show shows this rank's memory of a name to the others, where all are in one process and all devices import it; nil otherwise: bytes are sent then.
+// It is called by every rank.
+func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error) {
+	if all, known := w.peers[name]; known {
+		return all, nil
+	}
+	s, ok := w.ring.comm.(Sharer)
+	if !ok {
+		w.peers[name] = nil
+		return nil, nil
+	}
+	own := shared{memory: mine, direct: true}
+	for _, m := range mine {
+		own.direct = own.direct && (m == nil || w.mover.Imports(m))
+	}
+	values, err := s.Share(w.ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]shared, len(values))
+	for i, v := range values {
+		all[i] = v.(shared)
+	}
+	for _, x := range all {
+		if !x.direct {
+			all = nil
+			break
+		}
+	}
+	w.peers[name] = all
+	return all, nil
+}
+
+// send tells a rank of each piece in memory of the host as it gets ready, or sends it, and waits until all were taken.
+func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, there func(i int) error, direct bool) error {
+	for i, x := range pieces {
+		if err := there(i); err != nil {
+			return err
+		}
+		var data []byte
+		if !direct {
+			data = mem.Bytes()[x.at : x.at+x.n]
+		}
+		if err := w.ring.comm.Send(w.ctx, to, tag, data); err != nil {
+			return err
+		}
+	}
+	if direct {
+		return w.ring.comm.Receive(w.ctx, to, tag+1, nil)
+	}
+	return nil
+}
+
+// receive brings a pair of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is there.
+func (w *pass) receive(from int, tag Tag, to pair, theirs, mine *flash.HostMemory, there []ready) error {
+	pieces := to.pieces(len(there))
+	last := func(i int) bool { return i+1 == len(pieces) || pieces[i+1].group != pieces[i].group }
+	if theirs != nil {
+		for i, x := range pieces {
+			if err := w.ring.comm.Receive(w.ctx, from, tag, nil); err != nil {
+				return err
+			}
+			if err := w.mover.ToDevice(w.ctx, x.of, x.offset, theirs, x.at, x.n); err != nil {
+				return err
+			}
+			if last(i) {
+				close(there[x.group])
+			}
+		}
+		return w.ring.comm.Send(w.ctx, from, tag+1, nil)
+	}
+	var uploads errgroup.Group
+	uploads.SetLimit(1)
+	for i, x := range pieces {
+		if err := w.ring.comm.Receive(w.ctx, from, tag, mine.Bytes()[x.at:x.at+x.n]); err != nil {
+			return orFirst(err, uploads.Wait())
+		}
+		uploads.Go(func() error {
+			err := w.mover.ToDevice(w.ctx, x.of, x.offset, mine, x.at, x.n)
+			if err == nil && last(i) {
+				close(there[x.group])
+			}
+			return err
+		})
+	}
+	return uploads.Wait()
+}
+
+func orFirst(err, first error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// exchange is the blocks on their way in a pass.
+type exchange struct {
+	arrived  [][]ready // by remote step and group of heads
+	released []ready
+	blocks   []pair
+}
+
+// newExchange is for steps and groups.
+func newExchange(steps, groups int) *exchange {
+	e := &exchange{arrived: make([][]ready, steps), released: readies(steps), blocks: make([]pair, steps)}
+	for i := range e.arrived {
+		e.arrived[i] = readies(groups)
+	}
+	return e
+}
+
+// publish sends this rank's block to those who need it, and brings theirs.
+func (w *pass) publish(own pair) (*exchange, error) {
+	if w.ring.Size() == 1 {
+		return &exchange{}, nil
+	}
+	rank := w.ring.Rank()
+	mem, err := w.memory("own")
+	if err != nil {
+		return nil, err
+	}
+	peers, err := w.show("own", [slots]*flash.HostMemory{mem})
+	if err != nil {
+		return nil, err
+	}
+	if to := w.sched.receivers(rank); len(to) > 0 {
+		mine, err := w.pair("own", w.problem.DType, w.sched.keys.rows(rank))
+		if err != nil {
+			return nil, err
+		}
+		// A copy on the device's own queue comes after whatever wrote the caller's tensors.
+		var copies [2]sum
+		for i, x := range [2][2]*flash.Tensor{{own.k, mine.k}, {own.v, mine.v}} {
+			if copies[i], err = w.accumulation(flash.AccumulateCopy, flash.Accumulate{X: x[0], Y: x[1]}); err != nil {
+				return nil, err
+			}
+			w.jobs = append(w.jobs, copies[i])
+		}
+		pieces := mine.pieces(w.groups())
+		there := readies(len(pieces))
+		w.others.Go(func() error {
+			for _, c := range copies {
+				if err := c.done(); err != nil {
+					return err
+				}
+			}
+			for i, x := range pieces {
+				if err := w.mover.ToHost(w.ctx, mem, x.at, x.of, x.offset, x.n); err != nil {
+					return err
+				}
+				close(there[i])
+			}
+			return nil
+		})
+		for _, to := range to {
+			w.others.Go(func() error {
+				return w.send(to, tagBlock, mem, pieces, func(i int) error { return there[i].await(w.ctx) }, peers != nil)
+			})
+		}
+	}
+	remote := w.remote()
+	e := newExchange(len(remote), w.groups())
+	for i, s := range remote {
+		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, w.sched.keys.rows(s.owner)); err != nil {
+			return nil, err
+		}
+	}
+	in, err := w.inbox("block", peers, len(remote))
+	if err != nil {
+		return nil, err
+	}
+	w.others.Go(func() error {
+		for i, s := range remote {
+			if i >= slots {
+				if err := e.released[i-slots].await(w.ctx); err != nil {
+					return err
+				}
+			}
+			var theirs *flash.HostMemory
+			if peers != nil {
+				theirs = peers[s.owner].memory[0]
+			}
+			if err := w.receive(s.owner, tagBlock, e.blocks[i], theirs, in, e.arrived[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return e, nil
+}
+
+// inbox is memory of this rank's that messages are received in, where there are any.
+func (w *pass) inbox(name string, peers []shared, messages int) (*flash.HostMemory, error) {
+	if peers != nil || messages == 0 {
+		return nil, nil
+	}
+	return w.memory("in." + name)
+}
+
+// arrival waits for something of another rank's, and counts how long.
+func (w *pass) arrival(r ready) error {
+	start := time.Now()
+	err := r.await(w.ctx)
+	w.waited += time.Since(start)
+	return err
+}
+
+// remote are the steps with blocks of other ranks.
+func (p *Plan) remote() []step {
+	var out []step
+	for _, s := range p.steps {
+		if s.number > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// local is the step with the rank's own block, which may have no launches.
+func (p *Plan) local() step {
+	if len(p.steps) > 0 && p.steps[0].number == 0 {
+		return p.steps[0]
+	}
+	return step{owner: p.ring.Rank()}
+}

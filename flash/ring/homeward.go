@@ -1,0 +1,170 @@
+package ring
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// delivery is the gradients of others' blocks on their way home, by remote step.
+type delivery struct {
+	sent  []ready
+	given chan given
+}
+
+type given struct {
+	step int
+	pair
+	by []job
+}
+
+// give hands over what jobs of a step compute.
+func (d *delivery) give(step int, x pair, by []job) { d.given <- given{step, x, slices.Clone(by)} }
+
+// next waits for what is handed over next, and until the device has computed it.
+func (d *delivery) next(ctx context.Context) (x given, err error) {
+	select {
+	case x = <-d.given:
+	case <-ctx.Done():
+		return x, fmt.Errorf("ring: %w", context.Cause(ctx))
+	}
+	for _, j := range x.by {
+		if err := j.done(); err != nil {
+			return x, err
+		}
+	}
+	return x, nil
+}
+
+// deliver sends what give hands over.
+func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
+	d := &delivery{sent: readies(len(remote)), given: make(chan given, len(remote))}
+	var mem [slots]*flash.HostMemory
+	for i := range mem {
+		var err error
+		if mem[i], err = w.memory(fmt.Sprint("give", i)); err != nil {
+			return nil, nil, err
+		}
+	}
+	peers, err := w.show("give", mem)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.others.Go(func() error {
+		for range remote {
+			x, err := d.next(w.ctx)
+			if err != nil {
+				return err
+			}
+			to := mem[x.step%slots]
+			pieces := x.pieces(1)
+			there := readies(len(pieces))
+			w.others.Go(func() error {
+				for i, p := range pieces {
+					if err := w.mover.ToHost(w.ctx, to, p.at, p.of, p.offset, p.n); err != nil {
+						return err
+					}
+					close(there[i])
+				}
+				return nil
+			})
+			if err := w.send(remote[x.step].owner, tagGradients, to, pieces, func(i int) error { return there[i].await(w.ctx) }, peers != nil); err != nil {
+				return err
+			}
+			close(d.sent[x.step])
+		}
+		return nil
+	})
+	return d, peers, nil
+}
+
+// collection is the gradients of the rank's own block that come home, by the step at which they were computed.
+type collection struct {
+	steps             []homecoming
+	arrived, released []ready
+	gradients         []pair
+	added             int
+}
+
+// homecoming is what a rank adds to this rank's gradients: of some rows of its block.
+type homecoming struct {
+	from, number int
+	slot         int // of the rank's memory, that they lie in
+	rows, chunks Span
+}
+
+// collect receives what others computed of this rank's gradients.
+func (w *pass) collect(peers []shared) (*collection, error) {
+	rank := w.ring.Rank()
+	c := &collection{}
+	for _, from := range w.sched.receivers(rank) {
+		rows, chunks := touched(w.sched.launches(from, rank))
+		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: rows, chunks: chunks}
+		for n := 1; n < h.number; n++ { // its steps before
+			if w.sched.sees(from, (from-n+w.ring.Size())%w.ring.Size()) {
+				h.slot++
+			}
+		}
+		h.slot %= slots
+		c.steps = append(c.steps, h)
+	}
+	c.arrived, c.released, c.gradients = readies(len(c.steps)), readies(len(c.steps)), make([]pair, len(c.steps))
+	for i, s := range c.steps {
+		var err error
+		if c.gradients[i], err = w.pair(fmt.Sprint("home", i%slots), w.problem.DType, s.rows.Len()); err != nil {
+			return nil, err
+		}
+	}
+	in, err := w.inbox("home", peers, len(c.steps))
+	if err != nil {
+		return nil, err
+	}
+	w.others.Go(func() error {
+		for i, s := range c.steps {
+			if i >= slots {
+				if err := c.released[i-slots].await(w.ctx); err != nil {
+					return err
+				}
+			}
+			var theirs *flash.HostMemory
+			if peers != nil {
+				theirs = peers[s.from].memory[s.slot]
+			}
+			if err := w.receive(s.from, tagGradients, c.gradients[i], theirs, in, c.arrived[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return c, nil
+}
+
+// addUpTo submits the sums of gradients that were computed at a step up to this one, in the order of steps.
+//
+// What ranks wait for lies two steps back: before it goes on, a rank adds what was computed then, and so frees a place for what comes home next; what it
+// computes itself goes home without waiting for its next step. So nobody waits for somebody who waits for him, whichever steps ranks leave out.
+func (c *collection) addUpTo(number int, w *pass, g *gradients) error {
+	for c.added < len(c.steps) && c.steps[c.added].number <= number {
+		i := c.added
+		from := c.steps[i]
+		if err := w.arrival(c.arrived[i]); err != nil {
+			return err
+		}
+		for k := from.chunks.Begin; k < from.chunks.End; k++ {
+			at := g.keys[k]
+			if err := g.add(w, &g.ownParts[k], c.gradients[i], Span{at.Begin - from.rows.Begin, at.End - from.rows.Begin}, g.own[k]); err != nil {
+				return err
+			}
+		}
+		if i+slots < len(c.steps) {
+			if err := w.settle(len(w.jobs)); err != nil {
+				return err
+			}
+			close(c.released[i])
+		}
+		c.added++
+	}
+	return nil
+}

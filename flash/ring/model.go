@@ -1,0 +1,159 @@
+package ring
+
+import "github.com/vkattn/vkattn/flash"
+
+// Model is what a problem on some ranks computes and moves, without a device: the schedule, counted.
+type Model struct {
+	sched *schedule
+}
+
+// NewModel counts a problem. Its error is that of [Ring.Plan].
+func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
+	problem, err := problem.Normalize()
+	if err == nil {
+		err = supported(&problem)
+	}
+	if err == nil && ranks < 1 {
+		err = badArgument("ranks", ranks, "must be at least 1")
+	}
+	if err == nil {
+		err = shard.check(&problem, ranks)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Model{newSchedule(problem, shard, ranks)}, nil
+}
+
+// Step is what a rank computes with one block, and what it sends and receives for that, in bytes.
+type Step struct {
+	Number   int     // how many ranks away the block's owner is
+	Pairs    float64 // of queries and keys, of all heads
+	Received float64 // of the block: keys and values
+	Sent     float64 // of the rank's own block, to the rank that is as far away on the other side
+	Gave     float64 // of gradients by the block's keys and values, in a backward pass
+	Got      float64 // of gradients by the rank's own
+}
+
+// Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out.
+func (m *Model) Steps(rank int) []Step {
+	s := m.sched
+	var out []Step
+	for n := range s.ranks {
+		owner, receiver := (rank-n+s.ranks)%s.ranks, (rank+n)%s.ranks
+		x := Step{Number: n}
+		launches := s.launches(rank, owner)
+		for _, l := range launches {
+			x.Pairs += l.pairs * float64(s.problem.Batch*s.problem.Heads)
+		}
+		if n > 0 && len(launches) > 0 {
+			rows, _ := touched(launches)
+			x.Received, x.Gave = s.bytes(s.keys.rows(owner)), s.bytes(rows.Len())
+		}
+		if n > 0 && s.sees(receiver, rank) {
+			rows, _ := touched(s.launches(receiver, rank))
+			x.Sent, x.Got = s.bytes(s.keys.rows(rank)), s.bytes(rows.Len())
+		}
+		if x != (Step{Number: n}) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// bytes is keys and values of so many tokens.
+func (s *schedule) bytes(tokens int) float64 {
+	p := &s.problem
+	return float64(p.Batch*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
+}
+
+// Memory is the bytes that the rank with most tokens holds on its device for both passes: its tensors, blocks of others on their way, and sums in fp32.
+// It falls with the number of ranks.
+func (m *Model) Memory() float64 {
+	s, p := m.sched, &m.sched.problem
+	nq, nk := float64(s.queries.most()), s.keys.most()
+	row := func(columns, size int) float64 { return nq * float64(p.Batch*p.Heads) * float64(columns*size) }
+	tensors := 2*row(p.HeadDim, p.DType.Size()) + 2*row(p.ValueDim, p.DType.Size()) + row(1, 4) + 2*s.bytes(nk)
+	if s.ranks == 1 {
+		return tensors
+	}
+	places := 1 + 3*slots + 1.0 // its own block, blocks, gradients going home and coming, and those of a launch
+	sums := row(p.HeadDim, 4) + row(p.ValueDim, 4) + 2*row(1, 4) + row(p.HeadDim, p.DType.Size()) + row(p.ValueDim, p.DType.Size()) + row(1, 4)
+	return tensors + places*s.bytes(nk) + sums + s.bytes(nk)*4/float64(p.DType.Size())
+}
+
+// Speeds are those of a device and of its link to others.
+type Speeds struct {
+	Forward, Backward float64 // operations a second, as [flash.Problem].ForwardFLOPs counts them
+	Link              float64 // bytes a second, in each direction
+	Latency           float64 // seconds, of each message
+}
+
+// Times are the seconds of a pass.
+type Times struct {
+	One     float64 // on one device
+	Ranks   float64 // on the slowest rank
+	Waiting float64 // of it for blocks, on that rank
+}
+
+// Forward foretells a forward pass: a rank computes with a block while the next arrives, two at most being on the device.
+func (m *Model) Forward(v Speeds) Times { return m.foretell(v, false) }
+
+// Backward foretells a backward pass: gradients go home beside the next step, the last ones beside half of the rank's own block.
+func (m *Model) Backward(v Speeds) Times { return m.foretell(v, true) }
+
+func (m *Model) foretell(v Speeds, backward bool) (t Times) {
+	s, p := m.sched, &m.sched.problem
+	perPair := 2 * float64(p.HeadDim+p.ValueDim) / v.Forward
+	if backward {
+		perPair = 2.5 * 2 * float64(p.HeadDim+p.ValueDim) / v.Backward
+	}
+	t.One = s.whole.Pairs() * float64(p.Batch*p.Heads) * perPair
+	for _, rank := range someRanks(s.ranks) {
+		var arrived, done, sent float64 // when the last block was there, the device was free, and the last gradients were home
+		var ends []float64
+		waiting, last := 0.0, 0.0
+		for _, x := range m.Steps(rank) {
+			compute := x.Pairs * perPair
+			if x.Number == 0 {
+				if backward {
+					compute, last = compute/2, compute/2
+				}
+				done += compute
+				continue
+			}
+			if x.Received > 0 {
+				free := 0.0
+				if len(ends) >= slots {
+					free = ends[len(ends)-slots]
+				}
+				arrived = max(arrived, free) + x.Received/v.Link + v.Latency
+				waiting += max(0, arrived-done)
+				done = max(done, arrived) + compute
+				ends = append(ends, done)
+			}
+			if backward {
+				sent = max(sent, done) + max(x.Gave, x.Got)/v.Link + v.Latency
+			}
+		}
+		done += last
+		if sent > done {
+			waiting += sent - done
+			done = sent
+		}
+		if done > t.Ranks {
+			t.Ranks, t.Waiting = done, waiting
+		}
+	}
+	return t
+}
+
+// someRanks are those that a forecast looks at: all, or of many some of the first, in the middle and of the last, between which the others lie.
+func someRanks(n int) (out []int) {
+	for r := range n {
+		if n <= 16 || r < 2 || r >= n-2 || r == n/2 {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,192 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// pass is one forward or backward pass of a rank under way.
+type pass struct {
+	*Plan
+	ctx    context.Context // ends when any part of the pass fails
+	others *errgroup.Group // what goes on beside the device's work
+	jobs   []job           // submitted, in order, and not waited for
+}
+
+// job is work that was submitted.
+type job interface {
+	done() error   // waits; any goroutine may ask
+	settle() error // waits, and gives back what was lent, once
+}
+
+// launched is a launch that was submitted.
+type launched struct{ flash.Pending }
+
+func (l launched) done() error   { return l.Wait(context.Background()) }
+func (l launched) settle() error { return l.done() }
+
+// run runs the body of a pass. Whatever happens, nothing is left running, and other ranks hear of a failure.
+func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if !p.busy.TryLock() {
+		return fmt.Errorf("%w: a ring.Plan runs one pass at a time", flash.ErrInFlight)
+	}
+	defer p.busy.Unlock()
+	if p.broken != nil {
+		return p.broken
+	}
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p.waited = 0
+	w := &pass{Plan: p}
+	w.others, w.ctx = errgroup.WithContext(inner)
+	err := body(w)
+	if err != nil {
+		cancel(err)
+	}
+	if e := w.others.Wait(); err == nil || e != nil && errors.Is(err, e) {
+		err = e // the first of them is the cause of others
+	}
+	if e := w.settle(len(w.jobs)); err == nil {
+		err = e
+	}
+	if err != nil {
+		p.broken = fmt.Errorf("ring: an earlier pass failed: %w", err)
+		p.ring.comm.Abort(err)
+	}
+	return err
+}
+
+// settle waits for the first n jobs.
+func (w *pass) settle(n int) (err error) {
+	for _, j := range w.jobs[:n] {
+		if e := j.settle(); err == nil {
+			err = e
+		}
+	}
+	w.jobs = w.jobs[n:]
+	return err
+}
+
+// attend submits the forward pass of a launch.
+func (w *pass) attend(l *launch, f flash.Forward) error {
+	plan, err := w.launch(l.problem)
+	if err != nil {
+		return err
+	}
+	j, err := plan.SubmitForward(f)
+	if err == nil {
+		w.jobs = append(w.jobs, launched{j})
+	}
+	return err
+}
+
+// gradients submits the backward pass of a launch.
+func (w *pass) gradients(l *launch, b flash.Backward) error {
+	plan, err := w.launch(l.problem)
+	if err != nil {
+		return err
+	}
+	j, err := plan.SubmitBackward(b)
+	if err == nil {
+		w.jobs = append(w.jobs, launched{j})
+	}
+	return err
+}
+
+// summer accumulates, with recordings that are used again.
+type summer struct {
+	plan *flash.AccumulatePlan
+	free []*flash.AccumulateRecording
+	all  []*flash.AccumulateRecording
+}
+
+func (s *summer) close() error { return s.plan.Close() }
+
+// sum is an accumulation that was submitted.
+type sum struct {
+	of  *summer
+	rec *flash.AccumulateRecording
+}
+
+func (s sum) done() error { return s.rec.Wait(context.Background()) }
+func (s sum) settle() error {
+	err := s.done()
+	s.of.free = append(s.of.free, s.rec)
+	return err
+}
+
+// accumulate submits an accumulation of tensors of one shape.
+func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
+	j, err := w.accumulation(rule, a)
+	if err == nil {
+		w.jobs = append(w.jobs, j)
+	}
+	return err
+}
+
+// accumulation is accumulate for a caller who waits by itself.
+func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum, error) {
+	of := flash.AccumulateProblem{Rule: rule, Shape: a.X.Shape(), X: a.X.DType(), Y: a.Y.DType()}
+	s := w.sums[of]
+	if s == nil {
+		plan, err := w.ring.dev.PlanAccumulate(of)
+		if err != nil {
+			return sum{}, err
+		}
+		s = &summer{plan: plan}
+		w.sums[of] = s
+	}
+	if len(s.free) == 0 {
+		r, err := s.plan.NewRecording()
+		if err != nil {
+			return sum{}, err
+		}
+		s.all, s.free = append(s.all, r), append(s.free, r)
+	}
+	r := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	err := r.Accumulate(a)
+	if err == nil {
+		err = r.Submit()
+	}
+	if err != nil {
+		s.free = append(s.free, r)
+		return sum{}, err
+	}
+	return sum{s, r}, nil
+}
+
+// tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is the largest
+// number of rows that it will have.
+func (p *Plan) tensor(name string, dtype flash.DType, shape [4]int, most int) (*flash.Tensor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.buffers[name]
+	if b == nil {
+		elements := shape[0] * shape[1] * most * shape[3]
+		var err error
+		if b, err = p.ring.dev.NewTensor(dtype, 1, 1, 1, elements); err != nil {
+			return nil, err
+		}
+		p.buffers[name] = b
+	}
+	return b.View(0, dtype, shape, [4]int{})
+}
+
+// rows is some rows of a tensor.
+func rows(t *flash.Tensor, of Span) (*flash.Tensor, error) {
+	shape, strides := t.Shape(), t.Strides()
+	if of == (Span{0, shape[2]}) {
+		return t, nil
+	}
+	shape[2] = of.Len()
+	return t.View(t.Offset()+uint64(of.Begin*strides[2]*t.DType().Size()), t.DType(), shape, strides)
+}

@@ -1,0 +1,115 @@
+package ring
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+// TestScheduleCovers draws problems and checks that launches of all ranks together compute every pair of query and key that is seen exactly once, and no
+// other.
+func TestScheduleCovers(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 400 {
+		p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 8 + r.IntN(60), KeyLen: 8 + r.IntN(60), HeadDim: 8, Causal: flash.Causal(r.IntN(3))}
+		if r.IntN(8) == 0 {
+			p.QueryLen, p.KeyLen = 1000+r.IntN(100), 1000+r.IntN(100)
+		}
+		if r.IntN(2) == 0 {
+			p.KeyLen = p.QueryLen
+		}
+		if r.IntN(2) == 0 {
+			p.Window = flash.SlidingWindow(r.IntN(p.KeyLen)-1, r.IntN(p.KeyLen)-1)
+		}
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		ranks := 1 + r.IntN(4)
+		s := newSchedule(p, Shard{Order(r.IntN(3))}, ranks)
+		s.positional = r.IntN(4) == 0
+		counts := make([]int, p.QueryLen*p.KeyLen)
+		pairs := 0.0
+		for rank := range ranks {
+			fromRows := func(spans []Span, row int) int {
+				for _, c := range spans {
+					if row < c.Len() {
+						return c.Begin + row
+					}
+					row -= c.Len()
+				}
+				t.Fatal("a row of no chunk")
+				return 0
+			}
+			for _, st := range s.steps(rank) {
+				require.Equal(t, (rank-st.number+ranks)%ranks, st.owner)
+				for _, l := range st.launches {
+					l.problem, err = l.problem.Normalize()
+					require.NoError(t, err)
+					m := attn.Problem{QueryLen: l.problem.QueryLen, KeyLen: l.problem.KeyLen, Causal: attn.Causal(l.problem.Causal), Window: attn.Window(l.problem.Window),
+						Within: attn.Within(l.problem.Within)}.Mask()
+					require.Equal(t, m.Pairs(), l.pairs)
+					pairs += l.pairs
+					for i := range l.queries.Len() {
+						keys := m.KeysOf(i)
+						for j := keys.Begin; j < keys.End; j++ {
+							q, k := fromRows(s.queries.spans[rank], l.queries.Begin+i), fromRows(s.keys.spans[st.owner], l.keys.Begin+j)
+							counts[q*p.KeyLen+k]++
+							if s.positional && (q != l.problem.Within.Query+i || k != l.problem.Within.Key+j) {
+								t.Fatalf("query %d and key %d are at others' positions in %v", q, k, l.problem.Within)
+							}
+						}
+					}
+				}
+			}
+		}
+		require.Equal(t, s.whole.Pairs(), pairs)
+		for q := range p.QueryLen {
+			keys := s.whole.KeysOf(q)
+			for k := range p.KeyLen {
+				want := 0
+				if keys.Has(k) {
+					want = 1
+				}
+				if counts[q*p.KeyLen+k] != want {
+					t.Fatalf("query %d and key %d are computed %d times, of %v, %d ranks in %v order", q, k, counts[q*p.KeyLen+k], p, ranks, s.order)
+				}
+			}
+		}
+	}
+}
+
+// TestZigzagBalance: with a causal mask every rank has as much to do at every step, in one launch each.
+func TestZigzagBalance(t *testing.T) {
+	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 14, HeadDim: 64, Causal: flash.CausalBottomRight}.Normalize()
+	require.NoError(t, err)
+	for _, ranks := range []int{1, 2, 4, 8} {
+		s := newSchedule(p, Shard{}, ranks)
+		require.Equal(t, Zigzag, s.order)
+		for rank := range ranks {
+			steps := s.steps(rank)
+			require.Len(t, steps, ranks)
+			for n, st := range steps {
+				require.Len(t, st.launches, 1, "rank %d, step %d", rank, n)
+				require.InEpsilon(t, steps[len(steps)-1].launches[0].pairs, st.launches[0].pairs, 0.01)
+			}
+		}
+	}
+}
+
+// TestWindowStaysNear: with a window, ranks in plain order need the blocks of neighbours alone.
+func TestWindowStaysNear(t *testing.T) {
+	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 1 << 14, HeadDim: 64, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(1000, 0)}.Normalize()
+	require.NoError(t, err)
+	s := newSchedule(p, Shard{}, 8)
+	require.Equal(t, Plain, s.order)
+	for rank := range 8 {
+		want := []int{(rank + 1) % 8}
+		if rank == 7 {
+			want = nil
+		}
+		require.Equal(t, want, s.receivers(rank))
+	}
+}

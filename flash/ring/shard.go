@@ -1,0 +1,134 @@
+package ring
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Order says which tokens a rank has. A sequence is cut into chunks of about equal lengths, in multiples of 64 tokens where it is long enough.
+type Order uint8
+
+const (
+	// Auto is Zigzag where Problem.Causal is set without a window, and Plain otherwise.
+	Auto Order = iota
+	// Plain gives rank r chunk r of as many as there are ranks: neighbours in the sequence are neighbours in rank, so that with a window few blocks travel.
+	Plain
+	// Zigzag gives rank r chunks r and 2W−1−r of 2W, W being the number of ranks: with a causal mask every rank then has as much to do, at every
+	// step, as every other (the order of github.com/zhuzilin/ring-flash-attention; Brandon et al., "Striped Attention", 2023, have another with that aim).
+	Zigzag
+	orders
+)
+
+// String gives the name.
+func (o Order) String() string {
+	if o >= orders {
+		return fmt.Sprintf("Order(%d)", uint8(o))
+	}
+	return [...]string{"auto", "plain", "zigzag"}[o]
+}
+
+// Shard says how a problem is spread over ranks.
+type Shard struct {
+	Order Order
+}
+
+// Span is the positions from Begin up to, not including, End.
+type Span struct{ Begin, End int }
+
+// Len is the number of positions.
+func (s Span) Len() int { return s.End - s.Begin }
+
+// granule is what chunks are multiples of in long sequences: dropout's draws, and tiles of kernels, begin there.
+const granule = 64
+
+// chunks cuts n tokens into parts that differ by one granule at most.
+func chunks(n, parts int) []Span {
+	unit := granule
+	if n < parts*granule {
+		unit = 1
+	}
+	units := (n + unit - 1) / unit
+	out := make([]Span, parts)
+	for i := range out {
+		out[i] = Span{min(n, units*i/parts*unit), min(n, units*(i+1)/parts*unit)}
+	}
+	return out
+}
+
+// layout is which tokens each rank has: of queries, or of keys.
+type layout struct {
+	ranks int
+	spans [][]Span // of each rank, in the order in which its tensors have them
+}
+
+func newLayout(n, ranks int, order Order) layout {
+	l := layout{ranks: ranks, spans: make([][]Span, ranks)}
+	switch order {
+	case Zigzag:
+		all := chunks(n, 2*ranks)
+		for r := range ranks {
+			first, second := all[r], all[2*ranks-1-r]
+			if ranks == 1 || first.End == second.Begin { // one behind the other: those of the last rank
+				l.spans[r] = []Span{{first.Begin, second.End}}
+				continue
+			}
+			l.spans[r] = []Span{first, second}
+		}
+	default:
+		for r, c := range chunks(n, ranks) {
+			l.spans[r] = []Span{c}
+		}
+	}
+	return l
+}
+
+// rows is the number of tokens of a rank.
+func (l *layout) rows(rank int) (n int) {
+	for _, s := range l.spans[rank] {
+		n += s.Len()
+	}
+	return n
+}
+
+// most is the largest number of tokens of a rank.
+func (l *layout) most() (n int) {
+	for r := range l.ranks {
+		n = max(n, l.rows(r))
+	}
+	return n
+}
+
+// order is the shard's, with Auto decided.
+func (s Shard) order(p *flash.Problem) Order {
+	if s.Order != Auto {
+		return s.Order
+	}
+	if p.Causal != flash.CausalNone && p.Window == (flash.Window{}) {
+		return Zigzag
+	}
+	return Plain
+}
+
+// check says what is wrong with the shard for a normalized problem and a number of ranks.
+func (s Shard) check(p *flash.Problem, ranks int) error {
+	if s.Order >= orders {
+		return badArgument("Shard.Order", uint8(s.Order), "must be Auto, Plain or Zigzag")
+	}
+	parts := ranks
+	if s.order(p) == Zigzag && ranks > 1 {
+		parts *= 2
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"QueryLen", p.QueryLen}, {"KeyLen", p.KeyLen}} {
+		if n.value < parts {
+			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order", parts, ranks, s.order(p))
+		}
+	}
+	if p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
+		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
+	}
+	return nil
+}

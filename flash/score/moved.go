@@ -1,0 +1,90 @@
+package score
+
+// Places are what functions of part of a longer problem are moved by: their Query, Key and Head are those of the whole when these are added, and their
+// Position when Position is. They are integers of known values.
+type Places struct{ Query, Key, Head, Position int }
+
+// Moved is the function asked at other places: s′ of (query, key) is that of (query + Query, key + Key), and so on. Programs for other places have the
+// same code: the places are in a table.
+func (f Function) Moved(to Places) (Function, error) {
+	if err := f.Err(); err != nil || f.Identity() {
+		return f, err
+	}
+	return build(moved(f.get().stages, to))
+}
+
+// Moved is the mask function asked at other places.
+func (m MaskFunction) Moved(to Places) (MaskFunction, error) {
+	if err := m.Err(); err != nil || m.Everything() {
+		return m, err
+	}
+	return buildMask(moved(m.get().parts, to))
+}
+
+// moved replaces the inputs of expressions.
+func moved(stages []*node, to Places) []*node {
+	table := TableInt([]int32{int32(to.Query), int32(to.Key), int32(to.Head), int32(to.Position), int32(to.Position - to.Key)}, 5)
+	at := func(i int) Int { return table.At(ConstInt(i)) }
+	by := map[op]Int{opQuery: at(0), opKey: at(1), opHead: at(2), opPosition: at(3)}
+	ahead := at(4).Float() // how much further the query is ahead of the key
+	done := map[*node]*node{}
+	var move func(n *node) *node
+	move = func(n *node) *node {
+		if n == nil || n.err != nil {
+			return n
+		}
+		if m := done[n]; m != nil {
+			return m
+		}
+		m := n
+		if d, input := by[n.op]; input {
+			m = combine(opAdd, kindInt, n, d.n)
+		} else if sign := distance(n); sign != 0 { // which kernels have at hand
+			o := opAdd
+			if sign < 0 {
+				o = opSub
+			}
+			m = combine(o, kindFloat, n, ahead.n)
+		} else if len(n.args) > 0 {
+			c := *n
+			c.args = make([]*node, len(n.args))
+			for i, a := range n.args {
+				c.args[i] = move(a)
+			}
+			m = &c
+			for _, a := range c.args {
+				if a != nil && a.err != nil {
+					m = &node{err: a.err}
+				} else if a != nil {
+					m.depth = max(m.depth, a.depth+1)
+				}
+			}
+			if m.depth >= MaxNodes {
+				m = bad("an expression is more than %d operations deep at other places", MaxNodes)
+			}
+		}
+		done[n] = m
+		return m
+	}
+	out := make([]*node, len(stages))
+	for i, n := range stages {
+		out[i] = move(n)
+	}
+	return out
+}
+
+// distance is 1 for the query's position minus the key, as floats, −1 for the reverse, and 0 for anything else.
+func distance(n *node) int {
+	is := func(x *node, o op) bool {
+		return x != nil && x.op == opToFloat && x.args[0] != nil && x.args[0].op == o
+	}
+	switch {
+	case n.op != opSub || len(n.args) != 2:
+		return 0
+	case is(n.args[0], opPosition) && is(n.args[1], opKey):
+		return 1
+	case is(n.args[0], opKey) && is(n.args[1], opPosition):
+		return -1
+	}
+	return 0
+}

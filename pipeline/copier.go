@@ -1,0 +1,116 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Copier copies between buffers beside the device's other work: on a queue that only copies where there is one, else on the device's own. One copy at a
+// time. What it copies from must have been written by work that was waited for, or by an earlier submission of the same queue.
+type Copier struct {
+	ctx   *Context
+	queue *vk.Queue
+
+	mu     sync.Mutex
+	pool   *vk.CommandPool
+	cmd    [1]*vk.CommandBuffer
+	fence  *vk.Fence
+	stream vk.Stream
+	stuck  bool // a wait failed: the device may be copying
+}
+
+// NewCopier makes a copier on the n-th of the queues that only copy, or on one that does as well.
+func (c *Context) NewCopier(n int) (*Copier, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	p := &Copier{ctx: c, queue: c.dev.Queue()}
+	if q := c.dev.TransferQueues(); len(q) > 0 {
+		p.queue = q[n%len(q)]
+	}
+	err := p.make()
+	if err != nil {
+		err = errors.Join(err, p.Close())
+	}
+	return p, err
+}
+
+func (p *Copier) make() (err error) {
+	if p.pool, err = p.ctx.dev.NewCommandPoolFor(p.queue); err != nil {
+		return err
+	}
+	if p.cmd[0], err = p.pool.Allocate(); err != nil {
+		return err
+	}
+	p.fence, err = p.ctx.dev.NewFence(false)
+	return err
+}
+
+// Apart says whether copies have a queue of their own.
+func (p *Copier) Apart() bool { return p != nil && p.ctx != nil && p.queue != p.ctx.dev.Queue() }
+
+// Copy copies size bytes and waits until they are there: for the host, and for all work that is submitted later.
+func (p *Copier) Copy(dst *vk.Buffer, dstOffset uint64, src *vk.Buffer, srcOffset, size uint64) error {
+	if p == nil {
+		return ErrClosed
+	}
+	if err := p.ctx.enter(); err != nil {
+		return err
+	}
+	defer p.ctx.leave()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stuck || p.fence == nil {
+		return fmt.Errorf("pipeline: Copier: an earlier copy may not have ended: %w", ErrInFlight)
+	}
+	s := &p.stream
+	s.Reset()
+	// Of its own queue, what was submitted before; of others, what was waited for.
+	s.Barrier(vk.StageAll, vk.AccessMemoryWrite, vk.StageTransfer, vk.AccessTransferRead|vk.AccessTransferWrite)
+	s.Copy(dst, dstOffset, src, srcOffset, size)
+	s.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageHost|vk.StageAll, vk.AccessHostRead|vk.AccessMemoryRead)
+	if err := s.Err(); err != nil {
+		return err
+	}
+	cmd := p.cmd[0]
+	if err := cmd.Reset(); err != nil {
+		return err
+	}
+	if err := cmd.Begin(true); err != nil {
+		return err
+	}
+	if err := cmd.Execute(s); err != nil {
+		return err
+	}
+	if err := cmd.End(); err != nil {
+		return err
+	}
+	if err := p.fence.Reset(); err != nil {
+		return err
+	}
+	if err := p.queue.Submit(vk.Submission{Commands: p.cmd[:], Fence: p.fence}); err != nil {
+		return err
+	}
+	err := p.ctx.Await(p.fence)
+	p.stuck = err != nil && !errors.Is(err, vk.ErrDeviceLost) && !errors.Is(err, vk.ErrClosed)
+	return err
+}
+
+// Close frees the copier. Closing again, or nil, does nothing.
+func (p *Copier) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stuck {
+		return ErrInFlight // the device's Close frees it
+	}
+	err := errors.Join(p.fence.Close(), p.pool.Close())
+	p.fence, p.pool = nil, nil
+	return err
+}
