@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
@@ -224,4 +225,27 @@ func TestMapTiers(t *testing.T) {
 	require.Contains(t, info.Kernel, "scalar_map")
 	require.Equal(t, "maximum", PoolMax.String())
 	require.Contains(t, Pool(9).String(), "9")
+}
+
+// TestMapAttached: on a device of the caller's kernels prove themselves when the recording is made, and recording leaves the queue alone.
+func TestMapAttached(t *testing.T) {
+	owner := testDevice(t)
+	d, err := Attach(owner.External(), WithoutDiskCache())
+	require.NoError(t, err)
+	defer d.Close()
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 16, DType: F16, Score: score.Softcap(2)}
+	s := newSample(t, Problem{Batch: 1, Heads: 2, QueryLen: 30, HeadDim: 16, DType: F16})
+	s.in.Softcap = 2
+	plan := mustPlan(t, d, p, WithTier(TierScalar))
+	f := s.tensors(t, d, plainly(t, d))
+	require.NoError(t, plan.Forward(bg, f))
+	r, err := plan.NewMapRecording()
+	require.NoError(t, err)
+	defer r.Close()
+	x := newMapping(t, d, rand.New(rand.NewPCG(1, 9)), s, &f, Map{Pool: PoolMax}, 7, 30, 2)
+	require.NoError(t, r.Map(x.m))
+	require.NoError(t, r.Submit())
+	require.NoError(t, r.Wait(bg))
+	x.check(t, 1e-4)
+	require.NoError(t, plan.Close())
 }

@@ -90,7 +90,8 @@ Environment:
 		Example: `  vkattn bench                      a first look: standard against flash
   vkattn bench --suite papers       the FlashAttention papers' grid
   vkattn verify                     is every kernel right on this device?
-  vkattn info                       devices, tiers, limits`,
+  vkattn info                       devices, tiers, limits
+  vkattn map --random --out a.png   what attends to what, as a picture`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

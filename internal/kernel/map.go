@@ -93,10 +93,11 @@ const (
 	mostMapPieces  = 1 << 22 // of all pictures, where cells are cut
 )
 
-// MapProblem is what maps are concerned with of a problem: nothing of values, no dropout, and no classes of blocks, which only save asking functions.
+// MapProblem is what maps are concerned with of a problem: nothing of values, no dropout, no sinks, which are in lse, and no classes of blocks, which
+// only save asking functions.
 func MapProblem(p *attn.Problem) attn.Problem {
 	out := *p
-	out.ValueDim, out.ValueType, out.Dropout = p.HeadDim, p.DType, 0
+	out.ValueDim, out.ValueType, out.Dropout, out.Sinks = p.HeadDim, p.DType, 0, false
 	if p.Blocks.Classed {
 		out.Blocks = attn.Blocks{}
 	}

@@ -25,18 +25,17 @@
 //   HAS_SUMS          whether the invocation is the one of these that hands it on
 //   add_keys(own)     adds weights of keys of the tile to tile_keys: those whose bits are set, or all where `own` is ~0
 //   add_statistics()  hands all of the tile to take_pair()
-// and GROUP_SUM(s), the sum of s over the group or, with LARGEST, the largest, where its invocations can tell one another without memory.
 
 layout(constant_id = 14) const bool LARGEST = false;
 layout(constant_id = 15) const bool STATISTICS = false;
 
 const uint PENDING = LANES < 16 ? LANES : 16;
-const uint ENDED_PITCH = PENDING + 1;
+const uint ENDED_PITCH = PENDING + 1, ENDED_ROWS = ROWS < LANES ? LANES : ROWS;
 
 layout(set = 0, binding = 3, std430) coherent buffer Cells { float cells[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Distances { float distances[]; };
 
-shared float ended[GROUPS * ROWS * ENDED_PITCH];
+shared float ended[GROUPS * ENDED_ROWS * ENDED_PITCH];
 
 // Where the n-th of so many parts of `length` begins, and the same of pieces. n parts is below 2^32.
 uint part_begin(uint n, uint length, uint parts) { return n * (length / parts) + n * (length % parts) / parts; }
@@ -55,9 +54,8 @@ uint map_row0, map_rows_end;  // first query of the block, and the end of those 
 uint picture;                 // element of out at which the picture of this head begins
 uint column, column_end;      // which column is added up, and the key at which it ends
 uint pending;                 // columns that have ended
-float column_sum;             // of one of them
 float all_keys[ROWS_EACH], tile_keys[ROWS_EACH];               // of the column: of tiles before, and of this one
-float weight_sum[ROWS_EACH], entropy_sum[ROWS_EACH], distance_sum[ROWS_EACH];   // STATISTICS
+vec3 row_sums[ROWS_EACH], tile_sums[ROWS_EACH], lost[ROWS_EACH];   // STATISTICS: of p, p log2 p and p times the distance
 
 uint row_of_sum(uint x);
 float whole_sum(float s);
@@ -76,20 +74,24 @@ void put_piece(uint y, uint x, float value) {
 
 // Columns that have ended become pieces.
 void add_rows() {
-#ifdef GROUP_SUM
-  if (ONE_ROW) {
-    if (lane < pending && map_row0 < map_rows_end) put_piece(y0, column - pending + lane, column_sum);
+  GROUP_BARRIER
+  if (ONE_ROW) {   // whatever of a row each invocation has
+    if (lane < pending && map_row0 < map_rows_end) {
+      const uint at = map_group * ENDED_ROWS * ENDED_PITCH + lane;
+      float value = ended[at];
+      [[unroll]] for (uint i = 1; i < LANES; ++i) value = joined(value, ended[at + i * ENDED_PITCH]);
+      put_piece(y0, column - pending + lane, value);
+    }
     pending = 0;
+    GROUP_BARRIER
     return;
   }
-#endif
-  GROUP_BARRIER
   const uint end = min(map_row0 + ROWS, map_rows_end);
   for (uint i = lane; i < (y1 - y0) * pending; i += LANES) {
     const uint y = y0 + i / pending, c = i % pending;
     const uint from = max(row_begin(y), map_row0), to = min(row_begin(y + 1), end);
     if (from >= to) continue;
-    uint at = (map_group * ROWS + from - map_row0) * ENDED_PITCH + c;
+    uint at = (map_group * ENDED_ROWS + from - map_row0) * ENDED_PITCH + c;
     float value = ended[at];
     for (uint q = from + 1; q < to; ++q) value = joined(value, ended[at += ENDED_PITCH]);
     put_piece(y, column - pending + c, value);
@@ -116,20 +118,15 @@ void next_column() {
 
 // The column has ended; add_rows() must follow where PENDING have.
 void close_column() {
-#ifdef GROUP_SUM
-  if (ONE_ROW) {   // its sum waits in a register
+  if (ONE_ROW) {
     float sum = joined(all_keys[0], tile_keys[0]);
     [[unroll]] for (uint x = 1; x < ROWS_EACH; ++x) sum = joined(sum, joined(all_keys[x], tile_keys[x]));
-    sum = GROUP_SUM(sum);
-    if (lane == pending) column_sum = sum;
-    [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) all_keys[x] = tile_keys[x] = 0;
-  } else
-#endif
-  [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+    ended[(map_group * ENDED_ROWS + lane) * ENDED_PITCH + pending] = sum;
+  } else [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
     const float sum = whole_sum(joined(all_keys[x], tile_keys[x]));
-    if (HAS_SUMS) ended[(map_group * ROWS + row_of_sum(x)) * ENDED_PITCH + pending] = sum;
-    all_keys[x] = tile_keys[x] = 0;
+    if (HAS_SUMS) ended[(map_group * ENDED_ROWS + row_of_sum(x)) * ENDED_PITCH + pending] = sum;
   }
+  [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) all_keys[x] = tile_keys[x] = 0;
   ++pending;
   ++column;
   next_column();
@@ -155,14 +152,23 @@ void skip_columns(uint key) {
 // STATISTICS: a weight, -log2 of it, anything where it is 0, and its key.
 void take_pair(uint x, float p, float bits, uint key) {
   if (p == 0) return;
-  weight_sum[x] += p;
-  entropy_sum[x] = fma(p, bits, entropy_sum[x]);
-  distance_sum[x] += p * float(abs(int(query_of_sum(x) + key_count()) - int(query_count() + key)));
+  tile_sums[x] += p * vec3(1, bits, abs(int(query_of_sum(x) + key_count()) - int(query_count() + key)));
 }
 
 // The tile of keys from key0 on, of which those from `end` on are not the band's, once its weights are made.
 void add_tile(uint key0, uint end) {
-  if (STATISTICS) { add_statistics(); return; }
+  if (STATISTICS) {
+    add_statistics();
+    // Tiles are added up with what is lost by rounding kept aside (Kahan, 1965): of a million keys each may be far below the sum.
+    [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
+      precise const vec3 term = tile_sums[x] - lost[x], sum = row_sums[x] + term;
+      precise const vec3 gained = sum - row_sums[x];
+      lost[x] = gained - term;
+      row_sums[x] = sum;
+      tile_sums[x] = vec3(0);
+    }
+    return;
+  }
   // Keys of one column at a time, from the `done`-th on; most often they are one column's all.
   uint done = 0;
   do {
@@ -183,7 +189,7 @@ void begin_block(uint row, uint x) {
   column = x;
   find_column();
   pending = 0;
-  [[unroll]] for (uint i = 0; i < ROWS_EACH; ++i) all_keys[i] = tile_keys[i] = weight_sum[i] = entropy_sum[i] = distance_sum[i] = 0;
+  [[unroll]] for (uint i = 0; i < ROWS_EACH; ++i) { all_keys[i] = tile_keys[i] = 0; row_sums[i] = tile_sums[i] = lost[i] = vec3(0); }
 }
 // After the last tile; `end` is the end of the band's keys.
 void end_block(uint end) {
@@ -195,7 +201,7 @@ void end_block(uint end) {
   }
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
     const uint row = query_of_sum(x), to = row - first_query;
-    const float sum = whole_sum(weight_sum[x]), entropy = whole_sum(entropy_sum[x]), distance = whole_sum(distance_sum[x]);
+    const float sum = whole_sum(row_sums[x].x), entropy = whole_sum(row_sums[x].y), distance = whole_sum(row_sums[x].z);
     if (HAS_SUMS && row < map_rows_end) {
       if ((wanted & 2u) != 0u) cells[picture + to] = entropy * LN2;
       if ((wanted & 4u) != 0u) distances[picture - o_off() + distance_off() + to] = sum == 0 ? 0 : distance / sum;

@@ -83,8 +83,6 @@ uint tid, lane, map_group, row_lane, col_lane;
 #define ROWS_EACH (RM * SLOTS)
 #define HAS_SUMS (col_lane == 0)
 #define TILE_KEYS CK
-#define GROUP_SUM group_sum
-float group_sum(float s);
 #define GROUPS W
 #define GROUP_BARRIER MEET
 #include "map_cells.glsl"
@@ -111,11 +109,6 @@ void store_k() { EACH_PIECE(u, x) KV[x / KU * K_PITCH + x % KU] = kr[u]; }
 
 uint row_of_sum(uint x) { return x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
 float whole_sum(float s) { return LARGEST && !STATISTICS ? row_max(s) : row_sum(s); }
-
-float group_sum(float s) {
-  [[unroll]] for (uint step = 1; step < SG; step <<= 1) { const float t = subgroupShuffleXor(s, step); s = LARGEST ? max(s, t) : s + t; }
-  return s;
-}
 
 #define EACH_PAIR(r, n, e) \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
@@ -172,7 +165,7 @@ void take_rows() {
   [[unroll]] for (uint x = 0; x < ROWS_EACH; ++x) {
     const uint own = query_of_sum(x);
     reference[x] = infinity();
-    if (own < map_rows_end) {
+    if (own < map_rows_end && query_exists(own)) {
       const float y = lse[lse_off() + statistics_row(map_b * heads() + map_h) + min(own, last_query())];
       if (y != -infinity()) reference[x] = y * LOG2E;
     }

@@ -169,7 +169,7 @@ void take_rows() {
   const uint own = query_of_sum(0);
   own_keys_of_row = keys_of(own);
   reference = -NEG_INFINITY;
-  if (own < map_rows_end) {
+  if (own < map_rows_end && query_exists(own)) {
     const float x = lse[lse_off() + statistics_row(map_b * heads() + map_h) + min(own, last_query())];
     if (x != NEG_INFINITY) reference = x * LOG2E;
   }

@@ -50,7 +50,7 @@ func (t *MapTile) staged(dim int) int { return max(t.BC, t.W*t.Fragment.M) * t.k
 
 // shared is the bytes of shared memory: that, and the columns of cells that have ended.
 func (t *MapTile) shared(dim int) int {
-	return 16*t.staged(dim) + 4*t.W*t.rows()*kernel.MapEndedPitch
+	return 16*t.staged(dim) + 4*t.W*max(t.rows(), t.Fragment.Lanes)*kernel.MapEndedPitch
 }
 
 func (t *MapTile) String() string {
