@@ -55,12 +55,19 @@ type deviceOptions struct {
 	faults    *vk.Faults
 	tiles     string // a file
 	noCPU     bool
+	copies    bool
 }
 
 // WithDevice chooses a device by its place in Devices ("0") or by part of its name, whatever the case ("h200", "4090"). One or
 // two digits are always a place.
 func WithDevice(name string) DeviceOption {
 	return func(o *deviceOptions) error { o.device = name; return nil }
+}
+
+// WithCopyQueues opens queues that only copy beside the one that computes, where the device has such: what a Mover does then runs beside kernels,
+// by the device's copy engines. Memory belongs to all of them. Attach ignores it.
+func WithCopyQueues() DeviceOption {
+	return func(o *deviceOptions) error { o.copies = true; return nil }
 }
 
 // WithoutCPU makes Open fail with [ErrNoDevice] where it would choose a CPU, whose driver computes on a few cores what a GPU does on
@@ -192,7 +199,7 @@ func openOn(inst *vk.Instance, o *deviceOptions) (*Device, error) {
 	if fallback && o.noCPU {
 		return nil, fmt.Errorf("%w: there is no GPU, and WithoutCPU refuses %s", ErrNoDevice, infos[i].Name)
 	}
-	dev, err := phys[i].Open(vk.DeviceOptions{})
+	dev, err := phys[i].Open(vk.DeviceOptions{Copies: o.copies})
 	if err != nil {
 		return nil, fmt.Errorf("flash: opening %s: %w", infos[i].Name, err)
 	}

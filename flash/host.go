@@ -95,8 +95,8 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 	return b, nil
 }
 
-// Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that: one copy in each
-// direction at a time. It waits for no work of the device, and none waits for it: a tensor that is read must have been written by work that was
+// Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened with
+// [WithCopyQueues]: one copy in each direction at a time. It waits for no work of the device, and none waits for it: a tensor that is read must have been written by work that was
 // waited for. It may be used from several goroutines.
 type Mover struct {
 	dev  *Device

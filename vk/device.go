@@ -18,6 +18,8 @@ import (
 type DeviceOptions struct {
 	Without Features // supported features that shall not be enabled, for tests and for comparing
 	Surface *Surface // that the queue shall be able to present to, with swapchains; nil: none
+	// Copies asks for queues that only copy, beside the one that computes, where the device has a family of such; buffers belong to both then.
+	Copies bool
 }
 
 // Device is a logical device with one queue. It is safe for concurrent use. Its methods return ErrClosed after Close and
@@ -65,7 +67,11 @@ func (p *PhysicalDevice) Open(o DeviceOptions) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	transfer, transfers := transferFamily(p.facts, family)
+	var transfer uint32
+	var transfers int
+	if o.Copies {
+		transfer, transfers = transferFamily(p.facts, family)
+	}
 	enabled := without(p.facts.Features, o.Without)
 	enabled.RobustBufferAccess, enabled.CooperativeMatrixRobust = false, false
 	// A feature that says more about another is nothing without it.

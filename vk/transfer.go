@@ -45,7 +45,7 @@ func (d *Device) initTransfers(family uint32, n int) error {
 	return nil
 }
 
-// TransferQueues are the queues that copy beside the device's own: up to two, none of an attached device.
+// TransferQueues are the queues that copy beside the device's own: up to two, none unless DeviceOptions.Copies asked for them.
 func (d *Device) TransferQueues() []*Queue {
 	if d == nil {
 		return nil

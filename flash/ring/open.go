@@ -39,7 +39,7 @@ func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device,
 	}
 	var out []*flash.Device
 	for i := range ranks {
-		d, e := flash.Open(append(opts[:len(opts):len(opts)], flash.WithDevice(strconv.Itoa(gpus[i%len(gpus)])))...)
+		d, e := flash.Open(append(opts[:len(opts):len(opts)], flash.WithCopyQueues(), flash.WithDevice(strconv.Itoa(gpus[i%len(gpus)])))...)
 		if e != nil {
 			for _, d := range out {
 				e = errors.Join(e, d.Close())

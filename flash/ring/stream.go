@@ -37,7 +37,7 @@ type StreamBackward struct {
 }
 
 // NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients; 0 chooses
-// blocks of 256 MiB or less. The error is that of [Ring.Plan].
+// blocks of 256 MiB or less. Blocks come beside kernels on a device that was opened with [flash.WithCopyQueues]. The error is that of [Ring.Plan].
 func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, err error) {
 	problem, err = problem.Normalize()
 	if err != nil {
