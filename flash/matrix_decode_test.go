@@ -138,3 +138,29 @@ func TestMatrixDecodeCaches(t *testing.T) {
 		})
 	}
 }
+
+// TestMatrixDecodeRescalesInTime: a row's reference follows before a weight passes the largest fp16, however fast scores grow from batch to batch,
+// and sums and outputs with it.
+func TestMatrixDecodeRescalesInTime(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}.Normalize()
+	require.NoError(t, err)
+	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 1, "keys": 16, "parts": 1}))
+	for _, growth := range []float32{10, 13, 25} { // of scores, in log 2, from one batch to the next
+		t.Run(fmt.Sprint(growth), func(t *testing.T) {
+			s := newSample(t, p)
+			clear(s.q)
+			clear(s.k)
+			for i := range p.QueryLen {
+				s.q[i*p.HeadDim] = 1 / float32(1+i%3)
+			}
+			for j := range p.KeyLen {
+				s.k[j*p.HeadDim] = growth * float32(j/16)
+			}
+			s.answer(t)
+			f := s.tensors(t, d, plainly(t, d))
+			require.NoError(t, plan.Forward(bg, f))
+			s.check(t, plan, f)
+		})
+	}
+}

@@ -6,6 +6,8 @@ const (
 	combineParts = "shaders/common/combine_parts.comp"
 	mergeShader  = "shaders/common/merge.comp"
 	scalarDecode = "shaders/scalar/scalar_decode.comp"
+	matrixDecode = "shaders/matrix/matrix_decode.comp"
+	fewRows      = "shaders/include/few_rows.glsl"
 )
 
 var (
@@ -100,7 +102,7 @@ var partsMutants = []Mutant{
 		Kill:   []Killer{decodeTests},
 	},
 	{
-		ID: "decode-member", File: scalarDecode, Modules: "scalar_decode",
+		ID: "decode-member", File: fewRows, Modules: "scalar_decode",
 		Old: "uint member_of(uint row) { return min(row, all_rows - 1) % group(); }", New: "uint member_of(uint row) { return min(row, all_rows - 1) / nq; }",
 		Breaks: "with few queries rows are taken for the wrong head of their group",
 		Kill:   []Killer{decodeTests},
@@ -122,6 +124,18 @@ var partsMutants = []Mutant{
 		Old: "#else\n      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] = uvec4(0);", New: "#else\n      [[unroll]] for (uint i = 0; i < VP; ++i) V[u * VP + i] |= uvec4(0);",
 		Breaks: "values that padding keys read in their place are kept, an infinity among them",
 		Kill:   []Killer{in("./flash", "TestDecode.*")},
+	},
+	{
+		ID: "matrix-decode-padding", File: matrixDecode, Modules: "matrix_decode.f16",
+		Old: "    if (current * BATCH + v_key(u) >= seen)", New: "    if (false)",
+		Breaks: "values that padding keys read in their place are kept, an infinity among them, in fragments",
+		Kill:   []Killer{in("./flash", "TestMatrixDecode.*")},
+	},
+	{
+		ID: "matrix-decode-rescale", File: matrixDecode, Modules: "matrix_decode.f16",
+		Old: "        l[r] *= alpha;\n", New: "",
+		Breaks: "with few queries on matrices the sum l is not rescaled when the reference moves",
+		Kill:   []Killer{in("./flash", "TestMatrixDecode.*")},
 	},
 	{
 		ID: "decode-barrier", File: scalarDecode, Modules: "scalar_decode",
