@@ -17,6 +17,7 @@ import (
 	"github.com/vkattn/vkattn/internal/view"
 	"github.com/vkattn/vkattn/internal/view/input"
 	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -25,6 +26,17 @@ func random(t *testing.T, seed uint64, heads, keyHeads, queries, keys, dim int) 
 	s, err := input.Random(seed, heads, keyHeads, queries, keys, dim)
 	require.NoError(t, err)
 	return s
+}
+
+// TestModules: pipelines that draw are made with what their modules declare.
+func TestModules(t *testing.T) {
+	for _, m := range modules {
+		info, err := shaders.Describe(m.name)
+		require.NoError(t, err)
+		require.Equal(t, map[string]uint32{"WG": 0}, info.Interface.Constants, m.name)
+		require.Len(t, info.Interface.Bindings, m.bindings, m.name)
+		require.Equal(t, m.push, 4*len(info.Interface.Push), m.name)
+	}
 }
 
 // rig draws a subject off screen.

@@ -57,17 +57,13 @@ func New(dev *vk.Device, subject *view.Subject, o Options) (_ *Renderer, err err
 		return r, err
 	}
 	r.facts.Device = dev.Facts().Name
-	for _, p := range []struct {
-		to       **vk.ComputePipeline
-		name     string
-		bindings int
-		push     int
-	}{{&r.draw, "view_draw", 6, 16}, {&r.peak, "view_peak", 2, 20}} {
+	for i, to := range []**vk.ComputePipeline{&r.draw, &r.peak} {
+		p := &modules[i]
 		code, err := shaders.Module(p.name)
 		if err != nil {
 			return r, err
 		}
-		*p.to, err = dev.NewComputePipeline(vk.PipelineInfo{Name: p.name, Code: code, Bindings: p.bindings, PushBytes: p.push,
+		*to, err = dev.NewComputePipeline(vk.PipelineInfo{Name: p.name, Code: code, Bindings: p.bindings, PushBytes: p.push,
 			Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}})
 		if err != nil {
 			return r, err
@@ -86,6 +82,13 @@ func New(dev *vk.Device, subject *view.Subject, o Options) (_ *Renderer, err err
 
 // groupSize is the number of invocations of a workgroup.
 const groupSize = 64
+
+// modules are those that draw, and what their pipelines are made with: draw, then peak.
+var modules = [...]struct {
+	name     string
+	bindings int
+	push     int // bytes
+}{{"view_draw", 6, 16}, {"view_peak", 2, 20}}
 
 // bytesOf gives words as bytes of the host's order, which is the device's.
 func bytesOf[T uint32 | float32](words []T) []byte {
