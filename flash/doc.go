@@ -61,8 +61,8 @@
 // own take and a second kernel puts together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are the
 // output and the base-2 log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a
 // multiple of 8, and 32 MiB at the most unless the caller asks for more parts. [Plan.Kernel] says how many there are, and
-// [WithTuning] of "parts" sets another number, 1 for none. Up to eight rows for each key head, decoding, have a kernel of their own
-// on devices with subgroup shuffles; "decode" 0 does without.
+// [WithTuning] of "parts" sets another number, 1 for none. Few rows for each key head, decoding, have kernels of their own:
+// up to 16 on devices with matrices whose layout is known, up to eight on others with subgroup shuffles; "decode" 0 does without.
 //
 // # Caches of keys and values
 //
