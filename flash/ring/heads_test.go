@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -305,6 +307,41 @@ func TestEither(t *testing.T) {
 		}
 		return errors.Join(err, plan.Close())
 	})...))
+}
+
+// overTable foretells both ways, as docs/scale.md has them.
+func overTable(t *testing.T) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "| link | tokens | ranks | GiB received, ring | heads | speed-up, ring | heads | taken |")
+	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|---|")
+	for _, l := range links {
+		for _, tokens := range []int{16 << 10, 128 << 10} {
+			for _, ranks := range []int{2, 8, 16} {
+				p := flash.Problem{Batch: 1, Heads: 16, QueryLen: tokens, HeadDim: 128, DType: flash.F16, Causal: flash.CausalBottomRight}
+				v := l.speed
+				v.Forward, v.Backward = 350e12, 270e12
+				var received, faster [2]float64
+				for i, o := range []Over{Keys, Heads} {
+					m, err := NewModel(p, Shard{Over: o}, ranks)
+					require.NoError(t, err)
+					moved, f, g := m.Moved(ranks-1), m.Forward(v), m.Backward(v)
+					received[i] = (moved.ForwardReceived + moved.BackwardReceived) / (1 << 30)
+					faster[i] = (f.One + g.One) / (f.Ranks + g.Ranks)
+				}
+				m, err := NewModel(p, Shard{Speeds: v}, ranks)
+				require.NoError(t, err)
+				fmt.Fprintf(&b, "| %s | %dk | %d | %.2g | %.2g | %.3g | %.3g | %v |\n", l.name, tokens>>10, ranks, received[0], received[1], faster[0], faster[1], m.Over())
+			}
+		}
+	}
+	return b.String()
+}
+
+// TestOverTable: the table in docs/scale.md is what the model says.
+func TestOverTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/scale.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), overTable(t), "docs/scale.md must have this table")
 }
 
 // TestHeadsMemory: what a rank allocates is what the model says.
