@@ -13,13 +13,14 @@ import (
 type statement struct {
 	Wrong  string // its own argument that cannot be, "" for none
 	Fields []field
+	Speeds Speeds // measured by it; zero: not
 }
 
 type field struct{ Name, Value string }
 
 // stated lists everything that ranks must agree on, in words.
 func stated(p flash.Problem, s Shard, ranks int) []field {
-	out := []field{{"the number of ranks", fmt.Sprint(ranks)}, {"Shard.Order", s.order(&p).String()}}
+	out := []field{{"the number of ranks", fmt.Sprint(ranks)}, {"Shard.Order", s.order(&p).String()}, {"Shard.Over", s.Over.String()}}
 	v := reflect.ValueOf(p)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
@@ -36,32 +37,37 @@ func stated(p flash.Problem, s Shard, ranks int) []field {
 }
 
 // agree tells all ranks what each is about to compute, and what it found wrong with it, and says what is wrong together.
-func (r *Ring) agree(ctx context.Context, p flash.Problem, s Shard, bad error) error {
+// It gives the slowest of the speeds that ranks measured.
+func (r *Ring) agree(ctx context.Context, p flash.Problem, s Shard, bad error) (slowest Speeds, _ error) {
 	mine := statement{Fields: stated(p, s, r.Size())}
+	if bad == nil {
+		mine.Speeds = s.Speeds
+	}
 	if bad != nil {
 		mine.Wrong = bad.Error()
 	}
 	raw, err := json.Marshal(mine)
 	if err != nil {
-		return err
+		return slowest, err
 	}
 	all, err := r.comm.AllGather(ctx, raw)
 	if err != nil {
 		r.comm.Abort(err)
-		return err
+		return slowest, err
 	}
 	if bad != nil {
-		return bad
+		return slowest, bad
 	}
 	wrong := &ShardError{Rank: r.Rank()}
 	for rank, raw := range all {
 		var their statement
 		if err := json.Unmarshal(raw, &their); err != nil {
-			return fmt.Errorf("ring: rank %d says what cannot be read, as another version would: %w", rank, err)
+			return slowest, fmt.Errorf("ring: rank %d says what cannot be read, as another version would: %w", rank, err)
 		}
 		if their.Wrong != "" {
-			return &RankError{Rank: rank, Err: fmt.Errorf("%s", their.Wrong)}
+			return slowest, &RankError{Rank: rank, Err: fmt.Errorf("%s", their.Wrong)}
 		}
+		slowest = slowest.slower(their.Speeds)
 		values := map[string]string{}
 		for _, f := range their.Fields {
 			values[f.Name] = f.Value
@@ -73,7 +79,7 @@ func (r *Ring) agree(ctx context.Context, p flash.Problem, s Shard, bad error) e
 		}
 	}
 	if len(wrong.Differences) > 0 {
-		return wrong
+		return slowest, wrong
 	}
-	return nil
+	return slowest, nil
 }

@@ -38,6 +38,9 @@ func (w *pass) backward(b *flash.Backward) error {
 	if l := w.alone(); l != nil && w.ring.Size() == 1 {
 		return w.gradients(l, flash.Backward{Q: b.Q, K: b.K, V: b.V, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DK: b.DK, DV: b.DV, Accumulate: b.Accumulate, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset})
 	}
+	if w.overHeads() {
+		return w.backwardHeads(b)
+	}
 	e, err := w.publish(pair{b.K, b.V})
 	if err != nil {
 		return err

@@ -12,10 +12,14 @@ import (
 
 // Tags of messages between two ranks.
 const (
-	tagBlock     Tag = iota // pieces of keys and values
-	tagTaken                // they were copied
-	tagGradients            // pieces of gradients by them
-	tagHome                 // they were copied
+	tagBlock       Tag = iota // pieces of keys and values
+	tagTaken                  // they were copied
+	tagGradients              // pieces of gradients by them
+	tagHome                   // they were copied
+	tagHeads                  // pieces of heads, to the rank that computes them
+	tagHeadsTaken             // they were copied
+	tagTokens                 // pieces of results, to the rank that has their tokens
+	tagTokensTaken            // they were copied
 )
 
 // ready is something that becomes so once.
@@ -82,12 +86,17 @@ func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err err
 
 // memory is memory of the host, of a name, for a pair of as many keys and values as any rank has. It is kept for the next pass.
 func (p *Plan) memory(name string) (*flash.HostMemory, error) {
+	return p.memoryOf(name, p.blockBytes()+128) // keys, and values from a multiple of 64 on
+}
+
+// memoryOf is memory of the host, of a name, which has as many bytes in each pass.
+func (p *Plan) memoryOf(name string, bytes int) (*flash.HostMemory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m := p.host[name]; m != nil {
 		return m, nil
 	}
-	m, err := flash.NewHostMemory(p.blockBytes() + 128) // keys, and values from a multiple of 64 on
+	m, err := flash.NewHostMemory(bytes)
 	if err == nil {
 		p.host[name] = m
 	}
@@ -159,9 +168,8 @@ func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, ther
 	return nil
 }
 
-// receive brings a pair of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is there.
-func (w *pass) receive(from int, tag Tag, to pair, theirs, mine *flash.HostMemory, there []ready) error {
-	pieces := to.pieces(len(there))
+// receive brings pieces of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is there.
+func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *flash.HostMemory, there []ready) error {
 	last := func(i int) bool { return i+1 == len(pieces) || pieces[i+1].group != pieces[i].group }
 	if theirs != nil {
 		for i, x := range pieces {
@@ -288,7 +296,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			if peers != nil {
 				theirs = peers[s.owner].memory[0]
 			}
-			if err := w.receive(s.owner, tagBlock, e.blocks[i], theirs, in, e.arrived[i]); err != nil {
+			if err := w.receive(s.owner, tagBlock, e.blocks[i].pieces(w.groups()), theirs, in, e.arrived[i]); err != nil {
 				return err
 			}
 		}

@@ -29,6 +29,9 @@ func (w *pass) forward(f *flash.Forward) error {
 			return err
 		}
 	}
+	if w.overHeads() {
+		return w.forwardHeads(f)
+	}
 	e, err := w.publish(pair{f.K, f.V})
 	if err != nil {
 		return err

@@ -132,7 +132,7 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 			if peers != nil {
 				theirs = peers[s.from].memory[s.slot]
 			}
-			if err := w.receive(s.from, tagGradients, c.gradients[i], theirs, in, c.arrived[i:i+1]); err != nil {
+			if err := w.receive(s.from, tagGradients, c.gradients[i].pieces(1), theirs, in, c.arrived[i:i+1]); err != nil {
 				return err
 			}
 		}

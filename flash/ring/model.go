@@ -5,6 +5,7 @@ import "github.com/vkattn/vkattn/flash"
 // Model is what a problem on some ranks computes and moves, without a device: the schedule, counted.
 type Model struct {
 	sched *schedule
+	over  Over
 }
 
 // NewModel counts a problem. Its error is that of [Ring.Plan].
@@ -22,7 +23,7 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{newSchedule(problem, shard, ranks)}, nil
+	return &Model{newSchedule(problem, shard, ranks), shard.over(&problem, ranks)}, nil
 }
 
 // Step is what a rank computes with one block, and what it sends and receives for that, in bytes.
@@ -35,9 +36,13 @@ type Step struct {
 	Got      float64 // of gradients by the rank's own
 }
 
-// Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out.
+// Steps are those of a rank, its own block's first. One that neither computes nor moves anything is left out. With heads over devices it is one, of the
+// pairs of the rank's heads.
 func (m *Model) Steps(rank int) []Step {
 	s := m.sched
+	if m.overHeads() {
+		return []Step{{Pairs: s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads/s.ranks)}}
+	}
 	var out []Step
 	for n := range s.ranks {
 		owner, receiver := (rank-n+s.ranks)%s.ranks, (rank+n)%s.ranks
@@ -77,6 +82,9 @@ func (m *Model) Memory() float64 {
 	if s.ranks == 1 {
 		return tensors
 	}
+	if m.overHeads() {
+		return tensors + s.heldOverHeads()
+	}
 	places := 1 + 3*slots + 1.0 // its own block, blocks, gradients going home and coming, and those of a launch
 	sums := row(p.HeadDim, 4) + row(p.ValueDim, 4) + 2*row(1, 4) + row(p.HeadDim, p.DType.Size()) + row(p.ValueDim, p.DType.Size()) + row(1, 4)
 	return tensors + places*s.bytes(nk) + sums + s.bytes(nk)*4/float64(p.DType.Size())
@@ -109,6 +117,11 @@ func (m *Model) foretell(v Speeds, backward bool) (t Times) {
 		perPair = 2.5 * 2 * float64(p.HeadDim+p.ValueDim) / v.Backward
 	}
 	t.One = s.whole.Pairs() * float64(p.Batch*p.Heads) * perPair
+	if m.overHeads() {
+		t.Waiting = s.foretellHeads(v, backward)
+		t.Ranks = t.One/float64(s.ranks) + t.Waiting
+		return t
+	}
 	for _, rank := range someRanks(s.ranks) {
 		var arrived, done, sent float64 // when the last block was there, the device was free, and the last gradients were home
 		var ends []float64

@@ -72,9 +72,10 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 	if bad == nil {
 		bad = shard.check(&problem, r.Size())
 	}
-	if err := r.agree(ctx, problem, shard, bad); err != nil {
+	if shard.Speeds, err = r.agree(ctx, problem, shard, bad); err != nil {
 		return nil, err
 	}
+	shard.Over = shard.over(&problem, r.Size())
 	p := newPlan(r, problem, shard)
 	p.steps = p.sched.steps(r.Rank())
 	if err := p.prepare(); err != nil {
@@ -98,6 +99,10 @@ func (p *Plan) prepare() (err error) {
 		}
 	}()
 	if p.mover, err = p.ring.dev.NewMover(); err != nil {
+		return err
+	}
+	if p.overHeads() {
+		_, err = p.launch(p.ownHeads())
 		return err
 	}
 	for _, s := range p.steps {
@@ -137,6 +142,9 @@ func (p *Plan) Problem() flash.Problem { return p.problem }
 // Order is the order of the shard, with Auto decided.
 func (p *Plan) Order() Order { return p.sched.order }
 
+// Over is what goes from rank to rank, with Either decided.
+func (p *Plan) Over() Over { return p.shard.Over }
+
 // Queries are the positions of the rank's queries in the whole sequence, in the order in which its tensors have them: up to two spans.
 func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
 
@@ -170,7 +178,14 @@ func (p *Plan) launch(problem flash.Problem) (*flash.Plan, error) {
 func (p *Plan) Waited() time.Duration { return p.waited }
 
 // Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
-func (p *Plan) Direct() bool { return p.peers["own"] != nil }
+func (p *Plan) Direct() bool {
+	for _, shown := range p.peers {
+		if shown != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // BlockBytes is the size of keys and values of the rank that has most: what travels at each step, and in a backward pass as much again.
 func (p *Plan) BlockBytes() int { return p.blockBytes() }

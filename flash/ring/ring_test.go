@@ -326,13 +326,13 @@ var cases = []struct {
 	{"causal", flash.Problem{Batch: 1, Heads: 2, QueryLen: 600, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
 	{"causal fp16 grouped heads", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 32, ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight}, Shard{}},
 	{"causal bf16 ragged", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, HeadDim: 16, DType: flash.BF16, Causal: flash.CausalTopLeft}, Shard{}},
-	{"causal plain order", flash.Problem{Batch: 1, Heads: 2, QueryLen: 97, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{Plain}},
+	{"causal plain order", flash.Problem{Batch: 1, Heads: 2, QueryLen: 97, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{Order: Plain}},
 	{"not causal", flash.Problem{Batch: 2, Heads: 2, QueryLen: 75, KeyLen: 131, HeadDim: 16, DType: flash.F16}, Shard{}},
-	{"not causal zigzag", flash.Problem{Batch: 1, Heads: 1, QueryLen: 75, KeyLen: 51, HeadDim: 16, DType: flash.F32}, Shard{Zigzag}},
+	{"not causal zigzag", flash.Problem{Batch: 1, Heads: 1, QueryLen: 75, KeyLen: 51, HeadDim: 16, DType: flash.F32}, Shard{Order: Zigzag}},
 	{"causal, more keys", flash.Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 143, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
 	{"causal, more queries", flash.Problem{Batch: 1, Heads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
 	{"window", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F16, Window: flash.SlidingWindow(21, 9)}, Shard{}},
-	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Zigzag}},
+	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Order: Zigzag}},
 	{"dropout", flash.Problem{Batch: 2, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3}, Shard{}},
 	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 16, DType: flash.F16, Dropout: 0.2}, Shard{}},
 	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: alibiSoftcap()}, Shard{}},
@@ -402,13 +402,13 @@ func TestManyRanks(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		got, err := s.run(ctx, devices, recorded, Shard{Zigzag}, 2, nil)
+		got, err := s.run(ctx, devices, recorded, Shard{Order: Zigzag}, 2, nil)
 		require.NoError(t, err)
 		s.judge(t, &got[0])
 		require.Equal(t, got[0], got[1])
 		comms, err = Local(ranks)
 		require.NoError(t, err)
-		again, err := s.run(ctx, devices, comms, Shard{Zigzag}, 1, nil)
+		again, err := s.run(ctx, devices, comms, Shard{Order: Zigzag}, 1, nil)
 		require.NoError(t, err)
 		require.Equal(t, got[0], again[0], "over memory that ranks share")
 	}

@@ -28,7 +28,7 @@ func TestScheduleCovers(t *testing.T) {
 		p, err := p.Normalize()
 		require.NoError(t, err)
 		ranks := 1 + r.IntN(4)
-		s := newSchedule(p, Shard{Order(r.IntN(3))}, ranks)
+		s := newSchedule(p, Shard{Order: Order(r.IntN(3))}, ranks)
 		s.positional = r.IntN(4) == 0
 		counts := make([]int, p.QueryLen*p.KeyLen)
 		pairs := 0.0

@@ -31,6 +31,10 @@ func (o Order) String() string {
 // Shard says how a problem is spread over ranks.
 type Shard struct {
 	Order Order
+	// Over is what goes from rank to rank.
+	Over Over
+	// Speeds, where Over is Either: what was measured of this rank's device and of its link. Of several ranks' the slowest count. Zero: not measured.
+	Speeds Speeds
 }
 
 // Span is the positions from Begin up to, not including, End.
@@ -115,6 +119,9 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if s.Order >= orders {
 		return badArgument("Shard.Order", uint8(s.Order), "must be Auto, Plain or Zigzag")
 	}
+	if err := s.checkOver(p, ranks); err != nil {
+		return err
+	}
 	parts := ranks
 	if s.order(p) == Zigzag && ranks > 1 {
 		parts *= 2
@@ -127,7 +134,7 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order", parts, ranks, s.order(p))
 		}
 	}
-	if p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
+	if s.Over != Heads && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
 		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
 	}
 	return nil

@@ -47,7 +47,7 @@ func TestStream(t *testing.T) {
 				require.NoError(t, err)
 				r, err := New(comms[0], d)
 				require.NoError(t, err)
-				alone, err := r.Plan(ctx, c.problem, Shard{Plain})
+				alone, err := r.Plan(ctx, c.problem, Shard{Order: Plain})
 				require.NoError(t, err)
 				defer alone.Close()
 				x, err := s.place(ctx, d, alone)

@@ -1,0 +1,328 @@
+package ring
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// A crossing is an exchange of all ranks with all: on the way in each rank gives every other that one's heads of its tokens, and on the way out that one's
+// tokens of its heads. What goes from one rank to another is packed on the device, read into memory of the host, and unpacked where it arrives. Ranks
+// send to the next first, to the one behind it then, and so on: at each moment every rank is sent to by one.
+type crossing struct {
+	name  string
+	tag   Tag
+	out   bool
+	cargo []cargo
+}
+
+// rows is how many rows of a tensor go from one rank to another: tokens of the one that computes with them as a caller's.
+func (c *crossing) rows(s *schedule, x cargo, from, to int) int {
+	if c.out {
+		return s.layout(x).rows(to)
+	}
+	return s.layout(x).rows(from)
+}
+
+// aligned is where the next tensor begins in memory of the host.
+func aligned(n uint64) uint64 { return (n + 63) / 64 * 64 }
+
+// bytes is the memory for what goes from one rank to another.
+func (c *crossing) bytes(s *schedule, from, to int) (n uint64) {
+	for _, x := range c.cargo {
+		n += aligned(uint64(s.cargoBytes(x, c.rows(s, x, from, to))))
+	}
+	return n
+}
+
+// at is where, in memory of the host of the one, what goes to the other begins; for the number of ranks it is how much there is.
+func (c *crossing) at(s *schedule, from, to int) (n uint64) {
+	for other := range to {
+		if other != from {
+			n += c.bytes(s, from, other)
+		}
+	}
+	return n
+}
+
+// packed is buffers for what goes from one rank to another.
+func (w *pass) packed(c *crossing, name string, from, to int) ([]*flash.Tensor, error) {
+	out := make([]*flash.Tensor, len(c.cargo))
+	for i, x := range c.cargo {
+		dtype, shape := w.sched.shape(x, c.rows(w.sched, x, from, to))
+		var err error
+		if out[i], err = w.tensor("heads."+x.name+"."+name, dtype, shape, w.sched.layout(x).most()); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// piecesOf cuts tensors, one behind the other in memory of the host.
+func piecesOf(tensors []*flash.Tensor, begin uint64) (out []piece) {
+	for _, t := range tensors {
+		for at := uint64(0); at < t.Bytes(); at += pieceBytes {
+			out = append(out, piece{of: t, offset: at, at: begin + at, n: min(pieceBytes, t.Bytes()-at)})
+		}
+		begin += aligned(t.Bytes())
+	}
+	return out
+}
+
+// shareOf is a rank's heads of a tensor of all heads.
+func shareOf(t *flash.Tensor, rank, ranks int) (*flash.Tensor, error) {
+	shape, strides := t.Shape(), t.Strides()
+	shape[1] /= ranks
+	return t.View(t.Offset()+uint64(rank*shape[1]*strides[1]*t.DType().Size()), t.DType(), shape, strides)
+}
+
+// outgoing is what a rank gives to another.
+type outgoing struct {
+	to     int
+	pieces []piece
+	there  []ready
+	by     []job
+}
+
+// cross exchanges a crossing's tensors. When it returns, what others gave is under way to where it belongs, on the device's queue.
+func (w *pass) cross(c *crossing) error {
+	rank, ranks := w.ring.Rank(), w.ring.Size()
+	mem, err := w.memoryOf(c.name, int(c.at(w.sched, rank, ranks)))
+	if err != nil {
+		return err
+	}
+	peers, err := w.show(c.name, [slots]*flash.HostMemory{mem})
+	if err != nil {
+		return err
+	}
+	var give []outgoing
+	for n := 1; n < ranks; n++ {
+		x, err := w.pack(c, (rank+n)%ranks)
+		if err != nil {
+			return err
+		}
+		give = append(give, x)
+	}
+	w.others.Go(func() error {
+		for _, x := range give {
+			for _, j := range x.by {
+				if err := j.done(); err != nil {
+					return err
+				}
+			}
+			for i, p := range x.pieces {
+				if err := w.mover.ToHost(w.ctx, mem, p.at, p.of, p.offset, p.n); err != nil {
+					return err
+				}
+				close(x.there[i])
+			}
+		}
+		return nil
+	})
+	for _, x := range give {
+		w.others.Go(func() error {
+			return w.send(x.to, c.tag, mem, x.pieces, func(i int) error { return x.there[i].await(w.ctx) }, peers != nil)
+		})
+	}
+	return w.take(c, peers)
+}
+
+// pack submits the copies of what another rank is given.
+func (w *pass) pack(c *crossing, to int) (x outgoing, err error) {
+	rank, ranks := w.ring.Rank(), w.ring.Size()
+	tensors, err := w.packed(c, fmt.Sprint("give", (to-rank+ranks)%ranks), rank, to)
+	if err != nil {
+		return x, err
+	}
+	before := len(w.jobs)
+	for i, t := range tensors {
+		if err := w.load(c, c.cargo[i], t, to); err != nil {
+			return x, err
+		}
+	}
+	x = outgoing{to: to, pieces: piecesOf(tensors, c.at(w.sched, rank, to)), by: slices.Clone(w.jobs[before:])}
+	x.there = readies(len(x.pieces))
+	return x, nil
+}
+
+// load fills a packed tensor for another rank.
+func (w *pass) load(c *crossing, x cargo, packed *flash.Tensor, to int) error {
+	if c.out {
+		return w.eachSpan(x, to, func(of, at Span) error { return w.copyRows(x.whole, of, packed, at) })
+	}
+	if x.local == nil {
+		return packed.Upload(w.ctx, make([]float32, packed.Elements()))
+	}
+	from, err := shareOf(x.local, to, w.ring.Size())
+	if err != nil {
+		return err
+	}
+	return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: from, Y: packed})
+}
+
+// take brings what others give, and puts it and the rank's own share in their places.
+func (w *pass) take(c *crossing, peers []shared) error {
+	rank, ranks := w.ring.Rank(), w.ring.Size()
+	places := make([][]*flash.Tensor, ranks-1)
+	pieces := make([][]piece, ranks-1)
+	most := uint64(0)
+	for i := range places {
+		from := (rank - 1 - i + ranks) % ranks
+		var err error
+		if places[i], err = w.packed(c, fmt.Sprint("take", i%slots), from, rank); err != nil {
+			return err
+		}
+		begin := uint64(0)
+		if peers != nil {
+			begin = c.at(w.sched, from, rank)
+		}
+		pieces[i] = piecesOf(places[i], begin)
+		most = max(most, c.bytes(w.sched, from, rank))
+	}
+	var in *flash.HostMemory
+	if peers == nil {
+		var err error
+		if in, err = w.memoryOf("in."+c.name, int(most)); err != nil {
+			return err
+		}
+	}
+	arrived, released := readies(ranks-1), readies(ranks-1)
+	w.others.Go(func() error {
+		for i := range places {
+			if i >= slots {
+				if err := released[i-slots].await(w.ctx); err != nil {
+					return err
+				}
+			}
+			from := (rank - 1 - i + ranks) % ranks
+			var theirs *flash.HostMemory
+			if peers != nil {
+				theirs = peers[from].memory[0]
+			}
+			if err := w.receive(from, c.tag, pieces[i], theirs, in, arrived[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, x := range c.cargo {
+		if err := w.keep(c, x); err != nil {
+			return err
+		}
+	}
+	for i := range places {
+		if err := w.arrival(arrived[i]); err != nil {
+			return err
+		}
+		before := len(w.jobs)
+		for k, t := range places[i] {
+			if err := w.unload(c, c.cargo[k], t, (rank-1-i+ranks)%ranks); err != nil {
+				return err
+			}
+		}
+		if i+slots < ranks-1 { // the place is for another then
+			for _, j := range w.jobs[before:] {
+				if err := j.done(); err != nil {
+					return err
+				}
+			}
+			close(released[i])
+		}
+	}
+	return nil
+}
+
+// keep puts the rank's own share in its place.
+func (w *pass) keep(c *crossing, x cargo) error {
+	rank := w.ring.Rank()
+	if x.local == nil {
+		if c.out {
+			return nil
+		}
+		return w.eachSpan(x, rank, func(of, _ Span) error {
+			to, err := rows(x.whole, of)
+			if err != nil {
+				return err
+			}
+			return to.Upload(w.ctx, make([]float32, to.Elements()))
+		})
+	}
+	local, err := shareOf(x.local, rank, w.ring.Size())
+	if err != nil {
+		return err
+	}
+	return w.eachSpan(x, rank, func(of, at Span) error {
+		if c.out {
+			from, err := rows(x.whole, of)
+			if err != nil {
+				return err
+			}
+			to, err := rows(local, at)
+			if err != nil {
+				return err
+			}
+			return w.deposit(x, from, to)
+		}
+		return w.copyRows(local, at, x.whole, of)
+	})
+}
+
+// unload empties a packed tensor that came of another rank.
+func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) error {
+	if !c.out {
+		return w.eachSpan(x, from, func(of, at Span) error { return w.copyRows(packed, at, x.whole, of) })
+	}
+	if x.local == nil {
+		return nil
+	}
+	to, err := shareOf(x.local, from, w.ring.Size())
+	if err != nil {
+		return err
+	}
+	return w.deposit(x, packed, to)
+}
+
+// deposit writes a result where the caller wants it, or adds it there, in fp32.
+func (w *pass) deposit(x cargo, from, to *flash.Tensor) error {
+	if !x.add {
+		return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: from, Y: to})
+	}
+	sum, err := w.tensor("heads."+x.name+".sum", flash.F32, from.Shape(), w.sched.layout(x).most())
+	if err != nil {
+		return err
+	}
+	for _, y := range []struct {
+		rule     flash.AccumulateRule
+		from, to *flash.Tensor
+	}{{flash.AccumulateCopy, to, sum}, {flash.AccumulateAdd, from, sum}, {flash.AccumulateCopy, sum, to}} {
+		if err := w.accumulate(y.rule, flash.Accumulate{X: y.from, Y: y.to}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachSpan goes over a rank's tokens: their positions in the whole, and their rows in the rank's tensors.
+func (w *pass) eachSpan(x cargo, rank int, do func(of, at Span) error) error {
+	spans := w.sched.layout(x).spans[rank]
+	for i, at := range spansOf(spans) {
+		if err := do(spans[i], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyRows copies rows of one tensor to rows of another.
+func (w *pass) copyRows(from *flash.Tensor, of Span, to *flash.Tensor, at Span) error {
+	x, err := rows(from, of)
+	if err != nil {
+		return err
+	}
+	y, err := rows(to, at)
+	if err != nil {
+		return err
+	}
+	return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: x, Y: y})
+}

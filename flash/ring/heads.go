@@ -1,0 +1,171 @@
+package ring
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// overHeads says whether heads are over devices: with one rank it has all of them anyhow.
+func (p *Plan) overHeads() bool { return p.shard.Over == Heads && p.ring.Size() > 1 }
+
+// ownHeads is the problem that a rank computes: all tokens of its share of the heads. Where a pair's place matters beyond its band, it says which heads.
+func (p *Plan) ownHeads() flash.Problem {
+	l, ranks := p.problem, p.ring.Size()
+	l.Heads, l.KeyHeads = l.Heads/ranks, l.KeyHeads/ranks
+	if p.sched.positional {
+		l.Within = flash.Within{Queries: l.QueryLen, Keys: l.KeyLen, Head: p.ring.Rank() * l.Heads, Heads: p.problem.Heads}
+	}
+	return l
+}
+
+// cargo is one tensor of an exchange.
+type cargo struct {
+	name  string
+	keys  bool // of keys and key heads; otherwise of queries and query heads
+	value bool // columns are ValueDim; otherwise HeadDim
+	row   bool // a number a row, in fp32: lse and its like
+	// local is the caller's: on the way in nil stands for zeros, and on the way out for what nobody wants. whole is of all tokens and the rank's heads.
+	local, whole *flash.Tensor
+	add          bool // on the way out: to what local holds
+}
+
+// The exchanges of both passes.
+func headsIn() crossing {
+	return crossing{name: "heads.in", tag: tagHeads, cargo: []cargo{{name: "q"}, {name: "k", keys: true}, {name: "v", keys: true, value: true}}}
+}
+
+func headsOut() crossing {
+	return crossing{name: "heads.out", tag: tagTokens, out: true, cargo: []cargo{{name: "o", value: true}, {name: "lse", row: true}}}
+}
+
+func gradientsIn() crossing {
+	return crossing{name: "heads.din", tag: tagHeads, cargo: append(headsIn().cargo, cargo{name: "o", value: true}, cargo{name: "lse", row: true}, cargo{name: "do", value: true})}
+}
+
+func gradientsOut() crossing {
+	return crossing{name: "heads.dout", tag: tagTokens, out: true, cargo: []cargo{{name: "dq"}, {name: "dk", keys: true}, {name: "dv", keys: true, value: true}}}
+}
+
+// shape is that of so many rows of a rank's share of the heads.
+func (s *schedule) shape(c cargo, rows int) (flash.DType, [4]int) {
+	p := &s.problem
+	dtype, heads, columns := p.DType, p.Heads, p.HeadDim
+	if c.keys {
+		heads = p.KeyHeads
+	}
+	if c.value {
+		columns = p.ValueDim
+	}
+	if c.row {
+		dtype, columns = flash.F32, 1
+	}
+	return dtype, [4]int{p.Batch, heads / s.ranks, rows, columns}
+}
+
+func (s *schedule) cargoBytes(c cargo, rows int) int {
+	dtype, x := s.shape(c, rows)
+	return x[0] * x[1] * x[2] * x[3] * dtype.Size()
+}
+
+// layout is which tokens each rank has of a tensor.
+func (s *schedule) layout(c cargo) *layout {
+	if c.keys {
+		return &s.keys
+	}
+	return &s.queries
+}
+
+// wholes makes a crossing's tensors of all tokens.
+func (w *pass) wholes(c *crossing) error {
+	for i := range c.cargo {
+		x := &c.cargo[i]
+		tokens := w.problem.QueryLen
+		if x.keys {
+			tokens = w.problem.KeyLen
+		}
+		dtype, shape := w.sched.shape(*x, tokens)
+		var err error
+		if x.whole, err = w.tensor("heads."+x.name, dtype, shape, tokens); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *pass) forwardHeads(f *flash.Forward) error {
+	in, out := headsIn(), headsOut()
+	for i, t := range []*flash.Tensor{f.Q, f.K, f.V} {
+		in.cargo[i].local = t
+	}
+	out.cargo[0].local, out.cargo[1].local = f.O, f.LSE
+	for _, c := range []*crossing{&in, &out} {
+		if err := w.wholes(c); err != nil {
+			return err
+		}
+	}
+	if err := w.cross(&in); err != nil {
+		return err
+	}
+	l := launch{problem: w.ownHeads()}
+	if err := w.attend(&l, flash.Forward{Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
+		Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}); err != nil {
+		return err
+	}
+	return w.cross(&out)
+}
+
+func (w *pass) backwardHeads(b *flash.Backward) error {
+	in, out := gradientsIn(), gradientsOut()
+	for i, t := range []*flash.Tensor{b.Q, b.K, b.V, b.O, b.LSE, b.DO} {
+		in.cargo[i].local = t
+	}
+	statistics, err := w.anyGives(b.DLSE != nil)
+	if err != nil {
+		return err
+	}
+	if statistics { // those who have none send zeros
+		in.name += ".dlse"
+		in.cargo = append(in.cargo, cargo{name: "dlse", row: true, local: b.DLSE})
+	}
+	for i, t := range []*flash.Tensor{b.DQ, b.DK, b.DV} {
+		out.cargo[i].local, out.cargo[i].add = t, b.Accumulate
+	}
+	for _, c := range []*crossing{&in, &out} {
+		if err := w.wholes(c); err != nil {
+			return err
+		}
+	}
+	if err := w.cross(&in); err != nil {
+		return err
+	}
+	g := flash.Backward{Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole, DO: in.cargo[5].whole,
+		DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
+	if statistics {
+		g.DLSE = in.cargo[6].whole
+	}
+	l := launch{problem: w.ownHeads()}
+	if err := w.gradients(&l, g); err != nil {
+		return err
+	}
+	return w.cross(&out)
+}
+
+// anyGives says whether any rank has something.
+func (w *pass) anyGives(mine bool) (bool, error) {
+	said := []byte{0}
+	if mine {
+		said[0] = 1
+	}
+	all, err := w.ring.comm.AllGather(w.ctx, said)
+	if err != nil {
+		return false, err
+	}
+	for rank, x := range all {
+		if len(x) != 1 {
+			return false, &RankError{Rank: rank, Err: fmt.Errorf("it is in another call than Backward")}
+		}
+		mine = mine || x[0] == 1
+	}
+	return mine, nil
+}

@@ -1,0 +1,167 @@
+package ring
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// Over says what goes from rank to rank. A rank's tensors are the same with either: its tokens, of all heads.
+type Over uint8
+
+const (
+	// Either is Heads where [Shard].Speeds are measured, heads divide, and a forward and a backward pass together are foretold faster with it, by
+	// [Model.Forward] and [Model.Backward]; with Speeds.Backward zero, a forward pass alone. It is Keys otherwise, and where both take as long. Bytes
+	// alone do not decide: what goes around a ring is hidden behind kernels, and the exchanges of heads are not. [Model.Moved] counts them.
+	Either Over = iota
+	// Keys sends keys and values around the ring, and gradients by them home (Liu, Zaharia and Abbeel, "Ring Attention", 2023).
+	Keys
+	// Heads gives each rank all tokens of its share of the heads in one exchange of all with all, and brings results back in another (Jacobs et al.,
+	// "DeepSpeed Ulysses", 2023, section 3). In between attention is that of one device. Rank r of W has query heads r·Heads/W up to (r+1)·Heads/W and
+	// the key heads that they read: KeyHeads must be a multiple of W.
+	Heads
+	overs
+)
+
+// String gives the name.
+func (o Over) String() string {
+	if o >= overs {
+		return fmt.Sprintf("Over(%d)", uint8(o))
+	}
+	return [...]string{"either", "keys", "heads"}[o]
+}
+
+// checkOver says what is wrong with Over and Speeds for a normalized problem.
+func (s Shard) checkOver(p *flash.Problem, ranks int) error {
+	if s.Over >= overs {
+		return badArgument("Shard.Over", uint8(s.Over), "must be Either, Keys or Heads")
+	}
+	if s.Over == Heads && p.KeyHeads%ranks != 0 {
+		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys takes any", ranks)
+	}
+	v := s.Speeds
+	for _, x := range [...]float64{v.Forward, v.Backward, v.Link, v.Latency} {
+		if !(x >= 0) || math.IsInf(x, 1) {
+			return badArgument("Shard.Speeds", v, "must be finite, and not below 0")
+		}
+	}
+	if v != (Speeds{}) && (v.Forward == 0 || v.Link == 0) {
+		return badArgument("Shard.Speeds", v, "must have Forward and Link, or be zero")
+	}
+	return nil
+}
+
+// slower is what counts of two ranks' speeds.
+func (v Speeds) slower(o Speeds) Speeds {
+	switch {
+	case v == Speeds{}:
+		return o
+	case o == Speeds{}:
+		return v
+	}
+	return Speeds{Forward: min(v.Forward, o.Forward), Backward: min(v.Backward, o.Backward), Link: min(v.Link, o.Link), Latency: max(v.Latency, o.Latency)}
+}
+
+// over is Over with Either decided, for a shard that was checked.
+func (s Shard) over(p *flash.Problem, ranks int) Over {
+	if s.Over != Either {
+		return s.Over
+	}
+	if s.Speeds == (Speeds{}) || ranks == 1 || p.KeyHeads%ranks != 0 {
+		return Keys
+	}
+	sched := newSchedule(*p, s, ranks)
+	time := func(o Over) float64 {
+		m := Model{sched, o}
+		t := m.Forward(s.Speeds).Ranks
+		if s.Speeds.Backward > 0 {
+			t += m.Backward(s.Speeds).Ranks
+		}
+		return t
+	}
+	if time(Heads) < time(Keys) {
+		return Heads
+	}
+	return Keys
+}
+
+// Over is what the model counts, with Either decided.
+func (m *Model) Over() Over { return m.over }
+
+func (m *Model) overHeads() bool { return m.over == Heads && m.sched.ranks > 1 }
+
+// Moved is the bytes that a rank sends and receives in its passes.
+type Moved struct {
+	ForwardSent, ForwardReceived   float64
+	BackwardSent, BackwardReceived float64 // without DLSE; with it heads over devices move as much again as for LSE
+}
+
+// Moved counts what a rank sends and receives.
+func (m *Model) Moved(rank int) (b Moved) {
+	if m.overHeads() {
+		s := m.sched
+		for other := range s.ranks {
+			if other != rank {
+				b.ForwardSent += s.crossing(headsIn(), rank, other) + s.crossing(headsOut(), rank, other)
+				b.ForwardReceived += s.crossing(headsIn(), other, rank) + s.crossing(headsOut(), other, rank)
+				b.BackwardSent += s.crossing(gradientsIn(), rank, other) + s.crossing(gradientsOut(), rank, other)
+				b.BackwardReceived += s.crossing(gradientsIn(), other, rank) + s.crossing(gradientsOut(), other, rank)
+			}
+		}
+		return b
+	}
+	for _, x := range m.Steps(rank) {
+		b.ForwardSent += x.Sent
+		b.ForwardReceived += x.Received
+		b.BackwardSent += x.Sent + x.Gave
+		b.BackwardReceived += x.Received + x.Got
+	}
+	return b
+}
+
+// crossing is the bytes from one rank to another in an exchange of heads.
+func (s *schedule) crossing(c crossing, from, to int) (n float64) {
+	for _, x := range c.cargo {
+		n += float64(s.cargoBytes(x, c.rows(s, x, from, to)))
+	}
+	return n
+}
+
+// foretellHeads is the seconds that a pass takes for its two exchanges, on the rank that takes longest: nothing is computed meanwhile.
+func (s *schedule) foretellHeads(v Speeds, backward bool) (t float64) {
+	both := [2]crossing{headsIn(), headsOut()}
+	if backward {
+		both = [2]crossing{gradientsIn(), gradientsOut()}
+	}
+	for _, c := range both {
+		longest := 0.0
+		for rank := range s.ranks {
+			var sent, received float64
+			for other := range s.ranks {
+				if other != rank {
+					sent += s.crossing(c, rank, other)
+					received += s.crossing(c, other, rank)
+				}
+			}
+			longest = max(longest, max(sent, received)/v.Link+v.Latency*float64(s.ranks-1))
+		}
+		t += longest
+	}
+	return t
+}
+
+// heldOverHeads is the bytes of a rank's device besides its own tensors, for both passes: all tokens of its heads, what it gives to each of the others, and
+// places for what comes.
+func (s *schedule) heldOverHeads() (n float64) {
+	for _, c := range []crossing{gradientsIn(), gradientsOut()} {
+		for _, x := range c.cargo {
+			tokens, most := s.problem.QueryLen, s.queries.most()
+			if x.keys {
+				tokens, most = s.problem.KeyLen, s.keys.most()
+			}
+			n += float64(s.cargoBytes(x, tokens) + (s.ranks-1+min(slots, s.ranks-1))*s.cargoBytes(x, most))
+		}
+	}
+	return n
+}
