@@ -44,8 +44,9 @@ test-view:
 
 test-mpi:
 	@tools/setup.sh --mpi
-	go vet -tags mpi ./flash/ring/mpi
+	go vet -tags mpi ./flash/ring/mpi ./cmd/vkattn
 	@tools/test.sh -short -tags mpi $(TESTFLAGS) ./flash/ring/mpi
+	@tools/test.sh -short -tags mpi -run MPI $(TESTFLAGS) ./cmd/vkattn
 
 # Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
 race:
