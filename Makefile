@@ -4,13 +4,14 @@
 # make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn
 # make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb and xdotool on Debian and Ubuntu)
+# make test-mpi   tests of ranks that are processes, joined by MPI (sets up Open MPI on Debian and Ubuntu)
 # make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)
 # make lint     gofmt and go vet
 # make windows  go vet for Windows, and bin/vkattn.exe: needs a C compiler for it, MinGW's (gcc-mingw-w64-x86-64 on Debian and Ubuntu)
 # make clean    remove what make built here (not the cache in ~/.cache/vkattn)
 
-.PHONY: build view bench test test-all test-view race shaders lint windows clean
+.PHONY: build view bench test test-all test-view test-mpi race shaders lint windows clean
 
 MINGW ?= x86_64-w64-mingw32-gcc
 
@@ -40,6 +41,12 @@ test-view:
 	go vet -tags view ./internal/view/... ./examples/viewer ./cmd/vkattn
 	@tools/test.sh -short -tags view $(TESTFLAGS) ./internal/view/window ./examples/viewer
 	@tools/test.sh -short -tags view -run View $(TESTFLAGS) ./cmd/vkattn
+
+test-mpi:
+	@tools/setup.sh --mpi
+	go vet -tags mpi ./flash/ring/mpi ./cmd/vkattn
+	@tools/test.sh -short -tags mpi $(TESTFLAGS) ./flash/ring/mpi
+	@tools/test.sh -short -tags mpi -run MPI $(TESTFLAGS) ./cmd/vkattn
 
 # Kernels on matrices are left out: the driver compiles them for minutes, and shares nothing of ours.
 race:

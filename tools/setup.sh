@@ -7,6 +7,7 @@
 #                             use sudo without a password; fails, and changes nothing, where there is none to be had
 #   tools/setup.sh --window   headers and libraries that a program with a window is built with (make view), likewise
 #   tools/setup.sh --display  those, and Xvfb and xdotool, for the tests of windows, likewise
+#   tools/setup.sh --mpi      Open MPI's headers and mpirun, for ranks that are processes, likewise
 #
 # A GPU with a Vulkan driver is used as it is. Without one, programs run on Mesa's CPU driver, lavapipe:
 #   Debian   a recent one (it has cooperative matrices, which Debian 12's lacks) with the validation layers is unpacked into
@@ -25,8 +26,8 @@ system=$(uname -s)
 
 mode=${1:-}
 case $mode in
-'' | --exec | --browser | --window | --display) ;;
-*) sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+'' | --exec | --browser | --window | --display | --mpi) ;;
+*) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -198,10 +199,27 @@ display() {
   note "display $(command -v Xvfb)"
 }
 
+# mpi makes sure of what flash/ring/mpi is built with, and of what starts its ranks.
+mpi() {
+  have() { command -v mpirun >/dev/null && command -v pkg-config >/dev/null && pkg-config --exists ompi-c; }
+  if ! have; then
+    apt_install libopenmpi-dev openmpi-bin pkg-config && have || {
+      say "no Open MPI. Install it, with pkg-config:"
+      say "  Debian, Ubuntu   sudo apt-get install libopenmpi-dev openmpi-bin pkg-config"
+      say "  Fedora           sudo dnf install openmpi-devel pkgconf-pkg-config, then: module load mpi/openmpi-x86_64"
+      say "  Arch             sudo pacman -S openmpi pkgconf"
+      say "  Alpine           apk add openmpi-dev pkgconf"
+      return 1
+    }
+  fi
+  note "$(mpirun --version | head -n 1)"
+}
+
 case $mode in
 --browser) browser; exit ;;
 --window) need_go; need_cc; window; exit ;;
 --display) need_go; need_cc; window && display; exit ;;
+--mpi) need_go; need_cc; mpi; exit ;;
 esac
 
 need_go

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
+	"github.com/vkattn/vkattn/flash/ring/mpi"
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/bench/ranks"
 	"github.com/vkattn/vkattn/internal/bench/rows"
@@ -20,11 +21,13 @@ type rankFlags struct {
 	ranks int
 	share bool
 	host  bool
+	mpi   bool
 }
 
 func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring attention (suite ring: as many as there are GPUs)")
-	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks: ranks beyond the number of devices share them")
+	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn (needs a vkattn built with -tags mpi)")
+	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks or --mpi: ranks beyond the number of devices share them")
 	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the same with them resident")
 }
 
@@ -42,7 +45,7 @@ func ringGrid(cpu bool) bench.Grid {
 
 // spread says whether the flags ask for several devices.
 func (f *benchFlags) spread() bool {
-	return f.over.ranks != 0 || f.over.share || f.over.host || f.suite == ringSuite
+	return f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi || f.suite == ringSuite
 }
 
 // checkSpread says which flags do not go with several devices.
@@ -50,9 +53,11 @@ func (f *benchFlags) checkSpread() error {
 	switch {
 	case f.over.ranks < 0:
 		return fmt.Errorf("--ranks is %d: it must be at least 1", f.over.ranks)
+	case f.over.mpi && (f.over.ranks != 0 || f.over.host):
+		return errors.New("--mpi has as many ranks as mpirun has started: it does not go with --ranks and --from-host")
 	case f.over.host && (f.over.ranks > 1 || f.over.share || f.suite == ringSuite):
 		return errors.New("--from-host is of one device: it does not go with --ranks")
-	case f.over.ranks == 0 && f.over.share && f.suite != ringSuite:
+	case f.over.ranks == 0 && f.over.share && !f.over.mpi && f.suite != ringSuite:
 		return errors.New("--share-device is about --ranks, which is not given")
 	case f.suite != "" && f.suite != ringSuite:
 		return fmt.Errorf("--suite %s is of one device: --ranks takes sizes, or --suite %s", f.suite, ringSuite)
@@ -84,6 +89,20 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return err
 	}
 	n := f.over.ranks
+	var comm mpi.Comm
+	var devices []*flash.Device
+	first := true // of the processes: it alone writes
+	if f.over.mpi {
+		var device *flash.Device
+		if comm, device, err = joinMPI(ctx, infos, f.over.share, f.device.options()); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, comm.Close()) }()
+		devices, n, first = []*flash.Device{device}, comm.Size(), comm.Rank() == 0
+	}
+	if !first {
+		stdout = io.Discard
+	}
 	if f.over.host {
 		n = 1
 	}
@@ -95,7 +114,9 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		}
 		n = max(n, 2)
 	}
-	devices, err := ring.Open(n, f.over.share, f.device.options()...)
+	if comm == nil {
+		devices, err = ring.Open(n, f.over.share, f.device.options()...)
+	}
 	if err != nil {
 		var bad *flash.ArgumentError
 		if errors.As(err, &bad) && bad.Argument == "ranks" {
@@ -118,7 +139,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return usage(cmd, err)
 	}
 	var lines io.Writer = io.Discard
-	if f.out != "" {
+	if f.out != "" && first {
 		mode := bench.CreateNew
 		if f.force {
 			mode = bench.Force
@@ -130,7 +151,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		defer file.Close()
 		lines = file
 	}
-	bar := newBar(stderr, f.quiet)
+	bar := newBar(stderr, f.quiet || !first)
 	var results []ranks.Result
 	failed := 0
 	for i, c := range cases {
@@ -139,7 +160,13 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		if err != nil {
 			return usage(cmd, err)
 		}
-		r := ranks.Measure(ctx, devices, p, ring.Shard{}, ranks.Options{Backward: grid.Passes.Bwd, Stream: f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute})
+		o := ranks.Options{Backward: grid.Passes.Bwd, Stream: f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute}
+		var r ranks.Result
+		if comm != nil {
+			r = ranks.MeasureProcesses(ctx, comm, devices[0], p, ring.Shard{}, o)
+		} else {
+			r = ranks.Measure(ctx, devices, p, ring.Shard{}, o)
+		}
 		if ctx.Err() != nil {
 			break
 		}

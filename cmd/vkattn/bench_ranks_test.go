@@ -44,6 +44,7 @@ func TestBenchRanksUsage(t *testing.T) {
 		"--share-device is about --ranks":    {"--share-device"},
 		"--suite papers is of one device":    {"--ranks", "2", "--suite", "papers"},
 		"--from-host is of one device":       {"--from-host", "--ranks", "2"},
+		"--mpi has as many ranks":            {"--mpi", "--ranks", "2"},
 		"--device is of one device":          {"--ranks", "2", "--device", "0"},
 		"--format csv":                       {"--ranks", "2", "--format", "csv"},
 		"do not go with --ranks":             {"--ranks", "2", "--trace", "x.json"},

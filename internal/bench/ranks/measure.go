@@ -85,6 +85,12 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, shar
 	if err != nil {
 		return fail(err)
 	}
+	r.compare(one, many)
+	return r
+}
+
+// compare sets the times of the passes.
+func (r *Result) compare(one, many passes) {
 	pass := func(one, many, waited []float64) Pass {
 		if len(one) == 0 {
 			return Pass{}
@@ -97,7 +103,6 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, shar
 	if r.Bwd.Ranks > 0 {
 		r.Both = (r.Fwd.One + r.Bwd.One) / (r.Fwd.Ranks + r.Bwd.Ranks)
 	}
-	return r
 }
 
 // set is the tensors of a device.

@@ -1,0 +1,13 @@
+//go:build !mpi
+
+package mpi
+
+import (
+	"context"
+	"fmt"
+)
+
+func open(context.Context, Options) (Comm, error) {
+	return nil, fmt.Errorf("%w: this program was built without it. Install Open MPI (Debian, Ubuntu: apt-get install libopenmpi-dev openmpi-bin pkg-config; "+
+		"Fedora: dnf install openmpi-devel; Arch: pacman -S openmpi), build with -tags mpi, and start with mpirun -n RANKS PROGRAM", ErrUnavailable)
+}

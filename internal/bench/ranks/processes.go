@@ -1,0 +1,151 @@
+package ranks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/ring"
+)
+
+// told is what a rank tells the others after a pass, and at the end of all.
+type told struct {
+	Waited float64 // in the pass
+	Memory uint64
+	MaxErr float64
+	More   bool // of rank 0: there is another round
+}
+
+// tell gathers what ranks have to tell.
+func tell(ctx context.Context, comm ring.Comm, mine told) ([]told, error) {
+	raw, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	all, err := comm.AllGather(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]told, len(all))
+	for i, raw := range all {
+		if err := json.Unmarshal(raw, &out[i]); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+// MeasureProcesses is Measure where ranks are processes. All of them call it with the same problem; the first runs it alone while the others wait. Times
+// are those of the first, from a barrier to a barrier. After an error the communicator serves no more.
+func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p flash.Problem, shard ring.Shard, o Options) (r Result) {
+	r.Device, r.Ranks, r.Tokens = d.Info().Name, comm.Size(), p.QueryLen
+	fail := func(err error) Result {
+		comm.Abort(err)
+		r.Error = err.Error()
+		return r
+	}
+	p, err := p.Normalize()
+	if err != nil {
+		return fail(err)
+	}
+	r.Problem = p.String()
+	data := newNoise(p.DType)
+	var one passes
+	if comm.Rank() == 0 {
+		if one, err = measureOne(ctx, d, data, p, o, &r); err != nil {
+			return fail(fmt.Errorf("on one device: %w", err))
+		}
+	}
+	if err := comm.Barrier(ctx); err != nil {
+		return fail(err)
+	}
+	many, err := measureRank(ctx, comm, d, data, p, shard, o, &r)
+	if err != nil {
+		return fail(err)
+	}
+	r.compare(one, many)
+	return r
+}
+
+// measureRank times the ring as one of its ranks.
+func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noise, p flash.Problem, shard ring.Shard, o Options, r *Result) (out passes, err error) {
+	d.ResetPeak()
+	before := d.Usage().Current
+	rk, err := ring.New(comm, d)
+	if err != nil {
+		return out, err
+	}
+	plan, err := rk.Plan(ctx, p, shard)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, plan.Close()) }()
+	s, err := newSet(ctx, d, data, plan.Local(), plan.Queries(), plan.Keys(), o.Backward)
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err != nil {
+		return out, err
+	}
+	// pass gives its time, and the longest that a rank's device has waited in it.
+	pass := func(run func(context.Context) error) (took, waited float64, err error) {
+		limited, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		if err := comm.Barrier(limited); err != nil {
+			return 0, 0, err
+		}
+		begun := time.Now()
+		if err := run(limited); err != nil {
+			return 0, 0, err
+		}
+		if err := comm.Barrier(limited); err != nil {
+			return 0, 0, err
+		}
+		took = ms(time.Since(begun))
+		all, err := tell(limited, comm, told{Waited: ms(plan.Waited())})
+		for _, x := range all {
+			waited = max(waited, x.Waited)
+		}
+		return took, waited, err
+	}
+	start := time.Now()
+	for n := -1; ; n++ {
+		fwd, fwdWaited, err := pass(func(ctx context.Context) error { return plan.Forward(ctx, s.forward()) })
+		if err != nil {
+			return out, err
+		}
+		if n >= 0 {
+			out.fwd, out.fwdWaited = append(out.fwd, fwd), append(out.fwdWaited, fwdWaited)
+		}
+		if o.Backward {
+			bwd, bwdWaited, err := pass(func(ctx context.Context) error { return plan.Backward(ctx, s.backward()) })
+			if err != nil {
+				return out, err
+			}
+			if n >= 0 {
+				out.bwd, out.bwdWaited = append(out.bwd, bwd), append(out.bwdWaited, bwdWaited)
+			}
+		}
+		if n < 0 {
+			start = time.Now()
+		}
+		all, err := tell(ctx, comm, told{More: n < 0 || !o.enough(n+1, start)})
+		if err != nil {
+			return out, err
+		}
+		if !all[0].More {
+			break
+		}
+	}
+	off, err := data.check(ctx, p, s.o, plan.Queries())
+	if err != nil {
+		return out, err
+	}
+	all, err := tell(ctx, comm, told{Memory: d.Usage().Peak - before, MaxErr: off})
+	for _, x := range all {
+		r.MemoryRank, r.MaxErr = max(r.MemoryRank, x.Memory), max(r.MaxErr, x.MaxErr)
+	}
+	r.Order, r.Direct, r.BlockBytes = plan.Order().String(), plan.Direct(), plan.BlockBytes()
+	return out, err
+}
