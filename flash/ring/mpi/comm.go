@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	piece      = 4 << 20 // bytes of a message that go together
-	ahead      = 4       // pieces of a message that are under way
-	gatherMost = 1 << 30 // bytes of one MPI_Iallgatherv, which counts in int
-	grace      = 250 * time.Millisecond
+	piece = 4 << 20 // bytes of a message that go together
+	ahead = 4       // pieces of a message that are under way
+	grace = 250 * time.Millisecond
 )
+
+// gatherMost is the bytes of one MPI_Iallgatherv, which counts in int: longer gatherings are several. Tests make it small.
+var gatherMost = 1 << 30
 
 // comm is the process's Comm. A message is 8 bytes, its length, and its pieces, one behind the other by one route.
 type comm struct {

@@ -187,6 +187,9 @@ func messages(ctx context.Context, c Comm) error {
 		}
 	}
 	for i := range 10 {
+		if i == 5 {
+			gatherMost = 700*size + 1
+		}
 		n := func(rank int) int { return (rank + i) % 3 * (1000 + rank) }
 		all, err := c.AllGather(ctx, fill(n(rank), rank, 0, i))
 		if err != nil {
