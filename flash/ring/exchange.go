@@ -47,8 +47,8 @@ func readies(n int) []ready {
 const slots = 2
 
 // pieceBytes is what a block is cut into on its way, so that it is read from one device while its beginning is written to another: long beside what a
-// copy costs to begin, some 50 µs.
-const pieceBytes = 16 << 20
+// copy costs to begin, some 50 µs. It is a variable for tests.
+var pieceBytes uint64 = 16 << 20
 
 // pair is keys and values, or their gradients.
 type pair struct{ k, v *flash.Tensor }

@@ -59,8 +59,10 @@ func TestHeads(t *testing.T) {
 
 // TestHeadsMoved compares the model's bytes with what ranks send and receive, and results over messages with those over memory that ranks share.
 func TestHeadsMoved(t *testing.T) {
+	defer func(n uint64) { pieceBytes = n }(pieceBytes)
 	for i, c := range headCases[:2] {
-		const ranks = 4 // more than there are places for what comes
+		pieceBytes = []uint64{16 << 20, 1 << 10}[i] // a message for each tensor, and several
+		const ranks = 4                             // more than there are places for what comes
 		devices := sharedDevices(t, ranks)
 		s := newSample(t, rand.New(rand.NewPCG(uint64(i), 77)), c.problem)
 		m, err := NewModel(c.problem, c.shard, ranks)
