@@ -1,16 +1,16 @@
 // Quantised rows of K and V on their way to the fragments of matrix_decode.comp. Blocks of 34 or 18 bytes lie across every boundary that
 // loads are made for, so a subgroup moves the rows of a batch as they are: neighbouring lanes neighbouring words, 8 bytes at a time where
-// rows are multiples of 8, into registers while the batch before is computed with, then into a patch of shared memory of its own. From there
-// a lane takes the words of its pieces. K and V have the patch in turns.
+// rows are multiples of 8, into registers while the batch before is computed with, then into a patch of shared memory of its own. From
+// there a lane takes the words of its pieces. K and V have the patch in turns.
 //
 // A piece is eight numbers of a block of 32, and a scale:
 //
 //   q8_0  numbers 8 (p % 4) to + 7 of the block p/4     q4_0  4 (p % 4) to + 3, and those 16 behind     fp8  8 p to 8 p + 7
 //
-// of which number_column gives the column of number y. Four neighbouring lanes take a block, and the next of a lane is the next of the row: then
-// it is known when the pipeline is made whether a block begins in the middle of a word, as every other one does. In fp16 whole numbers become
-// elements two at a time: bits of a number as the lowest of the mantissa of 1024 make 1024 more, which a sum takes away, exactly; then they are
-// multiplied by d. Two numbers of a word that lie 16 bits apart are a pair, without moving any.
+// of which number_column gives the column of number y. Four neighbouring lanes take a block, and the next of a lane is the next of the
+// row: then it is known when the pipeline is made whether a block begins in the middle of a word, as every other one does. In fp16 whole
+// numbers become elements two at a time: bits of a number as the lowest of the mantissa of 1024 make 1024 more, which a sum takes away,
+// exactly; then they are multiplied by d. Two numbers of a word that lie 16 bits apart are a pair, without moving any.
 //
 // Needs quantised.glsl, few_rows.glsl, k_key and v_key, page functions and T16.
 
@@ -20,7 +20,8 @@ layout(constant_id = 24) const uint K_WIDE = 1;    // words that are loaded at a
 layout(constant_id = 25) const uint V_BYTES = 1;
 layout(constant_id = 26) const uint V_WIDE = 1;
 const uint K_UNIT_WORDS = K_WIDE == 0 ? 1 : K_WIDE, V_UNIT_WORDS = V_WIDE == 0 ? 1 : V_WIDE;
-const uint K_UNITS = (K_BYTES + 4 * K_UNIT_WORDS - 1) / (4 * K_UNIT_WORDS), V_UNITS = (V_BYTES + 4 * V_UNIT_WORDS - 1) / (4 * V_UNIT_WORDS);   // of a row
+const uint K_UNITS = (K_BYTES + 4 * K_UNIT_WORDS - 1) / (4 * K_UNIT_WORDS);   // of a row
+const uint V_UNITS = (V_BYTES + 4 * V_UNIT_WORDS - 1) / (4 * V_UNIT_WORDS);
 const uint K_EACH = (KEYS * K_UNITS + SG - 1) / SG, V_EACH = (KEYS * V_UNITS + SG - 1) / SG;
 
 layout(set = 0, binding = 1, std430) readonly buffer KeyPairs_ { uvec2 k_pairs[]; };

@@ -15,7 +15,8 @@ uint PASTE(STAGED, _unit)(uint row) {
 void PASTE(STAGED, _find_places)() {
   [[unroll]] for (uint i = 0; i < STAGED_(_EACH); ++i) {
     const uint unit = min(lane + SG * i, KEYS * STAGED_(_UNITS) - 1);
-    STAGED_(_places)[i] = PASTE(STAGED, _unit)(unit / STAGED_(_UNITS) * PASTE(STAGED, _sn)) - PASTE(STAGED, _unit)(0) + unit % STAGED_(_UNITS);
+    const uint row = unit / STAGED_(_UNITS) * PASTE(STAGED, _sn);
+    STAGED_(_places)[i] = PASTE(STAGED, _unit)(row) - PASTE(STAGED, _unit)(0) + unit % STAGED_(_UNITS);
   }
 }
 void PASTE(STAGED, _take)(uint i, uint place) {
@@ -43,7 +44,8 @@ void PASTE(STAGED, _stage)(uint of) {
     else if (STAGED_TYPE == E4M3) STAGED_(_units)[i] = PASTE(STAGED, _bytes)(row, 4 * word);
     else {   // a row may end in the middle of a word, of which nothing behind is read
       const uint step = PASTE(STAGED, _block)(row) + 2 * word;
-      STAGED_(_units)[i] = 2 * word + 1 < STAGED_(_BYTES) / 2 ? PASTE(STAGED, _at_step)(step) : PASTE(STAGED, _words)[step / 2] >> 16 * (step & 1u);
+      STAGED_(_units)[i] = 2 * word + 1 < STAGED_(_BYTES) / 2 ? PASTE(STAGED, _at_step)(step)
+                                                              : PASTE(STAGED, _words)[step / 2] >> 16 * (step & 1u);
     }
     if (is_lost(page)) [[unroll]] for (uint e = 0; e < STAGED_(_UNIT_WORDS); ++e) STAGED_(_units)[i * STAGED_(_UNIT_WORDS) + e] = 0;
   }

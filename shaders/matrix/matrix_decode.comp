@@ -7,20 +7,22 @@
 // Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023, algorithm 1, with the keys in parts for
 // different workgroups as in Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023; combine_parts.comp joins them.
 //
-// Why it looks this way. A product of fragments takes one instruction for FM FK numbers of K or V, whatever the number of rows up to FN; the
-// plain kernel (scalar_decode.comp) takes one for each number and row. But K and V must not pass through shared memory, as in
-// matrix_forward.comp, for each number is used once. So the products are turned round, S^T = K Q^T and O^T = V^T P^T: K and V are operand A,
-// whose layout is probed (include/matrix_layout.glsl), and lanes load 16 bytes of a row straight into the registers of their components:
+// Why it looks this way. A product of fragments takes one instruction for FM FK numbers of K or V, whatever the number of rows up to FN;
+// the plain kernel (scalar_decode.comp) takes one for each number and row. But K and V must not pass through shared memory, as in
+// matrix_forward.comp, for each number is used once. So the products are turned round, S^T = K Q^T and O^T = V^T P^T: K and V are operand
+// A, whose layout is probed (include/matrix_layout.glsl), and lanes load 16 bytes of a row straight into the registers of their
+// components:
 //
-//   K    row of A = key, column = column of K. A lane holds SLOTS keys and, of each, HELD columns in every fragment. Which columns these are is
-//        a matter of names, as long as Q has them in the same order: piece tc + COL_LANES c of 8 columns is the lane's in fragments 8/HELD c
-//        and following, and Q enters shared memory in that order once (tc: which of the COL_LANES lanes that share a key).
+//   K    row of A = key, column = column of K. A lane holds SLOTS keys and, of each, HELD columns in every fragment. Which columns these
+//        are is a matter of names, as long as Q has them in the same order: piece tc + COL_LANES c of 8 columns is the lane's in
+//        fragments 8/HELD c and following, and Q enters shared memory in that order once (tc: which of the COL_LANES lanes that share a
+//        key).
 //   V^T  row of A = column of V, column = key. A lane holds HELD keys and, of each, SLOTS columns in every fragment: of the pieces
 //        tr + ROW_LANES c those of fragments 8/SLOTS c and following. O has its columns in the same order, which the end undoes.
 //
-// P passes through a patch of shared memory for each subgroup: few numbers. All lanes of a subgroup share the reference m of a row, which is
-// moved only when some score passes m + GROWTH (as in matrix_forward.comp, with one vote a batch), so that O is hardly ever rescaled. The
-// next batch of K is loaded as soon as the scores are computed, that of V as soon as it is added.
+// P passes through a patch of shared memory for each subgroup: few numbers. All lanes of a subgroup share the reference m of a row, which
+// is moved only when some score passes m + GROWTH (as in matrix_forward.comp, with one vote a batch), so that O is hardly ever rescaled.
+// The next batch of K is loaded as soon as the scores are computed, that of V as soon as it is added.
 //
 // Scores are in units of log 2. A row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf. Which rows and keys are a
 // workgroup's, and how subgroups meet, is in include/few_rows.glsl. Loads beyond the last key or column are moved inside.
@@ -99,7 +101,8 @@ const uint QF = KC * K_STEPS, OF = VC * V_STEPS;                       // fragme
 const uint Q_PITCH = QF * FK + 8, P_PITCH = RN * FN + 8;
 const uint MEET_PITCH = VC * ROW_LANES * 2;
 const float NONE = -1.0e30;    // reference of a row that has seen nothing
-const float GROWTH = 15.0, BELOW = 4.0;   // m = maximum - BELOW, and is moved when a score passes m + GROWTH: 2^-BELOW <= P <= 2^GROWTH at the maximum
+// m = maximum - BELOW, and is moved when a score passes m + GROWTH: P is 2^BELOW at the maximum then, and 2^GROWTH at most.
+const float GROWTH = 15.0, BELOW = 4.0;
 #define J_OF(f, e) TABLE(J_OF_COMP, (f) * COMPONENTS + (e))
 
 #define SCORE_AT 8
@@ -185,10 +188,12 @@ void note_lost() {
   [[unroll]] for (uint u = 0; u < VF * HELD; ++u) v_lost |= is_lost(v_page_of(u)) ? 1u << u : 0;
 }
 void lose_keys() {
-  [[unroll]] for (uint u = 0; u < KF * SLOTS; ++u) if ((k_lost >> u & 1u) != 0) [[unroll]] for (uint c = 0; c < KC; ++c) K[u * KC + c] = uvec4(0);
+  [[unroll]] for (uint u = 0; u < KF * SLOTS; ++u)
+    if ((k_lost >> u & 1u) != 0) [[unroll]] for (uint c = 0; c < KC; ++c) K[u * KC + c] = uvec4(0);
 }
 void lose_values() {
-  [[unroll]] for (uint u = 0; u < VF * HELD; ++u) if ((v_lost >> u & 1u) != 0) [[unroll]] for (uint c = 0; c < VC; ++c) V[u * VC + c] = uvec4(0);
+  [[unroll]] for (uint u = 0; u < VF * HELD; ++u)
+    if ((v_lost >> u & 1u) != 0) [[unroll]] for (uint c = 0; c < VC; ++c) V[u * VC + c] = uvec4(0);
 }
 #define K_ROW(key, u) row_in_page(k_origin, key, k_page_of(u), k_sb, k_sn)
 #define V_ROW(key, u) row_in_page(v_origin, key, v_page_of(u), v_sb, v_sn)
