@@ -87,7 +87,11 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 }
 
 func (d *Device) check(k *kernel.Kernel, p *attn.Problem, v *Verdict) (wrong string, err error) {
-	prog, err := k.Plan(d.env, p, kernel.NewTuning(nil))
+	var asked map[string]int
+	if k.MostRows > 0 {
+		asked = map[string]int{kernel.DecodeParameter: 1} // on devices too that leave it out unless it is asked for
+	}
+	prog, err := k.Plan(d.env, p, kernel.NewTuning(asked))
 	var no *kernel.Declined
 	if errors.As(err, &no) {
 		return no.Why, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/vkattn/vkattn/internal/tiles"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // Decode is FlashAttention-2 on cooperative matrices for few queries, keys in parts: shaders/matrix/matrix_decode.comp. Keys and values go
@@ -48,7 +49,17 @@ func decodeUnsupported(c *kernel.Capabilities, p *attn.Problem) string {
 	return c.LacksMatrix(p.DType)
 }
 
+// asksForDecode says whether the caller names this kernel, or what only it has.
+func asksForDecode(t *kernel.Tuning) bool {
+	_, rows := t.Given["rows"]
+	_, keys := t.Given["keys"]
+	return rows || keys || t.Given[kernel.DecodeParameter] == 1
+}
+
 func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
+	if e.Caps.Facts.Type == vk.DeviceCPU && !asksForDecode(t) {
+		return nil, &kernel.Declined{Why: "a driver on a CPU compiles it for seconds, and gains nothing; the parameter decode asks for it"}
+	}
 	fragment, layout, err := decodeFragment(e, p, t)
 	if err != nil {
 		return nil, err
