@@ -116,8 +116,8 @@ func TestKernelParameters(t *testing.T) {
 		known := k.kernel.Parameters
 		require.NotEmpty(t, known, k.kernel.Name)
 		given := map[string]int{}
-		if _, ok := known[kernel.DecodeParameter]; ok && k.kernel.Name != "scalar_decode" {
-			given[kernel.DecodeParameter] = 0
+		if _, ok := known[kernel.DecodeParameter]; ok {
+			given[kernel.DecodeParameter] = kernel.BoolInt(k.kernel.MostRows > 0)
 		}
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)
