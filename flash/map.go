@@ -62,7 +62,8 @@ type MapUses struct {
 //	entropy_i  = −Σ_j p_ij log p_ij                                   natural logarithm; log n where n keys share it evenly
 //	distance_i = Σ_j p_ij |i + Nk − Nq − j| / Σ_j p_ij                in tokens, with the problem's Nk and Nq (of an entry with lengths: its own)
 //
-// Queries that see nothing have weights, entropy and distance 0, as have those beyond an entry's length. Of packed sequences batches are
+// Queries that see nothing have weights, entropy and distance 0, as have those beyond an entry's length, and those whose weights in the range are all
+// too small for fp32. Of packed sequences batches are
 // sequences, and positions are those in a sequence, up to QueryLen and KeyLen. LSE includes sinks, so that the weights of a row add up to less than 1
 // by the sink's. Where it was made by [Standard] attention, it is of scores rounded to the storage type, and weights, of scores that are not, add up to 1
 // within that.
