@@ -18,13 +18,17 @@ import (
 type HostMemory struct {
 	bytes []byte // as long as was asked for
 	all   []byte // aligned as imports want it
-	pin   runtime.Pinner
 
 	use      sync.RWMutex // read-locked while it is moved, locked by Close: a device of another goroutine may be moving it
 	mu       sync.Mutex
 	closed   bool
 	imported map[*Device]*vk.Buffer // nil where the device cannot
+	pin      *runtime.Pinner        // once a device keeps the address
 }
+
+// importedMemory keeps what devices have imported until it is closed: memory that its owner has forgotten must not be collected under a device that
+// still holds its address.
+var importedMemory sync.Map // of *HostMemory
 
 // hostAlignment is the largest that Vulkan lets a device ask for.
 const hostAlignment = 64 << 10
@@ -37,7 +41,6 @@ func NewHostMemory(bytes int) (*HostMemory, error) {
 	n := (bytes + hostAlignment - 1) / hostAlignment * hostAlignment
 	raw := make([]byte, n+hostAlignment)
 	m := &HostMemory{imported: map[*Device]*vk.Buffer{}}
-	m.pin.Pin(&raw[0]) // devices keep its address
 	skip := -int(uintptr(unsafe.Pointer(&raw[0]))) & (hostAlignment - 1)
 	m.all = raw[skip : skip+n : skip+n]
 	m.bytes = m.all[:bytes:bytes]
@@ -52,7 +55,7 @@ func (m *HostMemory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends its import by devices, after waiting for moves under way; later ones fail. Closing again, or nil, does nothing.
+// Close ends its import by devices, which keeps it from being collected, after waiting for moves under way; later ones fail. Closing again, or nil, does nothing.
 func (m *HostMemory) Close() error {
 	if m == nil {
 		return nil
@@ -70,7 +73,10 @@ func (m *HostMemory) Close() error {
 		err = errors.Join(err, b.Close())
 	}
 	m.imported = nil
-	m.pin.Unpin()
+	if m.pin != nil {
+		m.pin.Unpin()
+		importedMemory.Delete(m)
+	}
 	return err
 }
 
@@ -86,6 +92,11 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 	}
 	var b *vk.Buffer
 	if d.dev.Enabled().ExternalMemoryHost {
+		if m.pin == nil {
+			m.pin = new(runtime.Pinner)
+			m.pin.Pin(&m.all[0])
+			importedMemory.Store(m, nil)
+		}
 		var err error
 		if b, err = d.dev.ImportHost(m.all); errors.Is(err, vk.ErrDeviceLost) || errors.Is(err, vk.ErrClosed) {
 			return nil, err

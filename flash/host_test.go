@@ -3,7 +3,10 @@ package flash
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -64,4 +67,39 @@ func TestMover(t *testing.T) {
 	t.Log("imports:", a.dev.Enabled().ExternalMemoryHost, "queues that copy:", len(a.dev.TransferQueues()))
 	_, err = NewHostMemory(0)
 	require.ErrorIs(t, err, ErrArgument)
+}
+
+// TestHostMemoryForgotten keeps memory that a device has imported and that nobody closed: its address is the device's.
+func TestHostMemoryForgotten(t *testing.T) {
+	d := testDevice(t)
+	if !d.dev.Enabled().ExternalMemoryHost {
+		t.Skip("the device imports no memory of the host")
+	}
+	mover, err := d.NewMover()
+	require.NoError(t, err)
+	defer mover.Close()
+	forget := func(imported bool) *atomic.Bool {
+		h, err := NewHostMemory(1 << 20)
+		require.NoError(t, err)
+		if imported {
+			require.True(t, mover.Imports(h))
+		}
+		collected := new(atomic.Bool)
+		runtime.AddCleanup(h, func(c *atomic.Bool) { c.Store(true) }, collected)
+		return collected
+	}
+	unused, imported := forget(false), forget(true)
+	for range 100 {
+		runtime.GC()
+		if unused.Load() {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	require.True(t, unused.Load(), "no device holds it")
+	require.False(t, imported.Load(), "the device holds its address")
+	importedMemory.Range(func(h, _ any) bool {
+		require.NoError(t, h.(*HostMemory).Close())
+		return true
+	})
 }

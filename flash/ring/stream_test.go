@@ -94,6 +94,7 @@ func TestStreamBadInput(t *testing.T) {
 	defer s.Close()
 	h, err := flash.NewHostMemory(16)
 	require.NoError(t, err)
+	defer h.Close()
 	q, err := d.NewTensor(flash.F32, 1, 2, 64, 8)
 	require.NoError(t, err)
 	o, err := d.NewTensor(flash.F32, 1, 2, 64, 8)
