@@ -3,7 +3,7 @@
 # make test-all the same with the whole suite, a quarter to three quarters of an hour where a CPU is the device
 # make race     tests of what goroutines share, under the race detector
 # make build    bin/vkattn
-# make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb and xdotool on Debian and Ubuntu)
+# make test-view  tests of windows, on displays of their own (sets up X11's headers, Xvfb, xdotool and twm on Debian and Ubuntu)
 # make test-mpi   tests of ranks that are processes, joined by MPI (sets up Open MPI on Debian and Ubuntu)
 # make view     bin/vkattn with its window, and bin/viewer: `tools/run.sh bin/vkattn view` (sets up X11's headers on Debian and Ubuntu)
 # make shaders  compile the GLSL again (fetches a shader compiler where there is none new enough)

@@ -6,7 +6,7 @@
 #   tools/setup.sh --browser  a Chromium, for the test that opens a report's page: installed with apt-get where this is root or may
 #                             use sudo without a password; fails, and changes nothing, where there is none to be had
 #   tools/setup.sh --window   headers and libraries that a program with a window is built with (make view), likewise
-#   tools/setup.sh --display  those, and Xvfb and xdotool, for the tests of windows, likewise
+#   tools/setup.sh --display  those, and Xvfb, xdotool and twm, for the tests of windows, likewise
 #   tools/setup.sh --mpi      Open MPI's headers and mpirun, for ranks that are processes, likewise
 #
 # A GPU with a Vulkan driver is used as it is. Without one, programs run on Mesa's CPU driver, lavapipe:
@@ -194,8 +194,9 @@ window() {
 
 # display makes sure of a display for tests.
 display() {
-  command -v Xvfb >/dev/null && command -v xdotool >/dev/null || apt_install xvfb xdotool ||
-    { say "no Xvfb and xdotool, and they could not be installed: tests of windows will skip"; return 1; }
+  have() { command -v Xvfb && command -v xdotool && command -v twm; } >/dev/null
+  have || apt_install xvfb xdotool twm && have ||
+    { say "no Xvfb, xdotool and twm, and they could not be installed: tests of windows will skip"; return 1; }
   note "display $(command -v Xvfb)"
 }
 

@@ -10,7 +10,7 @@
 #   VKATTN_REQUIRE_MATRIX=1       cooperative matrices
 #   VKATTN_REQUIRE_VALIDATION=1   the Khronos validation layer
 #   VKATTN_REQUIRE_BROWSER=1      a Chromium (VKATTN_BROWSER names one)
-#   VKATTN_REQUIRE_DISPLAY=1      Xvfb and xdotool, for tests built with -tags view: each starts a display of its own
+#   VKATTN_REQUIRE_DISPLAY=1      Xvfb, xdotool and twm, for tests built with -tags view: each starts a display of its own
 #   VKATTN_REQUIRE_MPI=1          mpirun, for tests built with -tags mpi
 #   VKATTN_REQUIRE_ALL=1          time for every test
 # VKATTN_TEST_BUDGET is the time of one package (20m): what does not fit in skips, and says so. VKATTN_TEST_TIMEOUT is go test's own limit,

@@ -97,3 +97,29 @@ func (d *Display) Do(args ...string) {
 		d.t.Fatalf("xdotool %v: %v: %s", args, err, out)
 	}
 }
+
+// Manage starts a window manager, twm, for the length of the test. It adds nothing to windows, and lets them lie where they are.
+func (d *Display) Manage() {
+	d.t.Helper()
+	manager, err := exec.LookPath("twm")
+	if err != nil {
+		Missing(d.t, "no window manager: "+err.Error())
+	}
+	rules := filepath.Join(d.t.TempDir(), "twmrc")
+	text := "NoTitle\nBorderWidth 0\nRandomPlacement\n"
+	for _, font := range []string{"Title", "Menu", "Icon", "Resize", "IconManager"} {
+		text += font + "Font \"fixed\"\n" // the one that is part of the server
+	}
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	cmd := exec.Command(manager, "-f", rules)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	if err := cmd.Start(); err != nil {
+		Missing(d.t, "twm does not start: "+err.Error())
+	}
+	d.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-gl/glfw/v3.3/glfw"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
@@ -210,7 +211,7 @@ func TestHundredFrames(t *testing.T) {
 	o.shows()
 }
 
-// The window is made larger and smaller, goes away and comes back, and shows what it should after each.
+// The window is made larger and smaller, hides and comes back, and shows what it should after each.
 func TestResize(t *testing.T) {
 	o := open(t, small(t))
 	for _, size := range [][2]int{{1100, 800}, {300, 200}, {64, 48}, {1, 1}, {usualWidth, usualHeight}, {700, 701}} {
@@ -220,12 +221,32 @@ func TestResize(t *testing.T) {
 			o.shows()
 		}
 	}
-	o.glfw.Hide() // what minimising does where there is no window manager
+	o.glfw.Hide()
 	o.dirty = true
 	o.steps(3)
 	o.glfw.Show()
 	o.dirty = true
 	o.shows()
+}
+
+// A window manager minimises the window and brings it back. Meanwhile it goes on taking keys' consequences, and then it shows them.
+func TestMinimise(t *testing.T) {
+	o := open(t, small(t))
+	o.display.Manage()
+	iconified := func() bool { return o.glfw.GetAttrib(glfw.Iconified) == glfw.True }
+	for range 2 {
+		o.until("the window is minimised", func() bool {
+			o.glfw.Iconify() // again until the window manager is there
+			return iconified()
+		})
+		require.True(t, o.State.Press('m'))
+		o.dirty = true
+		o.steps(3)
+		require.True(t, iconified())
+		o.glfw.Restore()
+		o.until("the window is back", func() bool { return !iconified() })
+		o.shows()
+	}
 }
 
 // A surface that is lost when it is asked what it takes is made anew, too.
