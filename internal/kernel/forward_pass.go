@@ -45,12 +45,6 @@ func ForwardConstants(p *attn.Problem, v Variant) Constants {
 		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p), CacheConstants(p))
 }
 
-// MaskConstants are those of shaders/include/mask.glsl that every kernel declares: which keys a query sees by their positions.
-func MaskConstants(p *attn.Problem) Constants {
-	m := p.Mask()
-	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
-}
-
 // PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for caches, and
 // of lengths.
 func PartsOrBlocks(p *attn.Problem, c *Combiner, parts int) Constants {
