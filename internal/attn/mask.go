@@ -70,6 +70,10 @@ func walk(first, last Span, size int) Walk {
 	return w
 }
 
+// ReadBehind is how many keys behind its last one, at most, are read of a query's row by who reads tiles of this many rows and keys: whole tiles, up to
+// the last key of the last of these rows.
+func (m Mask) ReadBehind(rows, keys int) int { return rows + keys }
+
 // Part is the mask of some of the queries and keys by themselves: queries from row on and keys from column on.
 func (m Mask) Part(row, queries, column, keys int) Mask {
 	part := m
