@@ -228,6 +228,12 @@ func (p Problem) Mask() Mask {
 	return m
 }
 
+// MasksAlone is the problem without what becomes of its scores, but for which keys its functions let a query see.
+func (p Problem) MasksAlone() Problem {
+	p.Score, p.Bias, p.BoolMask, p.Sinks = score.Function{}, PerScore{}, PerScore{}, false
+	return p
+}
+
 // MostKeys is the largest number of keys that a query may attend to.
 func (p Problem) MostKeys() int { return p.Mask().MostKeys() }
 

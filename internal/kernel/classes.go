@@ -26,9 +26,8 @@ type Classifier struct {
 
 // NewClassifier builds the kernel. The problem has classes.
 func NewClassifier(e *Env, p *attn.Problem) (c *Classifier, err error) {
-	c = &Classifier{env: e, problem: *p}
+	c = &Classifier{env: e, problem: p.MasksAlone()}
 	q := &c.problem
-	q.Score, q.Bias, q.BoolMask, q.Sinks = score.Function{}, attn.PerScore{}, attn.PerScore{}, false
 	s := q.MaskShape()
 	groups := uint64(s[0]) * uint64(s[1]) * uint64(s[2])
 	const operations = 64 // of a function, for each pair
