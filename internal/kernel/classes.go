@@ -53,7 +53,7 @@ func (c *Classifier) Run(captured *[MostCaptured]pipeline.Binding, words pipelin
 			return err
 		}
 		r.Access[0] = pipeline.Access{Binding: words, Mode: pipeline.ReadWrite}
-		r.BindScores(1, c.kernel.Bindings(), &c.problem, &Scores{Captured: *captured}, words)
+		r.BindScores(1, c.kernel, &c.problem, &Scores{Captured: *captured}, words)
 		at := r.Push.Begin(&PassArgs().Forward, &c.problem, &Draw{})
 		return r.Dispatch(c.kernel, r.Accesses(c.kernel), at, c.grid, c.grid.Total, classesLabel)
 	}, 1+c.grid.Dispatches())

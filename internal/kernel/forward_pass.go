@@ -31,7 +31,7 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 		r.Access[5] = pipeline.Access{Binding: f.Blocks, Mode: pipeline.Read}
 	}
 	r.BindLengths(6, p, &f.Scores, f.Q.Binding)
-	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	r.BindScores(forwardScores, k, p, &f.Scores, f.Q.Binding)
 	r.bindCache(p, &f.Cache)
 	return r.Accesses(k)
 }

@@ -253,7 +253,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse})
 	startsOf(p, values)
-	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV, "DBias": want.DBias}
+	gradients := gradientsByName(want)
 	made := func(x *attn.Operand) bool { // an output that the kernels in question write
 		return x.Output && v.Captured == "" && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
 	}
