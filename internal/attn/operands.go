@@ -12,13 +12,14 @@ type Operand struct {
 	Type       func(*Problem) DType     // nil: the problem's, or fp32 of Statistics
 	Of         string                   // the operand that this is the gradient by, "" for none
 	PerScore   func(*Problem) *PerScore // of tensors that go with scores, how the problem describes them; nil for others
+	Scores     bool                     // what the softmax is taken of is made of it
 	Cache      bool                     // says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
 }
 
 // ForwardOperands are the tensors of a forward pass.
 var ForwardOperands = [...]Operand{
-	{Name: "Q", Shape: (*Problem).QShape},
-	{Name: "K", Shape: (*Problem).KShape, Type: (*Problem).keyType},
+	{Name: "Q", Shape: (*Problem).QShape, Scores: true},
+	{Name: "K", Shape: (*Problem).KShape, Scores: true, Type: (*Problem).keyType},
 	{Name: "V", Shape: (*Problem).VShape, Type: (*Problem).valueType},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
@@ -47,7 +48,7 @@ func integers(*Problem) DType { return Int32 }
 // byScore is the operand that a problem describes by a PerScore.
 func byScore(name string, of func(*Problem) *PerScore) Operand {
 	return Operand{Name: name, Shape: func(p *Problem) [4]int { return of(p).Shape(p) }, When: func(p *Problem) bool { return of(p).In },
-		Type: func(p *Problem) DType { return of(p).DType }, PerScore: of}
+		Type: func(p *Problem) DType { return of(p).DType }, PerScore: of, Scores: true}
 }
 
 // gradient is the operand of the gradient by one that a problem may have.
