@@ -19,7 +19,7 @@ func TestProblemWithoutADevice(t *testing.T) {
 	require.NoError(t, err)
 	p.Packed = Packed{Queries: 70} // which has no block mask
 	p.Within = Within{Queries: 80, Keys: 90, Query: 1, Key: 2}
-	numbers(reflect.ValueOf(&p).Elem())
+	others(reflect.ValueOf(&p).Elem())
 	same := p.attn()
 	require.Equal(t, p.String(), same.String())
 	require.Equal(t, p.MaskShape(), same.MaskShape())
@@ -33,18 +33,22 @@ func TestProblemWithoutADevice(t *testing.T) {
 	require.Equal(t, attn.Blocks{Queries: 16, Keys: 32, Classed: true}, p.attn().Blocks)
 }
 
-// numbers sets the fields that are plain numbers, and are none of those above, to something.
-func numbers(of reflect.Value) {
+// others sets the fields that are numbers or describe tensors by score, and are none of those above, to something.
+func others(of reflect.Value) {
 	for i := range of.NumField() {
-		if f := of.Field(i); f.IsZero() {
-			switch f.Kind() {
-			case reflect.Int:
-				f.SetInt(7)
-			case reflect.Bool:
-				f.SetBool(true)
-			case reflect.Float64:
-				f.SetFloat(0.5)
-			}
+		f := of.Field(i)
+		if !f.IsZero() {
+			continue
+		}
+		switch x := f.Addr().Interface().(type) {
+		case *int:
+			*x = 7
+		case *bool:
+			*x = true
+		case *float64:
+			*x = 0.5
+		case *PerScore:
+			*x = PerScore{DType: F32, Batch: 2, Heads: 1, Queries: 1, Keys: 50}
 		}
 	}
 }
