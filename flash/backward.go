@@ -110,7 +110,7 @@ func (b *Backward) check(p *Plan, g *kernel.Gradients) error {
 	if err := b.placeCaptured(p, g, all[:]); err != nil {
 		return err
 	}
-	g.HasDLSE, g.HasDBias, g.HasDSinks = b.DLSE != nil, b.DBias != nil, b.DSinks != nil
+	g.HasDLSE = b.DLSE != nil
 	g.Accumulate, g.Drop = b.Accumulate, kernel.Draw{Seed: b.Seed, Offset: b.Offset}
 	return nil
 }

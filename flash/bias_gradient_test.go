@@ -72,14 +72,14 @@ func compareBias(t *testing.T, d *Device, p Problem, given map[string]int, adds 
 	plain, plan := planGradients(t, d, p, TierScalar), planGradients(t, d, p, TierScalar)
 	choice, err := plan.backward()
 	require.NoError(t, err)
-	bias, err := matrix.PlanBias(d.env, &plan.attn, given) // alone: a CPU compiles each kernel for seconds
+	bias, err := matrix.PlanBias(d.env, &plan.attn, kernel.Biases[0], given) // alone: a CPU compiles each kernel for seconds
 	var no *kernel.Declined
 	if errors.As(err, &no) {
 		require.False(t, kernel.IsDenied(err), no.Why)
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	choice.program.(*scoreGradients).bias = bias
+	choice.program.(*scoreGradients).biases[0].biasProgram = bias
 	r, mk := rand.New(rand.NewPCG(5, 6)), plainly(t, d)
 	shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
 	p = plan.Problem()
@@ -118,7 +118,7 @@ func TestBiasTier(t *testing.T) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	require.IsType(t, &matrix.BiasGradient{}, choice.program.(*scoreGradients).bias, choice.reasons)
+	require.IsType(t, &matrix.BiasGradient{}, choice.program.(*scoreGradients).biases[0].biasProgram, choice.reasons)
 	require.NoError(t, plan.Close())
 }
 

@@ -95,7 +95,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_backward_kv":       backMatrix.Constants(&backMatrix.Kv, 3, true, false),
 		"matrix_backward_q":        backMatrix.Constants(&backMatrix.Q, 3, true, false),
 		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
-		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &back.Q.Tile, true, false),
+		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
 		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
 		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
 		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
@@ -196,22 +197,26 @@ func (p *Problem) checkScores() error {
 	if len(captures) > MaxCaptured {
 		return badArgument("Problem.Score", p.Score, "functions capture %d tensors, at most %d", len(captures), MaxCaptured)
 	}
-	if p.Bias.Keys == 1 && p.KeyLen > 1 {
-		return badArgument("Problem.Bias", p.Bias.shape(), "one number for all keys of a row changes nothing: Keys must be %d", p.KeyLen)
+	for _, t := range p.byScore() {
+		if t.added && t.of.Keys == 1 && p.KeyLen > 1 {
+			return badArgument("Problem."+t.field, t.of.shape(), "one number for all keys of a row changes nothing: Keys must be %d", p.KeyLen)
+		}
+		if err := t.of.check(t.field, p, t.types...); err != nil {
+			return err
+		}
 	}
-	if err := p.Bias.check("Bias", p, F32, p.DType); err != nil {
-		return err
-	}
-	if err := p.Mask.check("Mask", p, Bool, Bit); err != nil {
-		return err
-	}
-	for _, t := range []struct {
-		name  string
-		shape [4]int
-	}{{"bias", p.Bias.shape()}, {"mask", p.Mask.shape()}} {
-		if n, ok := attn.Elements(t.shape); !ok || n > math.MaxUint32 {
-			return badArgument("Problem", p.attn().Dims(), "%s would have more than 2³²−1 elements", t.name)
+	for _, t := range p.byScore() {
+		if n, ok := attn.Elements(t.of.shape()); !ok || n > math.MaxUint32 {
+			return badArgument("Problem", p.attn().Dims(), "%s would have more than 2³²−1 elements", strings.ToLower(t.field))
 		}
 	}
 	return nil
+}
+
+// byScore is a field of a problem that describes a tensor by score.
+type byScore struct {
+	field string
+	of    *PerScore
+	types []DType // of its elements
+	added bool    // to scores
 }

@@ -190,6 +190,11 @@ func (p *Problem) checkPacked() error {
 	return nil
 }
 
+// byScore are the fields that describe tensors by score.
+func (p *Problem) byScore() []byScore {
+	return []byScore{{"Bias", &p.Bias, []DType{F32, p.DType}, true}, {"Mask", &p.Mask, []DType{Bool, Bit}, false}}
+}
+
 // attn is the problem, normalized, without a device.
 func (p Problem) attn() attn.Problem {
 	return attn.Problem{

@@ -19,6 +19,7 @@ func TestProblemWithoutADevice(t *testing.T) {
 	require.NoError(t, err)
 	p.Packed = Packed{Queries: 70} // which has no block mask
 	p.Within = Within{Queries: 80, Keys: 90, Query: 1, Key: 2}
+	others(reflect.ValueOf(&p).Elem())
 	same := p.attn()
 	require.Equal(t, p.String(), same.String())
 	require.Equal(t, p.MaskShape(), same.MaskShape())
@@ -30,4 +31,24 @@ func TestProblemWithoutADevice(t *testing.T) {
 	}
 	p.Blocks, p.Classes = Blocks{}, Blocks{Queries: 16, Keys: 32}
 	require.Equal(t, attn.Blocks{Queries: 16, Keys: 32, Classed: true}, p.attn().Blocks)
+}
+
+// others sets the fields that are numbers or describe tensors by score, and are none of those above, to something.
+func others(of reflect.Value) {
+	for i := range of.NumField() {
+		f := of.Field(i)
+		if !f.IsZero() {
+			continue
+		}
+		switch x := f.Addr().Interface().(type) {
+		case *int:
+			*x = 7
+		case *bool:
+			*x = true
+		case *float64:
+			*x = 0.5
+		case *PerScore:
+			*x = PerScore{DType: F32, Batch: 2, Heads: 1, Queries: 1, Keys: 50}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -13,9 +14,9 @@ import (
 // kernels of their own, which need of the others nothing but δ, and make that again where they run.
 type scoreGradients struct {
 	kernel.BackwardProgram
-	delta *kernel.DeltaProgram
-	bias  biasGradient         // nil without a bias
-	sinks *kernel.SinkGradient // nil without sinks
+	delta  *kernel.DeltaProgram
+	biases []biasGradient       // of those that there are
+	sinks  *kernel.SinkGradient // nil without sinks
 	// In the order of the captured tensors, nil where one has none; sums is the workspace that they take one after the other.
 	captured [MaxCaptured]*scalar.CapturedGradient
 	sums     uint64
@@ -23,8 +24,13 @@ type scoreGradients struct {
 	first    int              // where the workspace of all this begins: delta, sums if there are any, tables
 }
 
-// biasGradient is a kernel that makes the gradient by the bias.
-type biasGradient interface {
+// biasGradient is a kernel that makes the gradient by a bias.
+type biasGradient struct {
+	of kernel.Bias
+	biasProgram
+}
+
+type biasProgram interface {
 	Dispatches() int
 	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
 }
@@ -36,7 +42,12 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 	if err = s.planCaptured(e, p, of.Implementation); err != nil {
 		return nil, "", err
 	}
-	if !p.Bias.In && !p.Sinks && s.sums == 0 {
+	for _, of := range kernel.Biases {
+		if of.Of(p).In {
+			s.biases = append(s.biases, biasGradient{of: of})
+		}
+	}
+	if len(s.biases) == 0 && !p.Sinks && s.sums == 0 {
 		return program, "", nil
 	}
 	s.first = len(program.Scratch())
@@ -46,10 +57,13 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
 		return nil, "", err
 	}
-	if p.Bias.In {
-		if s.bias, note, err = planBias(e, p, of.Tier, given); err != nil {
-			return nil, note, err
+	for i := range s.biases {
+		b := &s.biases[i]
+		program, why, err := planBias(e, p, b.of, of.Tier, given)
+		if err != nil {
+			return nil, why, err
 		}
+		b.biasProgram, note = program, cmp.Or(note, why)
 	}
 	if p.Sinks {
 		if s.sinks, err = kernel.NewSinkGradient(e, p); err != nil {
@@ -59,10 +73,10 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 	return s, note, nil
 }
 
-// planBias takes the kernel on matrices for a program that is on matrices itself, unless the device cannot; note says why it cannot.
-func planBias(e *kernel.Env, p *attn.Problem, tier kernel.Tier, given map[string]int) (_ biasGradient, note string, err error) {
+// planBias is the gradient by one bias: it takes the kernel on matrices for a program that is on matrices itself, unless the device cannot; note says why it cannot.
+func planBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, tier kernel.Tier, given map[string]int) (_ biasProgram, note string, err error) {
 	if tier == kernel.TierMatrix {
-		bias, err := matrix.PlanBias(e, p, given)
+		bias, err := matrix.PlanBias(e, p, of, given)
 		var no *kernel.Declined
 		switch {
 		case err == nil:
@@ -72,7 +86,7 @@ func planBias(e *kernel.Env, p *attn.Problem, tier kernel.Tier, given map[string
 		}
 		note = "its gradient by the bias is made by scalar_backward_bias, because " + no.Why
 	}
-	bias, err := scalar.PlanBias(e, p)
+	bias, err := scalar.PlanBias(e, p, of)
 	if err != nil {
 		return nil, note, err
 	}
@@ -112,8 +126,8 @@ func (s *scoreGradients) Scratch() []uint64 {
 
 func (s *scoreGradients) Dispatches() int {
 	n := s.BackwardProgram.Dispatches() + s.delta.Grid.Dispatches() + s.rows.Dispatches()
-	if s.bias != nil {
-		n += s.bias.Dispatches()
+	for _, b := range s.biases {
+		n += b.Dispatches()
 	}
 	if s.sinks != nil {
 		n += s.sinks.Dispatches()
@@ -127,7 +141,7 @@ func (s *scoreGradients) Dispatches() int {
 }
 
 func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.BackwardProgram.Record(r, g); err != nil || !g.HasDBias && !g.HasDSinks && !g.HasDCaptured {
+	if err := s.BackwardProgram.Record(r, g); err != nil || !g.ScoreGradients.Any() && !g.HasDCaptured {
 		return err
 	}
 	delta, tables := kernel.Operand{Binding: r.Scratch[s.first]}, r.Scratch[s.first+1:]
@@ -140,12 +154,14 @@ func (s *scoreGradients) Record(r *kernel.Recorder, g *kernel.Gradients) error {
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
-	if g.HasDBias {
-		if err := s.bias.Record(r, g, &delta); err != nil {
-			return err
+	for i := range s.biases {
+		if b := &s.biases[i]; b.of.Gradient(g).Given() {
+			if err := b.Record(r, g, &delta); err != nil {
+				return err
+			}
 		}
 	}
-	if g.HasDSinks {
+	if g.DSinks.Given() {
 		if err := s.sinks.Record(r, g, &delta); err != nil {
 			return err
 		}

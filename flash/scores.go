@@ -59,12 +59,12 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.plan
-	f = Forward{Q: f.Q, K: f.K, Bias: f.Bias, Mask: f.Mask, Captured: f.Captured, Weights: w, Uses: f.Uses}
+	f.V, f.O, f.LSE, f.Blocks, f.Classes, f.Weights = nil, nil, nil, nil, nil, w
 	all := f.given(&r.ops)
 	for i := range all {
 		o := &attn.ForwardOperands[i]
 		*all[i].to = kernel.Operand{}
-		if all[i].tensor == nil && (o.Name == "Sinks" || o.Name != "Q" && o.Name != "K" && !(o.When != nil && o.In(&p.attn))) {
+		if !o.Scores || all[i].tensor == nil && !o.In(&p.attn) {
 			continue
 		}
 		if err := all[i].tensor.suits("Forward", o, p.dev, &p.attn); err != nil {
@@ -79,6 +79,11 @@ func (r *Recording) scores(f Forward, w *Weights) error {
 		return err
 	}
 	f.tensors(&r.ops, &r.tensors)
+	for i := range all {
+		if !attn.ForwardOperands[i].Scores {
+			r.tensors[i] = heldTensor{}
+		}
+	}
 	r.weights, r.ops.Weights = w, w.all()
 	if err := r.begin(); err != nil {
 		return p.dev.fail(err)

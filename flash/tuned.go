@@ -125,7 +125,7 @@ func (d *Device) TuningKey(kernel string, p Problem) (TuningKey, error) {
 func (d *Device) tuningKey(kernel string, p *attn.Problem) TuningKey {
 	f := d.env.Caps.Facts
 	return TuningKey{Device: f.Name, Driver: d.info.Driver, Build: hex.EncodeToString(f.PipelineCacheUUID[:]), Kernel: kernel,
-		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Masked(), Window: !p.Window.None(), Queries: queryClass(p.QueryLen),
+		DType: p.DType.String(), HeadDim: p.HeadDim, ValueDim: p.ValueDim, Causal: p.Masked(), Window: p.Local(), Queries: queryClass(p.QueryLen),
 		Keys: keyClass(p.QueryLen, p.KeyLen), Page: p.Pages.Size, KeyType: p.KeyType.InCache(), ValueType: p.ValueType.InCache(), Packed: !p.Packed.None()}
 }
 

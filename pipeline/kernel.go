@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -18,6 +19,7 @@ type KernelInfo struct {
 	Code          []uint32          // SPIR-V
 	Spec          []vk.SpecConstant // specialization constants, in any order
 	Bindings      int               // storage buffers
+	Buffers       map[string]uint32 // bindings by name, for those who bind by name; may be nil
 	PushBytes     int               // a multiple of 4
 	SubgroupSize  uint32            // 0: the driver's choice
 	FullSubgroups bool              // every subgroup of a workgroup is full
@@ -27,6 +29,7 @@ type KernelInfo struct {
 type Kernel struct {
 	name      string
 	bindings  int
+	buffers   map[string]uint32
 	pushBytes int
 	pipeline  *vk.ComputePipeline
 	ctx       *Context
@@ -46,6 +49,15 @@ func (k *Kernel) Bindings() int {
 		return 0
 	}
 	return k.bindings
+}
+
+// Buffer is the binding of a storage buffer by its name; false where KernelInfo.Buffers had none of it.
+func (k *Kernel) Buffer(name string) (at int, ok bool) {
+	if k == nil {
+		return 0, false
+	}
+	n, ok := k.buffers[name]
+	return int(n), ok
 }
 
 // PushBytes is the number of bytes of push constants that a dispatch of the kernel takes.
@@ -105,6 +117,10 @@ func (i *KernelInfo) key() kernelKey {
 	word(uint64(len(spec)))
 	for _, s := range spec {
 		word(uint64(s.ID)<<32 | uint64(s.Value))
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Buffers)) {
+		h.Write([]byte(name))
+		word(uint64(i.Buffers[name]))
 	}
 	b := make([]byte, 0, 4*len(i.Code))
 	for _, w := range i.Code {
@@ -173,7 +189,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 		delete(t.entries, key)
 		t.mu.Unlock()
 	} else {
-		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, pushBytes: i.PushBytes, pipeline: p, ctx: c}
+		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c}
 		c.disk.dirty.Store(true)
 	}
 	close(e.done)

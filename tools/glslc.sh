@@ -12,6 +12,7 @@
 # from Debian sid when there is none (nothing on the host changes). spirv-val is taken from the same place; every module must pass it.
 # The shaders of the examples (examples/*/*.comp, for Vulkan 1.1) are compiled beside their sources; sums.sha256 there tells a test
 # whether source and SPIR-V belong together.
+# A buffer without a binding in its source gets a free one (-fauto-bind-uniforms), for who binds by name.
 # The manifest also tells each module's interface (tools/interface): constants and buffers by name, push constants in order.
 # The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
 set -euo pipefail
@@ -104,7 +105,7 @@ failed=0 compiled=0 modules=0
 read_interface() {
   [ -x "$tmp/interface" ] || (cd "$root" && go build -o "$tmp/interface" ./tools/interface) || return
   # shellcheck disable=SC2086 # defines are words
-  "${glslc[@]}" -fshader-stage=compute "--target-env=$env" -O0 -I include $defines -o "$tmp/named.spv" "$source" && "$tmp/interface" "$tmp/named.spv"
+  "${glslc[@]}" -fshader-stage=compute "--target-env=$env" -O0 -fauto-bind-uniforms -I include $defines -o "$tmp/named.spv" "$source" && "$tmp/interface" "$tmp/named.spv"
 }
 # The build list, the manifest and the modules of a folder.
 build() {
@@ -127,7 +128,7 @@ build() {
       case $old in "$head,\"spirv_sha256\":\"$(gzip -dc "$spv" | sha256sum | cut -d' ' -f1)\",\"interface\":"*) echo "$old" >> "$tmp/lines"; continue ;; esac
     fi
     # shellcheck disable=SC2086 # defines are words
-    if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -I include $defines -o "$tmp/out.spv" "$source" &&
+    if "${glslc[@]}" -fshader-stage=compute "--target-env=$env" $optimise -fauto-bind-uniforms -I include $defines -o "$tmp/out.spv" "$source" &&
        "${val[@]}" --target-env "$env" "$tmp/out.spv" && interface=$(read_interface); then
       gzip -9nc "$tmp/out.spv" > "$spv.new"; mv "$spv.new" "$spv"
       echo "$head,\"spirv_sha256\":\"$(sha256sum < "$tmp/out.spv" | cut -d' ' -f1)\",\"interface\":$interface}" >> "$tmp/lines"

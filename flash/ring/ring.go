@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
 )
 
 // Ring is one rank: its device, and its way to the others.
@@ -120,17 +122,19 @@ func (p *Plan) prepare() (err error) {
 
 // supported says what of a problem cannot be spread over ranks.
 func supported(p *flash.Problem) error {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"Packed", p.Packed != flash.Packed{}}, {"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}, {"Pages", p.Pages != flash.Pages{}},
-		{"Blocks", p.Blocks != flash.Blocks{}}, {"Classes", p.Classes != flash.Blocks{}}, {"Bias", p.Bias != flash.PerScore{}},
-		{"Mask", p.Mask != flash.PerScore{}}, {"Sinks", p.Sinks}, {"Within", p.Within != flash.Within{}},
-		{"KeyType", p.KeyType != p.DType}, {"ValueType", p.ValueType != p.DType},
-	} {
-		if f.set {
-			return badArgument("Problem."+f.name, "set", "must be zero: it is not spread over ranks")
+	other := *p // less what can be
+	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0, 0, 0, 0, 0, 0
+	other.Scale, other.Dropout, other.Score, other.Sees = 0, 0, score.Function{}, score.MaskFunction{}
+	unmask(&other)
+	if p.KeyType == p.DType {
+		other.KeyType = 0
+	}
+	if p.ValueType == p.DType {
+		other.ValueType = 0
+	}
+	for i, v := 0, reflect.ValueOf(other); i < v.NumField(); i++ {
+		if !v.Field(i).IsZero() {
+			return badArgument("Problem."+v.Type().Field(i).Name, "set", "must be zero: it is not spread over ranks")
 		}
 	}
 	return nil

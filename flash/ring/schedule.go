@@ -26,8 +26,8 @@ type schedule struct {
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
 	s.queries, s.keys = newLayout(p.QueryLen, ranks, s.order), newLayout(p.KeyLen, ranks, s.order)
-	s.positional = p.Dropout != 0 || !p.Score.Identity() || !p.Sees.Everything()
-	s.whole = attn.Problem{QueryLen: p.QueryLen, KeyLen: p.KeyLen, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
+	s.positional = positional(&p)
+	s.whole = maskOf(&p)
 	return s
 }
 
@@ -223,7 +223,7 @@ func (s *schedule) launch(rank, owner int, qs, ks Span) (_ launch, empty, ok boo
 	case s.positional && !(qs.Len() == 1 && ks.Len() == 1):
 		return l, false, false
 	case all:
-		l.problem.Causal, l.problem.Window = flash.CausalNone, flash.Window{}
+		unmask(&l.problem)
 		if !s.positional {
 			l.problem.Within = flash.Within{}
 		}

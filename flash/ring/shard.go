@@ -108,7 +108,7 @@ func (s Shard) order(p *flash.Problem) Order {
 	if s.Order != Auto {
 		return s.Order
 	}
-	if p.Causal != flash.CausalNone && p.Window == (flash.Window{}) {
+	if growing(p) {
 		return Zigzag
 	}
 	return Plain

@@ -105,7 +105,7 @@ func (s *schedule) neighbours(block int, qs Span, all bool) launch {
 	l := s.make(0, block, qs, Span{0, 1})
 	l.pairs = s.whole.Part(l.problem.Within.Query, l.queries.Len(), l.problem.Within.Key, l.keys.Len()).Pairs()
 	if all {
-		l.problem.Causal, l.problem.Window = flash.CausalNone, flash.Window{}
+		unmask(&l.problem)
 		if !s.positional {
 			l.problem.Within = flash.Within{}
 		}

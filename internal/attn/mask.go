@@ -18,7 +18,7 @@ func Every(queries, keys int) Mask {
 }
 
 // All says whether every key is allowed for every query.
-func (m Mask) All() bool { return m.Low <= 1-m.Queries && m.High >= m.Keys-1 }
+func (m Mask) All() bool { return m.KeysOf(0).Len() == m.Keys && m.KeysOf(m.Queries-1).Len() == m.Keys }
 
 // Span is the positions from Begin up to, not including, End; none where End = Begin.
 type Span struct{ Begin, End int }
@@ -70,9 +70,14 @@ func walk(first, last Span, size int) Walk {
 	return w
 }
 
+// ReadBehind is how many keys behind its last one, at most, are read of a query's row by who reads tiles of this many rows and keys: whole tiles, up to
+// the last key of the last of these rows.
+func (m Mask) ReadBehind(rows, keys int) int { return rows + keys }
+
 // Part is the mask of some of the queries and keys by themselves: queries from row on and keys from column on.
 func (m Mask) Part(row, queries, column, keys int) Mask {
-	part := Mask{Queries: queries, Keys: keys, Low: m.Low, High: m.High}
+	part := m
+	part.Queries, part.Keys = queries, keys
 	if m.Low > -Unbounded {
 		part.Low += row - column
 	}

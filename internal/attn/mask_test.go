@@ -12,26 +12,19 @@ import (
 // draw makes a mask, and the oracle's words for it.
 func draw(t *rapid.T) (attn.Mask, *ref.Problem) {
 	n := func(name string, low, high int) int { return rapid.IntRange(low, high).Draw(t, name) }
-	m := attn.Every(n("queries", 1, 70), n("keys", 1, 70))
-	p := &ref.Problem{Q: ref.NewTensor(1, 1, m.Queries, 1), K: ref.NewTensor(1, 1, m.Keys, 1)}
+	of := attn.Problem{QueryLen: n("queries", 1, 70), KeyLen: n("keys", 1, 70)}
+	p := &ref.Problem{Q: ref.NewTensor(1, 1, of.QueryLen, 1), K: ref.NewTensor(1, 1, of.KeyLen, 1)}
 	switch n("causal", 0, 2) {
 	case 1:
-		m.High, p.Causal = 0, ref.TopLeft
+		of.Causal, p.Causal = attn.CausalTopLeft, ref.TopLeft
 	case 2:
-		m.High, p.Causal = m.Keys-m.Queries, ref.BottomRight
+		of.Causal, p.Causal = attn.CausalBottomRight, ref.BottomRight
 	}
 	if n("window", 0, 1) == 1 {
-		w := &ref.Window{Left: n("left", -1, 80), Right: n("right", -1, 80)}
-		if w.Left >= 0 {
-			m.Low = m.Keys - m.Queries - w.Left
-		}
-		if w.Right >= 0 {
-			m.High = min(m.High, m.Keys-m.Queries+w.Right)
-		}
-		p.Window = w
+		p.Window = &ref.Window{Left: n("left", -1, 80), Right: n("right", -1, 80)}
+		of.Window = attn.NewWindow(p.Window.Left, p.Window.Right)
 	}
-	m.High = max(m.High, m.Low-1) // an empty band is one that ends before it begins by no more than one
-	return m, p
+	return of.Mask(), p
 }
 
 // TestMaskIsTheOracles: spans, pairs and the tiles of walks are what the oracle's rule for a pair gives, counted one by one.

@@ -5,19 +5,21 @@ package attn
 type Operand struct {
 	Name       string // as callers name it
 	Shape      func(*Problem) [4]int
-	Statistics bool                 // numbers in row-major order, fp32 unless Type says otherwise; else elements of the problem's type with any strides
-	Output     bool                 // written by the pass; a gradient may be added to instead
-	Optional   bool                 // the caller may leave it out
-	When       func(*Problem) bool  // the problem has it, and then the caller must give it; nil: every problem has
-	Type       func(*Problem) DType // nil: the problem's, or fp32 of Statistics
-	Of         string               // the operand that this is the gradient by, "" for none
-	Cache      bool                 // says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
+	Statistics bool                     // numbers in row-major order, fp32 unless Type says otherwise; else elements of the problem's type with any strides
+	Output     bool                     // written by the pass; a gradient may be added to instead
+	Optional   bool                     // the caller may leave it out
+	When       func(*Problem) bool      // the problem has it, and then the caller must give it; nil: every problem has
+	Type       func(*Problem) DType     // nil: the problem's, or fp32 of Statistics
+	Of         string                   // the operand that this is the gradient by, "" for none
+	PerScore   func(*Problem) *PerScore // of tensors that go with scores, how the problem describes them; nil for others
+	Scores     bool                     // what the softmax is taken of is made of it
+	Cache      bool                     // says where keys and values lie in a cache, or how: of forward passes alone, for caches have no gradients
 }
 
 // ForwardOperands are the tensors of a forward pass.
 var ForwardOperands = [...]Operand{
-	{Name: "Q", Shape: (*Problem).QShape},
-	{Name: "K", Shape: (*Problem).KShape, Type: (*Problem).keyType},
+	{Name: "Q", Shape: (*Problem).QShape, Scores: true},
+	{Name: "K", Shape: (*Problem).KShape, Scores: true, Type: (*Problem).keyType},
 	{Name: "V", Shape: (*Problem).VShape, Type: (*Problem).valueType},
 	{Name: "O", Shape: (*Problem).OShape, Output: true},
 	{Name: "LSE", Shape: (*Problem).LSEShape, Statistics: true, Output: true, Optional: true},
@@ -30,8 +32,8 @@ var ForwardOperands = [...]Operand{
 }
 
 var (
-	biasOperand  = Operand{Name: "Bias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType}
-	maskOperand  = Operand{Name: "Mask", Shape: (*Problem).BoolMaskShape, When: (*Problem).hasMask, Type: (*Problem).maskType}
+	biasOperand  = byScore("Bias", func(p *Problem) *PerScore { return &p.Bias })
+	maskOperand  = byScore("Mask", func(p *Problem) *PerScore { return &p.BoolMask })
 	sinksOperand = Operand{Name: "Sinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks}
 
 	keyLengthsOperand   = Operand{Name: "KeyLengths", Shape: (*Problem).LengthsShape, Statistics: true, When: (*Problem).hasKeyLengths, Type: integers}
@@ -42,6 +44,18 @@ var (
 )
 
 func integers(*Problem) DType { return Int32 }
+
+// byScore is the operand that a problem describes by a PerScore.
+func byScore(name string, of func(*Problem) *PerScore) Operand {
+	return Operand{Name: name, Shape: func(p *Problem) [4]int { return of(p).Shape(p) }, When: func(p *Problem) bool { return of(p).In },
+		Type: func(p *Problem) DType { return of(p).DType }, PerScore: of, Scores: true}
+}
+
+// gradient is the operand of the gradient by one that a problem may have.
+func (o Operand) gradient() Operand {
+	o.Of, o.Name, o.Output, o.Optional = o.Name, "D"+o.Name, true, true
+	return o
+}
 
 // BackwardOperands are the tensors of a backward pass.
 var BackwardOperands = [...]Operand{
@@ -56,8 +70,8 @@ var BackwardOperands = [...]Operand{
 	{Name: "DK", Shape: (*Problem).KShape, Output: true, Of: "K"},
 	{Name: "DV", Shape: (*Problem).VShape, Output: true, Of: "V"},
 	biasOperand, maskOperand, sinksOperand, keyLengthsOperand, queryLengthsOperand, queryStartsOperand, keyStartsOperand,
-	{Name: "DBias", Shape: (*Problem).BiasShape, When: (*Problem).hasBias, Type: (*Problem).biasType, Output: true, Optional: true, Of: "Bias"},
-	{Name: "DSinks", Shape: (*Problem).SinksShape, Statistics: true, When: (*Problem).hasSinks, Output: true, Optional: true, Of: "Sinks"},
+	biasOperand.gradient(),
+	sinksOperand.gradient(),
 }
 
 // DType is the type of the operand's elements.

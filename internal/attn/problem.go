@@ -198,6 +198,9 @@ func (p *Problem) lengths() bool { return p.KeyLengths || p.QueryLengths || p.Pa
 // Masked says that positions may hide keys from queries: kernels then look at those of each tile.
 func (p Problem) Masked() bool { return p.Causal != CausalNone || !p.Window.None() }
 
+// Local says that queries see keys near their own position alone: rows of tiles and of the tuning file call that a window, whatever the mask is.
+func (p Problem) Local() bool { return !p.Window.None() }
+
 // Uneven says that later queries may attend to more keys than earlier ones: blocks of queries differ in what there is to do.
 func (p Problem) Uneven() bool { m := p.Mask(); return m.High < Unbounded && m.Low == -Unbounded }
 
@@ -223,6 +226,12 @@ func (p Problem) Mask() Mask {
 	}
 	m.High = max(m.High, m.Low-1) // a band that is empty ends before it begins by no more than one
 	return m
+}
+
+// MasksAlone is the problem without what becomes of its scores, but for which keys its functions let a query see.
+func (p Problem) MasksAlone() Problem {
+	p.Score, p.Bias, p.BoolMask, p.Sinks = score.Function{}, PerScore{}, PerScore{}, false
+	return p
 }
 
 // MostKeys is the largest number of keys that a query may attend to.

@@ -2,6 +2,7 @@ package attn
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/vkattn/vkattn/flash/score"
 )
@@ -39,13 +40,9 @@ func (p *Problem) SinksShape() [4]int    { return [4]int{1, 1, 1, p.Heads} }
 // LengthsShape is the shape of lengths of keys and of queries, [1, 1, 1, Batch].
 func (p *Problem) LengthsShape() [4]int { return [4]int{1, 1, 1, p.Batch} }
 
-func (p *Problem) hasBias() bool         { return p.Bias.In }
-func (p *Problem) hasMask() bool         { return p.BoolMask.In }
 func (p *Problem) hasSinks() bool        { return p.Sinks }
 func (p *Problem) hasKeyLengths() bool   { return p.KeyLengths }
 func (p *Problem) hasQueryLengths() bool { return p.QueryLengths }
-func (p *Problem) biasType() DType       { return p.Bias.DType }
-func (p *Problem) maskType() DType       { return p.BoolMask.DType }
 
 // Code is the problem's functions as kernels take them; FirstBinding is the kernel's to set.
 func (p *Problem) Code() score.Code { return score.Code{Score: p.Score, Mask: p.Sees} }
@@ -59,8 +56,11 @@ func (p *Problem) ofScores() (text string) {
 	}
 	add(!p.Score.Identity(), "scores %v", p.Score)
 	add(!p.Sees.Everything(), "seen %v", p.Sees)
-	add(p.Bias.In, "bias %v %v", p.BiasShape(), p.Bias.DType)
-	add(p.BoolMask.In, "mask %v %v", p.BoolMaskShape(), p.BoolMask.DType)
+	for i := range ForwardOperands {
+		if o := &ForwardOperands[i]; o.PerScore != nil {
+			add(o.In(p), "%s %v %v", strings.ToLower(o.Name), o.Shape(p), o.DType(p))
+		}
+	}
 	add(p.Sinks, "sinks")
 	add(p.KeyLengths, "key lengths")
 	add(p.QueryLengths, "query lengths")

@@ -551,7 +551,6 @@ func (s *deviceShape) time(ctx context.Context, row *Row, f *Pass, flops float64
 	if timed.Note != "" {
 		row.Note = timed.Note
 	}
-	f.Ms, f.P20, f.P80, f.WallMs, f.N = Median(samples), Quantile(samples, 0.2), Quantile(samples, 0.8), Median(wall), len(samples)
-	f.TFLOPS = flops / f.Ms / 1e9
+	f.timed(samples, wall, flops)
 	return last, samples, nil
 }

@@ -37,32 +37,6 @@ func mergeRounds(rounds []Row) Row {
 	return row
 }
 
-// merge makes one pass of those of all rounds, unless it was not measured. Percentiles are over the runs of all rounds, each round
-// counting the same, so that the middle round's median lies between them whatever number of runs each round made. Of a peer no single
-// runs are known: its percentiles are the middle ones of the rounds', which are in the order of the rounds' own.
-func (p *Pass) merge(rounds []Row, of func(*Row) (*Pass, []float64)) {
-	if p.Ms == 0 {
-		return
-	}
-	var ms, wall, p20, p80 []float64
-	var runs [][]float64
-	n := 0
-	for i := range rounds {
-		one, times := of(&rounds[i])
-		ms, wall, p20, p80 = append(ms, one.Ms), append(wall, one.WallMs), append(p20, one.P20), append(p80, one.P80)
-		if n += one.N; len(times) > 0 {
-			runs = append(runs, times)
-		}
-	}
-	work := p.TFLOPS * p.Ms // the same in every round
-	p.Ms, p.WallMs, p.Rounds, p.N = Middle(ms), Middle(wall), ms, n
-	p.TFLOPS = work / p.Ms
-	p.P20, p.P80 = Middle(p20), Middle(p80)
-	if len(runs) == len(rounds) {
-		p.P20, p.P80 = balancedQuantile(runs, 0.2), balancedQuantile(runs, 0.8)
-	}
-}
-
 // balancedQuantile is the q-quantile of the runs of all rounds, where each round weighs the same: the shortest run up to which the
 // weights of runs sum to q.
 func balancedQuantile(rounds [][]float64, q float64) float64 {

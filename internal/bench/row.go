@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
@@ -41,24 +40,6 @@ type Row struct {
 
 	samples, bwdSamples []float64 // ms of every run
 	peaks               Peaks     // of the run that measured the row, where a file says so; none: of the run that shows it
-}
-
-// Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
-type Pass struct {
-	Ms       float64   // median of the device time of one run; of several rounds the Middle one of theirs
-	P20, P80 float64   // percentiles of the same, in ms, over all rounds; of a peer the Middle ones of its rounds'
-	WallMs   float64   // host time of one run from submission to fence, median
-	TFLOPS   float64   // 10¹² operations a second at the median
-	PeakMiB  *float64  // device memory beyond inputs and outputs, as asked for
-	BlockMiB float64   // the same as the allocator took it: blocks, alignment included
-	TotalMiB float64   // inputs, outputs and PeakMiB
-	N        int       // runs
-	Rounds   []float64 // median of each round in ms, when there were several
-	// LeastBytes is what a fused pass moves at least: inputs, in the types they are stored in, and outputs, each once. 0: not known.
-	LeastBytes float64
-	// Bytes is what workgroups load from and store to device memory, as Model counts it; 0: not known. Caches may serve part of it.
-	Bytes float64
-	Model flash.Model // what the kernel says of its work; none: rows of peers, and of older versions
 }
 
 // Reason is why a row has no figures.

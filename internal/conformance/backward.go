@@ -24,8 +24,7 @@ type derivatives struct {
 	answers [3][]float64
 	plain   [3][]float64
 
-	dbias, dsinks [2][]float64            // what is right, and plain attention's; empty without
-	dcaptured     map[string][2][]float64 // likewise, by what functions capture
+	others map[string][2][]float64 // of what goes with scores, by name: what is right, and plain attention's; empty without
 }
 
 var gradientNames = [3]string{"dq", "dk", "dv"}
@@ -119,10 +118,10 @@ func (c *Case) differentiate(random *rand.Rand) error {
 			}
 		}
 	}
-	d.dbias, d.dsinks = [2][]float64{right.DBias.Data, plain.DBias.Data}, [2][]float64{right.DSinks, plain.DSinks}
-	d.dcaptured = map[string][2][]float64{}
-	for name := range right.DCaptured {
-		d.dcaptured[name] = [2][]float64{right.DCaptured[name], plain.DCaptured[name]}
+	d.others = map[string][2][]float64{}
+	rights, plains := scoreGradients(right), scoreGradients(plain)
+	for name := range rights {
+		d.others[name] = [2][]float64{rights[name], plains[name]}
 	}
 	d.answers = [3][]float64{right.DQ.Data, right.DK.Data, right.DV.Data}
 	d.plain = [3][]float64{plain.DQ.Data, plain.DK.Data, plain.DV.Data}
@@ -133,9 +132,9 @@ func (c *Case) differentiate(random *rand.Rand) error {
 			}
 			d.answers[i] = widen(c.vector.Answers[name])
 		}
-		for name, to := range map[string]*[]float64{"dbias": &d.dbias[0], "dsinks": &d.dsinks[0]} {
-			if *to != nil {
-				*to = widen(c.vector.Answers[name])
+		for _, name := range scoreAnswers {
+			if x := d.others[name]; x[0] != nil {
+				d.others[name] = [2][]float64{widen(c.vector.Answers[name]), x[1]}
 			}
 		}
 	}
@@ -177,9 +176,9 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	b := flash.Backward{
 		Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE,
 		DO: more[0].tensor, DQ: more[2].tensor, DK: more[3].tensor, DV: more[4].tensor, Weights: f.Weights, Seed: f.Seed, Offset: f.Offset,
-		Bias: f.Bias, Mask: f.Mask, Sinks: f.Sinks, Captured: f.Captured, Blocks: f.Blocks, Classes: f.Classes, KeyLengths: f.KeyLengths, QueryLengths: f.QueryLengths,
-		QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts,
+		Blocks: f.Blocks, Classes: f.Classes,
 	}
+	giveBack(f, &b)
 	if g.dlse != nil {
 		if err := more[1].input(ctx, g.dlse); err != nil {
 			return err
@@ -196,7 +195,7 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 		if err := scores.poison(ctx, run); err != nil {
 			return err
 		}
-		b.DBias, b.DSinks, b.DCaptured = tensorOf(scores.dbias), tensorOf(scores.dsinks), scores.gradients()
+		scores.want(&b)
 		out, err := runBackward(ctx, plan, b, more[2:], run, nil)
 		if err != nil {
 			return err
@@ -226,7 +225,8 @@ func (c *Case) backward(ctx context.Context, dev *flash.Device, plan *flash.Plan
 	r.Accumulated = true
 	// Added to what is there already: the same numbers, rounded once more.
 	start := c.drawStart()
-	b.Accumulate, b.DBias, b.DSinks, b.DCaptured = true, nil, nil, flash.Captured{}
+	b.Accumulate = true
+	(&scoreTensors{}).want(&b)
 	out, err := runBackward(ctx, plan, b, more[2:], times, &start)
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func (c *Case) compute() error {
 		c.inputs = c.operator.attention.Problem
 	} else {
 		c.inputs = ref.Problem{
-			Options: ref.Options{Scale: p.Scale, Causal: refCausal(p.Causal), Window: refWindow(p.Window)},
+			Options: optionsOf(&p),
 			Q:       tensor(c.batch().QShape()), K: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim), V: ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.ValueDim),
 		}
 		if p.Dropout > 0 {
@@ -182,24 +182,6 @@ func widen(x []float32) []float64 {
 }
 
 func tensor(shape [4]int) ref.Tensor { return ref.NewTensor(shape[0], shape[1], shape[2], shape[3]) }
-
-func refCausal(c flash.Causal) ref.Causal {
-	switch c {
-	case flash.CausalBottomRight:
-		return ref.BottomRight
-	case flash.CausalTopLeft:
-		return ref.TopLeft
-	}
-	return ref.NotCausal
-}
-
-func refWindow(w flash.Window) *ref.Window {
-	left, right := w.Reach()
-	if left < 0 && right < 0 {
-		return nil
-	}
-	return &ref.Window{Left: left, Right: right}
-}
 
 // normal fills with normally distributed numbers.
 func normal(r *rand.Rand, q, k, v ref.Tensor) { scaled(1, 1, 1)(r, q, k, v) }

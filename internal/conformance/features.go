@@ -18,6 +18,9 @@ type feature struct {
 	used        func(*ref.Options) bool
 	set         func(*ref.Options, *flash.Problem) // nil: the library does not have it
 	forwardOnly bool
+	// of is set the other way round, for cases that the suite draws as problems of the library: it says in ref's words what the problem has; nil: those
+	// who draw its values do.
+	of func(*flash.Problem, *ref.Options)
 	// bind gives a forward pass, and with it the backward pass of the same tensors, what the problem takes besides q, k and v; nil: nothing.
 	bind func(ctx context.Context, dev *flash.Device, p flash.Problem, in *ref.Problem, f *flash.Forward) (io.Closer, error)
 }
@@ -30,9 +33,17 @@ var features = []feature{
 			if o.Causal == ref.TopLeft {
 				p.Causal = flash.CausalTopLeft
 			}
+		},
+		of: func(p *flash.Problem, o *ref.Options) {
+			o.Causal = map[flash.Causal]ref.Causal{flash.CausalBottomRight: ref.BottomRight, flash.CausalTopLeft: ref.TopLeft}[p.Causal]
 		}},
 	{name: "window", used: func(o *ref.Options) bool { return o.Window != nil },
-		set: func(o *ref.Options, p *flash.Problem) { p.Window = flash.SlidingWindow(o.Window.Left, o.Window.Right) }},
+		set: func(o *ref.Options, p *flash.Problem) { p.Window = flash.SlidingWindow(o.Window.Left, o.Window.Right) },
+		of: func(p *flash.Problem, o *ref.Options) {
+			if left, right := p.Window.Reach(); left >= 0 || right >= 0 {
+				o.Window = &ref.Window{Left: left, Right: right}
+			}
+		}},
 	{name: "block mask", used: func(o *ref.Options) bool { return o.Blocks != nil },
 		set: func(o *ref.Options, p *flash.Problem) {
 			p.Blocks = flash.Blocks{Queries: o.Blocks.BQ, Keys: o.Blocks.BK, PerHead: o.Blocks.H > 1, PerBatch: o.Blocks.B > 1}
@@ -92,6 +103,17 @@ func translate(in *ref.Problem, t ref.DType) (p flash.Problem, lacks, forwardOnl
 		forwardOnly = append(forwardOnly, fmt.Sprintf("head dimension of %d", d))
 	}
 	return p, lacks, forwardOnly
+}
+
+// optionsOf are the scale and what features say of a normalized problem; what goes with its scores is to be drawn.
+func optionsOf(p *flash.Problem) ref.Options {
+	o := ref.Options{Scale: p.Scale}
+	for _, f := range features {
+		if f.of != nil {
+			f.of(p, &o)
+		}
+	}
+	return o
 }
 
 // bind makes what the features of a problem give a forward pass; the function frees it.

@@ -71,8 +71,8 @@ type scoreTensors struct {
 	cache             cacheTensors
 	dbias, dsinks     *arena
 	captured          flash.Captured
-	dcaptured         [flash.MaxCaptured]*arena     // nil where there is no gradient
-	first             [2 + flash.MaxCaptured][]byte // of the gradients, in the first run
+	dcaptured         [flash.MaxCaptured]*arena                     // nil where there is no gradient
+	first             [len(scoreAnswers) + flash.MaxCaptured][]byte // of the gradients, in the first run
 }
 
 func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTensors, err error) {
@@ -162,17 +162,45 @@ func (c *Case) scoreTensors(ctx context.Context, dev *flash.Device) (s *scoreTen
 	return s, err
 }
 
-// gradients are the tensors for the gradients by what functions capture.
-func (s *scoreTensors) gradients() (all flash.Captured) {
-	for i, a := range s.dcaptured {
-		all[i] = tensorOf(a)
+// scoreAnswers are the gradients by what goes with scores, but for what functions capture, as golden vectors call them.
+var scoreAnswers = [...]string{"dbias", "dsinks"}
+
+// answers are their buffers, in that order.
+func (s *scoreTensors) answers() []*arena { return []*arena{s.dbias, s.dsinks} }
+
+// scoreGradients are the oracle's gradients by all that goes with scores, by name; nil where there is none.
+func scoreGradients(g *ref.Gradients) map[string][]float64 {
+	all := map[string][]float64{"dbias": g.DBias.Data, "dsinks": g.DSinks}
+	for name, x := range g.DCaptured {
+		all[capturedName(name)] = x
 	}
 	return all
 }
 
+// capturedName is what a captured tensor is called beside scoreAnswers.
+func capturedName(name string) string { return "captured " + name }
+
+// want asks a backward pass for the gradients that there are buffers for.
+func (s *scoreTensors) want(b *flash.Backward) {
+	b.DBias, b.DSinks = tensorOf(s.dbias), tensorOf(s.dsinks)
+	for i, a := range s.dcaptured {
+		b.DCaptured[i] = tensorOf(a)
+	}
+}
+
+// giveBack gives a backward pass what a forward pass was given.
+func giveBack(f *flash.Forward, b *flash.Backward) {
+	b.Bias, b.Mask, b.Sinks, b.Captured = f.Bias, f.Mask, f.Sinks, f.Captured
+	b.KeyLengths, b.QueryLengths = f.KeyLengths, f.QueryLengths
+	b.QueryStarts, b.KeyStarts = f.QueryStarts, f.KeyStarts
+}
+
+// inputs are the buffers of what goes with scores.
+func (s *scoreTensors) inputs() []*arena { return []*arena{s.bias, s.mask, s.sinks} }
+
 // outputs are the buffers of all gradients.
 func (s *scoreTensors) outputs() []*arena {
-	return append([]*arena{s.dbias, s.dsinks}, s.dcaptured[:]...)
+	return append(s.answers(), s.dcaptured[:]...)
 }
 
 // poison fills the gradients' buffers before a run.
@@ -192,9 +220,12 @@ func (s *scoreTensors) read(ctx context.Context, c *Case, run int, r *Result) er
 		a     *arena
 		right [2][]float64
 	}
-	all := []gradient{{"dbias", s.dbias, c.grads.dbias}, {"dsinks", s.dsinks, c.grads.dsinks}}
+	var all []gradient
+	for i, name := range scoreAnswers {
+		all = append(all, gradient{name, s.answers()[i], c.grads.others[name]})
+	}
 	for i, t := range c.Problem.Captures() {
-		all = append(all, gradient{"d" + t.Name, s.dcaptured[i], c.grads.dcaptured[t.Name]})
+		all = append(all, gradient{"d" + t.Name, s.dcaptured[i], c.grads.others[capturedName(t.Name)]})
 	}
 	for i, x := range all {
 		if x.a == nil {
@@ -218,7 +249,7 @@ func (s *scoreTensors) read(ctx context.Context, c *Case, run int, r *Result) er
 }
 
 func (s *scoreTensors) close() error {
-	for _, a := range append(s.outputs(), s.bias, s.mask, s.sinks) {
+	for _, a := range append(s.outputs(), s.inputs()...) {
 		a.close()
 	}
 	var err error

@@ -9,12 +9,11 @@ import (
 type Gradients struct {
 	Q, K, V, O, LSE, DO, DLSE Operand
 	Scores
-	DQ, DK, DV          Operand
-	DBias, DSinks       Operand
+	DQ, DK, DV Operand
+	ScoreGradients
 	Blocks              pipeline.Binding               // the block mask, where the problem has one
 	DCaptured           [MostCaptured]pipeline.Binding // in the order of Captured; without a buffer where it is not wanted
 	HasDLSE, Accumulate bool
-	HasDBias, HasDSinks bool
 	HasDCaptured        bool
 	Drop                Draw
 	Weights             []pipeline.Binding // Backward.Weights
@@ -22,8 +21,11 @@ type Gradients struct {
 
 // List gives the tensors in the order of attn.BackwardOperands.
 func (g *Gradients) List() [len(attn.BackwardOperands)]*Operand {
-	return [...]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV, &g.Bias, &g.Mask, &g.Sinks, &g.KeyLengths, &g.QueryLengths,
-		&g.QueryStarts, &g.KeyStarts, &g.DBias, &g.DSinks}
+	all := [len(attn.BackwardOperands)]*Operand{&g.Q, &g.K, &g.V, &g.O, &g.LSE, &g.DO, &g.DLSE, &g.DQ, &g.DK, &g.DV}
+	scores, gradients := g.Scores.list(), g.ScoreGradients.list()
+	copy(all[len(all)-len(gradients):], gradients[:])
+	copy(all[len(all)-len(gradients)-len(scores):], scores[:])
+	return all
 }
 
 // Aligned says whether rows of all tensors can be moved 16 bytes at a time.
@@ -54,7 +56,7 @@ func (r *Recorder) BackwardInputs(g *Gradients, delta *Operand) {
 // BackwardScores binds what goes with scores, the block mask too, and gives all bindings of a backward kernel.
 func (r *Recorder) BackwardScores(k *pipeline.Kernel, p *attn.Problem, g *Gradients) []pipeline.Access {
 	const at, blocks, lengths = 8, 11, 12 // shaders/include/scalar_backward.glsl, matrix_backward.glsl
-	r.BindScores(at, k.Bindings(), p, &g.Scores, g.Q.Binding)
+	r.BindScores(at, k, p, &g.Scores, g.Q.Binding)
 	r.Access[blocks] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused} // no sinks here
 	if !p.Blocks.None() {
 		r.Access[blocks] = pipeline.Access{Binding: g.Blocks, Mode: pipeline.Read}

@@ -11,6 +11,11 @@ type Cache struct {
 	KeyScales, ValueScales           Operand
 }
 
+// list gives them in the order of attn.ForwardOperands, whose last they are.
+func (c *Cache) list() [5]*Operand {
+	return [...]*Operand{&c.PageTable, &c.PageStarts, &c.LastPages, &c.KeyScales, &c.ValueScales}
+}
+
 // CacheModule is the build of a forward kernel that a problem takes: where keys and values lie in a cache, one that reads those alone.
 func CacheModule(name string, p *attn.Problem) string {
 	if p.Cached() {

@@ -26,9 +26,8 @@ type Classifier struct {
 
 // NewClassifier builds the kernel. The problem has classes.
 func NewClassifier(e *Env, p *attn.Problem) (c *Classifier, err error) {
-	c = &Classifier{env: e, problem: *p}
+	c = &Classifier{env: e, problem: p.MasksAlone()}
 	q := &c.problem
-	q.Score, q.Bias, q.BoolMask, q.Sinks = score.Function{}, attn.PerScore{}, attn.PerScore{}, false
 	s := q.MaskShape()
 	groups := uint64(s[0]) * uint64(s[1]) * uint64(s[2])
 	const operations = 64 // of a function, for each pair
@@ -54,7 +53,7 @@ func (c *Classifier) Run(captured *[MostCaptured]pipeline.Binding, words pipelin
 			return err
 		}
 		r.Access[0] = pipeline.Access{Binding: words, Mode: pipeline.ReadWrite}
-		r.BindScores(1, c.kernel.Bindings(), &c.problem, &Scores{Captured: *captured}, words)
+		r.BindScores(1, c.kernel, &c.problem, &Scores{Captured: *captured}, words)
 		at := r.Push.Begin(&PassArgs().Forward, &c.problem, &Draw{})
 		return r.Dispatch(c.kernel, r.Accesses(c.kernel), at, c.grid, c.grid.Total, classesLabel)
 	}, 1+c.grid.Dispatches())

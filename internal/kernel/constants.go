@@ -81,7 +81,8 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	if info.Spec, err = c.Number(module, in); err != nil {
 		return nil, err
 	}
-	info.Name, info.Code, info.Bindings, info.PushBytes = module, code, in.BindingCount()+captured, in.PushBytes()
+	info.Name, info.Code, info.PushBytes = module, code, in.PushBytes()
+	info.Bindings, info.Buffers = in.BindingCount()+captured, in.Bindings
 	return e.Ctx.Kernel(info)
 }
 

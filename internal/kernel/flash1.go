@@ -61,7 +61,7 @@ func Flash1Access(r *Recorder, k *pipeline.Kernel, p *attn.Problem, f *Operands)
 	for i, b := range r.Scratch {
 		r.Access[5+i] = pipeline.Access{Binding: b, Mode: pipeline.ReadWrite}
 	}
-	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	r.BindScores(forwardScores, k, p, &f.Scores, f.Q.Binding)
 	r.BindLengths(12, p, &f.Scores, f.Q.Binding) // behind those of scores
 	return r.Accesses(k)
 }

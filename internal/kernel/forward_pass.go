@@ -31,7 +31,7 @@ func (r *Recorder) forwardAccess(k *pipeline.Kernel, p *attn.Problem, f *Operand
 		r.Access[5] = pipeline.Access{Binding: f.Blocks, Mode: pipeline.Read}
 	}
 	r.BindLengths(6, p, &f.Scores, f.Q.Binding)
-	r.BindScores(forwardScores, k.Bindings(), p, &f.Scores, f.Q.Binding)
+	r.BindScores(forwardScores, k, p, &f.Scores, f.Q.Binding)
 	r.bindCache(p, &f.Cache)
 	return r.Accesses(k)
 }
@@ -43,12 +43,6 @@ const forwardScores = 8
 func ForwardConstants(p *attn.Problem, v Variant) Constants {
 	return Constants{"D": p.HeadDim, "DV": p.ValueDim, "ALIGNED": BoolInt(v.Aligned),
 		"WRITE_LSE": BoolInt(v.LSE)}.And(MaskConstants(p), ScoreConstants(p), SinkConstants(p), CacheConstants(p))
-}
-
-// MaskConstants are those of shaders/include/mask.glsl that every kernel declares: which keys a query sees by their positions.
-func MaskConstants(p *attn.Problem) Constants {
-	m := p.Mask()
-	return Constants{"UPPER_BOUND": BoolInt(m.High < attn.Unbounded), "LOWER_BOUND": BoolInt(m.Low > -attn.Unbounded)}
 }
 
 // PartsOrBlocks are the constants of the builds for keys in parts, or of the block mask, which the others can do with but for those for caches, and

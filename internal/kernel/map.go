@@ -346,7 +346,7 @@ func (p *MapProgram) weights(r *Recorder, m *Map, o *MapOperands, c *mapCut, to 
 		r.Access[5] = pipeline.Access{Binding: o.Blocks, Mode: pipeline.Read}
 	}
 	r.BindLengths(6, &p.Problem, &o.Scores, o.Q.Binding)
-	r.BindScores(forwardScores, k.Bindings(), &p.Problem, &o.Scores, o.Q.Binding)
+	r.BindScores(forwardScores, k, &p.Problem, &o.Scores, o.Q.Binding)
 	r.bindCache(&p.Problem, &o.Cache)
 	return r.Dispatch(k, r.Accesses(k), r.Push.mapping(&p.Problem, m, o, c, to, means), c.grid, c.grid.Total, p.Label)
 }

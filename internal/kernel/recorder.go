@@ -14,6 +14,9 @@ type Operand struct {
 	Aligned   bool             // rows can be read in the pieces that suit kernels best: attn.Layout.Aligned
 }
 
+// Given says that there is such a tensor.
+func (o *Operand) Given() bool { return o.Binding.Buffer != nil }
+
 // Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
 type Operands struct {
 	Q, K, V, O, LSE Operand
@@ -26,21 +29,27 @@ type Operands struct {
 
 // List gives the tensors in the order of attn.ForwardOperands.
 func (f *Operands) List() [len(attn.ForwardOperands)]*Operand {
-	return [...]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE, &f.Bias, &f.Mask, &f.Sinks, &f.KeyLengths, &f.QueryLengths,
-		&f.QueryStarts, &f.KeyStarts, &f.PageTable, &f.PageStarts, &f.LastPages, &f.KeyScales, &f.ValueScales}
+	all := [len(attn.ForwardOperands)]*Operand{&f.Q, &f.K, &f.V, &f.O, &f.LSE}
+	scores, cache := f.Scores.list(), f.Cache.list()
+	copy(all[len(all)-len(cache):], cache[:])
+	copy(all[len(all)-len(cache)-len(scores):], scores[:])
+	return all
 }
 
 // AlignedInputs says whether rows of q, k and v can be read 16 bytes at a time, or as their types are read at best.
 func (f *Operands) AlignedInputs() bool { return f.Q.Aligned && f.K.Aligned && f.V.Aligned }
+
+// mostBindings is at least as many as any module declares.
+const mostBindings = 24
 
 // Recorder is what a program records into: a recording with the scratch buffers that the program asked for. It is reused.
 type Recorder struct {
 	Rec     *pipeline.Recording
 	Scratch []pipeline.Binding
 	Push    Pushes
-	Access  [15 + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
-	More    *pipeline.Buffer                       // further arguments, mapped; nil where the problem has none
-	Rows    pipeline.Binding                       // the table of packed sequences and of the next kernel's blocks
+	Access  [mostBindings + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
+	More    *pipeline.Buffer                                 // further arguments, mapped; nil where the problem has none
+	Rows    pipeline.Binding                                 // the table of packed sequences and of the next kernel's blocks
 	Count   *CountingBuilds
 }
 

@@ -24,6 +24,51 @@ type Scores struct {
 	Captured                 [MostCaptured]pipeline.Binding // in the order of attn.Problem.Code's captures
 }
 
+// list gives the tensors that passes of either direction have, in the order of attn's tables.
+func (s *Scores) list() [scoreOperands]*Operand {
+	return [...]*Operand{&s.Bias, &s.Mask, &s.Sinks, &s.KeyLengths, &s.QueryLengths, &s.QueryStarts, &s.KeyStarts}
+}
+
+const scoreOperands = 7
+
+// ScoreGradients are the gradients by such tensors that a pass may be asked for: without a buffer where one is not wanted.
+type ScoreGradients struct{ DBias, DSinks Operand }
+
+func (g *ScoreGradients) list() [scoreGradients]*Operand { return [...]*Operand{&g.DBias, &g.DSinks} }
+
+const scoreGradients = 2
+
+// any says whether one of them is wanted.
+func (g *ScoreGradients) Any() bool {
+	for _, o := range g.list() {
+		if o.Given() {
+			return true
+		}
+	}
+	return false
+}
+
+// scoreBuffers are those of these tensors that kernels find by the names of their buffers in GLSL.
+var scoreBuffers = [...]struct {
+	name string
+	in   func(*attn.Problem) bool
+	of   func(*Scores) *Operand
+}{
+	{"Bias32_", func(p *attn.Problem) bool { return p.Bias.In }, func(s *Scores) *Operand { return &s.Bias }},
+	{"Mask_", func(p *attn.Problem) bool { return p.BoolMask.In }, func(s *Scores) *Operand { return &s.Mask }},
+	{"Sinks_", func(p *attn.Problem) bool { return p.Sinks }, func(s *Scores) *Operand { return &s.Sinks }},
+}
+
+// Bias is one of the tensors that are added to scores.
+type Bias struct {
+	Name     string // of the operand
+	Of       func(*attn.Problem) *attn.PerScore
+	Gradient func(*Gradients) *Operand
+}
+
+// Biases are all of them.
+var Biases = []Bias{{"Bias", func(p *attn.Problem) *attn.PerScore { return &p.Bias }, func(g *Gradients) *Operand { return &g.DBias }}}
+
 // TableBytes is a table as kernels read it.
 func TableBytes(t score.Tensor) []byte {
 	out := make([]byte, 0, 4*t.Elements())
@@ -58,15 +103,25 @@ func ScoreConstants(p *attn.Problem) Constants {
 		"MASK_FUNCTIONS": BoolInt(!p.Sees.Everything())}
 }
 
+// SlopeConstants are those of score.glsl in a kernel that asks score functions for their derivatives, and for nothing else.
+func SlopeConstants(p *attn.Problem) Constants {
+	alone := attn.Problem{}
+	if p.Features()&attn.WithSlopes != 0 {
+		alone.Score = p.Score
+	}
+	return ScoreConstants(&alone)
+}
+
 // WithinConstants is that of dropout.glsl, in kernels that can do with parts of longer problems.
 func WithinConstants(p *attn.Problem) Constants { return Constants{"WITHIN": BoolInt(p.DrawsWithin())} }
 
 // SinkConstants is that of sinks.glsl.
 func SinkConstants(p *attn.Problem) Constants { return Constants{"SINKS": BoolInt(p.Sinks)} }
 
-// BindScores binds the tensors that go with scores, from binding at on; n is the number of the kernel's bindings, of which captured tensors are the
-// last. Where there is no such tensor, idle stands in its place, untouched.
-func (r *Recorder) BindScores(at, n int, p *attn.Problem, s *Scores, idle pipeline.Binding) {
+// BindScores binds the tensors that go with scores, further arguments at binding at and the others where the kernel has them; captured tensors are
+// its last. Where there is no such tensor, idle stands in its place, untouched, as in all bindings from at on.
+func (r *Recorder) BindScores(at int, k *pipeline.Kernel, p *attn.Problem, s *Scores, idle pipeline.Binding) {
+	n := k.Bindings()
 	if r.Count != nil {
 		n-- // bound by dispatch
 	}
@@ -74,12 +129,11 @@ func (r *Recorder) BindScores(at, n int, p *attn.Problem, s *Scores, idle pipeli
 		r.Access[i] = pipeline.Access{Binding: idle, Mode: pipeline.Unused}
 	}
 	r.bindMore(at, p, s)
-	for i, x := range [...]struct {
-		in bool
-		o  *Operand
-	}{{!p.Bias.None(), &s.Bias}, {!p.BoolMask.None(), &s.Mask}, {p.Sinks, &s.Sinks}} {
-		if x.in && at+1+i < n {
-			r.Access[at+1+i] = pipeline.Access{Binding: x.o.Binding, Mode: pipeline.Read}
+	for i := range scoreBuffers {
+		if x := &scoreBuffers[i]; x.in(p) {
+			if to, ok := k.Buffer(x.name); ok {
+				r.Access[to] = pipeline.Access{Binding: x.of(s).Binding, Mode: pipeline.Read}
+			}
 		}
 	}
 	for i, b := range s.Captured {

@@ -24,10 +24,7 @@ func TrialOf(p *attn.Problem) attn.Problem {
 	small := *p
 	small.Batch, small.KeyHeads, small.Heads = 1, 1, 2
 	small.Scale = 1 / math.Sqrt(float64(p.HeadDim))
-	if p.Causal != attn.CausalNone && !p.Padded() { // lengths tell them apart
-		small.Causal = attn.CausalBottomRight
-	}
-	small.Window = trialWindow(p.Window)
+	trialMask(&small, p)
 	small.Within = attn.Within{} // of which kernels know the band alone
 	if p.DrawsWithin() {
 		small.Within = attn.Within{Query: 77, Key: 3 * attn.DrawKeys, Head: 3, Heads: 9} // places of draws alone
@@ -45,12 +42,6 @@ func TrialOf(p *attn.Problem) attn.Problem {
 	return small
 }
 
-// trialWindow has the sides that a window has, of distances that end within a trial's few hundred keys.
-func trialWindow(w attn.Window) attn.Window {
-	left, right := w.Reach()
-	return attn.NewWindow(min(left, 90), min(right, 20))
-}
-
 // fillTrial fills values with normally distributed numbers as the storage type has them.
 func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 	for i := range values {
@@ -65,11 +56,7 @@ func fillTrial(rng *rand.Rand, dtype attn.DType, values []float32) {
 func TrialInputs(of *attn.Problem) *ref.Problem {
 	p := batchOf(of)
 	in := &ref.Problem{Options: ref.Options{Scale: p.Scale}}
-	in.Causal = [...]ref.Causal{attn.CausalNone: ref.NotCausal, attn.CausalBottomRight: ref.BottomRight, attn.CausalTopLeft: ref.TopLeft}[p.Causal]
-	if !p.Window.None() {
-		left, right := p.Window.Reach()
-		in.Window = &ref.Window{Left: left, Right: right}
-	}
+	seen(p, &in.Options)
 	rng := rand.New(rand.NewPCG(1, uint64(p.HeadDim)))
 	trialScores(p, in, rng)
 	for _, x := range []struct {
@@ -266,7 +253,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	g := Gradients{Accumulate: v.Accumulate, HasDLSE: v.DLSE, Drop: TrialDraw}
 	values := scoreValues(in, map[string][]float32{"Q": in.Q.Data, "K": in.K.Data, "V": in.V.Data, "O": Float32s(o.Data), "LSE": Float32s(lse.Data), "DO": do.Data, "DLSE": dlse})
 	startsOf(p, values)
-	gradients := map[string]ref.Array{"DQ": want.DQ, "DK": want.DK, "DV": want.DV, "DBias": want.DBias}
+	gradients := gradientsByName(want)
 	made := func(x *attn.Operand) bool { // an output that the kernels in question write
 		return x.Output && v.Captured == "" && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
 	}

@@ -53,8 +53,9 @@ func roughGradients(p *attn.Problem, in *ref.Problem, do ref.Tensor, dlse []floa
 		if err != nil {
 			return nil, err
 		}
-		for name, x := range map[string][2]ref.Array{"DQ": {plain.DQ, want.DQ}, "DK": {plain.DK, want.DK}, "DV": {plain.DV, want.DV}, "DBias": {plain.DBias, want.DBias}} {
-			off[name] += times * furthest(x[0].Data, x[1].Data)
+		ours := gradientsByName(plain)
+		for name, x := range gradientsByName(want) {
+			off[name] += times * furthest(ours[name].Data, x.Data)
 		}
 		for name := range want.DCaptured {
 			off[name] += times * furthest(plain.DCaptured[name], want.DCaptured[name])
@@ -71,4 +72,13 @@ func furthest(a, b []float64) (most float64) {
 		}
 	}
 	return most
+}
+
+// gradientsByName are the oracle's by the names of operands.
+func gradientsByName(g *ref.Gradients) map[string]ref.Array {
+	out := map[string]ref.Array{"DQ": g.DQ, "DK": g.DK, "DV": g.DV}
+	for i, x := range g.AllBiases() {
+		out["D"+ref.BiasNames[i]] = *x
+	}
+	return out
 }

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Gradients of a scalar loss by the inputs of attention. DBias has the shape of the bias and DSinks
-// one element per query head; both are empty where there is none. DCaptured are those by what Score
-// captures by name, row-major, of tensors that have one.
+// Gradients of a scalar loss by the inputs of attention. DSinks has one element per query head and is
+// empty where there is none. DCaptured are those by what Score captures by name, row-major, of tensors
+// that have one.
 type Gradients struct {
 	DQ, DK, DV Array
-	DBias      Array
-	DSinks     []float64
-	DCaptured  map[string][]float64
+	BiasGradients
+	DSinks    []float64
+	DCaptured map[string][]float64
 }
 
 // Backward computes the gradients from do = ∂loss/∂o [B, Hq, Nq, Dv] and, where not nil,
@@ -34,7 +34,7 @@ func Backward(p Problem, do Tensor, dlse []float32) (*Gradients, error) {
 
 func (p *Problem) backward(do Tensor, dlse []float32) *Gradients {
 	g := p.newGradients()
-	var shared sync.Mutex // guards DBias, DSinks and DCaptured, which several heads may add to
+	var shared sync.Mutex // guards the gradients by biases, DSinks and DCaptured, which several heads may add to
 	// A key head belongs to one call, which therefore owns its dk and dv.
 	parallel(p.K.B*p.K.H, func(n int) {
 		b, hk := n/p.K.H, n%p.K.H
@@ -58,9 +58,8 @@ func (p *Problem) newGradients() *Gradients {
 		DQ: NewArray(p.Q.B, p.Q.H, p.Q.N, p.Q.D),
 		DK: NewArray(p.K.B, p.K.H, p.K.N, p.K.D),
 		DV: NewArray(p.V.B, p.V.H, p.V.N, p.V.D),
-	}
-	if p.Bias != nil {
-		g.DBias = NewArray(p.Bias.B, p.Bias.H, p.Bias.N, p.Bias.D)
+
+		BiasGradients: p.newBiasGradients(),
 	}
 	if p.Sinks != nil {
 		g.DSinks = make([]float64, p.Q.H)
@@ -115,22 +114,16 @@ func (p *Problem) backwardRow(r Row, do []float32, dlse float64, s, slope []floa
 		delta += pij * dp[j]
 		axpy(z*pij, do, g.DV.Row(r.B, hk, j))
 	}
-	var dbias []float64
-	if p.Bias != nil || p.Sinks != nil || p.captured != nil {
+	if p.biased() || p.Sinks != nil || p.captured != nil {
 		shared.Lock()
 		defer shared.Unlock()
-	}
-	if p.Bias != nil {
-		dbias = g.DBias.Row(first(r.B, p.Bias.B), first(r.H, p.Bias.H), first(r.I, p.Bias.N))
 	}
 	for j := range s {
 		if s[j] == negInf {
 			continue
 		}
 		ds := math.Exp(s[j]-lse) * (dp[j] - delta)
-		if dbias != nil {
-			dbias[j] += ds
-		}
+		p.addTo(&g.BiasGradients, r, j, ds)
 		for name, by := range p.captured {
 			before, _ := p.beforeFunctions(r, j)
 			coefficient, index := by.At(p.point(r, j, before))

@@ -89,9 +89,7 @@ func (p *Problem) scores(r Row, s, slope []float64) {
 				slope[j] *= by
 			}
 		}
-		if p.Bias != nil {
-			s[j] += float64(p.Bias.broadcastRow(r.B, r.H, r.I)[j])
-		}
+		addBiases(&p.Biases, &s[j], r, j)
 	}
 }
 

@@ -26,11 +26,11 @@ type Options struct {
 	Causal  Causal
 	Window  *Window
 	Slopes  []float32 // ALiBi, [Hq]
-	Bias    *Tensor   // [B|1, Hq|1, Nq|1, Nk]
 	Mask    *Mask
 	Blocks  *BlockMask
 	Sinks   []float32 // [Hq]
 	Dropout *Dropout
+	Biases
 
 	Score     score.Function     // after softcap and slopes, before the bias
 	Sees      score.MaskFunction // keys that a query sees besides
@@ -125,14 +125,8 @@ func (p *Problem) Check() error {
 	case p.Sinks != nil && len(p.Sinks) != q.H:
 		return fmt.Errorf("ref: %d sinks for %d heads", len(p.Sinks), q.H)
 	}
-	if b := p.Bias; b != nil {
-		if err := b.check("bias"); err != nil {
-			return err
-		}
-		if !broadcasts(b.B, q.B) || !broadcasts(b.H, q.H) || !broadcasts(b.N, q.N) || b.D != k.N {
-			return fmt.Errorf("ref: bias [%d %d %d %d] does not broadcast to [%d %d %d %d]",
-				b.B, b.H, b.N, b.D, q.B, q.H, q.N, k.N)
-		}
+	if err := p.checkBiases(); err != nil {
+		return err
 	}
 	if m := p.Mask; m != nil {
 		if !broadcasts(m.B, q.B) || !broadcasts(m.H, q.H) || !broadcasts(m.N, q.N) || !broadcasts(m.M, k.N) ||

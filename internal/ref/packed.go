@@ -78,7 +78,7 @@ func (p *Problem) checkPacked(startsQ, startsK []int32) error {
 	if p.Q.B != 1 {
 		return fmt.Errorf("ref: batch of packed tensors is %d, want 1", p.Q.B)
 	}
-	if p.Bias != nil || p.Mask != nil || p.Blocks != nil || p.KeyLens != nil || p.QueryLens != nil || p.Offset != nil {
+	if p.biased() || p.Mask != nil || p.Blocks != nil || p.KeyLens != nil || p.QueryLens != nil || p.Offset != nil {
 		return fmt.Errorf("ref: bias, mask, block mask, lengths of keys and offset are not defined for packed sequences")
 	}
 	if len(startsQ) != len(startsK) || len(startsQ) < 2 {

@@ -106,9 +106,7 @@ func (p *Problem) plainScores(r Row, t DType, s, slope []float32) {
 				slope[j] *= float32(by)
 			}
 		}
-		if p.Bias != nil {
-			s[j] += p.Bias.broadcastRow(r.B, r.H, r.I)[j]
-		}
+		addBiases(&p.Biases, &s[j], r, j)
 	}
 }
 

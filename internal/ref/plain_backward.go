@@ -25,10 +25,9 @@ func (p *Problem) plainBackward(t DType, do Tensor, dlse []float32) *Gradients {
 		for hk, part := range heads {
 			for n, ds := range part.ds {
 				h, i := hk*p.group()+n/p.Q.N, n%p.Q.N
-				if p.Bias != nil {
-					row := g.DBias.Row(first(b, p.Bias.B), first(h, p.Bias.H), first(i, p.Bias.N))
+				if p.biased() {
 					for j, x := range ds {
-						row[j] += float64(x)
+						p.addTo(&g.BiasGradients, Row{b, h, i}, j, float64(x))
 					}
 				}
 				if p.Sinks != nil {
@@ -43,7 +42,9 @@ func (p *Problem) plainBackward(t DType, do Tensor, dlse []float32) *Gradients {
 			}
 		}
 	}
-	roundArray(g.DBias, t)
+	for _, x := range g.AllBiases() {
+		roundArray(*x, t)
+	}
 	return g
 }
 
@@ -94,7 +95,7 @@ func (p *Problem) plainHeads(b, hk int, t DType, do Tensor, dlse []float32, g *G
 			for d, x := range dq {
 				g.DQ.Row(b, h, i)[d] = float64(t.Round(x))
 			}
-			if p.Bias != nil || p.Sinks != nil || p.captured != nil {
+			if p.biased() || p.Sinks != nil || p.captured != nil {
 				out.ds = append(out.ds, dp)
 			}
 			if p.captured != nil {
@@ -120,7 +121,7 @@ func (p *Problem) plainHeads(b, hk int, t DType, do Tensor, dlse []float32, g *G
 
 // plainBefore is a row of scores as score functions find them, in the dtype t.
 func (p Problem) plainBefore(r Row, t DType) []float32 {
-	p.Score, p.Bias = score.Function{}, nil
+	p.Score, p.Biases = score.Function{}, Biases{}
 	s := make([]float32, p.K.N)
 	p.plainScores(r, t, s, nil)
 	for j, x := range s {

@@ -48,7 +48,7 @@ func RoundingBounds(p Problem, t DType, rounds Rounds, do *Tensor, dlse []float3
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	if p.Softcap != 0 || p.Slopes != nil || p.Bias != nil || p.Sinks != nil {
+	if p.Softcap != 0 || p.Slopes != nil || p.biased() || p.Sinks != nil {
 		return nil, fmt.Errorf("ref: bounds of rounding are for attention without softcap, ALiBi, bias and sinks")
 	}
 	a := &analysis{p: &p, rounds: rounds, do: do, dlse: dlse}

@@ -35,7 +35,7 @@ func (m BackwardStandard) Steps(p attn.Problem, c Call) ([]Step, error) {
 	for i := range p.QueryLen {
 		keys := mask.KeysOf(i).End
 		seen += float64(quad(keys))
-		written += float64(min(quad(keys+m.Queries.Rows+m.Queries.Columns), pitch(p)))
+		written += float64(min(quad(keys+mask.ReadBehind(m.Queries.Rows, m.Queries.Columns)), pitch(p)))
 	}
 	scores, keys := m.Queries.product(p, m.SlabRows)
 	values, keySums := m.sum(p, m.Values, c.Accumulate), m.sum(p, m.Keys, c.Accumulate)

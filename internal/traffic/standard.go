@@ -45,7 +45,7 @@ func (m Standard) Steps(p attn.Problem, c Call) ([]Step, error) {
 	size := float64(p.DType.Size())
 	loaded, scores := m.Scores.scores(p, m.SlabRows)
 	var read, written float64 // by the softmax
-	mask, zero := p.Mask(), m.Product.Rows+m.Product.Columns
+	mask, zero := p.Mask(), p.Mask().ReadBehind(m.Product.Rows, m.Product.Columns)
 	for i := range p.QueryLen {
 		seen := mask.KeysOf(i).End
 		pieces := quad(seen)

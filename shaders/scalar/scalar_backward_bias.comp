@@ -1,5 +1,5 @@
 #version 460
-// The gradient of attention's bias in plain fp32 arithmetic, after delta:
+// The gradient of a bias of attention in plain fp32 arithmetic, after delta:
 //
 //   P = exp(s' - lse),  dP = dO V^T,  dbias = sum of dS = P o (dP - delta)     over all scores that an element of the bias was added to
 //
@@ -10,6 +10,7 @@
 //
 // Tiling, layout of registers and specialization constants: include/scalar_backward.glsl.
 //  69 OWN_BATCH, 70 OWN_HEADS, 71 OWN_QUERIES   the bias has an element for each batch entry, head, query; else one for all
+//  111 GRADIENT_32   it is of fp32, not of the storage type
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dbias, 8.. scores, 11 block mask.
 // Push constants: include/args_backward.glsl (x is dbias).
@@ -34,6 +35,7 @@
 layout(constant_id = 69) const bool OWN_BATCH = true;
 layout(constant_id = 70) const bool OWN_HEADS = true;
 layout(constant_id = 71) const bool OWN_QUERIES = true;
+layout(constant_id = 111) const bool GRADIENT_32 = false;
 
 GRADIENT(x, 6)
 layout(set = 0, binding = 6, std430) buffer xView32 { float x32[]; };
@@ -74,7 +76,7 @@ void add_scores_of(uint bh, uint key0) {
 }
 
 void put(uint at, float y) {
-  if (SCORE_BIAS == 2) x32[at] = ACCUMULATE ? x32[at] + y : y;
+  if (GRADIENT_32) x32[at] = ACCUMULATE ? x32[at] + y : y;
   else x1[at] = encode(ACCUMULATE ? decode(x1[at]) + y : y);
 }
 

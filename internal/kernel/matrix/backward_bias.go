@@ -34,7 +34,10 @@ const biasLabel = "matrix_backward_bias"
 
 // PlanBias fits it to a problem that has a bias. Its tile is that of matrix_backward_q, whose products it makes, as far as shared memory goes; what
 // the caller gave for that kernel holds for this one too. The error is a *Declined where the device cannot.
-func PlanBias(e *kernel.Env, p *attn.Problem, given map[string]int) (*BiasGradient, error) {
+func PlanBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, given map[string]int) (*BiasGradient, error) {
+	if of.Of(p) != &p.Bias {
+		return nil, &kernel.Declined{Why: "matrix_backward_bias makes that by Bias alone"}
+	}
 	if why := backwardLacks(&e.Caps, p); why != "" {
 		return nil, &kernel.Declined{Why: why}
 	}

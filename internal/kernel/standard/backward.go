@@ -265,7 +265,7 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		}
 		if s.slopes {
 			read(3, s.scores(r, i))
-			r.BindScores(4, k.Bindings(), &s.problem, &g.Scores, weights) // shaders/standard/standard_backward_softmax.comp
+			r.BindScores(4, k, &s.problem, &g.Scores, weights) // shaders/standard/standard_backward_softmax.comp
 		}
 		total = uint32(b.Heads * b.Rows)
 	case gradValues:
@@ -314,7 +314,7 @@ func backwardRows(rowThreads, keep int) traffic.Rows {
 func BackwardSoftmaxSpec(p *attn.Problem, v kernel.GradientVariant, rowThreads, keep, zero, lanes int) kernel.Constants {
 	return withLanes(kernel.Constants{"WG": softmaxThreads, "TPR": rowThreads, "KEEP": backwardKeeps(keep),
 		"DLSE": kernel.BoolInt(v.DLSE), "ZERO": zero, "DROPOUT": kernel.BoolInt(p.DropThreshold() > 0),
-		"SCORE_FUNCTIONS": kernel.BoolInt(p.Features()&attn.WithSlopes != 0), "SCORE_BIAS": 0, "SCORE_MASK": 0, "MASK_FUNCTIONS": 0}.And(kernel.MaskConstants(p)), lanes)
+	}.And(kernel.MaskConstants(p), kernel.SlopeConstants(p)), lanes)
 }
 
 // withLanes appends the size of a subgroup, which the builds that use subgroups declare; lanes is 0 for the others.

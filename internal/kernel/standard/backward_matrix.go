@@ -157,9 +157,8 @@ func (s *matrixGradients) Kernel(part gradient, p *attn.Problem, v kernel.Gradie
 	case gradWeights:
 		return s.weights.Scores(p, v.Aligned)
 	case gradScores:
-		rows, keys := s.queries.productBlock()
 		return standardKernel{"standard_backward_softmax_subgroup." + p.DType.Suffix(),
-			BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, rows+keys, s.weights.fragment.Lanes), s.weights.subgroups()}
+			BackwardSoftmaxSpec(p, v, s.weights.RowThreads, s.weights.RowKeep, p.Mask().ReadBehind(s.queries.productBlock()), s.weights.fragment.Lanes), s.weights.subgroups()}
 	case gradValues:
 		return s.values.Kernel("standard_backward_product_matrix", &s.values.ProductTile, p.ValueDim, s.values.turnedShared(), p, v.Aligned, v.Accumulate, true)
 	case gradQueries:

@@ -114,9 +114,8 @@ func (t *standardBackwardTile) Kernel(part gradient, p *attn.Problem, v kernel.G
 		byValues.HeadDim = p.ValueDim
 		return t.weights.Scores(&byValues, v.Aligned)
 	case gradScores:
-		rows, keys := t.queries.productBlock()
 		return standardKernel{"standard_backward_softmax." + p.DType.Suffix(),
-			BackwardSoftmaxSpec(p, v, t.weights.RowThreads, t.weights.RowKeep, rows+keys, 0), pipeline.KernelInfo{}}
+			BackwardSoftmaxSpec(p, v, t.weights.RowThreads, t.weights.RowKeep, p.Mask().ReadBehind(t.queries.productBlock()), 0), pipeline.KernelInfo{}}
 	case gradValues:
 		return t.values.Sums("standard_backward_product", p, p.ValueDim, v.Aligned, v.Accumulate, true)
 	case gradQueries:

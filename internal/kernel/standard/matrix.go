@@ -305,8 +305,7 @@ func (t *MatrixTile) Product(p *attn.Problem, aligned bool) standardKernel {
 }
 
 func (t *MatrixTile) Softmax(p *attn.Problem, lse bool) standardKernel {
-	rows, keys := t.productBlock()
-	return standardKernel{"standard_softmax_subgroup." + p.DType.Suffix(), softmaxConstants(p, lse, t.RowThreads, t.RowKeep, rows+keys, t.fragment.Lanes),
+	return standardKernel{"standard_softmax_subgroup." + p.DType.Suffix(), softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), t.fragment.Lanes),
 		t.subgroups()}
 }
 

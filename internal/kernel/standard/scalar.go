@@ -177,7 +177,7 @@ func (t *ScalarTile) Scores(p *attn.Problem, aligned bool) standardKernel {
 
 func (t *ScalarTile) Softmax(p *attn.Problem, lse bool) standardKernel {
 	return standardKernel{"standard_softmax." + p.DType.Suffix(),
-		softmaxConstants(p, lse, t.RowThreads, t.RowKeep, t.productBR+t.productBC, 0), pipeline.KernelInfo{}}
+		softmaxConstants(p, lse, t.RowThreads, t.RowKeep, p.Mask().ReadBehind(t.productBlock()), 0), pipeline.KernelInfo{}}
 }
 
 // softmaxConstants are those of standard_softmax: rowThreads invocations share a row and keep up to keep pieces of it each, the product

@@ -275,7 +275,7 @@ func (s *Program) recordSlab(r *kernel.Recorder, f *kernel.Operands, i int, k *p
 	at := s.RowsArgs(w, b, &f.LSE, &f.Drop)
 	r.Access[0] = pipeline.Access{Binding: matrix[i], Mode: pipeline.ReadWrite}
 	r.Access[1] = f.LSEAccess()
-	r.BindScores(2, k.softmax.Bindings(), &s.Problem, &f.Scores, matrix[i]) // shaders/standard/standard_softmax.comp
+	r.BindScores(2, k.softmax, &s.Problem, &f.Scores, matrix[i]) // shaders/standard/standard_softmax.comp
 	if err := r.Dispatch(k.softmax, r.Accesses(k.softmax), at, g.softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func (s *Program) runScores(r *kernel.Recorder, f *kernel.Operands, k *pipelines
 		at := s.RowsArgs(&r.Push, b, &f.LSE, &f.Drop)
 		r.Access[0] = pipeline.Access{Binding: f.Weights[i], Mode: pipeline.ReadWrite}
 		r.Access[1] = pipeline.Access{Binding: f.Weights[i], Mode: pipeline.Unused}
-		r.BindScores(2, made.Bindings(), &s.Problem, &f.Scores, f.Weights[i])
+		r.BindScores(2, made, &s.Problem, &f.Scores, f.Weights[i])
 		if err := r.Dispatch(made, r.Accesses(made), at, s.grids[i].softmax, uint32(b.Heads*b.Rows), softmaxLabel); err != nil {
 			return err
 		}

@@ -1,0 +1,26 @@
+package ring
+
+import (
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+// What a ring asks of the masks of a problem: no other file here names one.
+
+// maskOf is which keys each query of a normalized problem sees by their positions.
+func maskOf(p *flash.Problem) attn.Mask {
+	return attn.Problem{QueryLen: p.QueryLen, KeyLen: p.KeyLen, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
+}
+
+// unmask takes the masks by position from the problem of a launch all of whose queries see all of its keys.
+func unmask(p *flash.Problem) { p.Causal, p.Window = flash.CausalNone, flash.Window{} }
+
+// positional says that what becomes of a pair depends on more than the distance of its positions.
+func positional(p *flash.Problem) bool {
+	return p.Dropout != 0 || !p.Score.Identity() || !p.Sees.Everything()
+}
+
+// growing says that the later a query is, the more keys it sees.
+func growing(p *flash.Problem) bool {
+	return p.Causal != flash.CausalNone && p.Window == (flash.Window{})
+}

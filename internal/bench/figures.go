@@ -1,0 +1,53 @@
+package bench
+
+import "github.com/vkattn/vkattn/flash"
+
+// Pass holds the figures of one pass, forward or backward. Ms = 0 means not measured.
+type Pass struct {
+	Ms       float64   // median of the device time of one run; of several rounds the Middle one of theirs
+	P20, P80 float64   // percentiles of the same, in ms, over all rounds; of a peer the Middle ones of its rounds'
+	WallMs   float64   // host time of one run from submission to fence, median
+	TFLOPS   float64   // 10¹² operations a second at the median
+	PeakMiB  *float64  // device memory beyond inputs and outputs, as asked for
+	BlockMiB float64   // the same as the allocator took it: blocks, alignment included
+	TotalMiB float64   // inputs, outputs and PeakMiB
+	N        int       // runs
+	Rounds   []float64 // median of each round in ms, when there were several
+	// LeastBytes is what a fused pass moves at least: inputs, in the types they are stored in, and outputs, each once. 0: not known.
+	LeastBytes float64
+	// Bytes is what workgroups load from and store to device memory, as Model counts it; 0: not known. Caches may serve part of it.
+	Bytes float64
+	Model flash.Model // what the kernel says of its work; none: rows of peers, and of older versions
+}
+
+// timed fills in what follows from runs: their times on the device and on the host, in ms, and the operations of one.
+func (p *Pass) timed(device, host []float64, flops float64) {
+	p.Ms, p.P20, p.P80, p.WallMs, p.N = Median(device), Quantile(device, 0.2), Quantile(device, 0.8), Median(host), len(device)
+	p.TFLOPS = flops / p.Ms / 1e9
+}
+
+// merge makes one pass of those of all rounds, unless it was not measured. Percentiles are over the runs of all rounds, each round
+// counting the same, so that the middle round's median lies between them whatever number of runs each round made. Of a peer no single
+// runs are known: its percentiles are the middle ones of the rounds', which are in the order of the rounds' own.
+func (p *Pass) merge(rounds []Row, of func(*Row) (*Pass, []float64)) {
+	if p.Ms == 0 {
+		return
+	}
+	var ms, wall, p20, p80 []float64
+	var runs [][]float64
+	n := 0
+	for i := range rounds {
+		one, times := of(&rounds[i])
+		ms, wall, p20, p80 = append(ms, one.Ms), append(wall, one.WallMs), append(p20, one.P20), append(p80, one.P80)
+		if n += one.N; len(times) > 0 {
+			runs = append(runs, times)
+		}
+	}
+	work := p.TFLOPS * p.Ms // the same in every round
+	p.Ms, p.WallMs, p.Rounds, p.N = Middle(ms), Middle(wall), ms, n
+	p.TFLOPS = work / p.Ms
+	p.P20, p.P80 = Middle(p20), Middle(p80)
+	if len(runs) == len(rounds) {
+		p.P20, p.P80 = balancedQuantile(runs, 0.2), balancedQuantile(runs, 0.8)
+	}
+}
