@@ -2,6 +2,7 @@ package ring
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/vkattn/vkattn/flash"
@@ -254,15 +255,24 @@ func (w *pass) keep(c *crossing, x cargo) error {
 	}
 	return w.eachSpan(x, rank, func(of, at Span) error {
 		if c.out {
-			from, err := rows(x.whole, of)
-			if err != nil {
-				return err
+			for _, p := range w.present(x) {
+				p = meet(p, at)
+				if p.Len() == 0 {
+					continue
+				}
+				from, err := rows(x.whole, Span{of.Begin + p.Begin - at.Begin, of.Begin + p.End - at.Begin})
+				if err != nil {
+					return err
+				}
+				to, err := rows(local, p)
+				if err != nil {
+					return err
+				}
+				if err := w.deposit(x, from, to); err != nil {
+					return err
+				}
 			}
-			to, err := rows(local, at)
-			if err != nil {
-				return err
-			}
-			return w.deposit(x, from, to)
+			return nil
 		}
 		return w.copyRows(local, at, x.whole, of)
 	})
@@ -280,7 +290,34 @@ func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) erro
 	if err != nil {
 		return err
 	}
-	return w.deposit(x, packed, to)
+	for _, p := range w.present(x) {
+		source, err := rows(packed, p)
+		if err != nil {
+			return err
+		}
+		target, err := rows(to, p)
+		if err != nil {
+			return err
+		}
+		if err := w.deposit(x, source, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// present is the rows of a rank's own tensor that are written: all but those of no sequence.
+func (w *pass) present(x cargo) []Span {
+	l := w.sched.layout(x)
+	if w.sched.packed == nil {
+		return []Span{{0, l.rows(w.ring.Rank())}}
+	}
+	starts := w.sched.packed.queries
+	if x.keys {
+		starts = w.sched.packed.keys
+	}
+	in, _ := rowsOf(l.spans[w.ring.Rank()], starts, math.MaxInt32)
+	return in
 }
 
 // deposit writes a result where the caller wants it, or adds it there, in fp32.
@@ -292,15 +329,7 @@ func (w *pass) deposit(x cargo, from, to *flash.Tensor) error {
 	if err != nil {
 		return err
 	}
-	for _, y := range []struct {
-		rule     flash.AccumulateRule
-		from, to *flash.Tensor
-	}{{flash.AccumulateCopy, to, sum}, {flash.AccumulateAdd, from, sum}, {flash.AccumulateCopy, sum, to}} {
-		if err := w.accumulate(y.rule, flash.Accumulate{X: y.from, Y: y.to}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.addTo(to, from, sum)
 }
 
 // eachSpan goes over a rank's tokens: their positions in the whole, and their rows in the rank's tensors.

@@ -78,8 +78,12 @@ func (p pair) pieces(groups int) (out []piece) {
 // pair makes buffers for keys and values of so many rows.
 func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err error) {
 	g, most := &p.problem, p.sched.keys.most()
-	if out.k, err = p.tensor(name+".k", dtype, [4]int{g.Batch, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
-		out.v, err = p.tensor(name+".v", dtype, [4]int{g.Batch, g.KeyHeads, rows, g.ValueDim}, most)
+	if p.sched.packed != nil {
+		most = max(most, granule) // some of a sequence, with rows before them
+	}
+	n := entries(g)
+	if out.k, err = p.tensor(name+".k", dtype, [4]int{n, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
+		out.v, err = p.tensor(name+".v", dtype, [4]int{n, g.KeyHeads, rows, g.ValueDim}, most)
 	}
 	return out, err
 }
@@ -106,7 +110,7 @@ func (p *Plan) memoryOf(name string, bytes int) (*flash.HostMemory, error) {
 // blockBytes is the size of the largest block.
 func (p *Plan) blockBytes() int {
 	g := &p.problem
-	return g.Batch * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
+	return entries(g) * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
 }
 
 // shared is what ranks of one process show one another: memory of the host that the others copy from.
@@ -322,9 +326,9 @@ func (w *pass) arrival(r ready) error {
 }
 
 // remote are the steps with blocks of other ranks.
-func (p *Plan) remote() []step {
+func (w *pass) remote() []step {
 	var out []step
-	for _, s := range p.steps {
+	for _, s := range w.steps {
 		if s.number > 0 {
 			out = append(out, s)
 		}
@@ -333,9 +337,9 @@ func (p *Plan) remote() []step {
 }
 
 // local is the step with the rank's own block, which may have no launches.
-func (p *Plan) local() step {
-	if len(p.steps) > 0 && p.steps[0].number == 0 {
-		return p.steps[0]
+func (w *pass) local() step {
+	if len(w.steps) > 0 && w.steps[0].number == 0 {
+		return w.steps[0]
 	}
-	return step{owner: p.ring.Rank()}
+	return step{owner: w.ring.Rank()}
 }

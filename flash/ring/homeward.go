@@ -92,7 +92,8 @@ type collection struct {
 type homecoming struct {
 	from, number int
 	slot         int // of the rank's memory, that they lie in
-	rows, chunks Span
+	rows         Span
+	parts        []Span // of them that it computed
 }
 
 // collect receives what others computed of this rank's gradients.
@@ -100,8 +101,8 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 	rank := w.ring.Rank()
 	c := &collection{}
 	for _, from := range w.sched.receivers(rank) {
-		rows, chunks := touched(w.sched.launches(from, rank))
-		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: rows, chunks: chunks}
+		launches := w.sched.launches(from, rank)
+		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: hull(launches), parts: union(keyRows(launches))}
 		for n := 1; n < h.number; n++ { // its steps before
 			if w.sched.sees(from, (from-n+w.ring.Size())%w.ring.Size()) {
 				h.slot++
@@ -152,9 +153,10 @@ func (c *collection) addUpTo(number int, w *pass, g *gradients) error {
 		if err := w.arrival(c.arrived[i]); err != nil {
 			return err
 		}
-		for k := from.chunks.Begin; k < from.chunks.End; k++ {
-			at := g.keys[k]
-			if err := g.add(w, &g.ownParts[k], c.gradients[i], Span{at.Begin - from.rows.Begin, at.End - from.rows.Begin}, g.own[k]); err != nil {
+		for _, part := range from.parts {
+			if err := inside(g.keys, part, func(k int, at Span) error {
+				return w.add(&g.ownParts[k], c.gradients[i], at.from(from.rows), g.own, at)
+			}); err != nil {
 				return err
 			}
 		}

@@ -46,6 +46,14 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	if err := supported(&problem); err != nil {
 		return nil, err
 	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"Packed", problem.Packed != flash.Packed{}}, {"Bias", problem.Bias != flash.PerScore{}}, {"Mask", problem.Mask != flash.PerScore{}}, {"Sinks", problem.Sinks}} {
+		if f.set {
+			return nil, badArgument("Problem."+f.name, "set", "must be zero: it is not streamed from the host")
+		}
+	}
 	if block < 0 {
 		return nil, badArgument("block", block, "must be a number of tokens, or 0")
 	}
@@ -137,7 +145,8 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if err != nil {
 			return err
 		}
-		return w.forwardOver(e, &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset})
+		w.of = operands{captured: f.Captured, seed: f.Seed, offset: f.Offset}
+		return w.forwardOver(e, &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE})
 	})
 }
 
@@ -162,7 +171,8 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		if err != nil {
 			return err
 		}
-		g, err := w.newGradients(&flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}, false)
+		w.of = operands{captured: b.Captured, seed: b.Seed, offset: b.Offset}
+		g, err := w.newGradients(&flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ}, false)
 		if err != nil {
 			return err
 		}
