@@ -95,12 +95,11 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err != nil {
 			return err
 		}
-		out.give(i, gave, w.jobs[before:])
-		if err := w.settle(before); err != nil { // the device has this step's work by now
+		if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 			return err
 		}
-		if i > 0 {
-			close(e.released[i-1])
+		if err := w.passed(e, i, before); err != nil {
+			return err
 		}
 	}
 	if err := w.gradientStep(g, last, pair{b.K, b.V}); err != nil {

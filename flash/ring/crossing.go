@@ -3,7 +3,6 @@ package ring
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -83,7 +82,7 @@ type outgoing struct {
 	to     int
 	pieces []piece
 	there  []ready
-	by     []job
+	written
 }
 
 // cross exchanges a crossing's tensors. When it returns, what others gave is under way to where it belongs, on the device's queue.
@@ -107,23 +106,15 @@ func (w *pass) cross(c *crossing) error {
 	}
 	w.others.Go(func() error {
 		for _, x := range give {
-			for _, j := range x.by {
-				if err := j.done(); err != nil {
-					return err
-				}
-			}
-			for i, p := range x.pieces {
-				if err := w.mover.ToHost(w.ctx, mem, p.at, p.of, p.offset, p.n); err != nil {
-					return err
-				}
-				close(x.there[i])
+			if err := w.bringHome(mem, x.pieces, x.written, x.there); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	for _, x := range give {
 		w.others.Go(func() error {
-			return w.send(x.to, c.tag, mem, x.pieces, func(i int) error { return x.there[i].await(w.ctx) }, peers != nil)
+			return w.send(x.to, c.tag, mem, x.pieces, x.there, peers != nil)
 		})
 	}
 	return w.take(c, peers)
@@ -142,9 +133,10 @@ func (w *pass) pack(c *crossing, to int) (x outgoing, err error) {
 			return x, err
 		}
 	}
-	x = outgoing{to: to, pieces: piecesOf(tensors, c.at(w.sched, rank, to)), by: slices.Clone(w.jobs[before:])}
+	x = outgoing{to: to, pieces: piecesOf(tensors, c.at(w.sched, rank, to))}
 	x.there = readies(len(x.pieces))
-	return x, nil
+	x.written, err = w.written(w.jobs[before:])
+	return x, err
 }
 
 // load fills a packed tensor for another rank.
@@ -191,8 +183,10 @@ func (w *pass) take(c *crossing, peers []shared) error {
 	arrived, released := readies(ranks-1), readies(ranks-1)
 	w.others.Go(func() error {
 		for i := range places {
+			var free flash.Point
 			if i >= slots {
-				if err := released[i-slots].await(w.ctx); err != nil {
+				var err error
+				if free, err = released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
@@ -201,7 +195,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 			if peers != nil {
 				theirs = peers[from].memory[0]
 			}
-			if err := w.receive(from, c.tag, pieces[i], theirs, in, arrived[i:i+1]); err != nil {
+			if err := w.receive(from, c.tag, pieces[i], theirs, in, arrived[i:i+1], free); err != nil {
 				return err
 			}
 		}
@@ -223,12 +217,9 @@ func (w *pass) take(c *crossing, peers []shared) error {
 			}
 		}
 		if i+slots < ranks-1 { // the place is for another then
-			for _, j := range w.jobs[before:] {
-				if err := j.done(); err != nil {
-					return err
-				}
+			if err := w.free(released[i], w.jobs[before:]); err != nil {
+				return err
 			}
-			close(released[i])
 		}
 	}
 	return nil

@@ -72,11 +72,8 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}
-		if err := w.settle(before); err != nil { // the device has this step's work by now
+		if err := w.passed(e, i, before); err != nil {
 			return err
-		}
-		if i > 0 {
-			close(e.released[i-1])
 		}
 	}
 	return sums.finish(w, f)

@@ -199,7 +199,8 @@ type launchPlan struct {
 	used int
 }
 
-// Waited is how long the latest pass's work on the device was held up by blocks or gradients that had not arrived.
+// Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one another, the copy of
+// the last piece, of 16 MiB at most, is not counted.
 func (p *Plan) Waited() time.Duration { return p.waited }
 
 // Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.

@@ -189,12 +189,11 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 			if err != nil {
 				return err
 			}
-			out.give(i, gave, w.jobs[before:])
-			if err := w.settle(before); err != nil {
+			if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 				return err
 			}
-			if i > 0 {
-				close(e.released[i-1])
+			if err := w.passed(e, i, before); err != nil {
+				return err
 			}
 		}
 		return g.finish(w)
@@ -251,19 +250,27 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 			return nil, err
 		}
 	}
-	w.others.Go(func() error {
+	w.others.Go(func() (err error) {
+		var copies moves
+		defer func() { err = copies.end(err) }()
 		for i, st := range steps {
+			var free, end flash.Point
 			if i >= slots {
-				if err := e.released[i-slots].await(w.ctx); err != nil {
+				if free, err = e.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
 			if err := w.runs(s.blocks[st.owner], e.blocks[i], host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
-				return w.mover.ToDevice(w.ctx, t, offset, h, at, n)
+				m, err := w.mover.StartToDevice(w.ctx, t, offset, h, at, n, free)
+				if err != nil {
+					return err
+				}
+				end = m.End()
+				return copies.add(m, nil)
 			}); err != nil {
 				return err
 			}
-			close(e.arrived[i][0])
+			e.arrived[i][0].is(end)
 		}
 		return nil
 	})
@@ -274,7 +281,9 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 func (w *pass) toHost(s *Stream, host hostPair, covered []bool) *delivery {
 	steps := w.remote()
 	d := &delivery{sent: readies(len(steps)), given: make(chan given, len(steps))}
-	w.others.Go(func() error {
+	w.others.Go(func() (err error) {
+		var copies moves
+		defer func() { err = copies.end(err) }()
 		for range steps {
 			x, err := d.next(w.ctx)
 			if err != nil {
@@ -282,13 +291,23 @@ func (w *pass) toHost(s *Stream, host hostPair, covered []bool) *delivery {
 			}
 			if b := steps[x.step].owner; !covered[b] { // else it is a step of queries that see nothing
 				covered[b] = true
+				if err := x.wait(); err != nil {
+					return err
+				}
 				if err := w.runs(s.blocks[b], x.pair, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
-					return w.mover.ToHost(w.ctx, h, at, t, offset, n)
+					m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
+					if err != nil {
+						return err
+					}
+					return copies.add(m, nil)
 				}); err != nil {
 					return err
 				}
+				if err := copies.end(nil); err != nil {
+					return err
+				}
 			}
-			close(d.sent[x.step])
+			d.sent[x.step].is(flash.Point{})
 		}
 		for b, done := range covered {
 			if !done {
