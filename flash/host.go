@@ -107,8 +107,8 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 }
 
 // Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened with
-// [WithCopyQueues]: one copy in each direction at a time. It waits for no work of the device, and none waits for it: a tensor that is read must have been written by work that was
-// waited for. It may be used from several goroutines.
+// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that is read must have been written by work that was
+// waited for. StartToHost and StartToDevice do without the host where queues can wait for one another (Ordered). It may be used from several goroutines.
 type Mover struct {
 	dev  *Device
 	to   *pipeline.Copier // the device
@@ -175,47 +175,64 @@ func (m *Mover) ToDevice(ctx context.Context, to *Tensor, offset uint64, from *H
 
 // move checks the two places and copies.
 func (m *Mover) move(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64, copyIt func(*vk.Buffer, pipeline.Binding) error) error {
-	if err := m.made(); err != nil {
-		return err
-	}
-	if ctx != nil && ctx.Err() != nil {
-		return fmt.Errorf("flash: %w", context.Cause(ctx))
-	}
-	if h == nil || h.all == nil {
-		return badArgument("HostMemory", "nil or zero", "must come from NewHostMemory")
-	}
-	d := m.dev
-	d.submitting.RLock()
-	err := t.usable("Tensor")
-	if err == nil {
-		t.mem.busy.Add(1)
-	}
-	d.submitting.RUnlock()
+	b, place, err := m.hold(ctx, h, at, t, offset, n)
 	if err != nil {
 		return err
 	}
-	defer t.mem.busy.Add(-1)
-	switch {
-	case t.dev != d:
-		return badArgument("Tensor", t, "must be of the mover's device")
-	case n == 0 || offset > t.Bytes() || n > t.Bytes()-offset:
-		return badArgument("n", n, "must be at least 1, and within the %d bytes of the tensor from %d on", t.Bytes(), offset)
-	case at > uint64(len(h.bytes)) || n > uint64(len(h.bytes))-at:
-		return badArgument("at", at, "must leave room for %d bytes among %d", n, len(h.bytes))
-	}
-	h.use.RLock()
-	defer h.use.RUnlock()
-	b, err := h.on(d)
-	if err == nil {
-		err = copyIt(b, pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.Offset + offset, Size: n})
-	}
-	if err != nil {
-		return d.fail(err)
+	defer release(h, t)
+	if err := copyIt(b, place); err != nil {
+		return m.dev.fail(err)
 	}
 	if ctx != nil && ctx.Err() != nil {
 		return fmt.Errorf("flash: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// hold checks the two places and keeps their memory from being freed until release. The buffer is nil where the device cannot import the host's.
+func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64) (b *vk.Buffer, place pipeline.Binding, err error) {
+	if err := m.made(); err != nil {
+		return nil, place, err
+	}
+	if ctx != nil && ctx.Err() != nil {
+		return nil, place, fmt.Errorf("flash: %w", context.Cause(ctx))
+	}
+	if h == nil || h.all == nil {
+		return nil, place, badArgument("HostMemory", "nil or zero", "must come from NewHostMemory")
+	}
+	d := m.dev
+	d.submitting.RLock()
+	err = t.usable("Tensor")
+	if err == nil {
+		t.mem.busy.Add(1)
+	}
+	d.submitting.RUnlock()
+	if err != nil {
+		return nil, place, err
+	}
+	h.use.RLock()
+	switch {
+	case t.dev != d:
+		err = badArgument("Tensor", t, "must be of the mover's device")
+	case n == 0 || offset > t.Bytes() || n > t.Bytes()-offset:
+		err = badArgument("n", n, "must be at least 1, and within the %d bytes of the tensor from %d on", t.Bytes(), offset)
+	case at > uint64(len(h.bytes)) || n > uint64(len(h.bytes))-at:
+		err = badArgument("at", at, "must leave room for %d bytes among %d", n, len(h.bytes))
+	default:
+		if b, err = h.on(d); err != nil {
+			err = d.fail(err)
+		}
+	}
+	if err != nil {
+		release(h, t)
+	}
+	return b, pipeline.Binding{Buffer: t.mem.buf, Offset: t.layout.Offset + offset, Size: n}, err
+}
+
+// release lets what hold kept be freed.
+func release(h *HostMemory, t *Tensor) {
+	h.use.RUnlock()
+	t.mem.busy.Add(-1)
 }
 
 // Close frees the mover's queues of commands; nothing may be moving. Closing again, or nil, does nothing.

@@ -103,3 +103,66 @@ func TestHostMemoryForgotten(t *testing.T) {
 		return true
 	})
 }
+
+// TestMoves: copies that queues order by themselves, in both directions, after what was submitted and before what follows.
+func TestMoves(t *testing.T) {
+	d := testDevice(t)
+	const n = 1 << 16
+	m, err := d.NewMover()
+	require.NoError(t, err)
+	h, err := NewHostMemory(4 * n)
+	require.NoError(t, err)
+	a, err := d.NewTensor(F32, 1, 1, 1, n)
+	require.NoError(t, err)
+	b, err := d.NewTensor(F32, 1, 1, 1, n)
+	require.NoError(t, err)
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(i % 1000)
+	}
+	require.NoError(t, a.Upload(bg, values))
+	require.NoError(t, b.Upload(bg, make([]float32, n)))
+	var after Point
+	if m.Ordered() {
+		after, err = m.Mark()
+		require.NoError(t, err)
+	} else {
+		_, err = m.Mark()
+		require.ErrorIs(t, err, ErrUnsupported)
+	}
+	var out *Move
+	for i := range uint64(8) { // more than are under way at once
+		next, err := m.StartToHost(bg, h, i*n/2, a, i*n/2, n/2, after)
+		require.NoError(t, err)
+		require.NoError(t, out.Wait())
+		out = next
+	}
+	in, err := m.StartToDevice(bg, b, 0, h, 0, 4*n, out.End())
+	require.NoError(t, err)
+	require.NoError(t, m.After(in.End()))
+	sum, err := d.NewTensor(F32, 1, 1, 1, n)
+	require.NoError(t, err)
+	p, err := d.PlanAccumulate(AccumulateProblem{Shape: [4]int{1, 1, 1, n}})
+	require.NoError(t, err)
+	require.NoError(t, p.Accumulate(bg, Accumulate{X: b, Y: sum}))
+	require.NoError(t, in.Wait())
+	require.NoError(t, in.Wait(), "again")
+	require.NoError(t, out.Wait())
+	got := make([]float32, n)
+	require.NoError(t, sum.Download(bg, got))
+	require.Equal(t, values, got)
+
+	_, err = m.StartToDevice(bg, b, 4*n, h, 0, 4, Point{})
+	require.ErrorIs(t, err, ErrArgument)
+	ended, cancel := context.WithCancel(bg)
+	cancel()
+	_, err = m.StartToHost(ended, h, 0, a, 0, 4, Point{})
+	require.ErrorIs(t, err, context.Canceled)
+	var none *Move
+	require.NoError(t, none.Wait())
+	require.Equal(t, Point{}, none.End())
+	require.NoError(t, h.Close(), "nothing holds it")
+	require.NoError(t, m.Close())
+	_, err = m.StartToHost(bg, h, 0, a, 0, 4, Point{})
+	require.ErrorIs(t, err, ErrClosed)
+}

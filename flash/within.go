@@ -8,8 +8,11 @@ import (
 )
 
 // Within says that a problem is some of the queries, keys and heads of a longer one: query i of the part is query Query + i of Queries, key j is key
-// Key + j of Keys, and query head h is head Head + h of Heads. Causal and Window are those of the whole; Dropout drops what it drops there, and Score
-// and Sees see the places of the whole. The tensors are the part's alone.
+// Key + j of Keys, query head h is head Head + h of Heads, and batch entry b is entry Batch + b. Causal and Window are those of the whole; Dropout drops
+// what it drops there, and Score and Sees see the places of the whole. The tensors are the part's alone.
+//
+// Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part has some of the heads and entries alone: Queries and Keys
+// are QueryLen and KeyLen then, and Query and Key are 0.
 //
 // So attention can be computed block by block, on one device or on several: parts over disjoint keys are put together by [Device.Merge], and given the
 // lse and o of the whole, the gradients of parts add up to those of the whole (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers",
@@ -18,6 +21,7 @@ type Within struct {
 	Queries, Keys int // QueryLen and KeyLen of the whole
 	Query, Key    int // its positions at which the part's queries and keys begin; Key is a multiple of 64 where there is Dropout
 	Head, Heads   int // the part's first query head, and how many the whole has; 0 of Heads: the part has all
+	Batch         int // the part's first batch entry
 }
 
 // checkWithin says what is wrong with Within beside the other fields.
@@ -35,8 +39,12 @@ func (p *Problem) checkWithin() error {
 		return badArgument("Problem.Within.Key", r.Key, "must leave room for %d keys among %d", p.KeyLen, r.Keys)
 	case r.Head < 0 || r.Heads < 0 || r.Heads == 0 && r.Head > 0 || r.Heads > 0 && r.Head+p.Heads > r.Heads:
 		return badArgument("Problem.Within.Head", r.Head, "must leave room for %d heads among %d", p.Heads, r.Heads)
-	case p.Packed != Packed{}, p.KeyLengths, p.QueryLengths, p.Pages != Pages{}:
-		return badArgument("Problem.Within", r, "must be zero beside Packed, KeyLengths, QueryLengths and Pages, which have positions of their own")
+	case r.Batch < 0 || r.Batch > most/max(p.Heads, r.Heads)-p.Batch:
+		return badArgument("Problem.Within.Batch", r.Batch, "must be from 0 to %d, of so many heads and entries", most/max(p.Heads, r.Heads)-p.Batch)
+	case p.Pages != Pages{}:
+		return badArgument("Problem.Within", r, "must be zero beside Pages")
+	case (p.Packed != Packed{} || p.KeyLengths || p.QueryLengths) && (r.Query != 0 || r.Key != 0 || r.Queries != p.QueryLen || r.Keys != p.KeyLen):
+		return badArgument("Problem.Within", r, "must have all %d queries and %d keys beside Packed, KeyLengths and QueryLengths, which have positions of their own", p.QueryLen, p.KeyLen)
 	case p.Blocks != Blocks{}, p.Classes != Blocks{}:
 		return badArgument("Problem.Within", r, "must be zero beside Blocks and Classes, which count blocks from the first query and key")
 	case p.Dropout != 0 && r.Key%attn.DrawKeys != 0:
@@ -51,7 +59,7 @@ func (p Problem) moved() (_ Problem, err error) {
 	if r == (Within{}) {
 		return p, nil
 	}
-	to := score.Places{Query: r.Query, Key: r.Key, Head: r.Head, Position: r.Query + r.Keys - r.Queries - (p.KeyLen - p.QueryLen)}
+	to := score.Places{Query: r.Query, Key: r.Key, Head: r.Head, Batch: r.Batch, Position: r.Query + r.Keys - r.Queries - (p.KeyLen - p.QueryLen)}
 	if p.Score, err = p.Score.Moved(to); err == nil {
 		p.Sees, err = p.Sees.Moved(to)
 	}

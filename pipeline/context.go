@@ -32,6 +32,11 @@ type Context struct {
 	upload  stagingRing
 	down    stagingRing
 
+	own struct { // points of the device's queue, made when first asked for
+		mu sync.Mutex
+		*timeline
+	}
+
 	timestampBits uint32
 	// life is read-locked by every use of what was made from the context and locked by Close, so that nothing is freed under a
 	// use. Uses must not nest.
@@ -145,6 +150,7 @@ func (c *Context) Close() error {
 		r.(*Recording).close()
 		return true
 	})
+	err = errors.Join(err, c.own.timeline.close())
 	c.kernels.close()
 	c.closeBuffers()
 	if c.disk.cache != nil {

@@ -29,14 +29,33 @@ func (w *pass) backward(b *flash.Backward) error {
 	if b.DLSE != nil {
 		all = append(all, wanted{"DLSE", b.DLSE, local.LSEShape()})
 	}
-	if err := w.check("Backward", all); err != nil {
+	if b.DBias != nil {
+		all = append(all, wanted{"DBias", b.DBias, w.BiasShape()})
+	}
+	if b.DSinks != nil {
+		all = append(all, wanted{"DSinks", b.DSinks, [4]int{1, 1, 1, w.problem.Heads}})
+	}
+	w.of = operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, captured: b.Captured, seed: b.Seed, offset: b.Offset}
+	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
+	}
+	for _, x := range []struct {
+		name string
+		t    *flash.Tensor
+		in   bool
+	}{{"DBias", b.DBias, w.problem.Bias != flash.PerScore{}}, {"DSinks", b.DSinks, w.problem.Sinks}} {
+		if x.t != nil && !x.in {
+			return badArgument("Backward."+x.name, x.t, "must be nil: the problem has none")
+		}
 	}
 	if b.DCaptured != (flash.Captured{}) {
 		return badArgument("Backward.DCaptured", "given", "must be nil: gradients by captured tensors are not summed over ranks")
 	}
-	if l := w.alone(); l != nil && w.ring.Size() == 1 {
-		return w.gradients(l, flash.Backward{Q: b.Q, K: b.K, V: b.V, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, DK: b.DK, DV: b.DV, Accumulate: b.Accumulate, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset})
+	if w.ring.Size() == 1 {
+		return w.gradients(&launch{problem: w.problem}, *b)
+	}
+	if err := w.takeStarts(); err != nil {
+		return err
 	}
 	if w.overHeads() {
 		return w.backwardHeads(b)
@@ -76,12 +95,11 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err != nil {
 			return err
 		}
-		out.give(i, gave, w.jobs[before:])
-		if err := w.settle(before); err != nil { // the device has this step's work by now
+		if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 			return err
 		}
-		if i > 0 {
-			close(e.released[i-1])
+		if err := w.passed(e, i, before); err != nil {
+			return err
 		}
 	}
 	if err := w.gradientStep(g, last, pair{b.K, b.V}); err != nil {
@@ -90,14 +108,17 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err := home.addUpTo(w.ring.Size(), w, g); err != nil {
 		return err
 	}
-	return g.finish(w)
+	if err := g.finish(w); err != nil {
+		return err
+	}
+	return w.overAllQueries(g)
 }
 
 // fine is the local step of a backward pass: in pieces, so that some of it can wait.
-func (p *Plan) fine() step {
-	s := p.local()
-	if p.ring.Size() > 1 {
-		s.launches = p.sched.finest(p.ring.Rank())
+func (w *pass) fine() step {
+	s := w.local()
+	if w.sched.packed == nil {
+		s.launches = w.sched.finest(w.ring.Rank())
 	}
 	return s
 }
@@ -123,15 +144,15 @@ func split(s step) (first, last step) {
 	return first, last
 }
 
-// gradients are the sums of a backward pass, in fp32: by chunk of queries and by chunk of the rank's own keys.
+// gradients are the sums of a backward pass, in fp32: by segment of the rank's queries and of its own keys.
 type gradients struct {
-	b        *flash.Backward
-	queries  []Span // rows of the rank's tensors
-	keys     []Span
-	dq       []*flash.Tensor
-	dqParts  []int // how many parts, of each sum
-	own      []pair
-	ownParts []int
+	b                     *flash.Backward
+	queries, keys         []Span // segments
+	idleQueries, idleKeys []Span // rows of sequences that do not use them
+	dq                    *flash.Tensor
+	own                   pair
+	dqParts, ownParts     []int         // how many parts each segment has
+	dbias                 *flash.Tensor // where queries share a bias: its gradient, in fp32
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -144,41 +165,37 @@ func spansOf(of []Span) (out []Span) {
 }
 
 // newGradients makes the sums: those by keys and values only where the rank has such.
-func (w *pass) newGradients(b *flash.Backward, keys bool) (*gradients, error) {
+func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err error) {
 	rank, p := w.ring.Rank(), &w.problem
-	g := &gradients{b: b, queries: spansOf(w.sched.queries.spans[rank])}
-	if keys {
-		g.keys = spansOf(w.sched.keys.spans[rank])
+	g = &gradients{b: b}
+	g.queries, g.idleQueries = w.sched.ownQueries(rank, w.steps)
+	g.dqParts = make([]int, len(g.queries))
+	n := b.Q.Shape()[2]
+	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{entries(p), p.Heads, n, p.HeadDim}, n); err != nil {
+		return nil, err
 	}
-	g.dqParts, g.ownParts = make([]int, len(g.queries)), make([]int, len(g.keys))
-	for i, at := range g.queries {
-		dq, err := w.tensor(fmt.Sprint("sum.dq", i), flash.F32, [4]int{p.Batch, p.Heads, at.Len(), p.HeadDim}, at.Len())
-		if err != nil {
+	if keys {
+		g.keys, g.idleKeys = w.sched.ownKeys(rank)
+		g.ownParts = make([]int, len(g.keys))
+		if g.own, err = w.pair("sum", flash.F32, w.sched.keys.rows(rank)); err != nil {
 			return nil, err
 		}
-		g.dq = append(g.dq, dq)
-		if b.Accumulate {
-			if err := g.begin(w, b.DQ, at, dq, &g.dqParts[i]); err != nil {
+	}
+	if b.Accumulate {
+		for i, at := range g.queries {
+			if err := g.begin(w, b.DQ, at, g.dq, &g.dqParts[i]); err != nil {
 				return nil, err
 			}
 		}
-	}
-	for i, at := range g.keys {
-		own, err := w.pair(fmt.Sprint("sum", i), flash.F32, at.Len())
-		if err != nil {
-			return nil, err
-		}
-		g.own = append(g.own, own)
-		if b.Accumulate {
-			for _, x := range [2][2]*flash.Tensor{{b.DK, own.k}, {b.DV, own.v}} {
-				g.ownParts[i] = 0
+		for i, at := range g.keys {
+			for _, x := range [2][2]*flash.Tensor{{b.DK, g.own.k}, {b.DV, g.own.v}} {
 				if err := g.begin(w, x[0], at, x[1], &g.ownParts[i]); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	return g, nil
+	return g, g.beginBias(w)
 }
 
 // begin starts a sum with rows of a tensor of the caller's.
@@ -187,8 +204,12 @@ func (g *gradients) begin(w *pass, from *flash.Tensor, at Span, to *flash.Tensor
 	if err != nil {
 		return err
 	}
+	y, err := rows(to, at)
+	if err != nil {
+		return err
+	}
 	*parts = 1
-	return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: x, Y: to})
+	return w.copies(x, y)
 }
 
 // statistics is some rows of lse or dlse, in row-major order by themselves as kernels want them, in a buffer of that name; nil of nil.
@@ -216,44 +237,77 @@ func rule(parts *int) flash.AccumulateRule {
 	return flash.AccumulateAdd
 }
 
-// add adds rows of gradients by keys and values to sums.
-func (g *gradients) add(w *pass, parts *int, from pair, at Span, to pair) error {
+// add adds rows of gradients by keys and values to rows of sums.
+func (w *pass) add(parts *int, from pair, of Span, to pair, at Span) error {
 	r := rule(parts)
-	for _, x := range [2][2]*flash.Tensor{{from.k, to.k}, {from.v, to.v}} {
-		part, err := rows(x[0], at)
-		if err != nil {
-			return err
-		}
-		if err := w.accumulate(r, flash.Accumulate{X: part, Y: x[1]}); err != nil {
-			return err
+	x, err := from.rows(of)
+	if err != nil {
+		return err
+	}
+	y, err := to.rows(at)
+	if err != nil {
+		return err
+	}
+	if err := w.accumulate(r, flash.Accumulate{X: x.k, Y: y.k}); err != nil {
+		return err
+	}
+	return w.accumulate(r, flash.Accumulate{X: x.v, Y: y.v})
+}
+
+// gradientsOf is the inputs of a launch with a block, and dq; what it gives by keys and values is not among them.
+func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backward, err error) {
+	b := g.b
+	in = flash.Backward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
+	if in.DQ, err = w.tensor("part.dq", w.problem.DType, l.problem.QShape(), b.Q.Shape()[2]); err != nil {
+		return in, err
+	}
+	keys, err := w.keysOf(l, block)
+	if err != nil {
+		return in, err
+	}
+	in.K, in.V = keys.k, keys.v
+	for _, x := range [][2]**flash.Tensor{{&in.Q, &b.Q}, {&in.O, &b.O}, {&in.DO, &b.DO}} {
+		if *x[0], err = rows(*x[1], l.queries); err != nil {
+			return in, err
 		}
 	}
-	return nil
+	if in.LSE, err = w.statistics("part.lse", b.LSE, l.queries); err != nil {
+		return in, err
+	}
+	if in.DLSE, err = w.statistics("part.dlse", b.DLSE, l.queries); err != nil {
+		return in, err
+	}
+	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
+		return in, err
+	}
+	if in.Bias, err = slice(w.of.bias, l); err != nil {
+		return in, err
+	}
+	if in.Mask, err = w.maskOf(l); err != nil {
+		return in, err
+	}
+	in.DBias, err = w.biasGradient(g, l)
+	return in, err
 }
 
 // launchGradients submits the backward pass of a launch: gradients by its keys and values go to `to`, and those by its queries are added to their sums.
 func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived []ready) error {
-	b, p := g.b, &w.problem
-	in := flash.Backward{DK: to.k, DV: to.v, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
-	dq, err := w.tensor("part.dq", p.DType, l.problem.QShape(), b.Q.Shape()[2])
-	if err != nil {
-		return err
-	}
-	in.DQ = dq
-	for _, x := range []struct {
-		to **flash.Tensor
-		of *flash.Tensor
-		at Span
-	}{{&in.Q, b.Q, l.queries}, {&in.K, block.k, l.keys}, {&in.V, block.v, l.keys}, {&in.O, b.O, l.queries}, {&in.DO, b.DO, l.queries}} {
-		if *x.to, err = rows(x.of, x.at); err != nil {
+	if arrived != nil && l.pad > 0 { // rows are copied from it
+		if err := w.arrival(arrived[0]); err != nil {
 			return err
 		}
 	}
-	if in.LSE, err = w.statistics("part.lse", b.LSE, l.queries); err != nil {
+	in, err := w.gradientsOf(g, l, block)
+	if err != nil {
 		return err
 	}
-	if in.DLSE, err = w.statistics("part.dlse", b.DLSE, l.queries); err != nil {
-		return err
+	in.DK, in.DV = to.k, to.v
+	var padded pair
+	if l.pad > 0 {
+		if padded, err = w.pair("pad.d", w.problem.DType, l.problem.KeyLen); err != nil {
+			return err
+		}
+		in.DK, in.DV = padded.k, padded.v
 	}
 	groups := max(1, len(arrived))
 	for n := range groups {
@@ -270,16 +324,29 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 			return err
 		}
 	}
-	for c := l.queryChunks.Begin; c < l.queryChunks.End; c++ {
-		part, err := rows(dq, Span{g.queries[c].Begin - l.queries.Begin, g.queries[c].End - l.queries.Begin})
+	if l.pad > 0 {
+		from, err := padded.rows(Span{l.pad, l.problem.KeyLen})
 		if err != nil {
 			return err
 		}
-		if err := w.accumulate(rule(&g.dqParts[c]), flash.Accumulate{X: part, Y: g.dq[c]}); err != nil {
+		if err := w.copies(from.k, to.k, from.v, to.v); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := w.addBias(g, l, in.DBias); err != nil {
+		return err
+	}
+	return inside(g.queries, l.ownQueries, func(i int, at Span) error {
+		part, err := rows(in.DQ, at.from(l.queries))
+		if err != nil {
+			return err
+		}
+		sum, err := rows(g.dq, at)
+		if err != nil {
+			return err
+		}
+		return w.accumulate(rule(&g.dqParts[i]), flash.Accumulate{X: part, Y: sum})
+	})
 }
 
 // gradientStep submits launches with the rank's own block.
@@ -293,32 +360,18 @@ func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 		if err := w.launchGradients(g, l, block, part, nil); err != nil {
 			return err
 		}
-		for c := l.keyChunks.Begin; c < l.keyChunks.End; c++ {
-			at := g.keys[c]
-			if err := g.add(w, &g.ownParts[c], part, Span{at.Begin - l.keys.Begin, at.End - l.keys.Begin}, g.own[c]); err != nil {
-				return err
-			}
+		if err := inside(g.keys, l.ownKeys, func(i int, at Span) error {
+			return w.add(&g.ownParts[i], part, at.from(l.keys), g.own, at)
+		}); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// touched is the rows of a block that launches compute gradients of, and which chunks these are.
-func touched(launches []launch) (rows, chunks Span) {
-	for i, l := range launches {
-		if i == 0 {
-			rows, chunks = l.keys, l.keyChunks
-			continue
-		}
-		rows = Span{min(rows.Begin, l.keys.Begin), max(rows.End, l.keys.End)}
-		chunks = Span{min(chunks.Begin, l.keyChunks.Begin), max(chunks.End, l.keyChunks.End)}
-	}
-	return rows, chunks
-}
-
-// remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step touches.
+// remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step is about.
 func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []ready) (pair, error) {
-	at, chunks := touched(s.launches)
+	at := hull(s.launches)
 	out, err := w.pair(fmt.Sprint("give", i%slots), w.problem.DType, at.Len())
 	if err != nil {
 		return pair{}, err
@@ -326,12 +379,11 @@ func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []rea
 	if len(s.launches) == 1 {
 		return out, w.launchGradients(g, &s.launches[0], block, out, arrived)
 	}
-	blockKeys := spansOf(w.sched.keys.spans[s.owner])
-	sums, parts := make([]pair, len(blockKeys)), make([]int, len(blockKeys))
-	for c := chunks.Begin; c < chunks.End; c++ {
-		if sums[c], err = w.pair(fmt.Sprint("sum.give", c), flash.F32, blockKeys[c].Len()); err != nil {
-			return pair{}, err
-		}
+	segments := segmentsOf(union(keyRows(s.launches)), keyRows(s.launches))
+	parts := make([]int, len(segments))
+	sums, err := w.pair("sum.give", flash.F32, at.Len())
+	if err != nil {
+		return pair{}, err
 	}
 	for i := range s.launches {
 		l := &s.launches[i]
@@ -342,51 +394,69 @@ func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []rea
 		if err := w.launchGradients(g, l, block, part, arrived); err != nil {
 			return pair{}, err
 		}
-		for c := l.keyChunks.Begin; c < l.keyChunks.End; c++ {
-			if err := g.add(w, &parts[c], part, Span{blockKeys[c].Begin - l.keys.Begin, blockKeys[c].End - l.keys.Begin}, sums[c]); err != nil {
-				return pair{}, err
-			}
+		if err := inside(segments, l.ownKeys, func(i int, s Span) error {
+			return w.add(&parts[i], part, s.from(l.keys), sums, s.from(at))
+		}); err != nil {
+			return pair{}, err
 		}
 	}
-	for c := chunks.Begin; c < chunks.End; c++ {
-		for _, x := range [2][2]*flash.Tensor{{sums[c].k, out.k}, {sums[c].v, out.v}} {
-			to, err := rows(x[1], Span{blockKeys[c].Begin - at.Begin, blockKeys[c].End - at.Begin})
-			if err != nil {
-				return pair{}, err
-			}
-			if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: x[0], Y: to}); err != nil {
-				return pair{}, err
-			}
+	for _, s := range segments {
+		from, err := sums.rows(s.from(at))
+		if err != nil {
+			return pair{}, err
+		}
+		to, err := out.rows(s.from(at))
+		if err != nil {
+			return pair{}, err
+		}
+		if err := w.copies(from.k, to.k, from.v, to.v); err != nil {
+			return pair{}, err
 		}
 	}
 	return out, nil
 }
 
-// finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0.
+// finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0, as have rows of a sequence that does not use them.
 func (g *gradients) finish(w *pass) error {
-	for c, at := range g.queries {
-		to, err := rows(g.b.DQ, at)
-		if err != nil {
-			return err
-		}
-		if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: g.dq[c], Y: to}); err != nil {
-			return err
-		}
-	}
-	for c, at := range g.keys {
-		for _, x := range [2][2]*flash.Tensor{{g.own[c].k, g.b.DK}, {g.own[c].v, g.b.DV}} {
-			to, err := rows(x[1], at)
-			if err != nil {
-				return err
-			}
-			if g.ownParts[c] == 0 {
-				if err := to.Upload(w.ctx, make([]float32, to.Elements())); err != nil {
+	sums := []struct {
+		segments, idle []Span
+		parts          []int
+		of             []*flash.Tensor
+		to             []*flash.Tensor
+	}{{g.queries, g.idleQueries, g.dqParts, []*flash.Tensor{g.dq}, []*flash.Tensor{g.b.DQ}},
+		{g.keys, g.idleKeys, g.ownParts, []*flash.Tensor{g.own.k, g.own.v}, []*flash.Tensor{g.b.DK, g.b.DV}}}
+	for _, s := range sums {
+		for i := range s.of {
+			for k, at := range s.segments {
+				to, err := rows(s.to[i], at)
+				if err != nil {
 					return err
 				}
-				continue
+				if s.parts[k] == 0 {
+					if err := w.fill(to, 0); err != nil {
+						return err
+					}
+					continue
+				}
+				from, err := rows(s.of[i], at)
+				if err != nil {
+					return err
+				}
+				if err := w.copies(from, to); err != nil {
+					return err
+				}
 			}
-			if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: x[0], Y: to}); err != nil {
-				return err
+			if g.b.Accumulate {
+				continue // to which nothing is added
+			}
+			for _, at := range s.idle {
+				to, err := rows(s.to[i], at)
+				if err != nil {
+					return err
+				}
+				if err := w.fill(to, 0); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -2,7 +2,7 @@ package ring
 
 import (
 	"fmt"
-	"slices"
+	"math"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -82,7 +82,7 @@ type outgoing struct {
 	to     int
 	pieces []piece
 	there  []ready
-	by     []job
+	written
 }
 
 // cross exchanges a crossing's tensors. When it returns, what others gave is under way to where it belongs, on the device's queue.
@@ -106,23 +106,15 @@ func (w *pass) cross(c *crossing) error {
 	}
 	w.others.Go(func() error {
 		for _, x := range give {
-			for _, j := range x.by {
-				if err := j.done(); err != nil {
-					return err
-				}
-			}
-			for i, p := range x.pieces {
-				if err := w.mover.ToHost(w.ctx, mem, p.at, p.of, p.offset, p.n); err != nil {
-					return err
-				}
-				close(x.there[i])
+			if err := w.bringHome(mem, x.pieces, x.written, x.there); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	for _, x := range give {
 		w.others.Go(func() error {
-			return w.send(x.to, c.tag, mem, x.pieces, func(i int) error { return x.there[i].await(w.ctx) }, peers != nil)
+			return w.send(x.to, c.tag, mem, x.pieces, x.there, peers != nil)
 		})
 	}
 	return w.take(c, peers)
@@ -141,9 +133,10 @@ func (w *pass) pack(c *crossing, to int) (x outgoing, err error) {
 			return x, err
 		}
 	}
-	x = outgoing{to: to, pieces: piecesOf(tensors, c.at(w.sched, rank, to)), by: slices.Clone(w.jobs[before:])}
+	x = outgoing{to: to, pieces: piecesOf(tensors, c.at(w.sched, rank, to))}
 	x.there = readies(len(x.pieces))
-	return x, nil
+	x.written, err = w.written(w.jobs[before:])
+	return x, err
 }
 
 // load fills a packed tensor for another rank.
@@ -190,8 +183,10 @@ func (w *pass) take(c *crossing, peers []shared) error {
 	arrived, released := readies(ranks-1), readies(ranks-1)
 	w.others.Go(func() error {
 		for i := range places {
+			var free flash.Point
 			if i >= slots {
-				if err := released[i-slots].await(w.ctx); err != nil {
+				var err error
+				if free, err = released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
@@ -200,7 +195,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 			if peers != nil {
 				theirs = peers[from].memory[0]
 			}
-			if err := w.receive(from, c.tag, pieces[i], theirs, in, arrived[i:i+1]); err != nil {
+			if err := w.receive(from, c.tag, pieces[i], theirs, in, arrived[i:i+1], free); err != nil {
 				return err
 			}
 		}
@@ -222,12 +217,9 @@ func (w *pass) take(c *crossing, peers []shared) error {
 			}
 		}
 		if i+slots < ranks-1 { // the place is for another then
-			for _, j := range w.jobs[before:] {
-				if err := j.done(); err != nil {
-					return err
-				}
+			if err := w.free(released[i], w.jobs[before:]); err != nil {
+				return err
 			}
-			close(released[i])
 		}
 	}
 	return nil
@@ -254,15 +246,24 @@ func (w *pass) keep(c *crossing, x cargo) error {
 	}
 	return w.eachSpan(x, rank, func(of, at Span) error {
 		if c.out {
-			from, err := rows(x.whole, of)
-			if err != nil {
-				return err
+			for _, p := range w.present(x) {
+				p = meet(p, at)
+				if p.Len() == 0 {
+					continue
+				}
+				from, err := rows(x.whole, Span{of.Begin + p.Begin - at.Begin, of.Begin + p.End - at.Begin})
+				if err != nil {
+					return err
+				}
+				to, err := rows(local, p)
+				if err != nil {
+					return err
+				}
+				if err := w.deposit(x, from, to); err != nil {
+					return err
+				}
 			}
-			to, err := rows(local, at)
-			if err != nil {
-				return err
-			}
-			return w.deposit(x, from, to)
+			return nil
 		}
 		return w.copyRows(local, at, x.whole, of)
 	})
@@ -280,7 +281,34 @@ func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) erro
 	if err != nil {
 		return err
 	}
-	return w.deposit(x, packed, to)
+	for _, p := range w.present(x) {
+		source, err := rows(packed, p)
+		if err != nil {
+			return err
+		}
+		target, err := rows(to, p)
+		if err != nil {
+			return err
+		}
+		if err := w.deposit(x, source, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// present is the rows of a rank's own tensor that are written: all but those of no sequence.
+func (w *pass) present(x cargo) []Span {
+	l := w.sched.layout(x)
+	if w.sched.packed == nil {
+		return []Span{{0, l.rows(w.ring.Rank())}}
+	}
+	starts := w.sched.packed.queries
+	if x.keys {
+		starts = w.sched.packed.keys
+	}
+	in, _ := rowsOf(l.spans[w.ring.Rank()], starts, math.MaxInt32)
+	return in
 }
 
 // deposit writes a result where the caller wants it, or adds it there, in fp32.
@@ -292,15 +320,7 @@ func (w *pass) deposit(x cargo, from, to *flash.Tensor) error {
 	if err != nil {
 		return err
 	}
-	for _, y := range []struct {
-		rule     flash.AccumulateRule
-		from, to *flash.Tensor
-	}{{flash.AccumulateCopy, to, sum}, {flash.AccumulateAdd, from, sum}, {flash.AccumulateCopy, sum, to}} {
-		if err := w.accumulate(y.rule, flash.Accumulate{X: y.from, Y: y.to}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.addTo(to, from, sum)
 }
 
 // eachSpan goes over a rank's tokens: their positions in the whole, and their rows in the rank's tensors.

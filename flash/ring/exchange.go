@@ -22,23 +22,32 @@ const (
 	tagTokensTaken            // they were copied
 )
 
-// ready is something that becomes so once.
-type ready chan struct{}
+// ready is something that becomes so once: where queues wait for one another, as soon as all that it takes was submitted.
+type ready struct {
+	said chan struct{}
+	at   *flash.Point // up to which the device has it; the zero point: it has it
+}
 
-// await waits for it, or for the end of the context.
-func (r ready) await(ctx context.Context) error {
+// is says that it is ready from a point of the device's work on.
+func (r ready) is(at flash.Point) {
+	*r.at = at
+	close(r.said)
+}
+
+// await waits for it, or for the end of the context, and gives the point.
+func (r ready) await(ctx context.Context) (flash.Point, error) {
 	select {
-	case <-r:
-		return nil
+	case <-r.said:
+		return *r.at, nil
 	case <-ctx.Done():
-		return fmt.Errorf("ring: %w", context.Cause(ctx))
+		return flash.Point{}, fmt.Errorf("ring: %w", context.Cause(ctx))
 	}
 }
 
 func readies(n int) []ready {
 	out := make([]ready, n)
 	for i := range out {
-		out[i] = make(ready)
+		out[i] = ready{make(chan struct{}), new(flash.Point)}
 	}
 	return out
 }
@@ -78,8 +87,12 @@ func (p pair) pieces(groups int) (out []piece) {
 // pair makes buffers for keys and values of so many rows.
 func (p *Plan) pair(name string, dtype flash.DType, rows int) (out pair, err error) {
 	g, most := &p.problem, p.sched.keys.most()
-	if out.k, err = p.tensor(name+".k", dtype, [4]int{g.Batch, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
-		out.v, err = p.tensor(name+".v", dtype, [4]int{g.Batch, g.KeyHeads, rows, g.ValueDim}, most)
+	if p.sched.packed != nil {
+		most = max(most, granule) // some of a sequence, with rows before them
+	}
+	n := entries(g)
+	if out.k, err = p.tensor(name+".k", dtype, [4]int{n, g.KeyHeads, rows, g.HeadDim}, most); err == nil {
+		out.v, err = p.tensor(name+".v", dtype, [4]int{n, g.KeyHeads, rows, g.ValueDim}, most)
 	}
 	return out, err
 }
@@ -106,7 +119,7 @@ func (p *Plan) memoryOf(name string, bytes int) (*flash.HostMemory, error) {
 // blockBytes is the size of the largest block.
 func (p *Plan) blockBytes() int {
 	g := &p.problem
-	return g.Batch * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
+	return entries(g) * g.KeyHeads * p.sched.keys.most() * (g.HeadDim + g.ValueDim) * g.DType.Size()
 }
 
 // shared is what ranks of one process show one another: memory of the host that the others copy from.
@@ -148,10 +161,10 @@ func (w *pass) show(name string, mine [slots]*flash.HostMemory) ([]shared, error
 	return all, nil
 }
 
-// send tells a rank of each piece in memory of the host as it gets ready, or sends it, and waits until all were taken.
-func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, there func(i int) error, direct bool) error {
+// send tells a rank of each piece in memory of the host as it gets there, or sends it, and waits until all were taken.
+func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, there []ready, direct bool) error {
 	for i, x := range pieces {
-		if err := there(i); err != nil {
+		if _, err := there[i].await(w.ctx); err != nil {
 			return err
 		}
 		var data []byte
@@ -169,19 +182,29 @@ func (w *pass) send(to int, tag Tag, mem *flash.HostMemory, pieces []piece, ther
 }
 
 // receive brings pieces of another rank to the device: from its own memory, or by way of this rank's. It says of each group when it is there.
-func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *flash.HostMemory, there []ready) error {
+// Copies begin after a point: where they go is free then.
+func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *flash.HostMemory, there []ready, free flash.Point) (err error) {
+	var copies moves
+	defer func() { err = copies.end(err) }()
 	last := func(i int) bool { return i+1 == len(pieces) || pieces[i+1].group != pieces[i].group }
 	if theirs != nil {
 		for i, x := range pieces {
 			if err := w.ring.comm.Receive(w.ctx, from, tag, nil); err != nil {
 				return err
 			}
-			if err := w.mover.ToDevice(w.ctx, x.of, x.offset, theirs, x.at, x.n); err != nil {
+			m, err := w.mover.StartToDevice(w.ctx, x.of, x.offset, theirs, x.at, x.n, free)
+			if err != nil {
 				return err
 			}
 			if last(i) {
-				close(there[x.group])
+				there[x.group].is(m.End())
 			}
+			if err := copies.add(m, nil); err != nil {
+				return err
+			}
+		}
+		if err := copies.end(nil); err != nil {
+			return err
 		}
 		return w.ring.comm.Send(w.ctx, from, tag+1, nil)
 	}
@@ -192,11 +215,14 @@ func (w *pass) receive(from int, tag Tag, pieces []piece, theirs, mine *flash.Ho
 			return orFirst(err, uploads.Wait())
 		}
 		uploads.Go(func() error {
-			err := w.mover.ToDevice(w.ctx, x.of, x.offset, mine, x.at, x.n)
-			if err == nil && last(i) {
-				close(there[x.group])
+			m, err := w.mover.StartToDevice(w.ctx, x.of, x.offset, mine, x.at, x.n, free)
+			if err != nil {
+				return err
 			}
-			return err
+			if last(i) {
+				there[x.group].is(m.End())
+			}
+			return copies.add(m, nil)
 		})
 	}
 	return uploads.Wait()
@@ -245,33 +271,19 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			return nil, err
 		}
 		// A copy on the device's own queue comes after whatever wrote the caller's tensors.
-		var copies [2]sum
-		for i, x := range [2][2]*flash.Tensor{{own.k, mine.k}, {own.v, mine.v}} {
-			if copies[i], err = w.accumulation(flash.AccumulateCopy, flash.Accumulate{X: x[0], Y: x[1]}); err != nil {
-				return nil, err
-			}
-			w.jobs = append(w.jobs, copies[i])
+		before := len(w.jobs)
+		if err := w.copies(own.k, mine.k, own.v, mine.v); err != nil {
+			return nil, err
+		}
+		written, err := w.written(w.jobs[before:])
+		if err != nil {
+			return nil, err
 		}
 		pieces := mine.pieces(w.groups())
 		there := readies(len(pieces))
-		w.others.Go(func() error {
-			for _, c := range copies {
-				if err := c.done(); err != nil {
-					return err
-				}
-			}
-			for i, x := range pieces {
-				if err := w.mover.ToHost(w.ctx, mem, x.at, x.of, x.offset, x.n); err != nil {
-					return err
-				}
-				close(there[i])
-			}
-			return nil
-		})
+		w.others.Go(func() error { return w.bringHome(mem, pieces, written, there) })
 		for _, to := range to {
-			w.others.Go(func() error {
-				return w.send(to, tagBlock, mem, pieces, func(i int) error { return there[i].await(w.ctx) }, peers != nil)
-			})
+			w.others.Go(func() error { return w.send(to, tagBlock, mem, pieces, there, peers != nil) })
 		}
 	}
 	remote := w.remote()
@@ -287,8 +299,10 @@ func (w *pass) publish(own pair) (*exchange, error) {
 	}
 	w.others.Go(func() error {
 		for i, s := range remote {
+			var free flash.Point
 			if i >= slots {
-				if err := e.released[i-slots].await(w.ctx); err != nil {
+				var err error
+				if free, err = e.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
@@ -296,7 +310,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			if peers != nil {
 				theirs = peers[s.owner].memory[0]
 			}
-			if err := w.receive(s.owner, tagBlock, e.blocks[i].pieces(w.groups()), theirs, in, e.arrived[i]); err != nil {
+			if err := w.receive(s.owner, tagBlock, e.blocks[i].pieces(w.groups()), theirs, in, e.arrived[i], free); err != nil {
 				return err
 			}
 		}
@@ -313,18 +327,21 @@ func (w *pass) inbox(name string, peers []shared, messages int) (*flash.HostMemo
 	return w.memory("in." + name)
 }
 
-// arrival waits for something of another rank's, and counts how long.
+// arrival waits for something of another rank's, and counts how long. What is submitted from now on has it.
 func (w *pass) arrival(r ready) error {
 	start := time.Now()
-	err := r.await(w.ctx)
+	at, err := r.await(w.ctx)
 	w.waited += time.Since(start)
-	return err
+	if err != nil || at == (flash.Point{}) {
+		return err
+	}
+	return w.mover.After(at)
 }
 
 // remote are the steps with blocks of other ranks.
-func (p *Plan) remote() []step {
+func (w *pass) remote() []step {
 	var out []step
-	for _, s := range p.steps {
+	for _, s := range w.steps {
 		if s.number > 0 {
 			out = append(out, s)
 		}
@@ -333,9 +350,9 @@ func (p *Plan) remote() []step {
 }
 
 // local is the step with the rank's own block, which may have no launches.
-func (p *Plan) local() step {
-	if len(p.steps) > 0 && p.steps[0].number == 0 {
-		return p.steps[0]
+func (w *pass) local() step {
+	if len(w.steps) > 0 && w.steps[0].number == 0 {
+		return w.steps[0]
 	}
-	return step{owner: p.ring.Rank()}
+	return step{owner: w.ring.Rank()}
 }

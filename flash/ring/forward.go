@@ -3,6 +3,7 @@ package ring
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -13,6 +14,10 @@ import (
 // While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over launches are
 // fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
 //
+// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts are those of the whole, the same of
+// every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the
+// rank's own queries and all keys of the whole: Plan.BiasShape, Plan.MaskShape.
+//
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the communicator,
 // cannot be used any more: ranks no longer agree on what was said.
 func (p *Plan) Forward(ctx context.Context, f flash.Forward) error {
@@ -21,13 +26,19 @@ func (p *Plan) Forward(ctx context.Context, f flash.Forward) error {
 
 func (w *pass) forward(f *flash.Forward) error {
 	local := w.Local()
-	if err := w.check("Forward", []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}); err != nil {
+	all := []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}
+	if f.LSE != nil {
+		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
+	}
+	w.of = operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, captured: f.Captured, seed: f.Seed, offset: f.Offset}
+	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
-	if f.LSE != nil {
-		if err := w.check("Forward", []wanted{{"LSE", f.LSE, local.LSEShape()}}); err != nil {
-			return err
-		}
+	if w.ring.Size() == 1 {
+		return w.attend(&launch{problem: w.problem}, *f)
+	}
+	if err := w.takeStarts(); err != nil {
+		return err
 	}
 	if w.overHeads() {
 		return w.forwardHeads(f)
@@ -37,7 +48,12 @@ func (w *pass) forward(f *flash.Forward) error {
 		return err
 	}
 	if l := w.alone(); l != nil {
-		return w.attend(l, flash.Forward{Q: f.Q, K: f.K, V: f.V, O: f.O, LSE: f.LSE, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset})
+		in, err := w.forwardOf(l, f, pair{f.K, f.V})
+		if err != nil {
+			return err
+		}
+		in.O, in.LSE = f.O, f.LSE
+		return w.attend(l, in)
 	}
 	return w.forwardOver(e, f)
 }
@@ -56,61 +72,92 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}
-		if err := w.settle(before); err != nil { // the device has this step's work by now
+		if err := w.passed(e, i, before); err != nil {
 			return err
-		}
-		if i > 0 {
-			close(e.released[i-1])
 		}
 	}
 	return sums.finish(w, f)
 }
 
 // alone is the only launch of a rank, if there is only one, and over all of its queries: its results need no sums.
-func (p *Plan) alone() *launch {
-	if len(p.steps) == 1 && len(p.steps[0].launches) == 1 && p.steps[0].number == 0 && p.steps[0].launches[0].queries.Len() == p.sched.queries.rows(p.ring.Rank()) &&
-		p.steps[0].launches[0].keys.Len() == p.sched.keys.rows(p.ring.Rank()) {
-		return &p.steps[0].launches[0]
+func (w *pass) alone() *launch {
+	if len(w.steps) != 1 || len(w.steps[0].launches) != 1 || w.steps[0].number != 0 || w.problem.Sinks || w.sched.packed != nil {
+		return nil
+	}
+	l, rank := &w.steps[0].launches[0], w.ring.Rank()
+	if l.queries.Len() == w.sched.queries.rows(rank) && l.keys.Len() == w.sched.keys.rows(rank) {
+		return l
 	}
 	return nil
 }
 
-// outputs are the sums of a forward pass: of each chunk of queries what all keys so far give, in fp32.
+// outputs are the sums of a forward pass: of each segment of the rank's queries what all keys so far give, in fp32.
 type outputs struct {
-	spans []Span // rows of the rank's tensors
-	o     []*flash.Tensor
-	lse   [][2]*flash.Tensor // by turns
-	joins []int              // how many parts
+	segments, idle []Span
+	o              *flash.Tensor
+	lse            [2]*flash.Tensor // by turns
+	joins          []int            // how many parts a segment has
 }
 
-func (w *pass) newOutputs() (*outputs, error) {
-	s := &outputs{}
-	at := 0
-	g := &w.problem
-	for i, c := range w.sched.queries.spans[w.ring.Rank()] {
-		s.spans = append(s.spans, Span{at, at + c.Len()})
-		at += c.Len()
-		o, err := w.tensor(fmt.Sprint("sum.o", i), flash.F32, [4]int{g.Batch, g.Heads, c.Len(), g.ValueDim}, c.Len())
-		if err != nil {
+func (w *pass) newOutputs() (s *outputs, err error) {
+	rank := w.ring.Rank()
+	s = &outputs{}
+	s.segments, s.idle = w.sched.ownQueries(rank, w.steps)
+	s.joins = make([]int, len(s.segments))
+	n := w.sched.queries.rows(rank)
+	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
+		return nil, err
+	}
+	for turn := range s.lse {
+		if s.lse[turn], err = w.tensor(fmt.Sprint("sum.lse", turn), flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, 1}, n); err != nil {
 			return nil, err
 		}
-		var lse [2]*flash.Tensor
-		for turn := range lse {
-			if lse[turn], err = w.tensor(fmt.Sprintf("sum.lse%d.%d", i, turn), flash.F32, [4]int{g.Batch, g.Heads, c.Len(), 1}, c.Len()); err != nil {
+	}
+	if w.problem.Sinks { // what each row's sum begins with
+		for i, at := range s.segments {
+			if err := s.beginWithSinks(w, i, at); err != nil {
 				return nil, err
 			}
 		}
-		s.o, s.lse, s.joins = append(s.o, o), append(s.lse, lse), append(s.joins, 0)
 	}
 	return s, nil
 }
 
+// statistics is a segment's part of lse: in row-major order by itself, as joins want it.
+func (s *outputs) statistics(turn int, at Span) (*flash.Tensor, error) {
+	t := s.lse[turn%2]
+	shape := t.Shape()
+	offset := t.Offset() + uint64(4*shape[0]*shape[1]*at.Begin)
+	shape[2] = at.Len()
+	return t.View(offset, flash.F32, shape, [4]int{})
+}
+
+// forwardOf is the inputs of a launch with a block.
+func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forward, err error) {
+	in = flash.Forward{Captured: w.of.captured, Seed: w.of.seed, Offset: w.of.offset}
+	if in.Q, err = rows(f.Q, l.queries); err != nil {
+		return in, err
+	}
+	keys, err := w.keysOf(l, block)
+	if err != nil {
+		return in, err
+	}
+	in.K, in.V = keys.k, keys.v
+	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
+		return in, err
+	}
+	if in.Bias, err = slice(w.of.bias, l); err != nil {
+		return in, err
+	}
+	in.Mask, err = w.maskOf(l)
+	return in, err
+}
+
 // attendStep submits what a step computes with a block, by the groups of heads that it arrives in; nil: it is there.
 func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arrived []ready) error {
-	g := &w.problem
 	for i := range of.launches {
 		l := &of.launches[i]
-		o, err := w.tensor("part.o", g.DType, l.problem.OShape(), f.Q.Shape()[2])
+		o, err := w.tensor("part.o", w.problem.DType, l.problem.OShape(), f.Q.Shape()[2])
 		if err != nil {
 			return err
 		}
@@ -118,16 +165,16 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arr
 		if err != nil {
 			return err
 		}
-		in := flash.Forward{O: o, LSE: lse, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}
-		for _, x := range []struct {
-			to **flash.Tensor
-			of *flash.Tensor
-			at Span
-		}{{&in.Q, f.Q, l.queries}, {&in.K, block.k, l.keys}, {&in.V, block.v, l.keys}} {
-			if *x.to, err = rows(x.of, x.at); err != nil {
+		if arrived != nil && l.pad > 0 { // rows are copied from it
+			if err := w.arrival(arrived[0]); err != nil {
 				return err
 			}
 		}
+		in, err := w.forwardOf(l, f, block)
+		if err != nil {
+			return err
+		}
+		in.O, in.LSE = o, lse
 		groups := max(1, len(arrived))
 		for g := range groups {
 			if arrived != nil {
@@ -143,55 +190,80 @@ func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arr
 				return err
 			}
 		}
-		for c := l.queryChunks.Begin; c < l.queryChunks.End; c++ {
-			if err := s.join(w, c, l, o, lse); err != nil {
-				return err
-			}
+		if err := inside(s.segments, l.ownQueries, func(i int, at Span) error { return s.join(w, i, at, l, o, lse) }); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// join adds a launch's part of a chunk.
-func (s *outputs) join(w *pass, chunk int, l *launch, o, lse *flash.Tensor) error {
-	at := Span{s.spans[chunk].Begin - l.queries.Begin, s.spans[chunk].End - l.queries.Begin}
-	o, err := rows(o, at)
+// join adds a launch's part of a segment.
+func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor) error {
+	o, err := rows(o, at.from(l.queries))
 	if err != nil {
 		return err
 	}
-	if lse, err = rows(lse, at); err != nil {
+	if lse, err = rows(lse, at.from(l.queries)); err != nil {
 		return err
 	}
-	turn := s.joins[chunk] % 2
-	s.joins[chunk]++
-	if s.joins[chunk] == 1 {
-		if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: lse, Y: s.lse[chunk][0]}); err != nil {
-			return err
-		}
-		return w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: o, Y: s.o[chunk]})
+	sum, err := rows(s.o, at)
+	if err != nil {
+		return err
 	}
-	return w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: s.o[chunk], XLSE: lse, YLSE: s.lse[chunk][1-turn], LSE: s.lse[chunk][turn]})
+	before, err := s.statistics(s.joins[i]+1, at)
+	if err != nil {
+		return err
+	}
+	after, err := s.statistics(s.joins[i], at)
+	if err != nil {
+		return err
+	}
+	s.joins[i]++
+	if s.joins[i] == 1 {
+		return w.copies(lse, after, o, sum)
+	}
+	return w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: sum, XLSE: lse, YLSE: before, LSE: after})
 }
 
-// finish writes the caller's tensors.
+// finish writes the caller's tensors. Queries that see no key of any rank, and those of a sequence that does not use them, are told so.
 func (s *outputs) finish(w *pass, f *flash.Forward) error {
-	for c, at := range s.spans {
+	for i, at := range append(s.segments[:len(s.segments):len(s.segments)], s.idle...) {
 		o, err := rows(f.O, at)
 		if err != nil {
 			return err
 		}
-		if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: s.o[c], Y: o}); err != nil {
-			return err
+		var lse *flash.Tensor
+		if f.LSE != nil {
+			if lse, err = rows(f.LSE, at); err != nil {
+				return err
+			}
 		}
-		if f.LSE == nil {
+		if i >= len(s.segments) || s.joins[i] == 0 {
+			if err := w.fill(o, 0); err != nil {
+				return err
+			}
+			if lse != nil {
+				if err := w.fill(lse, float32(math.Inf(-1))); err != nil {
+					return err
+				}
+			}
 			continue
 		}
-		lse, err := rows(f.LSE, at)
+		sum, err := rows(s.o, at)
 		if err != nil {
 			return err
 		}
-		if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: s.lse[c][(s.joins[c]+1)%2], Y: lse}); err != nil {
+		if err := w.copies(sum, o); err != nil {
 			return err
+		}
+		if lse != nil {
+			sum, err := s.statistics(s.joins[i]+1, at)
+			if err != nil {
+				return err
+			}
+			if err := w.copies(sum, lse); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

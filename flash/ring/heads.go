@@ -13,7 +13,7 @@ func (p *Plan) overHeads() bool { return p.shard.Over == Heads && p.ring.Size() 
 func (p *Plan) ownHeads() flash.Problem {
 	l, ranks := p.problem, p.ring.Size()
 	l.Heads, l.KeyHeads = l.Heads/ranks, l.KeyHeads/ranks
-	if p.sched.positional {
+	if p.sched.positional { // whatever positions are: sequences have their own
 		l.Within = flash.Within{Queries: l.QueryLen, Keys: l.KeyLen, Head: p.ring.Rank() * l.Heads, Heads: p.problem.Heads}
 	}
 	return l
@@ -60,7 +60,7 @@ func (s *schedule) shape(c cargo, rows int) (flash.DType, [4]int) {
 	if c.row {
 		dtype, columns = flash.F32, 1
 	}
-	return dtype, [4]int{p.Batch, heads / s.ranks, rows, columns}
+	return dtype, [4]int{entries(p), heads / s.ranks, rows, columns}
 }
 
 func (s *schedule) cargoBytes(c cargo, rows int) int {
@@ -80,13 +80,13 @@ func (s *schedule) layout(c cargo) *layout {
 func (w *pass) wholes(c *crossing) error {
 	for i := range c.cargo {
 		x := &c.cargo[i]
-		tokens := w.problem.QueryLen
+		n, keys := tokens(&w.problem)
 		if x.keys {
-			tokens = w.problem.KeyLen
+			n = keys
 		}
-		dtype, shape := w.sched.shape(*x, tokens)
+		dtype, shape := w.sched.shape(*x, n)
 		var err error
-		if x.whole, err = w.tensor("heads."+x.name, dtype, shape, tokens); err != nil {
+		if x.whole, err = w.tensor("heads."+x.name, dtype, shape, n); err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,11 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 		return err
 	}
 	l := launch{problem: w.ownHeads()}
-	if err := w.attend(&l, flash.Forward{Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
+	sinks, err := w.ownSinks(w.of.sinks)
+	if err != nil {
+		return err
+	}
+	if err := w.attend(&l, flash.Forward{Sinks: sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts, Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
 		Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}); err != nil {
 		return err
 	}
@@ -139,16 +143,44 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	if err := w.cross(&in); err != nil {
 		return err
 	}
-	g := flash.Backward{Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole, DO: in.cargo[5].whole,
+	sinks, err := w.ownSinks(w.of.sinks)
+	if err != nil {
+		return err
+	}
+	g := flash.Backward{Sinks: sinks, QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole, DO: in.cargo[5].whole,
 		DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
 	if statistics {
 		g.DLSE = in.cargo[6].whole
+	}
+	var dsinks *flash.Tensor // by the rank's heads; 0 by others
+	if b.DSinks != nil {
+		if dsinks, err = w.tensor("sum.dsinks", flash.F32, b.DSinks.Shape(), 1); err != nil {
+			return err
+		}
+		if err := w.fill(dsinks, 0); err != nil {
+			return err
+		}
+		if g.DSinks, err = w.ownSinks(dsinks); err != nil {
+			return err
+		}
 	}
 	l := launch{problem: w.ownHeads()}
 	if err := w.gradients(&l, g); err != nil {
 		return err
 	}
-	return w.cross(&out)
+	if err := w.cross(&out); err != nil || !w.problem.Sinks {
+		return err
+	}
+	return w.reduce("DSinks", dsinks, b.DSinks, b.Accumulate)
+}
+
+// ownSinks are the rank's heads' of sinks; nil of nil.
+func (w *pass) ownSinks(t *flash.Tensor) (*flash.Tensor, error) {
+	if t == nil {
+		return nil, nil
+	}
+	n := w.problem.Heads / w.ring.Size()
+	return t.View(t.Offset()+uint64(4*n*w.ring.Rank()), flash.F32, [4]int{1, 1, 1, n}, [4]int{})
 }
 
 // anyGives says whether any rank has something.

@@ -27,6 +27,7 @@ var headCases = []struct {
 	{"window bf16", flash.Problem{Batch: 1, Heads: 4, QueryLen: 97, HeadDim: 16, DType: flash.BF16, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(21, -1)}, Shard{Over: Heads}},
 	{"dropout", flash.Problem{Batch: 2, Heads: 4, QueryLen: 90, KeyLen: 70, HeadDim: 8, DType: flash.F32, Dropout: 0.3}, Shard{Over: Heads}},
 	{"dropout grouped fp16", flash.Problem{Batch: 1, Heads: 8, KeyHeads: 4, QueryLen: 130, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight, Dropout: 0.2}, Shard{Over: Heads}},
+	{"sinks", flash.Problem{Batch: 2, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Sinks: true}, Shard{Over: Heads}},
 	{"functions by head", flash.Problem{Batch: 1, Heads: 4, QueryLen: 67, KeyLen: 90, HeadDim: 16, DType: flash.F32, Score: slopes(), Sees: score.Dilated(3, -1)}, Shard{Over: Heads}},
 	{"functions by head fp16", flash.Problem{Batch: 2, Heads: 8, KeyHeads: 4, QueryLen: 90, HeadDim: 16, DType: flash.F16, Causal: flash.CausalTopLeft, Score: slopes()}, Shard{Over: Heads}},
 }

@@ -3,7 +3,6 @@ package ring
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -17,23 +16,24 @@ type delivery struct {
 type given struct {
 	step int
 	pair
-	by []job
+	written
 }
 
-// give hands over what jobs of a step compute.
-func (d *delivery) give(step int, x pair, by []job) { d.given <- given{step, x, slices.Clone(by)} }
+// give hands over what jobs of a step compute, the latest that were submitted.
+func (d *delivery) give(w *pass, step int, x pair, by []job) error {
+	done, err := w.written(by)
+	if err == nil {
+		d.given <- given{step, x, done}
+	}
+	return err
+}
 
-// next waits for what is handed over next, and until the device has computed it.
+// next waits for what is handed over next.
 func (d *delivery) next(ctx context.Context) (x given, err error) {
 	select {
 	case x = <-d.given:
 	case <-ctx.Done():
 		return x, fmt.Errorf("ring: %w", context.Cause(ctx))
-	}
-	for _, j := range x.by {
-		if err := j.done(); err != nil {
-			return x, err
-		}
 	}
 	return x, nil
 }
@@ -61,19 +61,11 @@ func (w *pass) deliver(remote []step) (*delivery, []shared, error) {
 			to := mem[x.step%slots]
 			pieces := x.pieces(1)
 			there := readies(len(pieces))
-			w.others.Go(func() error {
-				for i, p := range pieces {
-					if err := w.mover.ToHost(w.ctx, to, p.at, p.of, p.offset, p.n); err != nil {
-						return err
-					}
-					close(there[i])
-				}
-				return nil
-			})
-			if err := w.send(remote[x.step].owner, tagGradients, to, pieces, func(i int) error { return there[i].await(w.ctx) }, peers != nil); err != nil {
+			w.others.Go(func() error { return w.bringHome(to, pieces, x.written, there) })
+			if err := w.send(remote[x.step].owner, tagGradients, to, pieces, there, peers != nil); err != nil {
 				return err
 			}
-			close(d.sent[x.step])
+			d.sent[x.step].is(flash.Point{})
 		}
 		return nil
 	})
@@ -92,7 +84,8 @@ type collection struct {
 type homecoming struct {
 	from, number int
 	slot         int // of the rank's memory, that they lie in
-	rows, chunks Span
+	rows         Span
+	parts        []Span // of them that it computed
 }
 
 // collect receives what others computed of this rank's gradients.
@@ -100,8 +93,8 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 	rank := w.ring.Rank()
 	c := &collection{}
 	for _, from := range w.sched.receivers(rank) {
-		rows, chunks := touched(w.sched.launches(from, rank))
-		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: rows, chunks: chunks}
+		launches := w.sched.launches(from, rank)
+		h := homecoming{from: from, number: (from - rank + w.ring.Size()) % w.ring.Size(), rows: hull(launches), parts: union(keyRows(launches))}
 		for n := 1; n < h.number; n++ { // its steps before
 			if w.sched.sees(from, (from-n+w.ring.Size())%w.ring.Size()) {
 				h.slot++
@@ -123,8 +116,10 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 	}
 	w.others.Go(func() error {
 		for i, s := range c.steps {
+			var free flash.Point
 			if i >= slots {
-				if err := c.released[i-slots].await(w.ctx); err != nil {
+				var err error
+				if free, err = c.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
@@ -132,7 +127,7 @@ func (w *pass) collect(peers []shared) (*collection, error) {
 			if peers != nil {
 				theirs = peers[s.from].memory[s.slot]
 			}
-			if err := w.receive(s.from, tagGradients, c.gradients[i].pieces(1), theirs, in, c.arrived[i:i+1]); err != nil {
+			if err := w.receive(s.from, tagGradients, c.gradients[i].pieces(1), theirs, in, c.arrived[i:i+1], free); err != nil {
 				return err
 			}
 		}
@@ -152,17 +147,17 @@ func (c *collection) addUpTo(number int, w *pass, g *gradients) error {
 		if err := w.arrival(c.arrived[i]); err != nil {
 			return err
 		}
-		for k := from.chunks.Begin; k < from.chunks.End; k++ {
-			at := g.keys[k]
-			if err := g.add(w, &g.ownParts[k], c.gradients[i], Span{at.Begin - from.rows.Begin, at.End - from.rows.Begin}, g.own[k]); err != nil {
+		for _, part := range from.parts {
+			if err := inside(g.keys, part, func(k int, at Span) error {
+				return w.add(&g.ownParts[k], c.gradients[i], at.from(from.rows), g.own, at)
+			}); err != nil {
 				return err
 			}
 		}
 		if i+slots < len(c.steps) {
-			if err := w.settle(len(w.jobs)); err != nil {
+			if err := w.free(c.released[i], w.jobs); err != nil {
 				return err
 			}
-			close(c.released[i])
 		}
 		c.added++
 	}

@@ -7,9 +7,9 @@ import (
 
 // What a ring asks of the masks of a problem: no other file here names one.
 
-// maskOf is which keys each query of a normalized problem sees by their positions.
-func maskOf(p *flash.Problem) attn.Mask {
-	return attn.Problem{QueryLen: p.QueryLen, KeyLen: p.KeyLen, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
+// byPosition is which keys each query sees by its position, in a sequence of queries and keys to which a normalized problem applies.
+func byPosition(p *flash.Problem, queries, keys int) attn.Mask {
+	return attn.Problem{QueryLen: queries, KeyLen: keys, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
 }
 
 // unmask takes the masks by position from the problem of a launch all of whose queries see all of its keys.
@@ -17,7 +17,7 @@ func unmask(p *flash.Problem) { p.Causal, p.Window = flash.CausalNone, flash.Win
 
 // positional says that what becomes of a pair depends on more than the distance of its positions.
 func positional(p *flash.Problem) bool {
-	return p.Dropout != 0 || !p.Score.Identity() || !p.Sees.Everything()
+	return p.Dropout != 0 || !p.Score.Identity() || !p.Sees.Everything() || p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}
 }
 
 // growing says that the later a query is, the more keys it sees.

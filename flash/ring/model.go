@@ -26,6 +26,16 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 	return &Model{newSchedule(problem, shard, ranks), shard.over(&problem, ranks)}, nil
 }
 
+// Sequences is the model of packed sequences that start there, as Forward.QueryStarts and KeyStarts say. A model of a problem with Packed assumes them one
+// behind the other, each as long as one can be, as long as there are rows.
+func (m *Model) Sequences(queryStarts, keyStarts []int32) *Model {
+	s := *m.sched
+	if s.packed != nil {
+		s.packed = newSequences(&s.problem, queryStarts, keyStarts)
+	}
+	return &Model{&s, m.over}
+}
+
 // Step is what a rank computes with one block, and what it sends and receives for that, in bytes.
 type Step struct {
 	Number   int     // how many ranks away the block's owner is
@@ -41,7 +51,7 @@ type Step struct {
 func (m *Model) Steps(rank int) []Step {
 	s := m.sched
 	if m.overHeads() {
-		return []Step{{Pairs: s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads/s.ranks)}}
+		return []Step{{Pairs: s.pairs() / float64(s.ranks)}}
 	}
 	var out []Step
 	for n := range s.ranks {
@@ -49,14 +59,14 @@ func (m *Model) Steps(rank int) []Step {
 		x := Step{Number: n}
 		launches := s.launches(rank, owner)
 		for _, l := range launches {
-			x.Pairs += l.pairs * float64(s.problem.Batch*s.problem.Heads)
+			x.Pairs += l.pairs * float64(entries(&s.problem)*s.problem.Heads)
 		}
 		if n > 0 && len(launches) > 0 {
-			rows, _ := touched(launches)
+			rows := hull(launches)
 			x.Received, x.Gave = s.bytes(s.keys.rows(owner)), s.bytes(rows.Len())
 		}
 		if n > 0 && s.sees(receiver, rank) {
-			rows, _ := touched(s.launches(receiver, rank))
+			rows := hull(s.launches(receiver, rank))
 			x.Sent, x.Got = s.bytes(s.keys.rows(rank)), s.bytes(rows.Len())
 		}
 		if x != (Step{Number: n}) {
@@ -69,7 +79,7 @@ func (m *Model) Steps(rank int) []Step {
 // bytes is keys and values of so many tokens.
 func (s *schedule) bytes(tokens int) float64 {
 	p := &s.problem
-	return float64(p.Batch*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
+	return float64(entries(p)*p.KeyHeads*tokens) * float64((p.HeadDim+p.ValueDim)*p.DType.Size())
 }
 
 // Memory is the bytes that the rank with most tokens holds on its device for both passes: its tensors, blocks of others on their way, and sums in fp32.
@@ -77,7 +87,7 @@ func (s *schedule) bytes(tokens int) float64 {
 func (m *Model) Memory() float64 {
 	s, p := m.sched, &m.sched.problem
 	nq, nk := float64(s.queries.most()), s.keys.most()
-	row := func(columns, size int) float64 { return nq * float64(p.Batch*p.Heads) * float64(columns*size) }
+	row := func(columns, size int) float64 { return nq * float64(entries(p)*p.Heads) * float64(columns*size) }
 	tensors := 2*row(p.HeadDim, p.DType.Size()) + 2*row(p.ValueDim, p.DType.Size()) + row(1, 4) + 2*s.bytes(nk)
 	if s.ranks == 1 {
 		return tensors
@@ -116,7 +126,7 @@ func (m *Model) foretell(v Speeds, backward bool) (t Times) {
 	if backward {
 		perPair = 2.5 * 2 * float64(p.HeadDim+p.ValueDim) / v.Backward
 	}
-	t.One = s.whole.Pairs() * float64(p.Batch*p.Heads) * perPair
+	t.One = s.pairs() * perPair
 	if m.overHeads() {
 		t.Waiting = s.foretellHeads(v, backward)
 		t.Ranks = t.One/float64(s.ranks) + t.Waiting

@@ -40,6 +40,9 @@ func (s Shard) checkOver(p *flash.Problem, ranks int) error {
 	if s.Over == Heads && p.KeyHeads%ranks != 0 {
 		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys takes any", ranks)
 	}
+	if s.Over == Heads && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
+		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, of which a rank has the rows of its own queries alone")
+	}
 	v := s.Speeds
 	for _, x := range [...]float64{v.Forward, v.Backward, v.Link, v.Latency} {
 		if !(x >= 0) || math.IsInf(x, 1) {
@@ -68,7 +71,7 @@ func (s Shard) over(p *flash.Problem, ranks int) Over {
 	if s.Over != Either {
 		return s.Over
 	}
-	if s.Speeds == (Speeds{}) || ranks == 1 || p.KeyHeads%ranks != 0 {
+	if s.Speeds == (Speeds{}) || ranks == 1 || p.KeyHeads%ranks != 0 || (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
 		return Keys
 	}
 	sched := newSchedule(*p, s, ranks)
@@ -156,11 +159,12 @@ func (s *schedule) foretellHeads(v Speeds, backward bool) (t float64) {
 func (s *schedule) heldOverHeads() (n float64) {
 	for _, c := range []crossing{gradientsIn(), gradientsOut()} {
 		for _, x := range c.cargo {
-			tokens, most := s.problem.QueryLen, s.queries.most()
+			all, keys := tokens(&s.problem)
+			most := s.queries.most()
 			if x.keys {
-				tokens, most = s.problem.KeyLen, s.keys.most()
+				all, most = keys, s.keys.most()
 			}
-			n += float64(s.cargoBytes(x, tokens) + (s.ranks-1+min(slots, s.ranks-1))*s.cargoBytes(x, most))
+			n += float64(s.cargoBytes(x, all) + (s.ranks-1+min(slots, s.ranks-1))*s.cargoBytes(x, most))
 		}
 	}
 	return n

@@ -16,6 +16,9 @@ type pass struct {
 	ctx    context.Context // ends when any part of the pass fails
 	others *errgroup.Group // what goes on beside the device's work
 	jobs   []job           // submitted, in order, and not waited for
+	of     operands
+	sched  *schedule // the plan's, or of packed sequences that of the pass
+	steps  []step
 }
 
 // job is work that was submitted.
@@ -45,7 +48,8 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.waited = 0
-	w := &pass{Plan: p}
+	w := &pass{Plan: p, sched: p.sched, steps: p.steps}
+	p.passes++
 	w.others, w.ctx = errgroup.WithContext(inner)
 	err := body(w)
 	if err != nil {
@@ -55,6 +59,9 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 		err = e // the first of them is the cause of others
 	}
 	if e := w.settle(len(w.jobs)); err == nil {
+		err = e
+	}
+	if e := p.forget(); err == nil {
 		err = e
 	}
 	if err != nil {
@@ -104,6 +111,7 @@ func (w *pass) gradients(l *launch, b flash.Backward) error {
 // summer accumulates, with recordings that are used again.
 type summer struct {
 	plan *flash.AccumulatePlan
+	used int // in which pass
 	free []*flash.AccumulateRecording
 	all  []*flash.AccumulateRecording
 }
@@ -136,12 +144,14 @@ func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
 func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum, error) {
 	of := flash.AccumulateProblem{Rule: rule, Shape: a.X.Shape(), X: a.X.DType(), Y: a.Y.DType()}
 	s := w.sums[of]
-	if s == nil {
+	if s != nil {
+		s.used = w.passes
+	} else {
 		plan, err := w.ring.dev.PlanAccumulate(of)
 		if err != nil {
 			return sum{}, err
 		}
-		s = &summer{plan: plan}
+		s = &summer{plan: plan, used: w.passes}
 		w.sums[of] = s
 	}
 	if len(s.free) == 0 {
@@ -162,6 +172,32 @@ func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum,
 		return sum{}, err
 	}
 	return sum{s, r}, nil
+}
+
+// mostKept is how many plans of launches, and of sums, are kept though the latest pass did not use them: of packed sequences each pass may have others.
+const mostKept = 64
+
+// forget closes plans that the latest pass did not use, where there are many.
+func (p *Plan) forget() (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.launches) > mostKept {
+		for name, l := range p.launches {
+			if l.used != p.passes {
+				err = errors.Join(err, l.plan.Close())
+				delete(p.launches, name)
+			}
+		}
+	}
+	if len(p.sums) > mostKept {
+		for of, s := range p.sums {
+			if s.used != p.passes {
+				err = errors.Join(err, s.close())
+				delete(p.sums, of)
+			}
+		}
+	}
+	return err
 }
 
 // tensor is a buffer of the plan's, of a name, as a tensor in row-major order. It is kept for the next pass, and never made anew: most is the largest

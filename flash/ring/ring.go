@@ -50,12 +50,14 @@ type Plan struct {
 
 	busy     sync.Mutex // a pass is under way
 	mu       sync.Mutex
-	launches map[string]*flash.Plan // by problem
+	launches map[string]*launchPlan // by problem
 	sums     map[flash.AccumulateProblem]*summer
 	buffers  map[string]*flash.Tensor
 	host     map[string]*flash.HostMemory
 	peers    map[string][]shared // what other ranks of this process show, by name; nil where they are not in it
 	mover    *flash.Mover
+	passes   int // how many there were
+	seen     seen
 	waited   time.Duration
 	broken   error // what ended a pass: ranks no longer agree on what was said
 }
@@ -64,8 +66,9 @@ type Plan struct {
 // of them gets a [*ShardError] that names what. The context bounds how long ranks wait for one another: one that does not come is an error of the
 // others then.
 //
-// Dropout drops the weights that it drops on one device, and functions see the places of the whole. A problem has no Packed, KeyLengths, QueryLengths,
-// Pages, Blocks, Classes, Bias, Mask or Sinks; sequences one behind the other are a mask function, such as [score.Documents].
+// Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each sequence. A problem has
+// no KeyLengths, QueryLengths, Pages, Blocks or Classes; with Packed it has keys packed too, and no Bias or Mask; with Bias or Mask the ring moves keys
+// ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -89,7 +92,7 @@ func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ 
 
 func newPlan(r *Ring, problem flash.Problem, shard Shard) *Plan {
 	return &Plan{ring: r, problem: problem, shard: shard, sched: newSchedule(problem, shard, r.Size()),
-		launches: map[string]*flash.Plan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{},
+		launches: map[string]*launchPlan{}, sums: map[flash.AccumulateProblem]*summer{}, buffers: map[string]*flash.Tensor{},
 		host: map[string]*flash.HostMemory{}, peers: map[string][]shared{}}
 }
 
@@ -101,6 +104,10 @@ func (p *Plan) prepare() (err error) {
 		}
 	}()
 	if p.mover, err = p.ring.dev.NewMover(); err != nil {
+		return err
+	}
+	if p.ring.Size() == 1 && (len(p.steps) == 0 || p.steps[0].number == 0) { // no stream
+		_, err = p.launch(p.problem)
 		return err
 	}
 	if p.overHeads() {
@@ -122,9 +129,16 @@ func (p *Plan) prepare() (err error) {
 
 // supported says what of a problem cannot be spread over ranks.
 func supported(p *flash.Problem) error {
+	if p.Packed != (flash.Packed{}) && p.Packed.Keys == 0 {
+		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread over ranks")
+	}
+	if p.Packed != (flash.Packed{}) && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
+		return badArgument("Problem.Packed", p.Packed, "must be zero beside Bias and Mask, which have no rows of a rank's queries then: use a function of scores, or mask functions")
+	}
 	other := *p // less what can be
 	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0, 0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.Score, other.Sees = 0, 0, score.Function{}, score.MaskFunction{}
+	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
 	unmask(&other)
 	if p.KeyType == p.DType {
 		other.KeyType = 0
@@ -149,17 +163,23 @@ func (p *Plan) Order() Order { return p.sched.order }
 // Over is what goes from rank to rank, with Either decided.
 func (p *Plan) Over() Over { return p.shard.Over }
 
-// Queries are the positions of the rank's queries in the whole sequence, in the order in which its tensors have them: up to two spans.
+// Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its tensors have them: up to two spans.
 func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
 
 // Keys are those of its keys and values.
 func (p *Plan) Keys() []Span { return append([]Span(nil), p.sched.keys.spans[p.ring.Rank()]...) }
 
-// Local is the problem of the rank's own tensors: QueryLen and KeyLen are its numbers of queries and keys, so that [flash.Problem].QShape and its
-// like are the shapes of its tensors.
+// Local is the problem of the rank's own tensors: QueryLen and KeyLen, or those of Packed, are its numbers of queries and keys, so that
+// [flash.Problem].QShape and its like are the shapes of its tensors. Those of Bias and Mask are Plan.BiasShape and Plan.MaskShape.
 func (p *Plan) Local() flash.Problem {
 	l := p.problem
-	l.QueryLen, l.KeyLen = p.sched.queries.rows(p.ring.Rank()), p.sched.keys.rows(p.ring.Rank())
+	queries, keys := p.sched.queries.rows(p.ring.Rank()), p.sched.keys.rows(p.ring.Rank())
+	if l.Packed != (flash.Packed{}) {
+		l.Packed = flash.Packed{Queries: queries, Keys: keys}
+		return l
+	}
+	l.QueryLen, l.KeyLen = queries, keys
+	l.Bias, l.Mask = partOf(l.Bias, Span{0, queries}, Span{0, keys}), partOf(l.Mask, Span{0, queries}, Span{0, keys})
 	return l
 }
 
@@ -167,18 +187,26 @@ func (p *Plan) Local() flash.Problem {
 func (p *Plan) launch(problem flash.Problem) (*flash.Plan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	name := problem.String()
+	name := fmt.Sprint(problem.String(), problem.Within)
 	if l := p.launches[name]; l != nil {
-		return l, nil
+		l.used = p.passes
+		return l.plan, nil
 	}
 	l, err := p.ring.dev.Plan(problem)
 	if err == nil {
-		p.launches[name] = l
+		p.launches[name] = &launchPlan{l, p.passes}
 	}
 	return l, err
 }
 
-// Waited is how long the latest pass's work on the device was held up by blocks or gradients that had not arrived.
+// launchPlan is the plan of a launch, and in which pass it was last used.
+type launchPlan struct {
+	plan *flash.Plan
+	used int
+}
+
+// Waited is how long the latest pass's work was not submitted because blocks or gradients had not arrived; where queues wait for one another, the copy of
+// the last piece, of 16 MiB at most, is not counted.
 func (p *Plan) Waited() time.Duration { return p.waited }
 
 // Direct says whether ranks copy from one another's memory, which their devices import. Before the first pass it is false.
@@ -200,7 +228,7 @@ func (p *Plan) Close() error {
 	defer p.mu.Unlock()
 	var err error
 	for _, l := range p.launches {
-		err = errors.Join(err, l.Close())
+		err = errors.Join(err, l.plan.Close())
 	}
 	for _, s := range p.sums {
 		err = errors.Join(err, s.close())
@@ -211,7 +239,7 @@ func (p *Plan) Close() error {
 	for _, m := range p.host {
 		err = errors.Join(err, m.Close())
 	}
-	err = errors.Join(err, p.mover.Close())
+	err = errors.Join(err, p.seen.tensor.Close(), p.mover.Close())
 	p.launches, p.sums, p.buffers, p.host = nil, nil, nil, nil
 	if p.broken == nil {
 		p.broken = fmt.Errorf("%w: ring.Plan", flash.ErrClosed)

@@ -124,14 +124,43 @@ type sample struct {
 	plainGrad  *ref.Gradients
 	seed       uint64
 	dropOffset uint32
+
+	queryStarts, keyStarts []int32     // of packed sequences
+	bias, mask             *ref.Tensor // of all queries and keys; the mask 0 or 1
 }
 
 var refTypes = map[flash.DType]ref.DType{flash.F32: ref.F32, flash.F16: ref.F16, flash.BF16: ref.BF16}
 
 func newSample(t testing.TB, r *rand.Rand, p flash.Problem) *sample {
 	t.Helper()
+	return newPackedSample(t, r, p, nil, nil)
+}
+
+// newPackedSample is one of packed sequences, where there are starts.
+func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, queryStarts, keyStarts []int32) *sample {
+	t.Helper()
 	p, err := p.Normalize()
 	require.NoError(t, err)
+	s := newInputs(r, p)
+	s.queryStarts, s.keyStarts = queryStarts, keyStarts
+	dtype := refTypes[p.DType]
+	if queryStarts != nil {
+		s.packedReference(t)
+		return s
+	}
+	s.o, s.lse, err = ref.Forward(s.in)
+	require.NoError(t, err)
+	s.plainO, _, err = ref.PlainForward(s.in, dtype)
+	require.NoError(t, err)
+	s.grad, err = ref.Backward(s.in, s.do, s.dlse)
+	require.NoError(t, err)
+	s.plainGrad, err = ref.PlainBackward(s.in, dtype, s.do, s.dlse)
+	require.NoError(t, err)
+	return s
+}
+
+// newInputs draws the inputs of a normalized problem.
+func newInputs(r *rand.Rand, p flash.Problem) *sample {
 	s := &sample{problem: p}
 	fill := func(shape [4]int) ref.Tensor {
 		x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
@@ -150,17 +179,15 @@ func newSample(t testing.TB, r *rand.Rand, p flash.Problem) *sample {
 		s.seed, s.dropOffset = r.Uint64(), r.Uint32()
 		s.in.Dropout = &ref.Dropout{P: p.Dropout, Seed: s.seed, Offset: s.dropOffset}
 	}
+	if p.Sinks {
+		s.in.Sinks = make([]float32, p.Heads)
+		for i := range s.in.Sinks {
+			s.in.Sinks[i] = float32(r.NormFloat64()) + 1
+		}
+	}
+	s.randomPerScore(r)
 	s.do = fill(p.OShape())
 	s.dlse = fill(p.LSEShape()).Data
-	s.o, s.lse, err = ref.Forward(s.in)
-	require.NoError(t, err)
-	dtype := refTypes[p.DType]
-	s.plainO, _, err = ref.PlainForward(s.in, dtype)
-	require.NoError(t, err)
-	s.grad, err = ref.Backward(s.in, s.do, s.dlse)
-	require.NoError(t, err)
-	s.plainGrad, err = ref.PlainBackward(s.in, dtype, s.do, s.dlse)
-	require.NoError(t, err)
 	return s
 }
 
@@ -199,10 +226,15 @@ func paste(a ref.Array, spans []Span, values []float32) {
 // tensors of a rank.
 type tensors struct {
 	q, k, v, o, lse, do, dlse, dq, dk, dv *flash.Tensor
+	more
 }
 
 // results are those of all ranks together.
-type results struct{ o, lse, dq, dk, dv ref.Array }
+type results struct {
+	o, lse, dq, dk, dv ref.Array
+	dbias              ref.Array
+	dsinks             [][]float32 // of each rank
+}
 
 // place uploads what a rank has. Outputs are poisoned.
 func (s *sample) place(ctx context.Context, d *flash.Device, p *Plan) (x tensors, err error) {
@@ -217,7 +249,7 @@ func (s *sample) place(ctx context.Context, d *flash.Device, p *Plan) (x tensors
 		{&x.q, l.DType, l.QShape(), cut(s.in.Q, p.Queries())}, {&x.k, l.DType, l.KShape(), cut(s.in.K, p.Keys())},
 		{&x.v, l.DType, l.VShape(), cut(s.in.V, p.Keys())}, {&x.o, l.DType, l.OShape(), nil}, {&x.lse, flash.F32, lse, nil},
 		{&x.do, l.DType, l.OShape(), cut(s.do, p.Queries())},
-		{&x.dlse, flash.F32, lse, cut(ref.Tensor{B: lse[0], H: lse[1], N: s.problem.QueryLen, D: 1, Data: s.dlse}, p.Queries())},
+		{&x.dlse, flash.F32, lse, cut(ref.Tensor{B: lse[0], H: lse[1], N: s.do.N, D: 1, Data: s.dlse}, p.Queries())},
 		{&x.dq, l.DType, l.QShape(), nil}, {&x.dk, l.DType, l.KShape(), nil}, {&x.dv, l.DType, l.VShape(), nil},
 	} {
 		if *f.to, err = d.NewTensor(f.dtype, f.shape[0], f.shape[1], f.shape[2], f.shape[3]); err != nil {
@@ -226,14 +258,15 @@ func (s *sample) place(ctx context.Context, d *flash.Device, p *Plan) (x tensors
 		if f.from == nil {
 			f.from = make([]float32, (*f.to).Elements())
 			for i := range f.from {
-				f.from[i] = 12345
+				f.from[i] = poison
 			}
 		}
 		if err := (*f.to).Upload(ctx, f.from); err != nil {
 			return x, err
 		}
 	}
-	return x, nil
+	x.more, err = s.placeMore(ctx, d, p)
+	return x, err
 }
 
 func (x *tensors) close() error {
@@ -241,16 +274,24 @@ func (x *tensors) close() error {
 	for _, t := range []*flash.Tensor{x.q, x.k, x.v, x.o, x.lse, x.do, x.dlse, x.dq, x.dk, x.dv} {
 		err = errors.Join(err, t.Close())
 	}
-	return err
+	return errors.Join(err, x.more.close())
+}
+
+// newResults is room for results of all ranks.
+func newResults(p *flash.Problem, ranks int) results {
+	array := func(shape [4]int) ref.Array { return ref.NewArray(shape[0], shape[1], shape[2], shape[3]) }
+	out := results{o: array(p.OShape()), lse: array(p.LSEShape()), dq: array(p.QShape()), dk: array(p.KShape()), dv: array(p.VShape()), dsinks: make([][]float32, ranks)}
+	if b := p.Bias; b != (flash.PerScore{}) {
+		out.dbias = array([4]int{b.Batch, b.Heads, b.Queries, b.Keys})
+	}
+	return out
 }
 
 // run computes both passes on ranks in this process and gives what they have together, times times.
 func (s *sample) run(ctx context.Context, devices []*flash.Device, comms []Comm, shard Shard, times int, look func(*Plan)) ([]results, error) {
-	p := &s.problem
-	array := func(shape [4]int) ref.Array { return ref.NewArray(shape[0], shape[1], shape[2], shape[3]) }
 	out := make([]results, times)
 	for i := range out {
-		out[i] = results{array(p.OShape()), array(p.LSEShape()), array(p.QShape()), array(p.KShape()), array(p.VShape())}
+		out[i] = newResults(&s.problem, len(comms))
 	}
 	var mu sync.Mutex
 	err := errors.Join(each(comms, func(rank int, c Comm) (err error) {
@@ -269,25 +310,8 @@ func (s *sample) run(ctx context.Context, devices []*flash.Device, comms []Comm,
 		}
 		defer func() { err = errors.Join(err, x.close()) }()
 		for i := range times {
-			if err := plan.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset}); err != nil {
-				return fmt.Errorf("forward: %w", err)
-			}
-			if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse,
-				DQ: x.dq, DK: x.dk, DV: x.dv, Seed: s.seed, Offset: s.dropOffset}); err != nil {
-				return fmt.Errorf("backward: %w", err)
-			}
-			for _, f := range []struct {
-				to    ref.Array
-				from  *flash.Tensor
-				spans []Span
-			}{{out[i].o, x.o, plan.Queries()}, {out[i].lse, x.lse, plan.Queries()}, {out[i].dq, x.dq, plan.Queries()}, {out[i].dk, x.dk, plan.Keys()}, {out[i].dv, x.dv, plan.Keys()}} {
-				values := make([]float32, f.from.Elements())
-				if err := f.from.Download(ctx, values); err != nil {
-					return err
-				}
-				mu.Lock()
-				paste(f.to, f.spans, values)
-				mu.Unlock()
+			if err := s.passes(ctx, plan, &x, &out[i], false); err != nil {
+				return err
 			}
 		}
 		if look != nil {
@@ -298,6 +322,45 @@ func (s *sample) run(ctx context.Context, devices []*flash.Device, comms []Comm,
 		return nil
 	})...)
 	return out, err
+}
+
+// pasting keeps ranks from writing to results at once.
+var pasting sync.Mutex
+
+// once computes both passes of a rank with tensors of their own.
+func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *results, accumulate bool) (err error) {
+	x, err := s.place(ctx, d, plan)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, x.close()) }()
+	return s.passes(ctx, plan, &x, out, accumulate)
+}
+
+// passes computes both passes of a rank, and puts its part into results.
+func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
+	if err := plan.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset,
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}); err != nil {
+		return fmt.Errorf("forward: %w", err)
+	}
+	if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, Seed: s.seed, Offset: s.dropOffset,
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, Sinks: x.sinks, Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
+		return fmt.Errorf("backward: %w", err)
+	}
+	for _, f := range []struct {
+		to    ref.Array
+		from  *flash.Tensor
+		spans []Span
+	}{{out.o, x.o, plan.Queries()}, {out.lse, x.lse, plan.Queries()}, {out.dq, x.dq, plan.Queries()}, {out.dk, x.dk, plan.Keys()}, {out.dv, x.dv, plan.Keys()}} {
+		values := make([]float32, f.from.Elements())
+		if err := f.from.Download(ctx, values); err != nil {
+			return err
+		}
+		pasting.Lock()
+		paste(f.to, f.spans, values)
+		pasting.Unlock()
+	}
+	return x.more.download(ctx, plan, out)
 }
 
 // judge compares with the oracle.
@@ -315,6 +378,7 @@ func (s *sample) judge(t *testing.T, got *results) {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
+	s.judgeMore(t, got)
 }
 
 // cases are small problems of all kinds.

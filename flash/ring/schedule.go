@@ -15,6 +15,7 @@ import (
 type schedule struct {
 	problem flash.Problem // of all tokens, normalized
 	whole   attn.Mask
+	packed  *sequences // of packed sequences; nil
 	ranks   int
 	order   Order
 	queries layout
@@ -25,18 +26,56 @@ type schedule struct {
 
 func newSchedule(p flash.Problem, shard Shard, ranks int) *schedule {
 	s := &schedule{problem: p, ranks: ranks, order: shard.order(&p)}
-	s.queries, s.keys = newLayout(p.QueryLen, ranks, s.order), newLayout(p.KeyLen, ranks, s.order)
+	queries, keys := tokens(&p)
+	s.queries, s.keys = newLayout(queries, ranks, s.order), newLayout(keys, ranks, s.order)
 	s.positional = positional(&p)
-	s.whole = maskOf(&p)
+	if p.Packed != (flash.Packed{}) {
+		s.packed = assumedSequences(&p)
+	}
+	s.whole = byPosition(&p, p.QueryLen, p.KeyLen)
 	return s
+}
+
+// tokens is the rows of queries and of keys of the whole.
+func tokens(p *flash.Problem) (queries, keys int) {
+	if p.Packed != (flash.Packed{}) {
+		return p.Packed.Queries, p.Packed.Keys
+	}
+	return p.QueryLen, p.KeyLen
+}
+
+// entries is the first length of tensors of the whole: packed sequences lie in one.
+func entries(p *flash.Problem) int {
+	if p.Packed != (flash.Packed{}) {
+		return 1
+	}
+	return p.Batch
+}
+
+// pairs are all that are seen, of all heads.
+func (s *schedule) pairs() (n float64) {
+	if s.packed == nil {
+		return s.whole.Pairs() * float64(s.problem.Batch*s.problem.Heads)
+	}
+	for b := range s.problem.Batch {
+		n += s.packed.pairs(&s.problem, b)
+	}
+	return n * float64(s.problem.Heads)
 }
 
 // launch is attention of some of a rank's queries to some keys of a block: rows of their tensors, which may be of two chunks.
 type launch struct {
-	queries, keys          Span // rows of the rank's and the block's tensors
-	queryChunks, keyChunks Span // which chunks these are
-	problem                flash.Problem
-	pairs                  float64 // of a head
+	queries, keys       Span // rows of the rank's and the block's tensors
+	ownQueries, ownKeys Span // those of them that it computes something of: all, but where packed sequences have some of them
+	problem             flash.Problem
+	pairs               float64 // of a head
+	position            int     // of the first key in the whole, where it is over one chunk of keys
+
+	packed    bool   // it is over packed sequences
+	sequences Span   // which
+	begins    [2]int // its first query's row of the whole, and its first key's
+	startsAt  int    // where their starts stand in a pass's tensor of starts
+	pad       int    // rows of zeros before the keys, which a mask leaves out
 }
 
 // step is what a rank computes with the block of one rank.
@@ -60,6 +99,9 @@ func (s *schedule) steps(rank int) []step {
 
 // sees says whether a rank has queries that see keys of a block.
 func (s *schedule) sees(rank, owner int) bool {
+	if s.packed != nil {
+		return len(s.packedLaunches(rank, owner)) > 0
+	}
 	for _, q := range s.queries.spans[rank] {
 		for _, k := range s.keys.spans[owner] {
 			if s.band(q, k).kind != none {
@@ -113,6 +155,9 @@ func bandOf(m attn.Mask) band {
 
 // launches cuts the pairs of chunks of a rank and of a block into as few launches as there can be: a launch is over neighbours, and has one band.
 func (s *schedule) launches(rank, owner int) []launch {
+	if s.packed != nil {
+		return s.packedLaunches(rank, owner)
+	}
 	nq, nk := len(s.queries.spans[rank]), len(s.keys.spans[owner])
 	var best []launch
 	for _, cut := range cutsOf[nq-1][nk-1] {
@@ -128,6 +173,9 @@ func (s *schedule) launches(rank, owner int) []launch {
 
 // finest are those of a rank's own block, a launch for each pair of chunks.
 func (s *schedule) finest(rank int) []launch {
+	if s.packed != nil {
+		return s.packedLaunches(rank, rank)
+	}
 	all := cutsOf[len(s.queries.spans[rank])-1][len(s.keys.spans[rank])-1]
 	out, _ := s.along(rank, rank, all[len(all)-1])
 	return s.withUnseen(rank, rank, out)
@@ -269,7 +317,10 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 		begin := s.row(l, rank, of.Begin, Span{0, of.Begin})
 		return Span{begin, begin + s.row(l, rank, of.End, of)}
 	}
-	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), queryChunks: qs, keyChunks: ks, problem: s.problem}
+	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), problem: s.problem, position: s.keys.spans[owner][ks.Begin].Begin}
+	l.ownQueries, l.ownKeys = l.queries, l.keys
+	l.problem.Sinks = false // the sums' own
+	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries, l.keys), partOf(s.problem.Mask, l.queries, l.keys)
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
 		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}

@@ -43,6 +43,9 @@ type Span struct{ Begin, End int }
 // Len is the number of positions.
 func (s Span) Len() int { return s.End - s.Begin }
 
+// from is the span, counted from the beginning of another that has it.
+func (s Span) from(of Span) Span { return Span{s.Begin - of.Begin, s.End - of.Begin} }
+
 // granule is what chunks are multiples of in long sequences: dropout's draws, and tiles of kernels, begin there.
 const granule = 64
 
@@ -126,16 +129,24 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if s.order(p) == Zigzag && ranks > 1 {
 		parts *= 2
 	}
+	queries, keys := tokens(p)
+	names := [2]string{"QueryLen", "KeyLen"}
+	if p.Packed != (flash.Packed{}) {
+		names = [2]string{"Packed.Queries", "Packed.Keys"}
+	}
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"QueryLen", p.QueryLen}, {"KeyLen", p.KeyLen}} {
+	}{{names[0], queries}, {names[1], keys}} {
 		if n.value < parts {
 			return badArgument("Problem."+n.name, n.value, "must be at least %d, a token for each of the chunks of %d ranks in %v order", parts, ranks, s.order(p))
 		}
 	}
-	if s.Over != Heads && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
+	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
 		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
+	}
+	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && parts > 1 {
+		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits do then", granule*parts)
 	}
 	return nil
 }

@@ -46,6 +46,14 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	if err := supported(&problem); err != nil {
 		return nil, err
 	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"Packed", problem.Packed != flash.Packed{}}, {"Bias", problem.Bias != flash.PerScore{}}, {"Mask", problem.Mask != flash.PerScore{}}, {"Sinks", problem.Sinks}} {
+		if f.set {
+			return nil, badArgument("Problem."+f.name, "set", "must be zero: it is not streamed from the host")
+		}
+	}
 	if block < 0 {
 		return nil, badArgument("block", block, "must be a number of tokens, or 0")
 	}
@@ -137,7 +145,8 @@ func (s *Stream) Forward(ctx context.Context, f StreamForward) error {
 		if err != nil {
 			return err
 		}
-		return w.forwardOver(e, &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE, Captured: f.Captured, Seed: f.Seed, Offset: f.Offset})
+		w.of = operands{captured: f.Captured, seed: f.Seed, offset: f.Offset}
+		return w.forwardOver(e, &flash.Forward{Q: f.Q, O: f.O, LSE: f.LSE})
 	})
 }
 
@@ -162,7 +171,8 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		if err != nil {
 			return err
 		}
-		g, err := w.newGradients(&flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}, false)
+		w.of = operands{captured: b.Captured, seed: b.Seed, offset: b.Offset}
+		g, err := w.newGradients(&flash.Backward{Q: b.Q, O: b.O, LSE: b.LSE, DO: b.DO, DLSE: b.DLSE, DQ: b.DQ}, false)
 		if err != nil {
 			return err
 		}
@@ -179,12 +189,11 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 			if err != nil {
 				return err
 			}
-			out.give(i, gave, w.jobs[before:])
-			if err := w.settle(before); err != nil {
+			if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
 				return err
 			}
-			if i > 0 {
-				close(e.released[i-1])
+			if err := w.passed(e, i, before); err != nil {
+				return err
 			}
 		}
 		return g.finish(w)
@@ -241,19 +250,27 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 			return nil, err
 		}
 	}
-	w.others.Go(func() error {
+	w.others.Go(func() (err error) {
+		var copies moves
+		defer func() { err = copies.end(err) }()
 		for i, st := range steps {
+			var free, end flash.Point
 			if i >= slots {
-				if err := e.released[i-slots].await(w.ctx); err != nil {
+				if free, err = e.released[i-slots].await(w.ctx); err != nil {
 					return err
 				}
 			}
 			if err := w.runs(s.blocks[st.owner], e.blocks[i], host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
-				return w.mover.ToDevice(w.ctx, t, offset, h, at, n)
+				m, err := w.mover.StartToDevice(w.ctx, t, offset, h, at, n, free)
+				if err != nil {
+					return err
+				}
+				end = m.End()
+				return copies.add(m, nil)
 			}); err != nil {
 				return err
 			}
-			close(e.arrived[i][0])
+			e.arrived[i][0].is(end)
 		}
 		return nil
 	})
@@ -264,7 +281,9 @@ func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
 func (w *pass) toHost(s *Stream, host hostPair, covered []bool) *delivery {
 	steps := w.remote()
 	d := &delivery{sent: readies(len(steps)), given: make(chan given, len(steps))}
-	w.others.Go(func() error {
+	w.others.Go(func() (err error) {
+		var copies moves
+		defer func() { err = copies.end(err) }()
 		for range steps {
 			x, err := d.next(w.ctx)
 			if err != nil {
@@ -272,13 +291,23 @@ func (w *pass) toHost(s *Stream, host hostPair, covered []bool) *delivery {
 			}
 			if b := steps[x.step].owner; !covered[b] { // else it is a step of queries that see nothing
 				covered[b] = true
+				if err := x.wait(); err != nil {
+					return err
+				}
 				if err := w.runs(s.blocks[b], x.pair, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
-					return w.mover.ToHost(w.ctx, h, at, t, offset, n)
+					m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
+					if err != nil {
+						return err
+					}
+					return copies.add(m, nil)
 				}); err != nil {
 					return err
 				}
+				if err := copies.end(nil); err != nil {
+					return err
+				}
 			}
-			close(d.sent[x.step])
+			d.sent[x.step].is(flash.Point{})
 		}
 		for b, done := range covered {
 			if !done {

@@ -71,7 +71,7 @@ func TestStream(t *testing.T) {
 						}
 						return a
 					}
-					runs[n] = results{array(p.OShape(), x.o, nil), array(p.LSEShape(), x.lse, nil), array(p.QShape(), x.dq, nil), array(p.KShape(), nil, dk.Bytes()), array(p.VShape(), nil, dv.Bytes())}
+					runs[n] = results{o: array(p.OShape(), x.o, nil), lse: array(p.LSEShape(), x.lse, nil), dq: array(p.QShape(), x.dq, nil), dk: array(p.KShape(), nil, dk.Bytes()), dv: array(p.VShape(), nil, dv.Bytes())}
 				}
 				s.judge(t, &runs[0])
 				require.Equal(t, runs[0], runs[1])

@@ -1,8 +1,8 @@
 package score
 
-// Places are what functions of part of a longer problem are moved by: their Query, Key and Head are those of the whole when these are added, and their
-// Position when Position is. They are integers of known values.
-type Places struct{ Query, Key, Head, Position int }
+// Places are what functions of part of a longer problem are moved by: their Query, Key, Head and Batch are those of the whole when these are added, and
+// their Position when Position is. They are integers of known values.
+type Places struct{ Query, Key, Head, Position, Batch int }
 
 // Moved is the function asked at other places: s′ of (query, key) is that of (query + Query, key + Key), and so on. Programs for other places have the
 // same code: the places are in a table.
@@ -23,9 +23,9 @@ func (m MaskFunction) Moved(to Places) (MaskFunction, error) {
 
 // moved replaces the inputs of expressions.
 func moved(stages []*node, to Places) []*node {
-	table := TableInt([]int32{int32(to.Query), int32(to.Key), int32(to.Head), int32(to.Position), int32(to.Position - to.Key)}, 5)
+	table := TableInt([]int32{int32(to.Query), int32(to.Key), int32(to.Head), int32(to.Position), int32(to.Position - to.Key), int32(to.Batch)}, 6)
 	at := func(i int) Int { return table.At(ConstInt(i)) }
-	by := map[op]Int{opQuery: at(0), opKey: at(1), opHead: at(2), opPosition: at(3)}
+	by := map[op]Int{opQuery: at(0), opKey: at(1), opHead: at(2), opPosition: at(3), opBatch: at(5)}
 	ahead := at(4).Float() // how much further the query is ahead of the key
 	done := map[*node]*node{}
 	var move func(n *node) *node

@@ -11,13 +11,13 @@ import (
 func TestMoved(t *testing.T) {
 	slopes := Table([]float32{0.5, 0.25, 0.125, 2}, 4)
 	table := Capture("bias", 40, 50)
-	odd, err := New(S().Mul(Query().Add(Key()).Float()).Add(table.At(Query(), Key())).Sub(Key().Float().Sub(Position().Float())))
+	odd, err := New(S().Mul(Query().Add(Key()).Float()).Add(table.At(Query(), Key())).Add(Batch().Mul(ConstInt(3)).Float()).Sub(Key().Float().Sub(Position().Float())))
 	require.NoError(t, err)
 	f, err := Compose(ALiBiFrom(slopes), Softcap(4), odd)
 	require.NoError(t, err)
 	m, err := ComposeMasks(PrefixLM(7), Dilated(3, -1))
 	require.NoError(t, err)
-	to := Places{Query: 11, Key: 20, Head: 2, Position: 14}
+	to := Places{Query: 11, Key: 20, Head: 2, Position: 14, Batch: 5}
 	there, err := f.Moved(to)
 	require.NoError(t, err)
 	seen, err := m.Moved(to)
@@ -46,8 +46,8 @@ func TestMoved(t *testing.T) {
 	for q := range 9 {
 		for k := range 17 {
 			for h := range 2 {
-				local := Point{S: float64(q) - 3.5, Head: h, Query: q, Key: k, Position: q + 8}
-				whole := Point{S: local.S, Head: h + to.Head, Query: q + to.Query, Key: k + to.Key, Position: q + 8 + to.Position}
+				local := Point{S: float64(q) - 3.5, Batch: h, Head: h, Query: q, Key: k, Position: q + 8}
+				whole := Point{S: local.S, Batch: h + to.Batch, Head: h + to.Head, Query: q + to.Query, Key: k + to.Key, Position: q + 8 + to.Position}
 				require.InDelta(t, at(f, whole), at(there, local), 1e-9*math.Abs(at(f, whole))+1e-9)
 				require.Equal(t, sees(m, whole), sees(seen, local))
 				if sees(m, whole) {

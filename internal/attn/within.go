@@ -7,6 +7,7 @@ type Within struct {
 	Queries, Keys int // QueryLen and KeyLen of the whole; 0: the part's mask is its own
 	Query, Key    int // its positions at which the part's queries and keys begin
 	Head, Heads   int // the part's first query head, and how many the whole has, 0: the part has all
+	Batch         int // the part's first batch entry
 }
 
 // None says that the problem is the whole.

@@ -253,10 +253,11 @@ func (r *Recorder) writeMore(p *attn.Problem, s *Scores) {
 	}
 }
 
-// places are what dropout.glsl is told of a part: queries before it, the draws before its first key, heads before its own, and all heads.
+// places are what dropout.glsl is told of a part: queries before it, the draws before its first key, query heads of the whole before its
+// own first, batch included, and all heads of an entry.
 func places(p *attn.Problem) [4]uint32 {
 	w := &p.Within
-	return [4]uint32{uint32(w.Query), uint32(4 * (w.Key / attn.DrawKeys)), uint32(w.Head), uint32(w.AllHeads(p.Heads))}
+	return [4]uint32{uint32(w.Query), uint32(4 * (w.Key / attn.DrawKeys)), uint32(w.Batch*w.AllHeads(p.Heads) + w.Head), uint32(w.AllHeads(p.Heads))}
 }
 
 // ScoreStrides makes an operand's strides those of elements by score: 0 where it has one element for all.

@@ -35,6 +35,9 @@ func TrialOf(p *attn.Problem) attn.Problem {
 	if !p.Packed.None() {
 		small.Batch = trialEntries
 	}
+	if small.Batch > 1 && small.Within.Heads > 0 {
+		small.Within.Heads = small.Heads // of the oracle's draws each entry has as many
+	}
 	small.Dropout = 0
 	if p.DropThreshold() > 0 {
 		small.Dropout = TrialDropout

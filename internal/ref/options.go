@@ -79,7 +79,7 @@ type Problem struct {
 
 	captured map[string]capturedGradient // by name: how Score depends on what has a gradient
 
-	sequenceIndex int // of a packed sequence: what dropout counts as batch
+	sequenceIndex int // of a packed sequence: what dropout counts as batch, and functions see
 
 	nudge     float32 // see Nudged
 	roundOnce bool    // see RoundedOnce
@@ -255,7 +255,7 @@ func (p *Problem) Allows(b, h, i, j int) bool {
 
 // point is a pair and its score as score functions see it.
 func (p *Problem) point(r Row, j int, s float64) score.Point {
-	return score.Point{S: s, Batch: r.B, Head: r.H, Query: r.I, Key: j, Position: r.I + p.keys(r.B) - p.queries(r.B)}
+	return score.Point{S: s, Batch: p.sequenceIndex + r.B, Head: r.H, Query: r.I, Key: j, Position: r.I + p.keys(r.B) - p.queries(r.B)}
 }
 
 // checkRows is Check, and that every row exists.

@@ -105,7 +105,8 @@ func (p *Problem) checkPacked(startsQ, startsK []int32) error {
 // sequence cuts out the n-th sequence as a problem of its own; it may be empty.
 func (p *Problem) sequence(startsQ, startsK []int32, n int) Problem {
 	lq, lk := int(startsQ[n+1]-startsQ[n]), int(startsK[n+1]-startsK[n])
-	one := Problem{Options: p.Options, sequenceIndex: n}
+	one := *p
+	one.sequenceIndex = n
 	one.Q = gather(p.Q, int(startsQ[n]), lq)
 	one.K = gather(p.K, int(startsK[n]), lk)
 	one.V = gather(p.V, int(startsK[n]), lk)

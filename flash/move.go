@@ -1,0 +1,118 @@
+package flash
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// Point is a moment of a device's work, which its queues wait for by themselves, without the host. It is only ever made of work that was submitted: a queue
+// waits for nothing that may never come. The zero Point is reached.
+type Point = pipeline.Point
+
+// Ordered says whether Mark, After, StartToHost and StartToDevice order copies and kernels on the device: it has timeline semaphores, and is no attached
+// one, whose queue is the caller's. Where not, Mark is an error, and StartToHost and StartToDevice copy and wait.
+func (m *Mover) Ordered() bool {
+	return m.made() == nil && !m.dev.env.Attached && m.dev.env.Ctx.HasPoints()
+}
+
+// Mark gives the point at which all work is done that was submitted to the device so far, kernels and copies between tensors.
+func (m *Mover) Mark() (_ Point, err error) {
+	defer during("Mover.Mark", &err)
+	if err := m.made(); err != nil {
+		return Point{}, err
+	}
+	if !m.Ordered() {
+		return Point{}, &UnsupportedError{What: "Mover.Mark", Reasons: []string{"the device has no timeline semaphores, or is attached"}}
+	}
+	p, err := m.dev.env.Ctx.Mark()
+	return p, m.dev.fail(err)
+}
+
+// After makes work that is submitted to the device from now on begin after a point.
+func (m *Mover) After(p Point) (err error) {
+	defer during("Mover.After", &err)
+	if err := m.made(); err != nil {
+		return err
+	}
+	return m.dev.fail(m.dev.env.Ctx.After(p))
+}
+
+// Move is a copy under way. It must be waited for: until then its memory is held.
+type Move struct {
+	mover *Mover
+	host  *HostMemory
+	of    *Tensor
+	end   Point
+
+	mu    sync.Mutex
+	ended bool
+	err   error
+}
+
+// End is the point at which the copy is done.
+func (m *Move) End() Point {
+	if m == nil {
+		return Point{}
+	}
+	return m.end
+}
+
+// Wait waits on the host until the copy is done. Waiting again, or for nil, returns the same at once.
+func (m *Move) Wait() (err error) {
+	if m == nil || m.mover == nil {
+		return nil
+	}
+	defer during("Move.Wait", &err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ended {
+		m.err = m.mover.dev.fail(m.mover.dev.env.Ctx.Reach(m.end))
+		m.ended = true
+		release(m.host, m.of)
+	}
+	return m.err
+}
+
+// StartToHost is ToHost that begins after a point and does not wait for its end. Copies of one direction are done in the order of their calls.
+func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from *Tensor, offset, n uint64, after Point) (_ *Move, err error) {
+	defer during("Mover.StartToHost", &err)
+	return m.start(ctx, to, at, from, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {
+		return m.from.Start(b, at, t.Buffer, t.Offset, n, after)
+	}, m.ToHost)
+}
+
+// StartToDevice is ToDevice likewise. Work of the device that uses the tensor begins after the move's end by After, or is submitted after its Wait.
+func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, from *HostMemory, at, n uint64, after Point) (_ *Move, err error) {
+	defer during("Mover.StartToDevice", &err)
+	return m.start(ctx, from, at, to, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {
+		return m.to.Start(t.Buffer, t.Offset, b, at, n, after)
+	}, func(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64) error {
+		return m.ToDevice(ctx, t, offset, h, at, n)
+	})
+}
+
+// start submits a copy, or where that cannot be waits and copies.
+func (m *Mover) start(ctx context.Context, h *HostMemory, at uint64, t *Tensor, offset, n uint64, after Point, submit func(*vk.Buffer, pipeline.Binding) (Point, error),
+	now func(context.Context, *HostMemory, uint64, *Tensor, uint64, uint64) error) (*Move, error) {
+	b, place, err := m.hold(ctx, h, at, t, offset, n)
+	if err != nil {
+		return nil, err
+	}
+	if b == nil || !m.Ordered() { // by way of staging buffers, or with a fence
+		release(h, t)
+		if err := m.dev.env.Ctx.Reach(after); err != nil {
+			return nil, m.dev.fail(err)
+		}
+		return nil, now(ctx, h, at, t, offset, n)
+	}
+	end, err := submit(b, place)
+	if err != nil {
+		release(h, t)
+		return nil, m.dev.fail(fmt.Errorf("flash: a copy beside kernels: %w", err))
+	}
+	return &Move{mover: m, host: h, of: t, end: end}, nil
+}

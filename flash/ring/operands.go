@@ -1,0 +1,180 @@
+package ring
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// operands are what a pass is given besides queries, keys, values and what is made of them.
+type operands struct {
+	bias, mask             *flash.Tensor // of the rank's queries and all keys
+	sinks                  *flash.Tensor
+	queryStarts, keyStarts *flash.Tensor // of the whole
+	captured               flash.Captured
+	seed                   uint64
+	offset                 uint32
+}
+
+// wanted lists those that the problem has.
+func (o *operands) wanted(p *Plan) (all []wanted) {
+	g := &p.problem
+	for _, x := range []struct {
+		in bool
+		wanted
+	}{
+		{g.Bias != flash.PerScore{}, wanted{"Bias", o.bias, p.BiasShape()}},
+		{g.Mask != flash.PerScore{}, wanted{"Mask", o.mask, p.MaskShape()}},
+		{g.Sinks, wanted{"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}}},
+		{g.Packed != flash.Packed{}, wanted{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}},
+		{g.Packed != flash.Packed{}, wanted{"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}}},
+	} {
+		if x.in {
+			all = append(all, x.wanted)
+		}
+	}
+	return all
+}
+
+// BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the order of its
+// tensors, and of all keys of the whole, in the order of the whole. It is zero where the problem has none.
+func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
+
+// MaskShape is that of Forward.Mask likewise.
+func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
+
+func (p *Plan) perScore(of flash.PerScore) [4]int {
+	if of.Queries > 1 {
+		of.Queries = p.sched.queries.rows(p.ring.Rank())
+	}
+	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
+}
+
+// partOf is the part of a tensor by score that some queries and keys have.
+func partOf(of flash.PerScore, queries, keys Span) flash.PerScore {
+	if of.Queries > 1 {
+		of.Queries = queries.Len()
+	}
+	if of.Keys > 1 {
+		of.Keys = keys.Len()
+	}
+	return of
+}
+
+// slice is a launch's part of a rank's bias or mask; nil of nil.
+func slice(t *flash.Tensor, l *launch) (*flash.Tensor, error) {
+	if t == nil {
+		return nil, nil
+	}
+	shape, strides := t.Shape(), t.Strides()
+	at := 0
+	if shape[2] > 1 {
+		at += l.queries.Begin * strides[2]
+		shape[2] = l.queries.Len()
+	}
+	if shape[3] > 1 {
+		at += l.position
+		shape[3] = l.keys.Len()
+	}
+	if t.DType() == flash.Bit { // eight of a byte
+		return t.View(t.Offset()+uint64(at/8), t.DType(), shape, strides)
+	}
+	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
+}
+
+// maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out.
+func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
+	if l.pad == 0 {
+		return slice(w.of.mask, l)
+	}
+	t, err := w.constant("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
+		return t.UploadBytes(w.ctx, append(make([]byte, granule), bytes.Repeat([]byte{1}, granule)...))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t.View(t.Offset()+uint64(granule-l.pad), flash.Bool, [4]int{1, 1, 1, l.problem.KeyLen}, [4]int{})
+}
+
+// keysOf is a launch's keys and values of a block, with zeros before them where it wants such.
+func (w *pass) keysOf(l *launch, block pair) (out pair, err error) {
+	if out, err = block.rows(l.keys); err != nil || l.pad == 0 {
+		return out, err
+	}
+	padded, err := w.pair("pad", w.problem.DType, l.problem.KeyLen)
+	if err != nil {
+		return out, err
+	}
+	before, err := padded.rows(Span{0, l.pad})
+	if err != nil {
+		return out, err
+	}
+	behind, err := padded.rows(Span{l.pad, l.problem.KeyLen})
+	if err != nil {
+		return out, err
+	}
+	for _, t := range []*flash.Tensor{before.k, before.v} {
+		if err := w.fill(t, 0); err != nil {
+			return out, err
+		}
+	}
+	return padded, w.copies(out.k, behind.k, out.v, behind.v)
+}
+
+// rows is some rows of both.
+func (p pair) rows(of Span) (out pair, err error) {
+	if out.k, err = rows(p.k, of); err == nil {
+		out.v, err = rows(p.v, of)
+	}
+	return out, err
+}
+
+// copies submits copies: from, to, from, to, and so on.
+func (w *pass) copies(all ...*flash.Tensor) error {
+	for i := 0; i < len(all); i += 2 {
+		if err := w.accumulate(flash.AccumulateCopy, flash.Accumulate{X: all[i], Y: all[i+1]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill submits the writing of one number everywhere in a tensor.
+func (w *pass) fill(t *flash.Tensor, value float32) error {
+	shape := t.Shape()
+	columns := 1024
+	for columns < shape[3] {
+		columns *= 2
+	}
+	row, err := w.constant(fmt.Sprintf("%d times %g", columns, value), flash.F32, columns, func(t *flash.Tensor) error {
+		values := make([]float32, columns)
+		for i := range values {
+			values[i] = value
+		}
+		return t.Upload(w.ctx, values)
+	})
+	if err != nil {
+		return err
+	}
+	x, err := row.View(0, flash.F32, shape, [4]int{0, 0, 0, 1})
+	if err != nil {
+		return err
+	}
+	return w.copies(x, t)
+}
+
+// constant is a tensor of the plan's that is filled once.
+func (p *Plan) constant(name string, dtype flash.DType, elements int, put func(*flash.Tensor) error) (*flash.Tensor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.buffers[name]; t != nil {
+		return t, nil
+	}
+	t, err := p.ring.dev.NewTensor(dtype, 1, 1, 1, elements)
+	if err != nil {
+		return nil, err
+	}
+	p.buffers[name] = t
+	return t, put(t)
+}

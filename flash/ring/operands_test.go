@@ -1,0 +1,300 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/ref"
+)
+
+// more is a rank's tensors besides queries, keys and values; nil where a problem has none.
+type more struct{ queryStarts, keyStarts, sinks, dsinks, bias, dbias, mask *flash.Tensor }
+
+// randomPerScore draws the problem's bias and mask.
+func (s *sample) randomPerScore(r *rand.Rand) {
+	p := &s.problem
+	if b := p.Bias; b != (flash.PerScore{}) {
+		x := ref.NewTensor(b.Batch, b.Heads, b.Queries, b.Keys)
+		for i := range x.Data {
+			x.Data[i] = float32(r.NormFloat64())
+		}
+		refTypes[b.DType].RoundAll(x.Data)
+		s.bias, s.in.Bias = &x, &x
+	}
+	if m := p.Mask; m != (flash.PerScore{}) {
+		x := ref.NewTensor(m.Batch, m.Heads, m.Queries, m.Keys)
+		s.in.Mask = &ref.Mask{B: x.B, H: x.H, N: x.N, M: x.D, Data: make([]bool, len(x.Data))}
+		for i := range x.Data {
+			if s.in.Mask.Data[i] = r.IntN(3) > 0; s.in.Mask.Data[i] {
+				x.Data[i] = 1
+			}
+		}
+		s.mask = &x
+	}
+}
+
+// poison is what outputs hold before a pass.
+const poison = 12345
+
+// packedReference is what is right of packed sequences. Rows behind the last, which is a sequence more for the oracle, stay as they were.
+func (s *sample) packedReference(t testing.TB) {
+	t.Helper()
+	p := &s.problem
+	dtype := refTypes[p.DType]
+	last := len(s.queryStarts) - 1
+	q, k := append(s.queryStarts[:last+1:last+1], int32(p.Packed.Queries)), append(s.keyStarts[:last+1:last+1], int32(p.Packed.Keys))
+	var err error
+	s.o, s.lse, err = ref.ForwardPacked(s.in, q, k)
+	require.NoError(t, err)
+	s.plainO, _, err = ref.PlainForwardPacked(s.in, dtype, q, k)
+	require.NoError(t, err)
+	do, dlse := s.do, s.dlse
+	s.do, s.dlse = ref.NewTensor(do.B, do.H, do.N, do.D), append([]float32(nil), dlse...)
+	copy(s.do.Data, do.Data)
+	for h := range p.Heads { // what they would add to the gradient by sinks
+		for i := int(q[last]); i < p.Packed.Queries; i++ {
+			clear(do.Row(0, h, i))
+			dlse[h*p.Packed.Queries+i] = 0
+		}
+	}
+	s.grad, err = ref.BackwardPacked(s.in, q, k, do, dlse)
+	require.NoError(t, err)
+	s.plainGrad, err = ref.PlainBackwardPacked(s.in, dtype, q, k, do, dlse)
+	require.NoError(t, err)
+	for _, x := range []struct {
+		of   []ref.Array
+		from int32
+	}{{[]ref.Array{s.o, s.plainO, s.lse, s.grad.DQ, s.plainGrad.DQ}, q[last]}, {[]ref.Array{s.grad.DK, s.plainGrad.DK, s.grad.DV, s.plainGrad.DV}, k[last]}} {
+		for _, a := range x.of {
+			for h := range a.H {
+				for i := int(x.from); i < a.N; i++ {
+					for c := range a.Row(0, h, i) {
+						a.Row(0, h, i)[c] = float64(dtype.Round(poison))
+					}
+				}
+			}
+		}
+	}
+	for h := range p.Heads {
+		for i := int(q[last]); i < p.Packed.Queries; i++ {
+			s.lse.Row(0, h, i)[0] = poison
+		}
+	}
+}
+
+// placeMore uploads what a rank has besides queries, keys and values.
+func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x more, err error) {
+	if s.queryStarts != nil {
+		for _, f := range []struct {
+			to     **flash.Tensor
+			starts []int32
+		}{{&x.queryStarts, s.queryStarts}, {&x.keyStarts, s.keyStarts}} {
+			if *f.to, err = d.NewTensor(flash.Int32, 1, 1, 1, len(f.starts)); err != nil {
+				return x, err
+			}
+			if err := (*f.to).UploadBytes(ctx, bytesOf(f.starts)); err != nil {
+				return x, err
+			}
+		}
+	}
+	own := func(t *ref.Tensor) ([4]int, []float32) {
+		if t.N == 1 {
+			return [4]int{t.B, t.H, 1, t.D}, t.Data
+		}
+		values := cut(*t, p.Queries())
+		return [4]int{t.B, t.H, len(values) / (t.B * t.H * t.D), t.D}, values
+	}
+	put := func(to **flash.Tensor, dtype flash.DType, shape [4]int, values []float32) {
+		if err != nil {
+			return
+		}
+		if *to, err = d.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3]); err == nil {
+			err = (*to).Upload(ctx, values)
+		}
+	}
+	none := func(n int) []float32 {
+		out := make([]float32, n)
+		for i := range out {
+			out[i] = poison
+		}
+		return out
+	}
+	if s.in.Sinks != nil {
+		shape := [4]int{1, 1, 1, len(s.in.Sinks)}
+		put(&x.sinks, flash.F32, shape, s.in.Sinks)
+		put(&x.dsinks, flash.F32, shape, none(len(s.in.Sinks)))
+	}
+	if s.bias != nil {
+		shape, values := own(s.bias)
+		put(&x.bias, s.problem.Bias.DType, shape, values)
+		put(&x.dbias, s.problem.Bias.DType, shape, none(len(values)))
+	}
+	if s.mask != nil {
+		shape, values := own(s.mask)
+		put(&x.mask, s.problem.Mask.DType, shape, values)
+	}
+	return x, err
+}
+
+func (x *more) close() (err error) {
+	for _, t := range []*flash.Tensor{x.queryStarts, x.keyStarts, x.sinks, x.dsinks, x.bias, x.dbias, x.mask} {
+		err = errors.Join(err, t.Close())
+	}
+	return err
+}
+
+// download takes a rank's gradients by sinks and bias.
+func (x *more) download(ctx context.Context, p *Plan, to *results) error {
+	if x.dsinks != nil {
+		values := make([]float32, x.dsinks.Elements())
+		if err := x.dsinks.Download(ctx, values); err != nil {
+			return err
+		}
+		to.dsinks[p.ring.Rank()] = values
+	}
+	if x.dbias == nil {
+		return nil
+	}
+	values := make([]float32, x.dbias.Elements())
+	if err := x.dbias.Download(ctx, values); err != nil {
+		return err
+	}
+	spans := p.Queries()
+	if to.dbias.N == 1 {
+		spans = []Span{{0, 1}}
+	}
+	pasting.Lock()
+	defer pasting.Unlock()
+	paste(to.dbias, spans, values)
+	return nil
+}
+
+// judgeMore compares gradients by sinks and bias.
+func (s *sample) judgeMore(t *testing.T, got *results) {
+	t.Helper()
+	if s.in.Sinks != nil {
+		for rank, values := range got.dsinks {
+			wide := make([]float64, len(values))
+			for i, x := range values {
+				wide[i] = float64(x)
+			}
+			if v := ref.CheckGradient(wide, s.grad.DSinks, s.plainGrad.DSinks, refTypes[s.problem.DType]); !v.OK {
+				t.Errorf("dsinks of rank %d: %v", rank, v)
+			}
+		}
+	}
+	if s.bias != nil {
+		if v := ref.CheckGradient(got.dbias.Data, s.grad.DBias.Data, s.plainGrad.DBias.Data, refTypes[s.problem.DType]); !v.OK {
+			t.Errorf("dbias: %v", v)
+		}
+	}
+}
+
+// operandCases are problems with tensors besides queries, keys and values.
+var operandCases = []struct {
+	name    string
+	problem flash.Problem
+	shard   Shard
+}{
+	{"sinks", flash.Problem{Batch: 2, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}, Shard{}},
+	{"sinks fp16, more queries", flash.Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight, Sinks: true}, Shard{Order: Plain}},
+	{"bias", flash.Problem{Batch: 2, Heads: 2, QueryLen: 101, KeyLen: 120, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight,
+		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 101, Keys: 120}}, Shard{}},
+	{"bias and mask fp16", flash.Problem{Batch: 2, Heads: 2, QueryLen: 90, KeyLen: 75, HeadDim: 16, DType: flash.F16, Sinks: true,
+		Bias: flash.PerScore{DType: flash.F16, Batch: 2, Heads: 1, Queries: 1, Keys: 75}, Mask: flash.PerScore{DType: flash.Bool, Batch: 2, Heads: 1, Queries: 90, Keys: 75}}, Shard{}},
+	{"mask of bits", flash.Problem{Batch: 1, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 530, Keys: 530}}, Shard{}},
+}
+
+// TestOperandRanks compares ranks with sinks, biases and mask tensors with the oracle, and a second run with the first, bit by bit.
+func TestOperandRanks(t *testing.T) {
+	for i, c := range operandCases {
+		for ranks := 1; ranks <= 4; ranks++ {
+			if testing.Short() && (ranks == 1 && i > 0 || ranks > 1 && ranks != 2+i%3) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
+				devices := sharedDevices(t, ranks)
+				groupBytes = i % 2 << 30
+				s := newSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem)
+				comms, err := Local(ranks)
+				require.NoError(t, err)
+				got, err := s.run(soon(t), devices, comms, c.shard, 2, nil)
+				require.NoError(t, err)
+				s.judge(t, &got[0])
+				require.Equal(t, got[0], got[1], "the second run")
+			})
+		}
+	}
+}
+
+// packedCases are packed sequences that chunks cut: of length 0 and 1, longer than a rank's rows and shorter, with rows behind the last one.
+var packedCases = []struct {
+	name          string
+	problem       flash.Problem
+	queries, keys []int32 // starts; nil keys: those of queries
+	shard         Shard
+	heads         bool
+}{
+	{"causal", flash.Problem{Batch: 7, Heads: 2, QueryLen: 190, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 300, Keys: 300}},
+		[]int32{0, 33, 33, 34, 100, 290, 295, 297}, nil, Shard{}, false},
+	{"grouped heads fp16, other keys, plain", flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 90, KeyLen: 120, HeadDim: 32, ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight,
+		Packed: flash.Packed{Queries: 201, Keys: 260}}, []int32{0, 70, 70, 155, 160, 201}, []int32{0, 40, 55, 130, 250, 260}, Shard{Order: Plain}, false},
+	{"window, not causal, zigzag", flash.Problem{Batch: 4, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Window: flash.SlidingWindow(31, 7), Packed: flash.Packed{Queries: 230, Keys: 230}},
+		[]int32{0, 20, 170, 171, 230}, nil, Shard{Order: Zigzag}, false},
+	{"dropout", flash.Problem{Batch: 6, Heads: 2, QueryLen: 330, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3, Packed: flash.Packed{Queries: 500, Keys: 500}},
+		[]int32{0, 5, 37, 367, 367, 490, 500}, nil, Shard{}, false},
+	{"dropout fp16, sinks", flash.Problem{Batch: 3, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330}},
+		[]int32{0, 131, 140, 251}, []int32{0, 100, 100, 290}, Shard{}, false},
+	{"functions", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
+		[]int32{0, 40, 41, 141, 150}, nil, Shard{}, false},
+	{"heads, dropout, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight, Dropout: 0.25, Sinks: true,
+		Packed: flash.Packed{Queries: 150, Keys: 150}}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true},
+}
+
+// bySequence depends on the places of queries and keys in their sequence, on the head and on the sequence's number.
+func bySequence() score.Function {
+	number, err := score.New(score.S().Add(score.Batch().Float().Mul(score.Const(0.25))))
+	if err == nil {
+		number, err = score.Compose(alibiSoftcap(), number)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return number
+}
+
+// TestPackedRanks compares packed sequences over ranks with the oracle, and a second run with the first, bit by bit.
+func TestPackedRanks(t *testing.T) {
+	for i, c := range packedCases {
+		for ranks := 1; ranks <= 4; ranks++ {
+			if c.heads && ranks == 3 || testing.Short() && (ranks == 1 && i > 0 || ranks > 1 && ranks != 2+i%3) && !(c.heads && ranks == 4) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
+				devices := sharedDevices(t, ranks)
+				groupBytes = i % 2 << 30
+				keys := c.keys
+				if keys == nil {
+					keys = c.queries
+				}
+				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem, c.queries, keys)
+				comms, err := Local(ranks)
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				got, err := s.run(ctx, devices, comms, c.shard, 2, nil)
+				require.NoError(t, err)
+				s.judge(t, &got[0])
+				require.Equal(t, got[0], got[1], "the second run")
+			})
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package ring
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/attn"
+)
+
+// randomStarts are starts of sequences, mostly in order and within the rows.
+func randomStarts(r *rand.Rand, sequences, rows int) []int32 {
+	out := make([]int32, sequences+1)
+	at := r.IntN(4)
+	for i := range out {
+		out[i] = int32(at)
+		switch r.IntN(5) {
+		case 0:
+		case 1:
+			at++
+		default:
+			at += r.IntN(2*rows/sequences + 1)
+		}
+		if r.IntN(20) == 0 {
+			at -= r.IntN(10)
+		}
+	}
+	return out
+}
+
+// TestPackedScheduleCovers draws packed problems and checks that launches of all ranks together compute every pair that is seen exactly once, at the
+// places of its sequence, and no other.
+func TestPackedScheduleCovers(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 6))
+	for range 300 {
+		p := flash.Problem{Batch: 1 + r.IntN(8), Heads: 1, QueryLen: 5 + r.IntN(60), KeyLen: 5 + r.IntN(60), HeadDim: 8, Causal: flash.Causal(r.IntN(3)),
+			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)]}
+		if r.IntN(8) == 0 {
+			p.QueryLen, p.KeyLen, p.Packed = 700, 700, flash.Packed{Queries: 900 + r.IntN(90), Keys: 900 + r.IntN(90)}
+		}
+		if r.IntN(2) == 0 {
+			p.Window = flash.SlidingWindow(r.IntN(p.KeyLen)-1, r.IntN(p.KeyLen)-1)
+		}
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		ranks := 1 + r.IntN(4)
+		s := newSchedule(p, Shard{Order: Order(r.IntN(3))}, ranks)
+		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys))
+		s.packed = of
+		counts := map[[2]int]int{}
+		whole := func(spans []Span, row int) int {
+			for i, at := range spansOf(spans) {
+				if at.Begin <= row && row < at.End {
+					return spans[i].Begin + row - at.Begin
+				}
+			}
+			t.Fatal("a row of no chunk")
+			return 0
+		}
+		count := func(q, k, b, i, j int) {
+			if q != of.queries[b]+i || k != of.keys[b]+j {
+				t.Fatalf("query %d and key %d of sequence %d are at rows %d and %d", i, j, b, q, k)
+			}
+			counts[[2]int{q, k}]++
+		}
+		pairs := 0.0
+		for rank := range ranks {
+			for _, st := range s.steps(rank) {
+				row := func(l *launch, i, j int) (int, int) {
+					return whole(s.queries.spans[rank], l.queries.Begin+i), whole(s.keys.spans[st.owner], l.keys.Begin+j)
+				}
+				for _, l := range st.launches {
+					pairs += l.pairs
+					if l.packed {
+						starts := of.startsOf(&l)
+						for b := range p.Batch {
+							qs, ks := starts[b:b+2], starts[p.Batch+1+b:p.Batch+3+b]
+							nq, nk := min(int(qs[1]-qs[0]), p.QueryLen), min(int(ks[1]-ks[0]), p.KeyLen)
+							if nq == 0 || nk == 0 {
+								continue
+							}
+							m := attn.Problem{QueryLen: nq, KeyLen: nk, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
+							for i := range nq {
+								for j := m.KeysOf(i).Begin; j < m.KeysOf(i).End; j++ {
+									q, k := row(&l, int(qs[0])+i, int(ks[0])+j)
+									count(q, k, b, i, j)
+								}
+							}
+						}
+						continue
+					}
+					one, err := l.problem.Normalize()
+					require.NoError(t, err)
+					require.Equal(t, one.KeyLen, l.pad+l.keys.Len())
+					m := attn.Problem{QueryLen: one.QueryLen, KeyLen: one.KeyLen, Causal: attn.Causal(one.Causal), Window: attn.Window(one.Window), Within: attn.Within(one.Within)}.Mask()
+					for i := range one.QueryLen {
+						for j := max(m.KeysOf(i).Begin, l.pad); j < m.KeysOf(i).End; j++ {
+							q, k := row(&l, i, j-l.pad)
+							if !s.positional { // where only the distance matters
+								counts[[2]int{q, k}]++
+								continue
+							}
+							count(q, k, one.Within.Batch, one.Within.Query+i, one.Within.Key+j)
+						}
+					}
+				}
+			}
+		}
+		want := 0
+		for b := range p.Batch {
+			q, k := of.usedQueries(b), of.usedKeys(b)
+			if q.Len() == 0 || k.Len() == 0 {
+				continue
+			}
+			m := of.mask(&p, b)
+			for i := range q.Len() {
+				for j := m.KeysOf(i).Begin; j < m.KeysOf(i).End; j++ {
+					want++
+					if n := counts[[2]int{q.Begin + i, k.Begin + j}]; n != 1 {
+						t.Fatalf("query %d and key %d of sequence %d are computed %d times: %v, %v and %v, %d ranks", i, j, b, n, p, of.queries, of.keys, ranks)
+					}
+				}
+			}
+		}
+		require.Len(t, counts, want, "no other pair")
+		require.Equal(t, s.pairs(), pairs)
+	}
+}
+
+// passesOn runs both passes on ranks, one after the other for several starts, and gives o, lse, dq, dk and dv of all rows.
+func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, starts [][2][]int32, accumulate bool) (out []results) {
+	t.Helper()
+	for range starts {
+		out = append(out, newResults(&s.problem, len(devices)))
+	}
+	comms, err := Local(len(devices))
+	require.NoError(t, err)
+	ctx := soon(t)
+	require.NoError(t, errors.Join(each(comms, func(rank int, c Comm) error {
+		r, err := New(c, devices[rank])
+		if err != nil {
+			return err
+		}
+		plan, err := r.Plan(ctx, s.problem, shard)
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		for i := range starts {
+			one := *s
+			one.queryStarts, one.keyStarts = starts[i][0], starts[i][1]
+			if err := one.once(ctx, devices[rank], plan, &out[i], accumulate); err != nil {
+				return err
+			}
+		}
+		return nil
+	})...))
+	return out
+}
+
+// TestPackedLikeOneDevice: whatever starts say, and from pass to pass, ranks give what one device gives; rows of no sequence stay as they are.
+func TestPackedLikeOneDevice(t *testing.T) {
+	p := flash.Problem{Batch: 5, Heads: 2, QueryLen: 60, KeyLen: 70, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+		Packed: flash.Packed{Queries: 180, Keys: 190}}
+	starts := [][2][]int32{
+		{{3, 90, 80, 95, 150, 400}, {5, 100, 100, 101, 185, 188}}, // longer than there can be, backwards, outside
+		{{0, 0, 0, 0, 0, 0}, {0, 10, 20, 30, 40, 190}},            // no queries
+		{{0, 40, 80, 120, 160, 180}, {0, 40, 80, 120, 160, 180}},
+		{{-7, 50, 110, 110, 170, 175}, {0, 0, 60, 61, 130, 190}},
+	}
+	n, err := p.Normalize()
+	require.NoError(t, err)
+	s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
+	for _, shard := range []Shard{{}, {Over: Heads}} {
+		for _, accumulate := range []bool{false, true} {
+			if shard.Over == Heads && accumulate {
+				continue
+			}
+			one := passesOn(t, sharedDevices(t, 1), s, shard, starts, accumulate)
+			ranks := passesOn(t, sharedDevices(t, 2+int(shard.Over)%2), s, shard, starts, accumulate)
+			for i := range starts {
+				for name, x := range map[string][2][]float64{"o": {one[i].o.Data, ranks[i].o.Data}, "lse": {one[i].lse.Data, ranks[i].lse.Data}, "dq": {one[i].dq.Data, ranks[i].dq.Data},
+					"dk": {one[i].dk.Data, ranks[i].dk.Data}, "dv": {one[i].dv.Data, ranks[i].dv.Data}} {
+					near(t, x[1], x[0], "%v, %v: %s", shard, starts[i], name)
+				}
+				require.InDeltaSlice(t, one[i].dsinks[0], ranks[i].dsinks[1], 4e-3)
+			}
+		}
+	}
+}
+
+// near compares what ranks give with what one device gives, which may have been added to what there was.
+func near(t *testing.T, got, want []float64, what string, a ...any) {
+	t.Helper()
+	for i := range want {
+		bound := 1e-4
+		if math.Abs(want[i]) > poison/2 {
+			bound = 4e-3
+		}
+		if got[i] != want[i] && !(math.Abs(got[i]-want[i]) < bound) {
+			t.Fatalf("%s[%d] is %g, and %g on one device", fmt.Sprintf(what, a...), i, got[i], want[i])
+		}
+	}
+}
+
+// TestBiasAccumulate: gradients by a bias and by sinks are added to what there is.
+func TestBiasAccumulate(t *testing.T) {
+	for _, queries := range []int{50, 1} {
+		p, err := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+			Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}}.Normalize()
+		require.NoError(t, err)
+		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
+		none := [][2][]int32{{nil, nil}}
+		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0], passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
+		near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries", queries)
+		near(t, ranks.dk.Data, one.dk.Data, "dk")
+		for _, values := range ranks.dsinks {
+			require.InDeltaSlice(t, one.dsinks[0], values, 4e-3)
+		}
+	}
+}
+
+// TestEveryRankAsks: gradients by what all queries share are of every rank, or of none.
+func TestEveryRankAsks(t *testing.T) {
+	_, ranks := rings(t, 2)
+	p, err := flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Sinks: true}.Normalize()
+	require.NoError(t, err)
+	ctx := soon(t)
+	for _, err := range each(ranks, func(rank int, r *Ring) error {
+		plan, err := r.Plan(ctx, p, Shard{})
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		x, err := newInputs(rand.New(rand.NewPCG(3, 9)), p).place(ctx, r.Device(), plan)
+		if err != nil {
+			return err
+		}
+		defer x.close()
+		b := flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DQ: x.dq, DK: x.dk, DV: x.dv, Sinks: x.sinks}
+		if rank == 1 {
+			b.DSinks = x.dsinks
+		}
+		return plan.Backward(ctx, b)
+	}) {
+		var which *RankError
+		require.ErrorAs(t, err, &which)
+		require.ErrorContains(t, err, "Backward.DSinks")
+	}
+}
+
+// TestStartsAgree: ranks that were given different starts say so, and compute nothing.
+func TestStartsAgree(t *testing.T) {
+	_, ranks := rings(t, 2)
+	p := flash.Problem{Batch: 2, Heads: 1, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30, Keys: 30}}
+	n, err := p.Normalize()
+	require.NoError(t, err)
+	ctx := soon(t)
+	for rank, err := range each(ranks, func(rank int, r *Ring) error {
+		plan, err := r.Plan(ctx, p, Shard{})
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
+		s.queryStarts, s.keyStarts = []int32{0, 11, 30}, []int32{0, 12 + int32(rank), 30}
+		out := newResults(&n, 2)
+		return s.once(ctx, r.Device(), plan, &out, false)
+	}) {
+		var which *ShardError
+		require.ErrorAs(t, err, &which)
+		require.Equal(t, rank, which.Rank)
+		require.Equal(t, "KeyStarts[1]", which.Differences[0].What)
+	}
+}
+
+// TestWhatCannotBeSpread is found when planning, by every rank.
+func TestWhatCannotBeSpread(t *testing.T) {
+	bias := flash.PerScore{DType: flash.F32, Batch: 1, Heads: 1, Queries: 20, Keys: 20}
+	for name, c := range map[string]struct {
+		p        flash.Problem
+		shard    Shard
+		argument string
+	}{
+		"packed queries alone":   {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{}, "Problem.Packed.Keys"},
+		"packed with bias":       {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias, Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Packed"},
+		"few packed rows":        {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
+		"bias with heads":        {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
+		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
+		"lengths":                {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
+	} {
+		_, ranks := rings(t, 2)
+		for _, err := range each(ranks, func(_ int, r *Ring) error {
+			_, err := r.Plan(context.Background(), c.p, c.shard)
+			return err
+		}) {
+			var bad *flash.ArgumentError
+			require.ErrorAs(t, err, &bad, name)
+			require.Equal(t, c.argument, bad.Argument, name)
+		}
+	}
+}
+
+// TestPackedMoves: of sequences shorter than a rank's rows only neighbours' blocks travel, and a sequence as long as all rows is balanced by zigzag order.
+func TestPackedMoves(t *testing.T) {
+	const rows, ranks = 1 << 14, 8
+	p, err := flash.Problem{Batch: rows / 512, Heads: 1, QueryLen: rows, HeadDim: 64, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: rows, Keys: rows}}.Normalize()
+	require.NoError(t, err)
+	starts := func(n int) (out []int32) {
+		for b := range p.Batch + 1 {
+			out = append(out, int32(min(b*n, rows)))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		length int
+		order  Order
+		want   string // what the rank with most to do has, of the mean, and how many others' blocks one gets at most: as docs/scale.md says
+	}{{480, Zigzag, "1.08 2"}, {480, Plain, "1.10 1"}, {5000, Zigzag, "1.36 6"}, {5000, Plain, "1.55 3"}, {rows, Zigzag, "1.00 7"}, {rows, Plain, "1.87 7"}} {
+		m, err := NewModel(p, Shard{Order: c.order}, ranks)
+		require.NoError(t, err)
+		m = m.Sequences(starts(c.length), starts(c.length))
+		sum, largest, most := 0.0, 0.0, 0
+		for rank := range ranks {
+			own, others := 0.0, 0
+			for _, x := range m.Steps(rank) {
+				own += x.Pairs
+				if x.Received > 0 {
+					others++
+				}
+			}
+			sum, largest, most = sum+own, max(largest, own), max(most, others)
+		}
+		require.Equal(t, c.want, fmt.Sprintf("%.2f %d", largest*ranks/sum, most), "%v, sequences of %d", c.order, c.length)
+	}
+}
+
+// bytesOf are numbers as a tensor of Int32 has them.
+func bytesOf(numbers []int32) (raw []byte) {
+	for _, n := range numbers {
+		raw = binary.NativeEndian.AppendUint32(raw, uint32(n))
+	}
+	return raw
+}
