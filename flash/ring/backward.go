@@ -284,6 +284,7 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 
 // gradientStep submits launches with the rank's own block.
 func (w *pass) gradientStep(g *gradients, s step, block pair) error {
+	w.number = s.number
 	for i := range s.launches {
 		l := &s.launches[i]
 		part, err := w.pair("part.d", w.problem.DType, l.keys.Len())
@@ -318,6 +319,7 @@ func touched(launches []launch) (rows, chunks Span) {
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step touches.
 func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []ready) (pair, error) {
+	w.number = s.number
 	at, chunks := touched(s.launches)
 	out, err := w.pair(fmt.Sprint("give", i%slots), w.problem.DType, at.Len())
 	if err != nil {

@@ -250,7 +250,7 @@ func (w *pass) publish(own pair) (*exchange, error) {
 			if copies[i], err = w.accumulation(flash.AccumulateCopy, flash.Accumulate{X: x[0], Y: x[1]}); err != nil {
 				return nil, err
 			}
-			w.jobs = append(w.jobs, copies[i])
+			w.jobs = append(w.jobs, w.noted(copies[i], Sums))
 		}
 		pieces := mine.pieces(w.groups())
 		there := readies(len(pieces))
@@ -318,6 +318,7 @@ func (w *pass) arrival(r ready) error {
 	start := time.Now()
 	err := r.await(w.ctx)
 	w.waited += time.Since(start)
+	w.trace.add(Event{What: Waiting, Step: w.number, Begin: start, End: time.Now()}, 0)
 	return err
 }
 

@@ -16,6 +16,8 @@ type pass struct {
 	ctx    context.Context // ends when any part of the pass fails
 	others *errgroup.Group // what goes on beside the device's work
 	jobs   []job           // submitted, in order, and not waited for
+	mover  notedMover
+	number int // of the step that is submitted
 }
 
 // job is work that was submitted.
@@ -45,7 +47,7 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.waited = 0
-	w := &pass{Plan: p}
+	w := &pass{Plan: p, mover: notedMover{p.mover, p.trace}}
 	w.others, w.ctx = errgroup.WithContext(inner)
 	err := body(w)
 	if err != nil {
@@ -83,7 +85,7 @@ func (w *pass) attend(l *launch, f flash.Forward) error {
 	}
 	j, err := plan.SubmitForward(f)
 	if err == nil {
-		w.jobs = append(w.jobs, launched{j})
+		w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
 	}
 	return err
 }
@@ -96,7 +98,7 @@ func (w *pass) gradients(l *launch, b flash.Backward) error {
 	}
 	j, err := plan.SubmitBackward(b)
 	if err == nil {
-		w.jobs = append(w.jobs, launched{j})
+		w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
 	}
 	return err
 }
@@ -127,7 +129,7 @@ func (s sum) settle() error {
 func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
 	j, err := w.accumulation(rule, a)
 	if err == nil {
-		w.jobs = append(w.jobs, j)
+		w.jobs = append(w.jobs, w.noted(j, Sums))
 	}
 	return err
 }

@@ -55,6 +55,7 @@ type Plan struct {
 	peers    map[string][]shared // what other ranks of this process show, by name; nil where they are not in it
 	mover    *flash.Mover
 	waited   time.Duration
+	trace    *Trace
 	broken   error // what ended a pass: ranks no longer agree on what was said
 }
 
