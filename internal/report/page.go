@@ -56,6 +56,7 @@ type Run struct {
 	Limits  [][2]string
 	Extends []string // extensions
 	Results *Results
+	Rings   []bench.RingRow // of several devices
 }
 
 // NewPage lays a report out. The rows of compare, a peer's or an earlier run's, stand beside those of the files.
