@@ -3,7 +3,8 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 )
 
 // RingRow is attention that is spread over several devices beside the same on one: a line of a result file. Times are of the wall, in milliseconds: from
@@ -104,6 +105,13 @@ func (p *RingPass) HiddenPercent() (float64, bool) {
 	return 100 * p.Traced.Hidden, true
 }
 
+// Shape is the problem without its lengths: what rows of one figure have in common.
+func (r *RingRow) Shape() string {
+	return strings.Join(slices.DeleteFunc(strings.Fields(r.Problem), func(word string) bool {
+		return strings.HasPrefix(word, "Nq") || strings.HasPrefix(word, "Nk")
+	}), " ")
+}
+
 // Same says whether two rows are of the same thing, measured twice.
 func (r *RingRow) Same(o *RingRow) bool {
 	return r.Device == o.Device && r.Problem == o.Problem && r.Ranks == o.Ranks && r.Order == o.Order && r.Over == o.Over
@@ -113,6 +121,7 @@ func (r *RingRow) Same(o *RingRow) bool {
 const (
 	mostRingRanks = 1 << 16
 	mostRingSpans = 1 << 16 // of a pass
+	mostRing      = 1e15    // of any number: ms of thirty thousand years, bytes of a thousand TB
 )
 
 // validate says what of a row that was read cannot be.
@@ -133,8 +142,8 @@ func (r *RingRow) validate() error {
 			continue
 		}
 		numbers = append(numbers, t.Ms, t.Kernels, t.Sums, t.Idle, t.Waiting, t.Copies)
-		if t.Ms <= 0 || t.Hidden < 0 || t.Hidden > 1 {
-			return fmt.Errorf("a traced pass of %g ms, of whose copies %g are hidden: it must take time, and the share be from 0 to 1", t.Ms, t.Hidden)
+		if !(t.Ms >= 1e-6) || !(t.Hidden >= 0 && t.Hidden <= 1) {
+			return fmt.Errorf("a traced pass of %g ms, of whose copies %g are hidden: it must take a nanosecond at least, and the share be from 0 to 1", t.Ms, t.Hidden)
 		}
 		spans := 0
 		for _, l := range t.Lanes {
@@ -142,7 +151,7 @@ func (r *RingRow) validate() error {
 				return fmt.Errorf("a lane of rank %d, of %d", l.Rank, r.Ranks)
 			}
 			for _, s := range l.Spans {
-				if !(s.Begin >= 0 && s.End >= s.Begin) || math.IsInf(s.End, 0) {
+				if !(s.Begin >= 0 && s.End >= s.Begin && s.End <= mostRing) {
 					return fmt.Errorf("a span from %g to %g ms: it must not end before it begins", s.Begin, s.End)
 				}
 			}
@@ -153,8 +162,8 @@ func (r *RingRow) validate() error {
 		}
 	}
 	for _, v := range numbers {
-		if !(v >= 0) || math.IsInf(v, 0) {
-			return fmt.Errorf("%v is no measurement: it must be finite, and not negative", v)
+		if !(v >= 0) || v > mostRing {
+			return fmt.Errorf("%v is no measurement: it must be from 0 to %g", v, float64(mostRing))
 		}
 	}
 	return nil
