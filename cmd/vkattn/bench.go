@@ -71,6 +71,7 @@ Suites:
   vkattn bench --suite scores --head-dim 64 --out scores.jsonl
   vkattn bench --suite packed --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2 --rounds 3
   vkattn bench --suite decode --out decode.jsonl
+  vkattn bench --suite guard --out guard.jsonl && vkattn compare --relative --tolerance 5% recorded.jsonl guard.jsonl
   vkattn bench --impl flash --batch 8 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --page 0,16 --cache none,q8_0
   vkattn bench --impl flash --seq 4k --score none,alibi,softcap=30 --bias none,heads --pass both
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64
@@ -178,6 +179,9 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	if !cmd.Flags().Changed("rounds") {
 		if f.rounds = 1; f.out != "" {
 			f.rounds = recordedRounds
+			if s, named, err := f.suiteOf(); err == nil && named && s.Rounds > 0 {
+				f.rounds = s.Rounds
+			}
 		}
 	}
 	switch {
