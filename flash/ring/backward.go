@@ -72,6 +72,7 @@ func (w *pass) backward(b *flash.Backward) error {
 			}
 		}
 		before := len(w.jobs)
+		w.number = s.number
 		gave, err := w.remoteStep(g, s, e.blocks[i], i, e.arrived[i])
 		if err != nil {
 			return err
@@ -319,7 +320,6 @@ func touched(launches []launch) (rows, chunks Span) {
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step touches.
 func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []ready) (pair, error) {
-	w.number = s.number
 	at, chunks := touched(s.launches)
 	out, err := w.pair(fmt.Sprint("give", i%slots), w.problem.DType, at.Len())
 	if err != nil {

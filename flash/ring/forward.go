@@ -53,6 +53,7 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 	}
 	for i, s := range w.remote() {
 		before := len(w.jobs)
+		w.number = s.number
 		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}
@@ -108,7 +109,6 @@ func (w *pass) newOutputs() (*outputs, error) {
 // attendStep submits what a step computes with a block, by the groups of heads that it arrives in; nil: it is there.
 func (w *pass) attendStep(s *outputs, f *flash.Forward, of step, block pair, arrived []ready) error {
 	g := &w.problem
-	w.number = of.number
 	for i := range of.launches {
 		l := &of.launches[i]
 		o, err := w.tensor("part.o", g.DType, l.problem.OShape(), f.Q.Shape()[2])

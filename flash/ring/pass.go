@@ -13,11 +13,11 @@ import (
 // pass is one forward or backward pass of a rank under way.
 type pass struct {
 	*Plan
+	mover  notedMover      // the plan's
+	number int             // of the step that is submitted
 	ctx    context.Context // ends when any part of the pass fails
 	others *errgroup.Group // what goes on beside the device's work
 	jobs   []job           // submitted, in order, and not waited for
-	mover  notedMover
-	number int // of the step that is submitted
 }
 
 // job is work that was submitted.
@@ -47,8 +47,9 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.waited = 0
-	w := &pass{Plan: p, mover: notedMover{p.mover, p.trace}}
+	w := &pass{Plan: p}
 	w.others, w.ctx = errgroup.WithContext(inner)
+	w.mover = notedMover{p.mover, p.trace}
 	err := body(w)
 	if err != nil {
 		cancel(err)
