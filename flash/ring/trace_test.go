@@ -12,8 +12,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// bytesOf adds up the bytes of one activity.
-func bytesOf(events []Event, what Activity) (n float64) {
+// copiedBytes adds up the bytes of one activity.
+func copiedBytes(events []Event, what Activity) (n float64) {
 	for _, e := range events {
 		if e.What == what {
 			n += float64(e.Bytes)
@@ -115,11 +115,11 @@ func TestTrace(t *testing.T) {
 			for pass, want := range [2]float64{moved.ForwardReceived, moved.BackwardReceived} {
 				events := traces[rank][pass]
 				checkLanes(t, events, spans[rank][pass], spans[rank][pass+1])
-				require.Equal(t, want, bytesOf(events, CopyIn))
+				require.Equal(t, want, copiedBytes(events, CopyIn))
 				if over == Heads { // what goes to each of the others is another thing
-					require.Equal(t, [2]float64{moved.ForwardSent, moved.BackwardSent}[pass], bytesOf(events, CopyOut))
+					require.Equal(t, [2]float64{moved.ForwardSent, moved.BackwardSent}[pass], copiedBytes(events, CopyOut))
 				} else {
-					require.Positive(t, bytesOf(events, CopyOut))
+					require.Positive(t, copiedBytes(events, CopyOut))
 				}
 				steps := map[int]bool{}
 				sums := 0
