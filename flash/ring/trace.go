@@ -54,6 +54,9 @@ func (p *Plan) Trace(t *Trace) { p.trace = t }
 // Take gives what was noted, by beginning, and forgets it. Of what shares a lane, kernels and sums, or copies in one direction, nothing overlaps: a
 // device's queue, and a [flash.Mover] in each direction, do one after the other, so what was asked for meanwhile begins when the one before ends.
 func (t *Trace) Take() []Event {
+	if t == nil {
+		return nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var lanes [activities][]int

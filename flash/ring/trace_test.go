@@ -156,4 +156,5 @@ func TestTakePutsLanesInOrder(t *testing.T) {
 		{What: CopyIn, Begin: at(4), End: at(9)}, {What: Sums, Begin: at(19), End: at(19)}, {What: Kernels, Begin: at(19), End: at(30)},
 	}, x.Take())
 	require.Empty(t, x.Take())
+	require.Empty(t, (*Trace)(nil).Take())
 }
