@@ -66,11 +66,7 @@ func BuildRings(sources []Source) []*Figure {
 	drawn := slices.DeleteFunc(slices.Clone(good), func(x ringItem) bool { return x.row.Shape() != shape })
 	out := []*Figure{ringSeq(drawn, sources), ringRanks(drawn, sources), ringSplit(drawn, sources), ringTimeline(drawn, sources, false), ringTimeline(drawn, sources, true)}
 	for _, f := range out {
-		if f.Fixed == "" {
-			f.Fixed = shape
-		} else {
-			f.Fixed = shape + "; " + f.Fixed
-		}
+		f.Fixed = strings.Trim(briefly(shape)+"; "+f.Fixed, "; ")
 		if len(f.Series) == 0 {
 			f.Fixed = ""
 			continue
@@ -83,6 +79,22 @@ func BuildRings(sources []Source) []*Figure {
 		}
 	}
 	return out
+}
+
+// briefly leaves out of a shape what another word of it says already: as many key heads as heads, values as wide as keys.
+func briefly(shape string) string {
+	words := strings.Fields(shape)
+	value := func(prefix string) string {
+		for _, w := range words {
+			if rest, ok := strings.CutPrefix(w, prefix); ok && rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+				return rest
+			}
+		}
+		return ""
+	}
+	return strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool {
+		return w == "Hk"+value("H") || w == "Dv"+value("D")
+	}), " ")
 }
 
 // ringName tells series of devices apart: "2 ranks", "2 ranks, heads over devices", "keys from the host".
@@ -256,7 +268,7 @@ func ringTimeline(rows []ringItem, sources []Source, backward bool) *Figure {
 	t := of(best)
 	f.Fixed = fmt.Sprintf("%s, %s tokens", ringName(best, sources), Number(float64(best.row.Tokens)))
 	if t.Copies > 0 {
-		f.Fixed += fmt.Sprintf("; %s %% of the copies' time hidden behind work of the device", plain(100*t.Hidden))
+		f.X = fmt.Sprintf("ms (%s %% of the time of copies is hidden)", plain(100*t.Hidden))
 	}
 	most := t.Ms
 	for _, l := range t.Lanes {

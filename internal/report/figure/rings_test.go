@@ -81,7 +81,8 @@ func TestRingFigures(t *testing.T) {
 	for id, trace := range map[string]*bench.RingTrace{"rings-forward": find(2, 1024).Fwd.Traced, "rings-backward": find(2, 1024).Bwd.Traced} {
 		f := Get(figures, id)
 		require.Contains(t, f.Fixed, "2 ranks, 1k tokens")
-		require.Contains(t, f.Fixed, plain(100*trace.Hidden)+" % of the copies' time hidden")
+		require.Equal(t, "B1 H4 D64 float16 causal bottom-right; 2 ranks, 1k tokens", f.Fixed)
+		require.Contains(t, f.X, plain(100*trace.Hidden)+" % of the time of copies")
 		require.Len(t, f.Series, len(trace.Lanes))
 		for i, l := range trace.Lanes {
 			require.Equal(t, l.Lane, f.Series[i].Name)
