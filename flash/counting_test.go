@@ -222,6 +222,8 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"few rows, parts", []string{"few", "one query", "near"}, Flash, TierScalar, map[string]int{"decode": 1, "parts": 3, "w": 2}},
 		{"few rows, apart", []string{"few"}, Flash, TierScalar, map[string]int{"rows": 4, "lpr": 4, "u": 2}},
 		{"few rows, more parts than keys", []string{"few"}, Flash, TierScalar, map[string]int{"parts": 40}},
+		{"few rows on matrices", []string{"few", "one query", "near"}, Flash, TierMatrix, map[string]int{"decode": 1}},
+		{"few rows on matrices, parts", []string{"few", "near"}, Flash, TierMatrix, map[string]int{"decode": 1, "parts": 3, "w": 2}},
 		{"few rows in tiles", []string{"one query", "few"}, Flash, TierScalar, map[string]int{"decode": 0}},
 		{"V again", []string{"ragged", "grouped", "window"}, Flash1, TierScalar, map[string]int{"vc": 4}},
 		{"rows read twice", []string{"ragged", "grouped"}, Standard, TierScalar, map[string]int{"row_threads": 1}},

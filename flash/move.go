@@ -41,6 +41,15 @@ func (m *Mover) After(p Point) (err error) {
 	return m.dev.fail(m.dev.env.Ctx.After(p))
 }
 
+// Reach waits, on the host, until a point is reached.
+func (m *Mover) Reach(p Point) (err error) {
+	defer during("Mover.Reach", &err)
+	if err := m.made(); err != nil {
+		return err
+	}
+	return m.dev.fail(m.dev.env.Ctx.Reach(p))
+}
+
 // Move is a copy under way. It must be waited for: until then its memory is held.
 type Move struct {
 	mover *Mover

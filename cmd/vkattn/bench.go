@@ -71,10 +71,12 @@ Suites:
   vkattn bench --suite scores --head-dim 64 --out scores.jsonl
   vkattn bench --suite packed --peer 'python3 tools/torch_baseline.py --peer' --peer-impl fa2 --rounds 3
   vkattn bench --suite decode --out decode.jsonl
+  vkattn bench --suite guard --out guard.jsonl && vkattn compare --relative --tolerance 5% recorded.jsonl guard.jsonl
   vkattn bench --impl flash --batch 8 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --page 0,16 --cache none,q8_0
   vkattn bench --impl flash --seq 4k --score none,alibi,softcap=30 --bias none,heads --pass both
   vkattn bench --impl flash --seq 1k --tuning br=64,bc=64 --tuning br=128,bc=64
-  vkattn bench --ranks 2 --heads 16 --head-dim 128 --seq 32k,128k --causal --pass both
+  vkattn bench --ranks 2 --heads 16 --head-dim 128 --seq 32k,128k --causal --pass both --out rings.jsonl
+  vkattn bench --ranks 2 --over auto --seq 32k --causal --trace trace.json
   mpirun -n 2 vkattn bench --mpi --heads 16 --head-dim 128 --seq 32k --causal
   vkattn bench --from-host --heads 16 --head-dim 128 --seq 256k --causal --pass both`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runBench(cmd, &f, args) },
@@ -177,6 +179,9 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	if !cmd.Flags().Changed("rounds") {
 		if f.rounds = 1; f.out != "" {
 			f.rounds = recordedRounds
+			if s, named, err := f.suiteOf(); err == nil && named && s.Rounds > 0 {
+				f.rounds = s.Rounds
+			}
 		}
 	}
 	switch {

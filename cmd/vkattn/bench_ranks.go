@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +17,7 @@ import (
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/bench/ranks"
 	"github.com/vkattn/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/internal/plainjson"
 	"github.com/vkattn/vkattn/internal/report"
 )
 
@@ -22,12 +27,16 @@ type rankFlags struct {
 	share bool
 	host  bool
 	mpi   bool
+	over  string
+	links string
 }
 
 func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring attention (suite ring: as many as there are GPUs)")
 	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn (needs a vkattn built with -tags mpi)")
 	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks or --mpi: ranks beyond the number of devices share them")
+	cmd.Flags().StringVar(&f.over, "over", bench.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of a rank's share of the heads), or auto: what the plan foretells to be faster, from the speed of one device and of the slowest link")
+	cmd.Flags().StringVar(&f.links, "links", "", "`file` of 'vkattn info --links --json', for --over auto (default: links are measured)")
 	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the same with them resident")
 }
 
@@ -45,7 +54,7 @@ func ringGrid(cpu bool) bench.Grid {
 
 // spread says whether the flags ask for several devices.
 func (f *benchFlags) spread() bool {
-	return f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi || f.suite == ringSuite
+	return f.over.over != bench.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi || f.suite == ringSuite
 }
 
 // checkSpread says which flags do not go with several devices.
@@ -61,8 +70,18 @@ func (f *benchFlags) checkSpread() error {
 		return errors.New("--share-device is about --ranks, which is not given")
 	case f.suite != "" && f.suite != ringSuite:
 		return fmt.Errorf("--suite %s is of one device: --ranks takes sizes, or --suite %s", f.suite, ringSuite)
-	case f.peer != "" || f.compare != "" || f.trace != "" || f.appendTo || f.list || f.tier != "":
-		return errors.New("--peer, --compare, --trace, --append, --list and --tier are of one device: they do not go with --ranks")
+	case f.over.ranks == 0 && (f.over.over != bench.OverRing || f.over.links != "") && !f.over.mpi && f.suite != ringSuite:
+		return errors.New("--over and --links are about --ranks, which is not given")
+	case !slices.Contains(ranks.Overs, f.over.over):
+		return fmt.Errorf("--over %q: it must be one of %s", f.over.over, strings.Join(ranks.Overs, ", "))
+	case f.over.links != "" && f.over.over != ranks.OverAuto:
+		return errors.New("--links is what --over auto chooses from")
+	case f.peer != "" || f.compare != "" || f.list || f.tier != "" || f.rounds != 0:
+		return errors.New("--peer, --compare, --list, --tier and --rounds are of one device: they do not go with --ranks")
+	case f.appendTo && f.out == "", f.force && f.out == "" && f.trace == "":
+		return errors.New("--append and --force are about the --out file, and there is none")
+	case f.appendTo && f.force:
+		return errors.New("--append and --force are both given: either add to the file or replace it")
 	case f.device.name != "":
 		return errors.New("--device is of one device: --ranks takes every GPU")
 	case f.format != "table" && f.format != "json":
@@ -84,38 +103,41 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return usage(cmd, err)
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	s := &spreadRun{f: f, first: true, stderr: stderr}
+	if f.over.links != "" {
+		if s.link, err = readLinks(f.over.links); err != nil {
+			return err
+		}
+	}
 	infos, err := flash.Devices(f.device.options()...)
 	if err != nil {
 		return err
 	}
-	n := f.over.ranks
-	var comm mpi.Comm
-	var devices []*flash.Device
-	first := true // of the processes: it alone writes
+	s.n = f.over.ranks
 	if f.over.mpi {
 		var device *flash.Device
-		if comm, device, err = joinMPI(ctx, infos, f.over.share, f.device.options()); err != nil {
+		if s.comm, device, err = joinMPI(ctx, infos, f.over.share, f.device.options()); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, comm.Close()) }()
-		devices, n, first = []*flash.Device{device}, comm.Size(), comm.Rank() == 0
+		defer func() { err = errors.Join(err, s.comm.Close()) }()
+		s.devices, s.n, s.first = []*flash.Device{device}, s.comm.Size(), s.comm.Rank() == 0
 	}
-	if !first {
+	if !s.first {
 		stdout = io.Discard
 	}
 	if f.over.host {
-		n = 1
+		s.n = 1
 	}
-	if n == 0 {
+	if s.n == 0 {
 		for _, d := range infos {
 			if !bench.IsCPU(d) {
-				n++
+				s.n++
 			}
 		}
-		n = max(n, 2)
+		s.n = max(s.n, 2)
 	}
-	if comm == nil {
-		devices, err = ring.Open(n, f.over.share, f.device.options()...)
+	if s.comm == nil {
+		s.devices, err = ring.Open(s.n, f.over.share, f.device.options()...)
 	}
 	if err != nil {
 		var bad *flash.ArgumentError
@@ -125,12 +147,12 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		return err
 	}
 	defer func() {
-		for _, d := range devices {
+		for _, d := range s.devices {
 			closeDevice(stderr, d)
 		}
 	}()
-	cpu := bench.IsCPU(devices[0].Info())
-	grid := ringGrid(cpu).Override(given)
+	s.cpu = bench.IsCPU(s.devices[0].Info())
+	grid := ringGrid(s.cpu).Override(given)
 	if given.Passes != (bench.Passes{}) {
 		grid.Passes = given.Passes
 	}
@@ -138,58 +160,36 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	if err != nil {
 		return usage(cmd, err)
 	}
-	var lines io.Writer = io.Discard
-	if f.out != "" && first {
-		mode := bench.CreateNew
-		if f.force {
-			mode = bench.Force
-		}
-		file, err := bench.CreateFile(f.out, mode)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		lines = file
-	}
-	bar := newBar(stderr, f.quiet || !first)
-	var results []ranks.Result
-	failed := 0
-	for i, c := range cases {
-		bar.step(i+1, len(cases), c.String())
-		p, err := c.Problem()
-		if err != nil {
+	for _, c := range cases {
+		if _, err := c.Problem(); err != nil {
 			return usage(cmd, err)
 		}
-		o := ranks.Options{Backward: grid.Passes.Bwd, Stream: f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute}
-		var r ranks.Result
-		if comm != nil {
-			r = ranks.MeasureProcesses(ctx, comm, devices[0], p, ring.Shard{}, o)
-		} else {
-			r = ranks.Measure(ctx, devices, p, ring.Shard{}, o)
+	}
+	if err := s.openFiles(ctx); err != nil {
+		return err
+	}
+	defer s.close()
+	if f.over.over == ranks.OverAuto && f.over.links == "" {
+		if err := s.measureLink(ctx); err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			break
-		}
+	}
+	results, runErr := s.run(ctx, cases, grid.Passes.Bwd, stdout)
+	if f.format == "table" && len(results) > 0 {
+		fmt.Fprintf(stdout, "%s, %s\n\n%s\n", s.devices[0].Info().Name, count(s.n, "rank"), report.RingText(results, screenOf(stdout, f.wide).Width))
+	}
+	runErr = errors.Join(runErr, s.finish(ctx))
+	failed := 0
+	for _, r := range results {
 		if r.Error != "" {
 			failed++
 		}
-		results = append(results, r)
-		if err := rows.WriteLine(lines, r); err != nil {
-			return err
-		}
-		if f.format == "json" {
-			if err := rows.WriteLine(stdout, r); err != nil {
-				return err
-			}
-		}
-	}
-	bar.done()
-	if f.format == "table" {
-		fmt.Fprintf(stdout, "%s, %s\n\n%s\n", devices[0].Info().Name, count(n, "rank"), ranksTable(results, screenOf(stdout, f.wide).Width))
 	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case runErr != nil:
+		return runErr
 	case failed > 0:
 		fmt.Fprintf(stderr, "vkattn: %s of %d failed\n", count(failed, "row"), len(results))
 		return errSilent
@@ -197,27 +197,203 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	return nil
 }
 
-// ranksTable is results as text of at most that width.
-func ranksTable(results []ranks.Result, width int) string {
-	t := report.NewText([]string{"tokens", "ranks", "order", "fwd 1", "fwd", "×", "waited", "bwd 1", "bwd", "×", "waited", "both ×", "block MB", "mem 1", "mem rank", "max err", ""},
-		"rrlrrrrrrrrrrrrrl").Fit(width, "max err", "mem 1", "mem rank", "block MB", "order")
-	for _, r := range results {
-		if r.Error != "" {
-			t.Row(bench.Digits(float64(r.Tokens)), fmt.Sprint(r.Ranks), r.Order, "", "", "", "", "", "", "", "", "", "", "", "", "", plain(r.Error))
+// spreadRun is a run over several devices under way.
+type spreadRun struct {
+	f       *benchFlags
+	comm    mpi.Comm // nil: ranks are of this process
+	devices []*flash.Device
+	n       int  // ranks
+	first   bool // of the processes: it alone writes
+	cpu     bool
+	stderr  io.Writer
+
+	link      ranks.Link
+	header    bench.Header
+	out       *bench.OutFile // nil: none
+	earlier   []bench.RingRow
+	trace     bench.Trace
+	traceFile *bench.OutFile // nil: none
+}
+
+// openFiles opens what is written, before anything is measured, and writes the header.
+func (s *spreadRun) openFiles(ctx context.Context) (err error) {
+	if !s.first || s.f.out == "" && s.f.trace == "" {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.out, _, err = s.f.earlier(s.stderr); err != nil {
+		return err
+	}
+	if s.out == nil && s.f.out != "" {
+		mode := bench.CreateNew
+		if s.f.force {
+			mode = bench.Force
+		}
+		if s.out, err = bench.CreateFile(s.f.out, mode); err != nil {
+			return err
+		}
+	}
+	if s.f.trace != "" {
+		if s.traceFile, err = s.f.createTrace(); err != nil {
+			return err
+		}
+	}
+	if s.header, err = headerOf(ctx, s.devices[0]); err != nil {
+		return err
+	}
+	if s.out == nil {
+		return nil
+	}
+	if s.out.Earlier != nil {
+		s.earlier = s.out.Earlier.Rings
+	}
+	return bench.NewWriter(s.out).Header(s.header)
+}
+
+func (s *spreadRun) close() {
+	for _, f := range []*bench.OutFile{s.out, s.traceFile} {
+		if f != nil {
+			f.Close() // again where finish has closed it
+		}
+	}
+}
+
+// had says whether the --out file has a row already. Of processes the first alone knows, and none leaves any out.
+func (s *spreadRun) had(p flash.Problem, backward bool) bool {
+	p, err := p.Normalize()
+	if err != nil || s.comm != nil {
+		return false
+	}
+	return slices.ContainsFunc(s.earlier, func(r bench.RingRow) bool {
+		over := r.Over == s.f.over.over && !r.Chosen
+		switch {
+		case s.f.over.host:
+			over = r.Over == bench.OverHost
+		case s.f.over.over == ranks.OverAuto:
+			over = r.Chosen
+		}
+		return over && r.Error == "" && r.Device == s.devices[0].Info().Name && r.Problem == p.String() && r.Ranks == s.n && (r.Bwd.Ranks > 0 || !backward)
+	})
+}
+
+// run measures the cases one after the other, and writes each.
+func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, stdout io.Writer) (results []bench.RingRow, err error) {
+	bar := newBar(s.stderr, s.f.quiet || !s.first)
+	defer bar.done()
+	skipped := 0
+	for i, c := range cases {
+		bar.step(i+1, len(cases), c.String())
+		p, err := c.Problem()
+		if err != nil {
+			return results, err
+		}
+		if s.had(p, backward) {
+			skipped++
 			continue
 		}
-		cell := func(v float64) string {
-			if v == 0 {
-				return ""
+		o := ranks.Options{Backward: backward, Stream: s.f.over.host, Runs: 5, Least: time.Second, Timeout: 5 * time.Minute, Over: s.f.over.over, Link: s.link}
+		var lanes [2][]bench.RingLane
+		o.Lanes = func(backward bool, all []bench.RingLane) {
+			if backward {
+				lanes[1] = all
+			} else {
+				lanes[0] = all
 			}
-			return bench.Digits(v)
 		}
-		note := ""
-		if !r.Direct && r.Ranks > 1 {
-			note = "bytes by way of the host"
+		var r bench.RingRow
+		if s.comm != nil {
+			r = ranks.MeasureProcesses(ctx, s.comm, s.devices[0], p, o)
+		} else {
+			r = ranks.Measure(ctx, s.devices, p, o)
 		}
-		t.Row(fmt.Sprint(r.Tokens), fmt.Sprint(r.Ranks), r.Order, cell(r.Fwd.One), cell(r.Fwd.Ranks), cell(r.Fwd.Speed), cell(r.Fwd.Waited), cell(r.Bwd.One), cell(r.Bwd.Ranks), cell(r.Bwd.Speed), cell(r.Bwd.Waited),
-			cell(r.Both), cell(float64(r.BlockBytes)/1e6), cell(float64(r.MemoryOne)/1e6), cell(float64(r.MemoryRank)/1e6), fmt.Sprintf("%.1e", r.MaxErr), note)
+		if ctx.Err() != nil {
+			return results, nil
+		}
+		r.Library = "vkattn " + version()
+		results = append(results, r)
+		for i, all := range lanes {
+			if all != nil && s.traceFile != nil {
+				s.trace.AddRing(r, i == 1, all)
+			}
+		}
+		if s.out != nil {
+			if err := bench.NewWriter(s.out).Ring(r); err != nil {
+				return results, err
+			}
+		}
+		if s.f.format == "json" {
+			if err := rows.WriteLine(stdout, r); err != nil {
+				return results, err
+			}
+		}
+		if r.Error != "" && s.comm != nil {
+			return results, nil // the communicator serves no more
+		}
 	}
-	return t.String()
+	bar.done()
+	if skipped > 0 {
+		fmt.Fprintf(s.stderr, "%s of %d in %s already\n", count(skipped, "row"), len(cases), s.f.out)
+	}
+	return results, nil
+}
+
+// finish writes the trace and closes the files.
+func (s *spreadRun) finish(ctx context.Context) (err error) {
+	if s.traceFile != nil {
+		if ctx.Err() != nil {
+			s.f.dropTrace(s.stderr, s.traceFile)
+		} else {
+			err = errors.Join(s.trace.Write(s.traceFile, s.header), s.traceFile.Close())
+		}
+	}
+	if s.out != nil {
+		err = errors.Join(err, s.out.Close())
+	}
+	return err
+}
+
+// measureLink measures what a plan chooses from.
+func (s *spreadRun) measureLink(ctx context.Context) (err error) {
+	bytes := 64 << 20
+	if s.cpu {
+		bytes = 4 << 20
+	}
+	if s.comm != nil {
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if s.link, err = ranks.MeasureExchange(limited, s.comm, s.devices[0], bytes); err != nil {
+			s.comm.Abort(err)
+		}
+		return err
+	}
+	links, err := ranks.MeasureLinks(ctx, s.devices, bytes)
+	if err != nil {
+		return err
+	}
+	s.link, err = ranks.Slowest(links)
+	return err
+}
+
+// readLinks reads what info --links --json wrote.
+func readLinks(path string) (l ranks.Link, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return l, err
+	}
+	var links []ranks.Link
+	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var x ranks.Link
+		if err := plainjson.Unmarshal([]byte(line), &x); err != nil {
+			return l, fmt.Errorf("%s:%d: %w", path, i+1, err)
+		}
+		links = append(links, x)
+	}
+	if l, err = ranks.Slowest(links); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return l, err
 }

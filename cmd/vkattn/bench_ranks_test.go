@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/bench/ranks"
 )
 
@@ -23,7 +25,15 @@ func TestBenchRanks(t *testing.T) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	records := strings.Split(strings.TrimSpace(string(data)), "\n")
-	require.Len(t, records, 2)
+	require.Len(t, records, 3)
+	require.Contains(t, records[0], `"vkattn"`)
+	records = records[1:]
+	status, _, stderr = call(append([]string{"bench", "--ranks", "3", "--share-device", "--out", path, "--append"}, sizes...)...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stderr, "2 rows of 2 in")
+	again, err := bench.ReadFile(path)
+	require.NoError(t, err)
+	require.Len(t, again.Rings, 2)
 	status, stdout, stderr = call(append([]string{"bench", "--from-host", "--format", "json"}, sizes...)...)
 	require.Zero(t, status, stderr)
 	for i, line := range append(records, strings.Split(strings.TrimSpace(stdout), "\n")...) {
@@ -34,7 +44,61 @@ func TestBenchRanks(t *testing.T) {
 		require.Equal(t, []int{3, 1}[i/2], r.Ranks)
 		require.Positive(t, r.Fwd.Speed)
 		require.Positive(t, r.Both)
+		require.NotNil(t, r.Bwd.Traced)
 	}
+}
+
+// TestBenchOver: what is asked for is in the row, with a trace of every rank; a file of links is chosen from.
+func TestBenchOver(t *testing.T) {
+	needDevice(t)
+	dir := t.TempDir()
+	links, trace := filepath.Join(dir, "links.jsonl"), filepath.Join(dir, "trace.json")
+	require.NoError(t, os.WriteFile(links, []byte(`{"from":-1,"to":0,"GBps":5,"us":3}`+"\n"+`{"from":0,"to":1,"GBps":1000000000,"us":0}`+"\n"), 0o600))
+	sizes := []string{"bench", "--ranks", "2", "--share-device", "--heads", "2", "--head-dim", "32", "--seq", "300", "--causal", "--quiet", "--format", "json"}
+	for _, c := range []struct {
+		args   []string
+		over   string
+		chosen bool
+	}{
+		{[]string{"--over", "heads", "--trace", trace}, "heads", false},
+		{[]string{"--over", "auto", "--links", links}, "heads", true}, // bytes cost nothing, and chunks of 300 tokens are not equal
+		{[]string{"--over", "auto"}, "", true},
+	} {
+		status, stdout, stderr := call(append(sizes, c.args...)...)
+		require.Zero(t, status, stderr)
+		var r ranks.Result
+		require.NoError(t, json.Unmarshal([]byte(stdout), &r))
+		if c.over != "" {
+			require.Equal(t, c.over, r.Over)
+		}
+		require.Equal(t, c.chosen, r.Chosen)
+		require.Equal(t, c.chosen, r.LinkGBps > 0)
+		require.Positive(t, r.RingBytes)
+		require.Positive(t, r.HeadsBytes)
+	}
+	var events struct {
+		TraceEvents []struct {
+			Name, Cat string
+			PID       int
+			Dur       float64
+		}
+	}
+	data, err := os.ReadFile(trace)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &events))
+	seen := map[string]bool{}
+	for _, e := range events.TraceEvents {
+		if e.Dur > 0 {
+			seen[fmt.Sprint(e.PID, " ", e.Cat)] = true
+		}
+	}
+	for _, want := range []string{"1 row", "2 compute", "2 copy out", "2 copy in", "3 compute", "3 copy out", "3 copy in"} {
+		require.True(t, seen[want], "%s in %v", want, seen)
+	}
+	require.NoError(t, os.WriteFile(links, []byte("{}\n"), 0o600))
+	status, _, stderr := call(append(sizes, "--over", "auto", "--links", links)...)
+	require.Equal(t, exitFailure, status)
+	require.Contains(t, stderr, "info --links --json")
 }
 
 // TestBenchRanksUsage: flags that do not go together are refused in words about them.
@@ -47,7 +111,11 @@ func TestBenchRanksUsage(t *testing.T) {
 		"--mpi has as many ranks":            {"--mpi", "--ranks", "2"},
 		"--device is of one device":          {"--ranks", "2", "--device", "0"},
 		"--format csv":                       {"--ranks", "2", "--format", "csv"},
-		"do not go with --ranks":             {"--ranks", "2", "--trace", "x.json"},
+		"do not go with --ranks":             {"--ranks", "2", "--peer", "x"},
+		"about --ranks, which is not given":  {"--over", "heads"},
+		"--over \"both\"":                    {"--ranks", "2", "--over", "both"},
+		"what --over auto chooses from":      {"--ranks", "2", "--links", "x"},
+		"about the --out file":               {"--ranks", "2", "--append"},
 		"unexpected argument \"everything\"": {"--ranks", "2", "everything"},
 	} {
 		status, _, stderr := call(append([]string{"bench"}, args...)...)

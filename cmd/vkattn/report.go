@@ -19,7 +19,8 @@ func newReport() *cobra.Command {
 		Long: `Make the twelve figures of result files that 'vkattn bench --out' wrote (time, throughput, memory and speed-up
 against the sequence length; batch; causal; heads; embedding; head dimension; forward and backward;
 throughput map; summary), each as SVG and PNG, and a page that shows them with all rows and with what the
-course reports found.
+course reports found. Rows of several devices ('vkattn bench --ranks') have figures of their own: speed-up, where the
+time goes, and what every device did in a pass.
 
 The page is one file: it needs no network, no script, and is read on a telephone and in the dark. Several
 files, of other devices or versions, stand in the same figures. A figure takes the reports' own setting

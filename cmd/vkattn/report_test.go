@@ -97,8 +97,14 @@ func TestCompare(t *testing.T) {
 
 	status, stdout, stderr = call("compare", syntheticOther, slow, "--fail-above", "1.05")
 	require.Equal(t, exitFailure, status, stdout)
-	require.Contains(t, stderr, "1 row of")
+	require.Regexp(t, `1 row of .* slower than 1\.05 × or lost: flash2 .* ×\)`, stderr)
 	require.Contains(t, stdout, "percentiles apart")
+	status, stdout, stderr = call("compare", "--relative", "--tolerance", "5%", syntheticOther, slow) // peaks are the same
+	require.Equal(t, exitFailure, status, stdout)
+	require.Contains(t, stderr, "1 row of")
+	require.Contains(t, stdout, "peak new / old")
+	status, _, stderr = call("compare", "--relative", "--tolerance", "5", syntheticOther, syntheticOther)
+	require.Zero(t, status, stderr)
 	status, _, stderr = call("compare", syntheticOther, slow)
 	require.Zero(t, status, "without --fail-above it only tells: %s", stderr)
 	status, _, stderr = call("compare", slow, syntheticOther, "--fail-above", "1.05")
@@ -145,6 +151,8 @@ func TestReportUsage(t *testing.T) {
 		{"report x.jsonl --out y --format pdf", `--format "pdf": it must be one of html, md`},
 		{"compare x", "1 file given: it takes two"},
 		{"compare x y --fail-above 0.9", "--fail-above 0.9: it must be a number of at least 1"},
+		{"compare x y --tolerance -5%", `--tolerance "-5%": it must be a percentage`},
+		{"compare x y --tolerance 5% --fail-above 1.05", "both given"},
 		{"analyze --nonzero 2", "--nonzero is 2: it must be above 0 and at most 1"},
 		{"analyze --format xml", `--format "xml": it must be table or json`},
 		{"analyze x y", `unexpected argument "y"`},

@@ -91,6 +91,7 @@ func (w *pass) backward(b *flash.Backward) error {
 			}
 		}
 		before := len(w.jobs)
+		w.number = s.number
 		gave, err := w.remoteStep(g, s, e.blocks[i], i, e.arrived[i])
 		if err != nil {
 			return err
@@ -351,6 +352,7 @@ func (w *pass) launchGradients(g *gradients, l *launch, block, to pair, arrived 
 
 // gradientStep submits launches with the rank's own block.
 func (w *pass) gradientStep(g *gradients, s step, block pair) error {
+	w.number = s.number
 	for i := range s.launches {
 		l := &s.launches[i]
 		part, err := w.pair("part.d", w.problem.DType, l.keys.Len())

@@ -332,6 +332,7 @@ func (w *pass) arrival(r ready) error {
 	start := time.Now()
 	at, err := r.await(w.ctx)
 	w.waited += time.Since(start)
+	w.trace.add(Event{What: Waiting, Step: w.number, Begin: start, End: time.Now()}, 0)
 	if err != nil || at == (flash.Point{}) {
 		return err
 	}

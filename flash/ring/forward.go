@@ -69,6 +69,7 @@ func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
 	}
 	for i, s := range w.remote() {
 		before := len(w.jobs)
+		w.number = s.number
 		if err := w.attendStep(sums, f, s, e.blocks[i], e.arrived[i]); err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 // pass is one forward or backward pass of a rank under way.
 type pass struct {
 	*Plan
+	mover  notedMover      // the plan's
+	number int             // of the step that is submitted
 	ctx    context.Context // ends when any part of the pass fails
 	others *errgroup.Group // what goes on beside the device's work
 	jobs   []job           // submitted, in order, and not waited for
@@ -51,6 +53,7 @@ func (p *Plan) run(ctx context.Context, body func(*pass) error) error {
 	w := &pass{Plan: p, sched: p.sched, steps: p.steps}
 	p.passes++
 	w.others, w.ctx = errgroup.WithContext(inner)
+	w.mover = notedMover{p.mover, p.trace}
 	err := body(w)
 	if err != nil {
 		cancel(err)
@@ -90,7 +93,7 @@ func (w *pass) attend(l *launch, f flash.Forward) error {
 	}
 	j, err := plan.SubmitForward(f)
 	if err == nil {
-		w.jobs = append(w.jobs, launched{j})
+		w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
 	}
 	return err
 }
@@ -103,7 +106,7 @@ func (w *pass) gradients(l *launch, b flash.Backward) error {
 	}
 	j, err := plan.SubmitBackward(b)
 	if err == nil {
-		w.jobs = append(w.jobs, launched{j})
+		w.jobs = append(w.jobs, w.noted(launched{j}, Kernels))
 	}
 	return err
 }
@@ -135,7 +138,7 @@ func (s sum) settle() error {
 func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
 	j, err := w.accumulation(rule, a)
 	if err == nil {
-		w.jobs = append(w.jobs, j)
+		w.jobs = append(w.jobs, w.noted(j, Sums))
 	}
 	return err
 }

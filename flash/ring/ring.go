@@ -59,6 +59,7 @@ type Plan struct {
 	passes   int // how many there were
 	seen     seen
 	waited   time.Duration
+	trace    *Trace
 	broken   error // what ended a pass: ranks no longer agree on what was said
 }
 

@@ -185,6 +185,7 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 				}
 			}
 			before := len(w.jobs)
+			w.number = st.number
 			gave, err := w.remoteStep(g, st, e.blocks[i], i, e.arrived[i])
 			if err != nil {
 				return err

@@ -47,6 +47,7 @@ type File struct {
 	Other   []json.RawMessage // lines of a peer that are not rows: its header, its GEMM figure
 	Rows    []Row
 	Maps    []Picture // that vkattn map added
+	Rings   []RingRow // of several devices
 	Cut     int       // bytes of a last line that a kill or a power cut left unfinished, and that is left out
 }
 
@@ -65,7 +66,7 @@ func ReadFile(path string) (*File, error) {
 // Read is ReadFile on a stream; path is for errors.
 func Read(path string, r io.Reader) (*File, error) {
 	out, err := read(path, r)
-	if err == nil && len(out.Headers)+len(out.Rows)+len(out.Other)+len(out.Maps) == 0 {
+	if err == nil && len(out.Headers)+len(out.Rows)+len(out.Other)+len(out.Maps)+len(out.Rings) == 0 {
 		if out.Cut > 0 {
 			return nil, fmt.Errorf("%s:1: the only line was cut off: delete the file, and measure again", path)
 		}
@@ -131,6 +132,16 @@ func (f *File) add(text []byte) error {
 			return fmt.Errorf("bad picture: %w", err)
 		}
 		f.Maps = append(f.Maps, p)
+	case has("ranks"):
+		var r RingRow
+		err := plainjson.Unmarshal(text, &r)
+		if err == nil {
+			err = r.validate()
+		}
+		if err != nil {
+			return fmt.Errorf("bad row of several devices: %w", err)
+		}
+		f.Rings = append(f.Rings, r)
 	case has("op"):
 		return errors.New("a row of 'vkattn rows': it is no measurement of attention, and stands in no table of these")
 	case has("peer"), has("torch"), has("gpu"), has("gemm_tflops"):
@@ -163,6 +174,9 @@ func (w *Writer) Peer(lines []string) error {
 
 // Row writes a row.
 func (w *Writer) Row(r Row) error { return w.line(r) }
+
+// Ring writes a row of several devices.
+func (w *Writer) Ring(r RingRow) error { return w.line(r) }
 
 func (w *Writer) line(v any) error {
 	var out bytes.Buffer

@@ -240,3 +240,28 @@ func TestImplementations(t *testing.T) {
 	_, err = ParseImpl("flash9")
 	require.EqualError(t, err, `impl "flash9": it must be standard, flash1, flash (flash2) or blocksparse`)
 }
+
+// TestGuardHasEveryFamily: a dozen shapes or so, of whatever a kernel, a storage type or a feature has of its own; both passes where there are two.
+func TestGuardHasEveryFamily(t *testing.T) {
+	s, err := FindSuite("guard")
+	require.NoError(t, err)
+	for _, cpu := range []bool{false, true} {
+		jobs, err := s.Jobs(cpu, Grid{})
+		require.NoError(t, err)
+		require.Len(t, jobs, map[bool]int{false: 14, true: 13}[cpu])
+		seen := map[string]bool{}
+		for _, j := range jobs {
+			c := j.Case
+			seen[c.Impl], seen[c.DType], seen[c.Cache] = true, true, true
+			for name, has := range map[string]bool{"window": c.Window > 0, "score": c.Score != "", "dropout": c.Dropout > 0, "packed": c.Packed != "", "page": c.Page > 0,
+				"density": c.Density > 0, "one query": c.Nq == 1, "few queries": c.Nq > 1 && c.Nq < c.N, "grouped": c.H != c.Hkv} {
+				seen[name] = seen[name] || has
+			}
+			require.Equal(t, c.Nq == c.N, j.Passes.Bwd, c.String())
+		}
+		for _, want := range []string{"flash2", "standard", BlockSparse, "float16", "bfloat16", "float32", "q8_0", "window", "score", "dropout", "packed", "page", "density",
+			"one query", "few queries", "grouped"} {
+			require.True(t, seen[want], want)
+		}
+	}
+}

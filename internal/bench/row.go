@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/plainjson"
+
+	"github.com/vkattn/vkattn/flash"
 )
 
 // Row is the result of one case: figures, or the reason why there are none.
@@ -83,6 +85,20 @@ func (r Row) After(earlier Row) Row {
 		r.BwdError, r.BwdReason = earlier.BwdError, earlier.BwdReason
 	}
 	return r
+}
+
+// Ceiling is what bounds a pass of the row, as the run that measured it has measured that: copying where reading keys takes the time, else arithmetic, of
+// fp32 on the scalar tier and of matrices elsewhere. 0: it was not measured, or the row is a peer's.
+func (r *Row) Ceiling() (name string, value float64) {
+	switch {
+	case !r.Ours():
+		return "", 0
+	case r.readsKeys():
+		return "copy", r.peaks.CopyGBps
+	case r.Tier == string(flash.TierScalar) || r.DType == "float32":
+		return "fp32", r.peaks.FP32TFLOPS
+	}
+	return "matrix", r.peaks.MatrixTFLOPS
 }
 
 // Ours says whether this program measured the row.

@@ -14,6 +14,8 @@ type Suite struct {
 	CPU   []Grid // instead of Grids on a device that is a CPU; nil: the same
 	// Limit bounds the time of a row where the user gives no bound: long sweeps do not wait for one slow row. 0: the usual.
 	Limit time.Duration
+	// Rounds is how often rows of a result file are measured where the user says nothing. 0: the usual.
+	Rounds int
 }
 
 var (
@@ -83,6 +85,42 @@ var (
 
 // caches32 are 32 sequences that decode together, whose caches have room for 4096 keys each.
 var caches32 = decoding.Override(Grid{Batch: []int{32}, Seq: []int{4096}, Used: []string{"", "mixed"}})
+
+// guarded are shapes of a few milliseconds, one or two of each family of kernels, large enough to fill a GPU; guardedCPU what a CPU can do of them. Both
+// passes where there are two.
+var (
+	guarded    = guard(Grid{Impls: []string{"flash2"}, Batch: []int{4}, EmbDim: []int{1024}, Seq: []int{2048}, Causal: yes}, decoding, 32, "512", 2048)
+	guardedCPU = guard(Grid{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{64}, Seq: []int{128}, Causal: yes, HeadDim: []int{32}}, decodingCPU, 4, "32", 256)
+)
+
+// guard makes the grids, with a batch of so many sequences, a window, and keys that few queries see.
+func guard(shape, decode Grid, batch int, window string, keys int) []Grid {
+	reach, err := ParseWindows([]string{window})
+	if err != nil {
+		panic(err) // a literal of this file
+	}
+	dims, wide := []int{64, 128}, []int{256}
+	if len(shape.HeadDim) > 0 {
+		dims, wide = shape.HeadDim, []int{64}
+	}
+	first := shape.Override(Grid{HeadDim: dims[:1], Passes: both})
+	last := shape.Override(Grid{HeadDim: dims[len(dims)-1:], Passes: both})
+	return []Grid{
+		shape.Override(Grid{HeadDim: dims, Passes: both}),
+		shape.Override(Grid{HeadDim: wide, Passes: both}),
+		last.Override(Grid{Batch: []int{batch}, Seq: []int{shape.Seq[0] / 4}, Causal: no}),
+		last.Override(Grid{DTypes: []string{"bfloat16"}}),
+		first.Override(Grid{DTypes: []string{"float32"}, Seq: []int{shape.Seq[0] / 2}}),
+		first.Override(Grid{Window: reach, Scores: []string{"alibi"}}),
+		first.Override(Grid{Dropout: []float64{0.1}}),
+		last.Override(Grid{Batch: []int{batch}, Seq: []int{shape.Seq[0] / 4}, Packed: []string{"mixed"}}),
+		first.Override(Grid{Impls: []string{"blocksparse"}, Batch: []int{1}, Seq: []int{2 * shape.Seq[0]}, Causal: no, Density: []float64{0.25}}),
+		first.Override(Grid{Impls: []string{"standard"}, Seq: []int{shape.Seq[0] / 2}}),
+		decode.Override(Grid{QueryLen: []int{1}}),
+		decode.Override(Grid{Batch: []int{batch}, Seq: []int{keys}, Pages: []int{16}, Caches: []string{"q8_0"}}),
+		decode.Override(Grid{QueryLen: []int{64}, Seq: []int{2 * keys}}),
+	}
+}
 
 // The sweeps of the course reports and of the FlashAttention papers. Axes that
 // are not named take Defaults: batch 16, 32 heads of 64, fp16, both causal.
@@ -212,6 +250,10 @@ var suites = []Suite{
 			{Impls: []string{"flash2"}, Batch: []int{1}, EmbDim: []int{1024}, HeadDim: []int{64, 128}, Seq: []int{512, 1024, 2048, 4096}},
 		},
 		CPU: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, QueryLen: []int{16, 64}, Seq: []int{512, 1024}, Causal: no}},
+	},
+	{
+		Name: "guard", About: "a regression check of seconds: every family of kernels, both passes; 'vkattn compare --relative' with a recorded file judges it",
+		Grids: guarded, CPU: guardedCPU, Rounds: 2,
 	},
 	{
 		Name: "dims", About: "head dimensions between the powers of two, sequence length 4096",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -15,6 +16,7 @@ import (
 type Trace struct {
 	events []traceEvent
 	now    float64 // µs: runs are laid one after the other
+	ranks  int     // of AddRing, the most
 }
 
 // traceEvent is an event of the Trace Event Format: a span with its beginning and length in µs ("X"), or a name ("M").
@@ -87,10 +89,20 @@ func (t *Trace) Rows() int {
 
 // Write writes the trace as JSON.
 func (t *Trace) Write(w io.Writer, h Header) error {
-	name := func(kind string, tid int, text string) traceEvent {
-		return traceEvent{Name: kind, Phase: "M", PID: 1, TID: tid, Args: map[string]any{"name": text}}
+	name := func(kind string, pid, tid int, text string) traceEvent {
+		return traceEvent{Name: kind, Phase: "M", PID: pid, TID: tid, Args: map[string]any{"name": text}}
 	}
-	events := append([]traceEvent{name("process_name", 0, h.Device), name("thread_name", traceRows, "rows"), name("thread_name", traceDispatches, "dispatches")}, t.events...)
+	events := []traceEvent{name("process_name", 1, 0, h.Device), name("thread_name", 1, traceRows, "rows")}
+	if t.ranks == 0 {
+		events = append(events, name("thread_name", 1, traceDispatches, "dispatches"))
+	}
+	for rank := range t.ranks {
+		events = append(events, name("process_name", traceRanks+rank, 0, fmt.Sprintf("rank %d, by the host's clock", rank)))
+		for i, lane := range RingLanes {
+			events = append(events, name("thread_name", traceRanks+rank, i+1, lane))
+		}
+	}
+	events = append(events, t.events...)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ns",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/bench"
@@ -23,6 +24,9 @@ type Change struct {
 	// apart" or "percentiles overlap" (too few rounds for a test), or "no spread known" (then any difference counts).
 	Evidence    string
 	Significant bool
+	// Peak names what the pass is bound by, and PeakRatio is New's over Old's, where changes are relative to it: Ratio then has times × peaks.
+	Peak      string
+	PeakRatio float64
 	// Lost is the reason why the new run has no figures where the old one had.
 	Lost string
 }
@@ -31,6 +35,8 @@ type Change struct {
 type Changes struct {
 	Rows             []Change
 	OnlyOld, OnlyNew []string // the names of rows with figures that the other file has not
+	Relative         bool     // to what the rows are bound by, as each run has measured it
+	NoPeak           []string // rows that were left out for want of that
 }
 
 // leastRounds is the number of rounds of both runs from which the U test can reach p < 0.05.
@@ -49,7 +55,13 @@ func measured(rows []bench.Row) bool {
 }
 
 // Diff compares the rows of two files, ours and peers' alike: the same library (its version aside), implementation and case.
-func Diff(older, newer *bench.File) (*Changes, error) {
+func Diff(older, newer *bench.File) (*Changes, error) { return diff(older, newer, false) }
+
+// DiffRelative compares how much of their ceilings rows reach: times × the peak of arithmetic, or of copying, that their own run measured. So runs on two
+// cards of one kind, whose clocks differ, can be compared. Rows without such a peak, as peers' have none, are left out.
+func DiffRelative(older, newer *bench.File) (*Changes, error) { return diff(older, newer, true) }
+
+func diff(older, newer *bench.File, relative bool) (*Changes, error) {
 	collect := func(f *bench.File) (map[changeKey][]bench.Row, []changeKey) {
 		rows := map[changeKey][]bench.Row{}
 		var order []changeKey
@@ -65,7 +77,7 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 	}
 	before, order := collect(older)
 	after, newOrder := collect(newer)
-	out := &Changes{}
+	out := &Changes{Relative: relative}
 	for _, k := range newOrder {
 		if before[k] == nil && measured(after[k]) {
 			out.OnlyNew = append(out.OnlyNew, k.name())
@@ -79,11 +91,18 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 			continue
 		}
 		for _, pass := range []string{"fwd", "bwd"} {
-			a, b := samples(before[k], pass), samples(after[k], pass)
+			a, b := samples(before[k], pass, relative), samples(after[k], pass, relative)
 			if len(a.medians) == 0 {
 				continue
 			}
-			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: bench.Middle(a.medians)}
+			c := Change{Case: k.c, Library: k.library, Pass: pass, Old: bench.Middle(a.raw)}
+			if len(b.medians) > 0 && relative {
+				if !a.known || !b.known || a.bound != b.bound {
+					out.NoPeak = append(out.NoPeak, c.name())
+					continue
+				}
+				c.Peak, c.PeakRatio = a.bound, b.peak/a.peak
+			}
 			if len(b.medians) == 0 {
 				if c.Lost = lastError(after[k]); c.Lost == "" {
 					c.Lost = "the row has no " + pass + " figures any more"
@@ -91,11 +110,14 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 				out.Rows = append(out.Rows, c)
 				continue
 			}
-			c.New = bench.Middle(b.medians)
-			c.Ratio = c.New / c.Old
+			c.New = bench.Middle(b.raw)
+			c.Ratio = bench.Middle(b.medians) / bench.Middle(a.medians)
 			c.judge(a, b)
 			out.Rows = append(out.Rows, c)
 		}
+	}
+	if len(out.Rows) == 0 && len(out.NoPeak) > 0 {
+		return nil, fmt.Errorf("%s and %s have no row in common whose runs both measured what it is bound by: compare them without --relative", older.Path, newer.Path)
 	}
 	if len(out.Rows) == 0 {
 		return nil, fmt.Errorf("%s and %s have no row in common", older.Path, newer.Path)
@@ -105,11 +127,15 @@ func Diff(older, newer *bench.File) (*Changes, error) {
 
 // timed is what is known of one case: the rounds' medians, and the percentiles of all runs.
 type timed struct {
-	medians  []float64
-	p20, p80 float64
+	raw      []float64 // medians in ms
+	medians  []float64 // the same, or where changes are relative to peaks, times these
+	p20, p80 float64   // of these
+	bound    string    // what the last row is bound by
+	peak     float64   // of that
+	known    bool      // every row's is
 }
 
-func samples(rows []bench.Row, pass string) timed {
+func samples(rows []bench.Row, pass string, relative bool) timed {
 	var s timed
 	for _, r := range rows {
 		p := r.Fwd
@@ -119,15 +145,23 @@ func samples(rows []bench.Row, pass string) timed {
 		if p.Ms <= 0 || r.Error != "" {
 			continue
 		}
-		if len(p.Rounds) > 0 {
-			s.medians = append(s.medians, p.Rounds...)
-		} else {
-			s.medians = append(s.medians, p.Ms)
+		factor := 1.0
+		if relative {
+			s.bound, s.peak = r.Ceiling()
+			factor = s.peak
 		}
-		if p.P20 > 0 && (s.p20 == 0 || p.P20 < s.p20) {
-			s.p20 = p.P20
+		rounds := p.Rounds
+		if len(rounds) == 0 {
+			rounds = []float64{p.Ms}
 		}
-		s.p80 = max(s.p80, p.P80)
+		for _, ms := range rounds {
+			s.raw, s.medians = append(s.raw, ms), append(s.medians, ms*factor)
+		}
+		if p20 := p.P20 * factor; p20 > 0 && (s.p20 == 0 || p20 < s.p20) {
+			s.p20 = p20
+		}
+		s.p80 = max(s.p80, p.P80*factor)
+		s.known = s.peak > 0 && (s.known || len(s.raw) == len(rounds))
 	}
 	return s
 }
@@ -153,7 +187,7 @@ func (c *Change) judge(a, b timed) {
 		c.Significant = a.p80 < b.p20 || b.p80 < a.p20
 		c.Evidence = map[bool]string{true: "percentiles apart", false: "percentiles overlap"}[c.Significant]
 	default:
-		c.Evidence, c.Significant = "no spread known", c.Old != c.New
+		c.Evidence, c.Significant = "no spread known", c.Ratio != 1
 	}
 }
 
@@ -166,6 +200,32 @@ func (c *Changes) Slower(factor float64) []Change {
 		}
 	}
 	return out
+}
+
+// Worst names rows that are slower or lost, those that were lost first and then the slowest: at most n, and how many more there are.
+func Worst(slower []Change, n int) string {
+	slower = slices.Clone(slower)
+	slices.SortStableFunc(slower, func(a, b Change) int {
+		switch {
+		case (a.Lost != "") != (b.Lost != ""):
+			return map[bool]int{true: -1, false: 1}[a.Lost != ""]
+		case a.Ratio != b.Ratio:
+			return map[bool]int{true: -1, false: 1}[a.Ratio > b.Ratio]
+		}
+		return 0
+	})
+	var names []string
+	for _, c := range slower[:min(n, len(slower))] {
+		if c.Lost != "" {
+			names = append(names, c.name()+" (lost)")
+		} else {
+			names = append(names, fmt.Sprintf("%s (%.2f ×)", c.name(), c.Ratio))
+		}
+	}
+	if more := len(slower) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, "; ")
 }
 
 // Mean is the geometric mean of the ratios; 1 without any.
@@ -185,15 +245,23 @@ func (c *Changes) Mean() (float64, int) {
 // ChangeFormats lists what WriteChanges takes.
 var ChangeFormats = []string{"table", "md"}
 
+const peakColumn = "peak new / old"
+
 // changeColumns are the columns of a comparison.
 var changeColumns = []struct {
 	name  string
 	left  bool
 	value func(c *Change) string
-}{
+}{ // "peak" is there where changes are relative to peaks
 	{"row", true, (*Change).name},
 	{"old ms", false, func(c *Change) string { return Digits(c.Old) }},
 	{"new ms", false, func(c *Change) string { return Digits(c.New) }},
+	{peakColumn, true, func(c *Change) string {
+		if c.Peak == "" {
+			return ""
+		}
+		return fmt.Sprintf("%s × %.3f", c.Peak, c.PeakRatio)
+	}},
 	{"new / old", false, func(c *Change) string {
 		if c.Lost != "" {
 			return ""
@@ -233,6 +301,9 @@ func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 	var header, rules []string
 	align := ""
 	for _, column := range changeColumns {
+		if column.name == peakColumn && !c.Relative {
+			continue
+		}
 		header = append(header, column.name)
 		if column.left {
 			align, rules = align+"l", append(rules, "---")
@@ -244,6 +315,9 @@ func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 	for i := range c.Rows {
 		var line []string
 		for _, column := range changeColumns {
+			if column.name == peakColumn && !c.Relative {
+				continue
+			}
 			line = append(line, column.value(&c.Rows[i]))
 		}
 		lines = append(lines, line)
@@ -275,25 +349,38 @@ func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 	if mean, n := c.Mean(); n > 0 {
 		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %.3f\n", n, mean)
 	}
-	only(&b, "old", c.OnlyOld)
-	only(&b, "new", c.OnlyNew)
+	if c.Relative {
+		b.WriteString(Fold("new / old is of times × the peak that bounds each row, as its own run measured it", width, "  ") + "\n")
+	}
+	listed(&b, "left out, for no peak is known of", c.NoPeak)
+	listed(&b, "only in the old file", c.OnlyOld)
+	listed(&b, "only in the new file", c.OnlyNew)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// only names the rows that one file alone has.
-func only(b *strings.Builder, file string, names []string) {
+// listed names rows.
+func listed(b *strings.Builder, title string, names []string) {
 	const most = 20
 	if len(names) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "only in the %s file: %d\n", file, len(names))
+	fmt.Fprintf(b, "%s: %d\n", title, len(names))
 	for _, name := range names[:min(len(names), most)] {
 		fmt.Fprintf(b, "- %s\n", name)
 	}
 	if more := len(names) - most; more > 0 {
 		fmt.Fprintf(b, "- and %d more\n", more)
 	}
+}
+
+// ParseTolerance reads how much slower a row may be, in percent: "5%" or "5". It gives the factor, 1.05.
+func ParseTolerance(s string) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "%")), 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+		return 0, errors.New("it must be a percentage that is not negative, such as 5%")
+	}
+	return 1 + v/100, nil
 }
 
 // CheckFactor says whether a factor of --fail-above makes sense.

@@ -16,6 +16,101 @@ func rounds(r bench.Row, ms ...float64) bench.Row {
 
 func fileOf(path string, rows ...bench.Row) *bench.File { return &bench.File{Path: path, Rows: rows} }
 
+// withPeaks is a file as it is read, after a header with those peaks.
+func withPeaks(t *testing.T, peaks bench.Peaks, rows ...bench.Row) *bench.File {
+	t.Helper()
+	var b bytes.Buffer
+	w := bench.NewWriter(&b)
+	require.NoError(t, w.Header(bench.Header{VKAttn: "1", Device: "GPU", Peaks: peaks}))
+	for _, r := range rows {
+		require.NoError(t, w.Row(r))
+	}
+	f, err := bench.Read("file", &b)
+	require.NoError(t, err)
+	return f
+}
+
+// TestDiffRelative: half the time on a card of twice the peak is the same, and the same time is half the speed; what bounds a row is what it is relative to.
+func TestDiffRelative(t *testing.T) {
+	at := func(n int, ms float64) bench.Row {
+		r := row("vkattn 1", "flash2", n, true, ms)
+		r.Tier = "matrix"
+		return r
+	}
+	scalar := func(ms float64) bench.Row {
+		r := at(256, ms)
+		r.Tier = "scalar"
+		return r
+	}
+	decode := func(ms float64) bench.Row {
+		r := at(65536, ms)
+		r.Nq = 1
+		return r
+	}
+	peer := row("torch 2", "fa2", 512, true, 1)
+	older := withPeaks(t, bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}, at(512, 1), at(1024, 2), scalar(4), decode(8), peer)
+	newer := withPeaks(t, bench.Peaks{MatrixTFLOPS: 200, FP32TFLOPS: 5, CopyGBps: 1000}, at(512, 0.5), at(1024, 2), scalar(8), decode(8), peer)
+	c, err := DiffRelative(older, newer)
+	require.NoError(t, err)
+	require.Len(t, c.Rows, 4)
+	for i, want := range []struct {
+		peak   string
+		of     float64
+		ratio  float64
+		old, n float64
+	}{{"matrix", 2, 1, 1, 0.5}, {"matrix", 2, 2, 2, 2}, {"fp32", 0.5, 1, 4, 8}, {"copy", 1, 1, 8, 8}} {
+		r := c.Rows[i]
+		require.Equal(t, want.peak, r.Peak)
+		require.InDelta(t, want.of, r.PeakRatio, 1e-12)
+		require.InDelta(t, want.ratio, r.Ratio, 1e-12)
+		require.Equal(t, [2]float64{want.old, want.n}, [2]float64{r.Old, r.New})
+		require.Equal(t, want.ratio == 2, r.Significant, r.Evidence)
+	}
+	require.Equal(t, []string{"torch fa2 float16 B2 H8 N512 D64 causal"}, c.NoPeak)
+	slower := c.Slower(1.05)
+	require.Len(t, slower, 1)
+	require.Equal(t, "flash2 float16 B2 H8 N1024 D64 causal (2.00 ×)", Worst(slower, 5))
+	var out bytes.Buffer
+	require.NoError(t, WriteChanges(&out, "table", c, 0))
+	require.Regexp(t, `N1024 D64 causal +2\.000 +2\.000 +matrix × 2\.000 +2\.000`, out.String())
+	require.Contains(t, out.String(), "left out, for no peak is known of: 1")
+
+	plain, err := Diff(older, newer)
+	require.NoError(t, err)
+	require.InDelta(t, 0.5, plain.Rows[0].Ratio, 1e-12)
+	require.NoError(t, WriteChanges(&out, "md", plain, 0))
+	_, err = DiffRelative(older, fileOf("bare", at(512, 1)))
+	require.ErrorContains(t, err, "without --relative")
+	// Rows that were appended at other clocks count at their own peaks.
+	twice := withPeaks(t, bench.Peaks{MatrixTFLOPS: 100}, at(512, 1))
+	twice.Rows = append(twice.Rows, withPeaks(t, bench.Peaks{MatrixTFLOPS: 50}, at(512, 2)).Rows...)
+	c, err = DiffRelative(twice, older)
+	require.NoError(t, err)
+	require.InDelta(t, 1, c.Rows[0].Ratio, 1e-12)
+}
+
+// TestWorst: rows that are lost stand first, then the slowest.
+func TestWorst(t *testing.T) {
+	of := func(n int, ratio float64, lost string) Change {
+		return Change{Case: row("", "flash2", n, false, 1).Case, Library: "vkattn", Ratio: ratio, Lost: lost}
+	}
+	all := []Change{of(1, 1.1, ""), of(2, 1.5, ""), of(4, 0, "device lost"), of(8, 1.2, "")}
+	require.Equal(t, "flash2 float16 B2 H8 N4 D64 (lost); flash2 float16 B2 H8 N2 D64 (1.50 ×); 2 more", Worst(all, 2))
+}
+
+// TestParseTolerance: percentages.
+func TestParseTolerance(t *testing.T) {
+	for text, want := range map[string]float64{"5%": 1.05, "5": 1.05, "0": 1, "2.5 %": 1.025} {
+		v, err := ParseTolerance(text)
+		require.NoError(t, err)
+		require.InDelta(t, want, v, 1e-12)
+	}
+	for _, text := range []string{"", "-1", "x", "NaN", "inf", "5%%"} {
+		_, err := ParseTolerance(text)
+		require.ErrorContains(t, err, "such as 5%", text)
+	}
+}
+
 func TestDiff(t *testing.T) {
 	a, b := "vkattn 1", "vkattn 2" // versions differ, cases are the same
 	lost := row(b, "flash2", 4096, false, 0)

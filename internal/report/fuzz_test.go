@@ -11,6 +11,7 @@ import (
 	"github.com/vkattn/vkattn/internal/analysis"
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/report"
+	"github.com/vkattn/vkattn/internal/report/figure"
 )
 
 // FuzzFiles: whatever a result file says, comparing it, analysing it and making its tables end with an error or a result, soon.
@@ -28,6 +29,16 @@ func FuzzFiles(f *testing.F) {
 	f.Add(row(`,"N":1073741823,"fwd_ms":1e-300,"kernel":"x 1x1"`), []byte{})
 	f.Add(row(`,"N":1,"fwd_ms":1e300,"fwd_tflops":1e308,"bwd_ms":5e-324,"bwd_kernel":"kv 1x1, q 99999999999x1"`), row(`,"N":1,"fwd_ms":1e-300`))
 	f.Add(row(`,"N":3,"Hkv":7,"error":"","max_err":-1,"fwd_rounds":[1,0,-1]`), []byte("{}"))
+	rings, err := os.ReadFile(filepath.Join("testdata", "rings.jsonl"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	lines = bytes.SplitAfter(rings, []byte("\n"))
+	f.Add(bytes.Join(lines[:2], nil), lines[2])
+	ring := func(more string) []byte {
+		return []byte(`{"ranks":65536,"tokens":9007199254740993,"problem":"Nq Nk","device":"d","over":"host","fwd":{"ranks_ms":5e-324,"speedup":1e15` + more + "}}\n")
+	}
+	f.Add(ring(""), ring(`,"traced":{"ms":1e-6,"kernels_ms":1e15,"copies_ms":1,"hidden":1,"lanes":[{"rank":7,"lane":"copy in","spans":[{"what":"?","begin":0,"end":1e15}]},{"lane":""}]}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		start := time.Now()
 		older, err := bench.Read("a", bytes.NewReader(a))
@@ -46,6 +57,12 @@ func FuzzFiles(f *testing.F) {
 		if r, err := analysis.FromFile(older, 0.5, nil); err == nil {
 			for _, format := range []string{"table", "json", "csv"} {
 				_ = r.Write(io.Discard, format)
+			}
+		}
+		_ = report.RingText(older.Rings, 60)
+		for _, f := range figure.BuildRings(figure.NewSources([]*bench.File{older, newer})) {
+			if len(f.Series) > 0 {
+				_, _ = f.Inline()
 			}
 		}
 		results := &report.Results{Rows: older.Rows, Peers: newer.Rows, PeerImpls: []string{"fa2", "cudnn"}}

@@ -56,12 +56,13 @@ type Run struct {
 	Limits  [][2]string
 	Extends []string // extensions
 	Results *Results
+	Rings   []bench.RingRow // of several devices
 }
 
 // NewPage lays a report out. The rows of compare, a peer's or an earlier run's, stand beside those of the files.
 func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
 	for _, f := range append(slices.Clone(files), compare) {
-		if f != nil && len(f.Rows) == 0 {
+		if f != nil && len(f.Rows)+len(f.Rings) == 0 {
 			return nil, fmt.Errorf("%s: it has no result rows", f.Path)
 		}
 	}
@@ -75,7 +76,12 @@ func NewPage(files []*bench.File, compare *bench.File) (*Page, error) {
 		all = append(all, compare)
 	}
 	sources := figure.NewSources(all)
-	p := &Page{Title: "Attention on " + devices(sources), Figures: figure.Build(sources)}
+	p := &Page{Title: "Attention on " + devices(sources)}
+	if rings := figure.BuildRings(sources); slices.ContainsFunc(all, func(f *bench.File) bool { return len(f.Rows) > 0 }) {
+		p.Figures = append(figure.Build(sources), rings...)
+	} else {
+		p.Figures = rings
+	}
 	for i, f := range all {
 		run := newRun(sources[i].Label, f)
 		if compare != nil && f != compare {
@@ -138,7 +144,7 @@ func newRun(label string, f *bench.File) Run {
 	if len(r.Rows) == 0 { // a peer's file by itself
 		r.Rows, r.Peers, r.PeerImpls = r.Peers, nil, nil
 	}
-	run := Run{Label: label, Path: baseNames(f.Path), Results: r}
+	run := Run{Label: label, Path: baseNames(f.Path), Results: r, Rings: f.Rings}
 	h := r.Header
 	if h.VKAttn != "" {
 		run.Lines = HeaderLines(h)

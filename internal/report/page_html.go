@@ -27,6 +27,7 @@ type htmlPage struct {
 	Tables      []htmlTable
 	Citations   []figure.Citation
 	Several     bool // runs
+	Rings       bool // rows of several devices
 }
 
 type htmlSection struct {
@@ -81,6 +82,7 @@ func (p *Page) HTML() ([]byte, error) {
 		out.Drawn = append(out.Drawn, h)
 	}
 	for _, run := range p.Runs {
+		out.Rings = out.Rings || len(run.Rings) > 0
 		for _, s := range run.sections() {
 			h := htmlSection{Section: s.apart()}
 			if len(p.Runs) > 1 {
@@ -89,7 +91,9 @@ func (p *Page) HTML() ([]byte, error) {
 			}
 			out.Sections = append(out.Sections, h)
 		}
-		out.Tables = append(out.Tables, run.table())
+		if len(run.Results.Rows) > 0 {
+			out.Tables = append(out.Tables, run.table())
+		}
 	}
 	var b bytes.Buffer
 	err := pageTemplate.Execute(&b, out)

@@ -37,6 +37,9 @@ func (p *Page) Markdown() []byte {
 		}
 	}
 	for _, run := range p.Runs {
+		if len(run.Results.Rows) == 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "\n## All rows: %s\n\n", run.Label)
 		_ = writeMarkdown(&b, run.Results) // a buffer takes everything
 	}

@@ -21,6 +21,8 @@ func Table(f *figure.Figure) FigureTable {
 		t.Header = []string{"series", f.X, f.Y, "value", spread, "kernel"}
 	case figure.Bars:
 		t.Header = []string{"series", f.X, "worst to best", "shapes"}
+	case figure.Stacked, figure.Timeline:
+		return partsTable(f)
 	}
 	for _, s := range f.Series {
 		for _, p := range s.Points {
@@ -46,6 +48,33 @@ func Table(f *figure.Figure) FigureTable {
 		}
 	}
 	t.trim()
+	return t
+}
+
+// partsTable lists the times of what bars and lanes are made of.
+func partsTable(f *figure.Figure) FigureTable {
+	t := FigureTable{Header: []string{"pass", "ms"}}
+	if f.Kind == figure.Timeline {
+		t.Header = []string{"lane", "ms"}
+	}
+	for _, part := range f.Parts {
+		t.Header = append(t.Header, part+", ms")
+	}
+	for _, s := range f.Series {
+		name := s.Name
+		if f.Kind == figure.Timeline {
+			name = fmt.Sprintf("rank %d, %s", s.Rank, s.Name)
+		}
+		sums := make([]float64, len(f.Parts))
+		for _, p := range s.Points {
+			sums[int(p.X)] += p.Y
+		}
+		row := []string{name, figure.Shown(s.Whole)}
+		for _, v := range sums {
+			row = append(row, figure.Shown(v))
+		}
+		t.Rows = append(t.Rows, row)
+	}
 	return t
 }
 

@@ -407,6 +407,55 @@ func TestRecordedPageInABrowser(t *testing.T) {
 	require.False(t, page.Beside, "one below the other")
 }
 
+// A page of several devices: drawings are as wide as their places, can be read on a telephone and in the dark, and nothing says that it lacks sweeps.
+func TestRingsPageInABrowser(t *testing.T) {
+	p, err := NewPage(synthetic(t, "rings.jsonl"), nil)
+	require.NoError(t, err)
+	require.Len(t, p.Figures, len(figure.RingIDs))
+	dir := t.TempDir()
+	path, err := p.WritePage(dir, "html")
+	require.NoError(t, err)
+	for _, id := range figure.RingIDs {
+		require.FileExists(t, filepath.Join(dir, "figures", id+".svg"))
+	}
+	markdown := string(p.Markdown())
+	require.Contains(t, markdown, "## Several devices beside one")
+	require.NotContains(t, markdown, "All rows")
+	both, err := NewPage(synthetic(t, "synthetic.jsonl", "rings.jsonl"), nil)
+	require.NoError(t, err)
+	require.Len(t, both.Figures, len(figure.IDs)+len(figure.RingIDs))
+	b := startBrowser(t)
+	for _, view := range []struct {
+		name  string
+		width int
+		dark  bool
+	}{{"light", 1280, false}, {"dark", 1280, true}, {"phone", 360, false}, {"phone_dark", 360, true}} {
+		b.view(view.width, 900, view.dark)
+		require.Empty(t, trouble(b.open(path)), view.name)
+		var page struct {
+			Scroll, Width int
+			Figures       []struct {
+				ID            string
+				Width, Letter float64
+				Cut           []string // texts that reach out of the drawing
+			}
+		}
+		b.eval(`({scroll: document.documentElement.scrollWidth, width: innerWidth, figures: [...document.querySelectorAll("figure")].map(f => {
+			const svg = f.querySelector("svg"), box = svg.getBoundingClientRect(), text = [...svg.querySelectorAll("text")];
+			const out = t => { const r = t.getBoundingClientRect(); return r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1; };
+			return {id: f.id, width: box.width, letter: Math.min(...text.map(t => t.getBoundingClientRect().height)), cut: text.filter(out).map(t => t.textContent)};
+		})})`, &page)
+		require.LessOrEqual(t, page.Scroll, page.Width, "%s: the page is no wider than the screen", view.name)
+		require.Len(t, page.Figures, len(figure.RingIDs))
+		for _, f := range page.Figures {
+			require.Greater(t, f.Width, float64(min(view.width, 400)-60), "%s: %s", view.name, f.ID)
+			require.Greater(t, f.Letter, 10.5, "%s: letters of %s can be read", view.name, f.ID)
+			require.Empty(t, f.Cut, "%s: %s", view.name, f.ID)
+		}
+		b.screenshot("rings_" + view.name)
+	}
+}
+
 // The browser's test is only worth what it notices.
 func TestTheBrowserNoticesTrouble(t *testing.T) {
 	b := startBrowser(t)

@@ -24,7 +24,7 @@ const spread = "20th to 80th percentile and rounds"
 // sections are the tables that the rows of a run can make.
 func (r *Run) sections() []Section {
 	var out []Section
-	for _, s := range []Section{r.blockSizes(), r.dropouts(), r.scores(), r.sparsity()} {
+	for _, s := range []Section{r.blockSizes(), r.dropouts(), r.scores(), r.sparsity(), r.rings()} {
 		if len(s.Table.Rows) > 0 {
 			out = append(out, s)
 		}

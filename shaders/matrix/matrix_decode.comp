@@ -373,7 +373,7 @@ void take_q() {
     [[unroll]] for (uint c = 0; c < KC; ++c)
       [[unroll]] for (uint y = 0; y < 8; ++y) {
         const uint col = k_column(c, y), to = (c * K_STEPS + y / HELD) * FK + col_lane + TABLE(COL_OF_J, y % HELD);
-        const uint x = LOADED_IF(q, BYTES, col < D, uint(qBits[at + min(col, D - 1)]));
+        const uint x = LOADED_IF(q, BYTES, col < D && n < ROWS && row0 + n < all_rows, uint(qBits[at + min(col, D - 1)]));
         Qs[n * Q_PITCH + to] = uint16_t(col < D ? x : 0);
       }
   }

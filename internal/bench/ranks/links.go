@@ -15,6 +15,7 @@ type Link struct {
 	From     int     `json:"from"` // device, by its place among those measured; −1: the host
 	To       int     `json:"to"`
 	GBps     float64 `json:"GBps"`
+	Us       float64 `json:"us"`       // that a message of 64 bytes takes, 10⁻⁶ s
 	Imported bool    `json:"imported"` // memory of the host is imported by both ends: no copy in between
 	Apart    bool    `json:"apart"`    // copies have queues of their own, beside kernels
 }
@@ -22,6 +23,8 @@ type Link struct {
 const (
 	linkPiece = 16 << 20
 	linkRuns  = 5
+	// smallMessage is what takes no longer than to begin and to end a copy.
+	smallMessage = 64
 )
 
 // MeasureLinks moves bytes from the host to each device, back, and from each device to each other: one is read in pieces while the pieces before are written
@@ -48,18 +51,23 @@ func MeasureLinks(ctx context.Context, devices []*flash.Device, bytes int) (out 
 		defer func() { err = errors.Join(err, ends[i].tensor.Close()) }()
 	}
 	n := uint64(bytes / 4 * 4)
-	time1 := func(from, to int, run func() error) error {
-		var rates []float64
+	time1 := func(from, to int, run func(n uint64) error) error {
+		var long, short []float64
 		for i := range linkRuns + 1 {
-			start := time.Now()
-			if err := run(); err != nil {
-				return err
-			}
-			if i > 0 { // the first imports
-				rates = append(rates, float64(n)/time.Since(start).Seconds()/1e9)
+			for _, x := range []struct {
+				bytes uint64
+				to    *[]float64
+			}{{n, &long}, {min(n, smallMessage), &short}} {
+				start := time.Now()
+				if err := run(x.bytes); err != nil {
+					return err
+				}
+				if i > 0 { // the first imports
+					*x.to = append(*x.to, time.Since(start).Seconds())
+				}
 			}
 		}
-		l := Link{From: from, To: to, GBps: bench.Median(rates), Imported: true, Apart: true}
+		l := Link{From: from, To: to, GBps: float64(n) / bench.Median(long) / 1e9, Us: bench.Median(short) * 1e6, Imported: true, Apart: true}
 		for _, at := range []int{from, to} {
 			if at >= 0 {
 				l.Imported, l.Apart = l.Imported && ends[at].mover.Imports(h), l.Apart && ends[at].mover.Apart()
@@ -70,10 +78,10 @@ func MeasureLinks(ctx context.Context, devices []*flash.Device, bytes int) (out 
 	}
 	for i := range ends {
 		x := ends[i]
-		if err := time1(-1, i, func() error { return x.mover.ToDevice(ctx, x.tensor, 0, h, 0, n) }); err != nil {
+		if err := time1(-1, i, func(n uint64) error { return x.mover.ToDevice(ctx, x.tensor, 0, h, 0, n) }); err != nil {
 			return nil, err
 		}
-		if err := time1(i, -1, func() error { return x.mover.ToHost(ctx, h, 0, x.tensor, 0, n) }); err != nil {
+		if err := time1(i, -1, func(n uint64) error { return x.mover.ToHost(ctx, h, 0, x.tensor, 0, n) }); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +90,9 @@ func MeasureLinks(ctx context.Context, devices []*flash.Device, bytes int) (out 
 			if i == j {
 				continue
 			}
-			if err := time1(i, j, func() error { return hand(ctx, ends[i].mover, ends[i].tensor, ends[j].mover, ends[j].tensor, h, n) }); err != nil {
+			if err := time1(i, j, func(n uint64) error {
+				return hand(ctx, ends[i].mover, ends[i].tensor, ends[j].mover, ends[j].tensor, h, n)
+			}); err != nil {
 				return nil, err
 			}
 		}

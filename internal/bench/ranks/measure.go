@@ -13,32 +13,8 @@ import (
 	"github.com/vkattn/vkattn/internal/bench"
 )
 
-// Result is a problem on several devices beside one. Times are of the wall: from when every rank begins until the last has ended.
-type Result struct {
-	Device  string `json:"device"`
-	Problem string `json:"problem"`
-	Tokens  int    `json:"tokens"`
-	Ranks   int    `json:"ranks"`
-	Order   string `json:"order"`
-	Direct  bool   `json:"direct"` // ranks copy from one another's memory, which their devices import
-
-	Fwd, Bwd Pass    // Bwd is zero where it was not asked for
-	Both     float64 `json:"both_speedup,omitempty"` // of a forward and a backward pass together
-
-	BlockBytes int     `json:"block_bytes"` // keys and values of a rank
-	MemoryOne  uint64  `json:"memory_one"`  // of the device: tensors and workspace, on one
-	MemoryRank uint64  `json:"memory_rank"` // on the rank that has most
-	MaxErr     float64 `json:"max_err"`
-	Error      string  `json:"error,omitempty"`
-}
-
-// Pass is one pass on one device, and on the ranks.
-type Pass struct {
-	One    float64 `json:"one_ms,omitempty"` // median
-	Ranks  float64 `json:"ranks_ms,omitempty"`
-	Waited float64 `json:"waited_ms,omitempty"` // by the rank whose device waited longest for what had not arrived, median
-	Speed  float64 `json:"speedup,omitempty"`
-}
+// Result is a problem on several devices beside one.
+type Result = bench.RingRow
 
 // Options say how much is measured.
 type Options struct {
@@ -47,10 +23,17 @@ type Options struct {
 	Runs     int           // of each, at least
 	Least    time.Duration // spent on each, at least
 	Timeout  time.Duration // of a pass
+	Over     string        // one of Overs; "": a ring
+	Link     Link          // that a choice is made from, with OverAuto
+	// Lanes, where set, gets all that ranks did in the pass that is traced; the row has what follows the same at once as one.
+	Lanes func(backward bool, lanes []bench.RingLane)
 }
 
-// passes are times of forward and backward passes in milliseconds.
-type passes struct{ fwd, bwd, fwdWaited, bwdWaited []float64 }
+// passes are times of forward and backward passes in milliseconds, and what ranks did in one more of each; nil where that is not known.
+type passes struct {
+	fwd, bwd, fwdWaited, bwdWaited []float64
+	traced                         [2][]noted
+}
 
 // enough says whether that was long and often enough.
 func (o *Options) enough(n int, since time.Time) bool {
@@ -60,7 +43,7 @@ func (o *Options) enough(n int, since time.Time) bool {
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
 // Measure runs a problem on the first of the devices alone, and then on all of them.
-func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, shard ring.Shard, o Options) (r Result) {
+func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, o Options) (r Result) {
 	r.Device, r.Ranks, r.Tokens = devices[0].Info().Name, len(devices), p.QueryLen
 	fail := func(err error) Result {
 		r.Error = err.Error()
@@ -80,26 +63,35 @@ func Measure(ctx context.Context, devices []*flash.Device, p flash.Problem, shar
 	if o.Stream {
 		many, err = measureStream(ctx, devices[0], data, p, o, &r)
 	} else {
-		many, err = measureRanks(ctx, devices, data, p, shard, o, &r)
+		many, err = measureRanks(ctx, devices, data, p, o.shardOf(&p, one), o, &r)
 	}
 	if err != nil {
 		return fail(err)
 	}
-	r.compare(one, many)
+	o.compare(&r, one, many)
 	return r
 }
 
 // compare sets the times of the passes.
-func (r *Result) compare(one, many passes) {
-	pass := func(one, many, waited []float64) Pass {
-		if len(one) == 0 {
-			return Pass{}
+func (o *Options) compare(r *Result, one, many passes) {
+	pass := func(one, many, waited []float64) bench.RingPass {
+		if len(one) == 0 || len(many) == 0 {
+			return bench.RingPass{}
 		}
-		x := Pass{One: bench.Median(one), Ranks: bench.Median(many), Waited: bench.Median(waited)}
+		x := bench.RingPass{One: bench.Median(one), Ranks: bench.Median(many), Waited: bench.Median(waited)}
 		x.Speed = x.One / x.Ranks
 		return x
 	}
 	r.Fwd, r.Bwd = pass(one.fwd, many.fwd, many.fwdWaited), pass(one.bwd, many.bwd, many.bwdWaited)
+	for i, p := range []*bench.RingPass{&r.Fwd, &r.Bwd} {
+		if all := many.traced[i]; len(all) > 0 && p.Ranks > 0 {
+			p.Traced = summary(all)
+			if o.Lanes != nil {
+				o.Lanes(i == 1, p.Traced.Lanes)
+			}
+			p.Traced.Lanes = merged(p.Traced.Lanes, p.Traced.Ms)
+		}
+	}
 	if r.Bwd.Ranks > 0 {
 		r.Both = (r.Fwd.One + r.Bwd.One) / (r.Fwd.Ranks + r.Bwd.Ranks)
 	}
@@ -194,118 +186,25 @@ func measureOne(ctx context.Context, d *flash.Device, data *noise, p flash.Probl
 	return out, nil
 }
 
-// measureRanks times the ring.
+// measureRanks times the ranks of this process.
 func measureRanks(ctx context.Context, devices []*flash.Device, data *noise, p flash.Problem, shard ring.Shard, o Options, r *Result) (out passes, err error) {
 	comms, err := ring.Local(len(devices))
 	if err != nil {
 		return out, err
 	}
-	var mu sync.Mutex
-	errs := make([]error, len(devices))
-	waited := [2][]float64{}
-	more := true
+	all, errs, rows := make([]passes, len(devices)), make([]error, len(devices)), make([]Result, len(devices))
 	var wait sync.WaitGroup
 	for rank := range devices {
 		wait.Go(func() {
-			errs[rank] = func() (err error) {
-				d, comm := devices[rank], comms[rank]
-				defer func() {
-					if err != nil {
-						comm.Abort(err)
-					}
-				}()
-				d.ResetPeak()
-				before := d.Usage().Current
-				rk, err := ring.New(comm, d)
-				if err != nil {
-					return err
-				}
-				plan, err := rk.Plan(ctx, p, shard)
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, plan.Close()) }()
-				s, err := newSet(ctx, d, data, plan.Local(), plan.Queries(), plan.Keys(), o.Backward)
-				defer func() { err = errors.Join(err, s.close()) }()
-				if err != nil {
-					return err
-				}
-				start := time.Now()
-				for n := -1; ; n++ {
-					var at [3]time.Time
-					for i, run := range []func(context.Context) error{
-						func(ctx context.Context) error { return plan.Forward(ctx, s.forward()) },
-						func(ctx context.Context) error {
-							if !o.Backward {
-								return nil
-							}
-							return plan.Backward(ctx, s.backward())
-						},
-					} {
-						if err := comm.Barrier(ctx); err != nil {
-							return err
-						}
-						at[i] = time.Now()
-						limited, cancel := context.WithTimeout(ctx, o.Timeout)
-						err := run(limited)
-						cancel()
-						if err != nil {
-							return err
-						}
-						w := ms(plan.Waited())
-						if err := comm.Barrier(ctx); err != nil {
-							return err
-						}
-						at[i+1] = time.Now()
-						mu.Lock()
-						for len(waited[i]) <= n+1 {
-							waited[i] = append(waited[i], 0)
-						}
-						waited[i][n+1] = max(waited[i][n+1], w)
-						mu.Unlock()
-						if rank == 0 && n >= 0 {
-							t := ms(at[i+1].Sub(at[i]))
-							if i == 0 {
-								out.fwd = append(out.fwd, t)
-							} else if o.Backward {
-								out.bwd = append(out.bwd, t)
-							}
-						}
-					}
-					if n < 0 {
-						start = time.Now()
-					}
-					if rank == 0 {
-						mu.Lock()
-						more = n < 0 || !o.enough(n+1, start)
-						mu.Unlock()
-					}
-					if err := comm.Barrier(ctx); err != nil {
-						return err
-					}
-					mu.Lock()
-					stop := !more
-					mu.Unlock()
-					if err := comm.Barrier(ctx); err != nil {
-						return err
-					}
-					if stop {
-						break
-					}
-				}
-				off, err := data.check(ctx, p, s.o, plan.Queries())
-				mu.Lock()
-				defer mu.Unlock()
-				r.MemoryRank = max(r.MemoryRank, d.Usage().Peak-before)
-				r.MaxErr = max(r.MaxErr, off)
-				r.Order, r.Direct, r.BlockBytes = plan.Order().String(), plan.Direct(), plan.BlockBytes()
-				return err
-			}()
+			rows[rank] = *r
+			if all[rank], errs[rank] = measureRank(ctx, comms[rank], devices[rank], data, p, shard, o, &rows[rank]); errs[rank] != nil {
+				comms[rank].Abort(errs[rank])
+			}
 		})
 	}
 	wait.Wait()
-	out.fwdWaited, out.bwdWaited = waited[0][min(1, len(waited[0])):], waited[1][min(1, len(waited[1])):]
-	return out, errors.Join(errs...)
+	*r = rows[0] // as all others
+	return all[0], errors.Join(errs...)
 }
 
 // measureStream times attention whose keys and values come from the host.
@@ -374,7 +273,27 @@ func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Pr
 			start = time.Now()
 		}
 	}
+	for i, run := range []func() error{
+		func() error {
+			return stream.Forward(ctx, ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: host[0], V: host[1]})
+		},
+		func() error {
+			return stream.Backward(ctx, ring.StreamBackward{Q: s.q, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, K: host[0], V: host[1], DK: host[2], DV: host[3]})
+		},
+	} {
+		if i == 1 && !o.Backward {
+			break
+		}
+		var trace ring.Trace
+		stream.Plan().Trace(&trace)
+		begun := time.Now()
+		if err := run(); err != nil {
+			return out, err
+		}
+		out.traced[i] = []noted{notes(0, trace.Take(), begun, time.Now())}
+	}
 	r.MaxErr, err = data.check(ctx, p, s.o, all)
+	r.Over = bench.OverHost
 	r.MemoryRank = d.Usage().Peak - before
 	r.Order, r.Direct, r.BlockBytes = fmt.Sprintf("%d blocks", stream.Blocks()), true, stream.Plan().BlockBytes()
 	return out, err

@@ -19,8 +19,8 @@ type told struct {
 	More   bool // of rank 0: there is another round
 }
 
-// tell gathers what ranks have to tell.
-func tell(ctx context.Context, comm ring.Comm, mine told) ([]told, error) {
+// gather gives every rank what each of them has.
+func gather[T any](ctx context.Context, comm ring.Comm, mine T) ([]T, error) {
 	raw, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func tell(ctx context.Context, comm ring.Comm, mine told) ([]told, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]told, len(all))
+	out := make([]T, len(all))
 	for i, raw := range all {
 		if err := json.Unmarshal(raw, &out[i]); err != nil {
 			return nil, fmt.Errorf("rank %d: %w", i, err)
@@ -40,7 +40,7 @@ func tell(ctx context.Context, comm ring.Comm, mine told) ([]told, error) {
 
 // MeasureProcesses is Measure where ranks are processes. All of them call it with the same problem; the first runs it alone while the others wait. Times
 // are those of the first, from a barrier to a barrier. After an error the communicator serves no more.
-func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p flash.Problem, shard ring.Shard, o Options) (r Result) {
+func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p flash.Problem, o Options) (r Result) {
 	r.Device, r.Ranks, r.Tokens = d.Info().Name, comm.Size(), p.QueryLen
 	fail := func(err error) Result {
 		comm.Abort(err)
@@ -62,11 +62,11 @@ func MeasureProcesses(ctx context.Context, comm ring.Comm, d *flash.Device, p fl
 	if err := comm.Barrier(ctx); err != nil {
 		return fail(err)
 	}
-	many, err := measureRank(ctx, comm, d, data, p, shard, o, &r)
+	many, err := measureRank(ctx, comm, d, data, p, o.shardOf(&p, one), o, &r)
 	if err != nil {
 		return fail(err)
 	}
-	r.compare(one, many)
+	o.compare(&r, one, many)
 	return r
 }
 
@@ -103,15 +103,17 @@ func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noi
 			return 0, 0, err
 		}
 		took = ms(time.Since(begun))
-		all, err := tell(limited, comm, told{Waited: ms(plan.Waited())})
+		all, err := gather(limited, comm, told{Waited: ms(plan.Waited())})
 		for _, x := range all {
 			waited = max(waited, x.Waited)
 		}
 		return took, waited, err
 	}
+	forward := func(ctx context.Context) error { return plan.Forward(ctx, s.forward()) }
+	backward := func(ctx context.Context) error { return plan.Backward(ctx, s.backward()) }
 	start := time.Now()
 	for n := -1; ; n++ {
-		fwd, fwdWaited, err := pass(func(ctx context.Context) error { return plan.Forward(ctx, s.forward()) })
+		fwd, fwdWaited, err := pass(forward)
 		if err != nil {
 			return out, err
 		}
@@ -119,7 +121,7 @@ func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noi
 			out.fwd, out.fwdWaited = append(out.fwd, fwd), append(out.fwdWaited, fwdWaited)
 		}
 		if o.Backward {
-			bwd, bwdWaited, err := pass(func(ctx context.Context) error { return plan.Backward(ctx, s.backward()) })
+			bwd, bwdWaited, err := pass(backward)
 			if err != nil {
 				return out, err
 			}
@@ -130,7 +132,7 @@ func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noi
 		if n < 0 {
 			start = time.Now()
 		}
-		all, err := tell(ctx, comm, told{More: n < 0 || !o.enough(n+1, start)})
+		all, err := gather(ctx, comm, told{More: n < 0 || !o.enough(n+1, start)})
 		if err != nil {
 			return out, err
 		}
@@ -138,14 +140,40 @@ func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noi
 			break
 		}
 	}
+	for i, run := range []func(context.Context) error{forward, backward} {
+		if i == 1 && !o.Backward {
+			break
+		}
+		if out.traced[i], err = tracePass(ctx, comm, plan, o, run); err != nil {
+			return out, err
+		}
+	}
 	off, err := data.check(ctx, p, s.o, plan.Queries())
 	if err != nil {
 		return out, err
 	}
-	all, err := tell(ctx, comm, told{Memory: d.Usage().Peak - before, MaxErr: off})
+	all, err := gather(ctx, comm, told{Memory: d.Usage().Peak - before, MaxErr: off})
 	for _, x := range all {
 		r.MemoryRank, r.MaxErr = max(r.MemoryRank, x.Memory), max(r.MaxErr, x.MaxErr)
 	}
 	r.Order, r.Direct, r.BlockBytes = plan.Order().String(), plan.Direct(), plan.BlockBytes()
+	o.count(r, p, plan.Over())
 	return out, err
+}
+
+// tracePass runs one more pass, and gives what every rank did in it: times count from when that rank left the barrier before.
+func tracePass(ctx context.Context, comm ring.Comm, plan *ring.Plan, o Options, run func(context.Context) error) ([]noted, error) {
+	limited, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	var trace ring.Trace
+	plan.Trace(&trace)
+	defer plan.Trace(nil)
+	if err := comm.Barrier(limited); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := run(limited); err != nil {
+		return nil, err
+	}
+	return gather(limited, comm, notes(comm.Rank(), trace.Take(), begun, time.Now()))
 }

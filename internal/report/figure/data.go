@@ -17,9 +17,11 @@ import (
 type Kind int
 
 const (
-	Lines Kind = iota // a line for each series, over x
-	Map               // a heat map for each series: x sequence length, y batch
-	Bars              // a bar for each series
+	Lines    Kind = iota // a line for each series, over x
+	Map                  // a heat map for each series: x sequence length, y batch
+	Bars                 // a bar for each series
+	Stacked              // a bar for each series, of parts
+	Timeline             // a lane for each series, of spans over time
 )
 
 // Figure is one figure with its numbers.
@@ -49,14 +51,21 @@ type Figure struct {
 	Peer *Figure
 	// Scale is what values are multiplied with to be shown in the unit of Y: 1000 where TFLOP/s are shown as GFLOP/s.
 	Scale float64
+	// Guides are lines of what values would be at best.
+	Guides []Guide
+	// Parts are what bars and lanes are made of: the X of points.
+	Parts []string
 }
 
 // Series is one implementation of one source.
 type Series struct {
 	Name    string
 	Impl    string
-	Peer    bool // another program's
-	Mark    int  // shape of its points
+	Peer    bool    // another program's
+	Mark    int     // shape of its points
+	Colour  int     // its number among the colours, from 1; 0: its implementation's
+	Rank    int     // of a timeline's lane
+	Whole   float64 // what a bar, or a timeline, is as long as, in ms
 	Variant Variant
 	Points  []Point
 }
@@ -65,7 +74,7 @@ type Series struct {
 type Point struct {
 	X, X2  float64 // X2: the other axis of a heat map
 	Y      float64 // as in the row, or the ratio of two rows; in TFLOP/s, ms, MiB or times
-	Lo, Hi float64 // Span of the same; worst and best for bars; 0: not known
+	Lo, Hi float64 // Span of the same; worst and best for bars; beginning and end on a timeline; 0: not known
 	Row    *bench.Row
 	Base   *bench.Row // the row it is divided by, of the figure's baseline
 	Pass   string     // "fwd" or "bwd"
@@ -86,6 +95,7 @@ type Source struct {
 	Device string
 	CPU    bool // the device is one
 	Rows   []bench.Row
+	Rings  []bench.RingRow
 }
 
 // Merge joins files that complete one another: of one device, driver and version, without a row in common. Others stay
@@ -99,7 +109,7 @@ func Merge(files []*bench.File) []*bench.File {
 			continue
 		}
 		out[i] = &bench.File{Path: out[i].Path + ", " + f.Path, Headers: slices.Concat(out[i].Headers, f.Headers),
-			Other: slices.Concat(out[i].Other, f.Other), Rows: slices.Concat(out[i].Rows, f.Rows)}
+			Other: slices.Concat(out[i].Other, f.Other), Rows: slices.Concat(out[i].Rows, f.Rows), Rings: slices.Concat(out[i].Rings, f.Rings)}
 	}
 	return out
 }
@@ -126,7 +136,7 @@ func NewSources(files []*bench.File) []Source {
 	out := make([]Source, len(files))
 	version := make([]string, len(files))
 	for i, f := range files {
-		out[i] = Source{Device: deviceOf(f), CPU: onCPU(f), Rows: f.Rows}
+		out[i] = Source{Device: deviceOf(f), CPU: onCPU(f), Rows: f.Rows, Rings: f.Rings}
 		if n := len(f.Headers); n > 0 {
 			version[i] = f.Headers[n-1].VKAttn
 		}

@@ -98,6 +98,8 @@ func (f *Figure) size(withTitle bool) (w, h vg.Length) {
 			_, ys := s.axes()
 			h += vg.Length(mapFrame + cellH*len(ys))
 		}
+	case Stacked, Timeline:
+		h = f.partsHeight()
 	default:
 		h += vg.Length(legend*len(f.legendLines())) + 8
 	}
@@ -125,6 +127,8 @@ func (f *Figure) draw(c draw.Canvas, withTitle bool) error {
 		return f.drawMap(c)
 	case Bars:
 		return f.drawBars(c)
+	case Stacked, Timeline:
+		return f.drawParts(c)
 	}
 	lines := f.legendLines()
 	f.drawLegend(c, lines)
@@ -244,6 +248,9 @@ func (f *Figure) drawLines(c draw.Canvas) error {
 		one.LineStyle = draw.LineStyle{Color: muted.color(), Width: vg.Points(0.9), Dashes: []vg.Length{1.5, 2}}
 		p.Add(one)
 	}
+	if err := f.addGuides(p, x); err != nil {
+		return err
+	}
 	for _, s := range f.layers() {
 		xys := make(plotter.XYs, 0, len(s.Points))
 		for _, pt := range s.Points {
@@ -312,7 +319,7 @@ type spreadBars struct {
 // Plot implements plot.Plotter.
 func (b spreadBars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	sty := draw.LineStyle{Color: toneOf(b.s.Impl).color(), Width: vg.Points(1)}
+	sty := draw.LineStyle{Color: b.s.tone().color(), Width: vg.Points(1)}
 	for _, pt := range b.s.Points {
 		lo, hi := b.f.Value(pt.Lo), b.f.Value(pt.Hi)
 		if lo <= 0 || hi < lo {
@@ -352,6 +359,11 @@ func (f *Figure) ranges() (x, y span) {
 			}
 		}
 	}
+	for _, g := range f.Guides {
+		for _, v := range []float64{g.at(x.min), g.at(x.max)} {
+			lo, hi = min(lo, v), max(hi, v)
+		}
+	}
 	if math.IsInf(lo, 1) { // all is zero
 		lo, hi = 0.5, 1
 	}
@@ -365,6 +377,9 @@ func (f *Figure) ranges() (x, y span) {
 		return x, y
 	}
 	y.max = hi * 1.06
+	if len(f.Guides) > 0 { // room for the name of the highest
+		y.max = hi * 1.12
+	}
 	if f.One {
 		y.max = max(y.max, 1.1)
 	}

@@ -128,8 +128,16 @@ func ring(c *draw.Canvas, at vg.Point) {
 	c.DrawGlyph(draw.GlyphStyle{Color: ink.color(), Radius: vg.Points(5.2), Shape: draw.RingGlyph{}}, at)
 }
 
+// tone is the series' colour.
+func (s Series) tone() tone {
+	if s.Colour > 0 {
+		return series[(s.Colour-1)%len(series)]
+	}
+	return toneOf(s.Impl)
+}
+
 func (s Series) line() draw.LineStyle {
-	return draw.LineStyle{Color: toneOf(s.Impl).color(), Width: vg.Points(1.6), Dashes: s.Variant.dashes()}
+	return draw.LineStyle{Color: s.tone().color(), Width: vg.Points(1.6), Dashes: s.Variant.dashes()}
 }
 
 func (s Series) glyph() draw.GlyphStyle {
@@ -137,7 +145,7 @@ func (s Series) glyph() draw.GlyphStyle {
 	if s.Peer {
 		radius = 3.2
 	}
-	return draw.GlyphStyle{Color: toneOf(s.Impl).color(), Radius: vg.Points(radius), Shape: glyph{s.Mark, s.Peer}}
+	return draw.GlyphStyle{Color: s.tone().color(), Radius: vg.Points(radius), Shape: glyph{s.Mark, s.Peer}}
 }
 
 // sample draws what the legend shows of a series, about a point: without a line, where it has one point alone.

@@ -22,7 +22,7 @@ func Files() (out []string) {
 			out = append(out, id+peerView)
 		}
 	}
-	return out
+	return append(out, RingIDs...)
 }
 
 // Build derives the twelve figures. Those that the rows cannot make have no series, and Empty says what is missing.
