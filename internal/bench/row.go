@@ -6,9 +6,8 @@ import (
 	"math"
 	"strings"
 
-	"github.com/vkattn/vkattn/internal/plainjson"
-
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/plainjson"
 )
 
 // Row is the result of one case: figures, or the reason why there are none.
