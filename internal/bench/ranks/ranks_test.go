@@ -32,7 +32,7 @@ func devices(t *testing.T, n int) []*flash.Device {
 func TestMeasure(t *testing.T) {
 	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 300, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight}
 	for _, stream := range []bool{false, true} {
-		r := Measure(t.Context(), devices(t, 2), p, ring.Shard{}, Options{Backward: true, Stream: stream, Runs: 2, Timeout: time.Minute})
+		r := Measure(t.Context(), devices(t, 2), p, ring.Shard{}, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5 * time.Minute})
 		require.Empty(t, r.Error)
 		require.Positive(t, r.Fwd.Speed)
 		require.Positive(t, r.Bwd.Speed)
