@@ -21,7 +21,7 @@ func TestBlockSparseSkips(t *testing.T) {
 	d := testDevice(t)
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
 		for _, dtype := range []DType{F32, F16} {
-			p, err := Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: dtype, Blocks: Blocks{Queries: 64, Keys: 64}}.Normalize()
+			p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 192, KeyLen: 320, HeadDim: 16, DType: dtype, Blocks: Blocks{Queries: 64, Keys: 64}}).Normalize()
 			require.NoError(t, err)
 			plan, err := d.Plan(p, WithTier(tier))
 			if tier == TierMatrix && errors.Is(err, ErrUnsupported) {
@@ -216,7 +216,7 @@ func TestBlockSparseTunings(t *testing.T) {
 			vktest.Budget(t)
 			p, err := c.p.Normalize()
 			require.NoError(t, err)
-			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(c.tuning))
+			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(ofFragments(d, c.tuning)))
 			if errors.Is(err, ErrUnsupported) {
 				t.Skip(err)
 			}

@@ -44,7 +44,7 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 	}
 	again := map[string]int{"q_resident": 0, "v_early": 0, "dk": 8, "br": 32, "bc": 32, "mr": 4, "mc": 4}
 	matrix := func(prefetch int) map[string]int {
-		return map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": prefetch}
+		return ofFragments(d, map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": prefetch})
 	}
 	for _, v := range []struct {
 		name string
@@ -112,7 +112,7 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 		for _, part := range []string{"kv_", "q_"} {
 			m[part+"w"], m[part+"rm"], m[part+"bc"], m[part+"ck"], m[part+"prefetch"] = 2, 1, 32, 16, prefetch
 		}
-		return m
+		return ofFragments(d, m)
 	}
 	for _, v := range []struct {
 		name string
@@ -135,11 +135,7 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 				vktest.Long(t, "another mask, or another way of fetching ahead")
 			}
 			vktest.Budget(t)
-			plan, err := d.Plan(v.p, WithTier(v.tier), WithBackwardTuning(v.tune))
-			if errors.Is(err, ErrUnsupported) {
-				t.Skip(err)
-			}
-			require.NoError(t, err)
+			plan := planGradients(t, d, v.p, v.tier, WithBackwardTuning(v.tune))
 			defer plan.Close()
 			bits := countedBits(v.p.MaskShape())
 			mask, err := d.NewBlockMask(bg, v.p, bits)

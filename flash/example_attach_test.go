@@ -50,7 +50,7 @@ func ExampleAttach() {
 	defer rec.Close()
 	check(cmd.End())
 	check(own.Queue().Submit(vk.Submission{Commands: []*vk.CommandBuffer{cmd}, Fence: fence}))
-	check(fence.Wait(10 * time.Second))
+	check(fence.Wait(time.Minute))
 
 	fmt.Println(downloaded(t[3])[:4])
 	// Output:

@@ -210,7 +210,7 @@ func checkLost(t testing.TB, d *Device, w *faultWorld, op faultOperation, err er
 	}
 	require.ErrorIs(t, d.WaitIdle(), ErrDeviceLost)
 	require.ErrorIs(t, d.Close(), ErrDeviceLost)
-	require.Less(t, time.Since(began), 10*time.Second)
+	require.Less(t, time.Since(began), time.Minute)
 }
 
 // walkResults are the ways in which calls of each operation fail.
@@ -272,7 +272,7 @@ func TestFaultLostEndsWaits(t *testing.T) {
 	go func() { wait.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("somebody still waits for a lost device")
 	}
 	r.f.Disarm()

@@ -40,19 +40,14 @@ func TestLengthsOnMatrices(t *testing.T) {
 			if x.long != "" {
 				vktest.Long(t, x.long)
 			}
-			forward := map[string]int{}
-			if form := x.more["form"]; form > 0 {
-				forward["form"] = form
-			}
-			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(forward), WithBackwardTuning(x.more))
+			plan := planBoth(t, d, p, x.more)
+			defer plan.Close()
+			require.Contains(t, plan.String(), "lengths")
+			info, err := plan.BackwardInfo()
 			if errors.Is(err, ErrUnsupported) {
 				require.NotContains(t, err.Error(), "self-check failed")
 				t.Skip(err)
 			}
-			require.NoError(t, err)
-			defer plan.Close()
-			require.Contains(t, plan.String(), "lengths")
-			info, err := plan.BackwardInfo()
 			require.NoError(t, err)
 			require.Equal(t, TierMatrix, info.Tier)
 			require.Empty(t, info.WhyNotFaster)

@@ -192,7 +192,7 @@ func TestMaskTiles(t *testing.T) {
 		for i := 0; i < len(more); i += 2 {
 			m[more[i].(string)] = more[i+1].(int)
 		}
-		return m
+		return ofFragments(d, m)
 	}
 	backward := func(bc, prefetch int, form ...int) map[string]int {
 		m := map[string]int{}
@@ -202,7 +202,7 @@ func TestMaskTiles(t *testing.T) {
 		if len(form) > 0 {
 			m["form"] = form[0]
 		}
-		return m
+		return ofFragments(d, m)
 	}
 	for _, c := range []struct {
 		name          string
@@ -273,12 +273,12 @@ func TestMaskAsks(t *testing.T) {
 	d := testDevice(t)
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
 		const n, block = 128, 32
-		p, err := Problem{Batch: 1, Heads: 2, QueryLen: n, KeyLen: n, HeadDim: 16, DType: F16, Classes: Blocks{Queries: block, Keys: block},
-			Sees: score.Documents(score.CaptureInt("ids", n))}.Normalize()
+		p, err := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: n, KeyLen: n, HeadDim: 16, DType: F16, Classes: Blocks{Queries: block, Keys: block},
+			Sees: score.Documents(score.CaptureInt("ids", n))}).Normalize()
 		require.NoError(t, err)
 		tune := map[string]int{"br": 32, "bc": 32}
 		if tier == TierMatrix { // tiles of blocks
-			tune = map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16}
+			tune = ofFragments(d, map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16})
 		}
 		backward := map[string]int{}
 		for _, part := range []string{"kv_", "q_"} {
@@ -287,6 +287,9 @@ func TestMaskAsks(t *testing.T) {
 			} else {
 				backward[part+"br"], backward[part+"bc"] = 32, 32
 			}
+		}
+		if tier == TierMatrix {
+			backward = ofFragments(d, backward)
 		}
 		plan, err := d.Plan(p, WithTier(tier), WithTuning(tune), WithBackwardTuning(backward))
 		if no := (*UnsupportedError)(nil); errors.As(err, &no) && !no.Denied {

@@ -41,7 +41,7 @@ func FuzzProblem(f *testing.F) {
 				if !errors.Is(err, errPlanned) && !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrArgument) && !errors.As(err, new(*MemoryError)) {
 					t.Fatalf("%v %v %v: %v %v", p, i, tier, plan, err)
 				}
-				if took := time.Since(start); took > 5*time.Second {
+				if took := time.Since(start); took > 20*time.Second {
 					t.Fatalf("%v %v %v took %v", p, i, tier, took)
 				}
 			}

@@ -161,7 +161,7 @@ func TestHostileTunings(t *testing.T) {
 				err := public(k.plan(d, map[string]int{name: v}))
 				took := time.Since(start)
 				at := fmt.Sprintf("%s %s = %d: %v", k.kernel.Name, name, v, err)
-				require.Less(t, took, 2*time.Second, at)
+				require.Less(t, took, 20*time.Second, at)
 				var arg *ArgumentError
 				switch {
 				case !r.Allows(v):
@@ -286,7 +286,7 @@ func FuzzTuning(f *testing.F) {
 		}
 		start := time.Now()
 		err := k.plan(d, given)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Fatalf("%s %v took %v: %v", k.kernel.Name, given, took, err)
 		}
 		var no *kernel.Declined

@@ -271,6 +271,7 @@ func TestFloatControls(t *testing.T) {
 				_, variant, _ := strings.Cut(m.name, ".")
 				if !strings.HasPrefix(variant, "f16") {
 					require.Equal(t, code, asked, m.name)
+					continue // TestValid has it
 				} else if strings.Contains(m.name, "_forward") {
 					require.NotEqual(t, code, asked, m.name)
 				}

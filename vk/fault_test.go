@@ -267,7 +267,7 @@ func TestLostDevice(t *testing.T) {
 	f.Disarm()
 	began := time.Now()
 	wait.Wait()
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), time.Minute)
 	for _, err := range errs {
 		require.ErrorIs(t, err, vk.ErrDeviceLost)
 	}

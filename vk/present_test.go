@@ -101,7 +101,7 @@ func (s *screen) frame(value byte) error {
 
 // present is a frame without a look at memory.
 func (s *screen) present() error {
-	i, _, err := s.chain.Acquire(s.acquired, 10*time.Second)
+	i, _, err := s.chain.Acquire(s.acquired, time.Minute)
 	if err != nil {
 		return err
 	}

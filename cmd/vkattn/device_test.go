@@ -316,13 +316,19 @@ func TestInfo(t *testing.T) {
 	require.Equal(t, "vkattn: stored tunings are not used: tuning file "+damaged+" is damaged (remove it): it breaks off\n", stderr)
 	t.Setenv(flash.TuningEnv, "off")
 
-	status, stdout, stderr = call("info", "--json", "--measure", "--device", "0")
+	args := []string{"info", "--json", "--device", "0"}
+	if !testing.Short() { // every kernel of the device is compiled for its self-check; the library's tests have both
+		args = append(args, "--measure")
+	}
+	status, stdout, stderr = call(args...)
 	require.Zero(t, status, stderr)
 	var devices []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stdout), &devices))
 	require.Len(t, devices, 1)
 	require.Equal(t, true, devices[0]["chosen"])
-	require.Positive(t, devices[0]["peaks"].(map[string]any)["fp32_tflops"])
+	if !testing.Short() {
+		require.Positive(t, devices[0]["peaks"].(map[string]any)["fp32_tflops"])
+	}
 }
 
 func TestVerify(t *testing.T) {
@@ -472,7 +478,7 @@ func TestInterrupt(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	require.NoError(t, cmd.Start())
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for { // the header stands when measuring begins
 		if data, err := os.ReadFile(out); err == nil && len(data) > 0 {
 			break

@@ -31,7 +31,7 @@ bench) echo '{"impl": "fa2", "dtype": "float16", "B": 1, "H": 1, "N": 1, "D": 1,
 verify) echo 'ok    core/d16/none/f16'; echo 'flash2    scalar/f16  3 cases passed' ;;
 esac
 trap 'echo interrupted, 1 result in 1 s; exit 130' INT
-[ "$SLOW" != "$1" ] || for _ in {1..300}; do sleep 0.1; done
+[ "$SLOW" != "$1" ] || for _ in {1..3000}; do sleep 0.1; done
 `
 
 func (r *resultsScript) run(t *testing.T, steps ...string) (commands [][]string) {
@@ -119,7 +119,7 @@ func TestResultsInterrupted(t *testing.T) {
 	start := time.Now()
 	require.Len(t, r.run(t, "dims", "papers"), 2)
 	require.Contains(t, r.text, "status 124")
-	require.Less(t, time.Since(start), 20*time.Second)
+	require.Less(t, time.Since(start), 4*time.Minute)
 	rows := func() int {
 		file, err := bench.ReadFile(filepath.Join(r.dir, "box-dims.jsonl"))
 		require.NoError(t, err)

@@ -25,7 +25,7 @@ func TestViewWindow(t *testing.T) {
 		runtime.LockOSThread()
 		status, _, stderr = call("view", "--seq", "128", "--heads", "2", "--head-dim", "16", "--size", "800x600", "--press", "l")
 	}()
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(5 * time.Minute)
 	for time.Now().Before(end) && display.Pixels()[10*display.Width+10] == 0 { // until it is drawn
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -104,7 +104,7 @@ func TestMissingRank(t *testing.T) {
 	}) {
 		require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrRank), err)
 	}
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.Less(t, time.Since(start), time.Minute)
 }
 
 // TestRankFails: one rank's pass fails, by a tensor of another shape, a rank that leaves, or a device that is lost; all others end with an error that
@@ -152,7 +152,7 @@ func TestRankFails(t *testing.T) {
 				require.ErrorAs(t, err, &which, "rank %d: %v", rank, err)
 				require.Equal(t, 1, which.Rank, "rank %d: %v", rank, err)
 			}
-			require.Less(t, time.Since(start), 25*time.Second)
+			require.Less(t, time.Since(start), 4*time.Minute)
 		})
 	}
 }

@@ -1,14 +1,12 @@
 package ring
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,41 +26,36 @@ func moved(of []Transfer) (blocks, gradients float64) {
 	return blocks, gradients
 }
 
-// TestModelOfBytes compares the model with what ranks on devices send and receive.
-func TestModelOfBytes(t *testing.T) {
-	for i, c := range cases {
-		const ranks = 3
-		devices := sharedDevices(t, ranks)
-		m, err := NewModel(c.problem, c.shard, ranks)
-		require.NoError(t, err)
-		comms, err := Local(ranks)
-		require.NoError(t, err)
-		recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)
-		for i := range comms {
-			recorders[i] = Record(comms[i])
-			wrapped[i] = recorders[i]
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		s := newSample(t, rand.New(rand.NewPCG(uint64(i), 33)), c.problem)
-		_, err = s.run(ctx, devices, wrapped, c.shard, 1, nil)
-		cancel()
-		require.NoError(t, err)
-		for rank, r := range recorders {
-			var want Step
-			for _, x := range m.Steps(rank) {
-				want.Received += x.Received
-				want.Sent += x.Sent
-				want.Gave += x.Gave
-				want.Got += x.Got
-			}
-			blocks, gradients := moved(r.Sent()) // of a forward and a backward pass
-			require.Equal(t, 2*want.Sent, blocks, "%s: blocks sent by rank %d", c.name, rank)
-			require.Equal(t, want.Gave, gradients, "%s: gradients sent by rank %d", c.name, rank)
-			blocks, gradients = moved(r.Received())
-			require.Equal(t, 2*want.Received, blocks, "%s: blocks received by rank %d", c.name, rank)
-			require.Equal(t, want.Got, gradients, "%s: gradients received by rank %d", c.name, rank)
-		}
+// requireModelOfBytes runs ranks over messages, compares the model with what they send and receive, and gives their results.
+func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard Shard, ranks int) results {
+	t.Helper()
+	m, err := NewModel(s.problem, shard, ranks)
+	require.NoError(t, err)
+	comms, err := Local(ranks)
+	require.NoError(t, err)
+	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)
+	for i := range comms {
+		recorders[i] = Record(comms[i])
+		wrapped[i] = recorders[i]
 	}
+	got, err := s.run(soon(t), devices, wrapped, shard, 1, nil)
+	require.NoError(t, err)
+	for rank, r := range recorders {
+		var want Step
+		for _, x := range m.Steps(rank) {
+			want.Received += x.Received
+			want.Sent += x.Sent
+			want.Gave += x.Gave
+			want.Got += x.Got
+		}
+		blocks, gradients := moved(r.Sent()) // of a forward and a backward pass
+		require.Equal(t, 2*want.Sent, blocks, "blocks sent by rank %d", rank)
+		require.Equal(t, want.Gave, gradients, "gradients sent by rank %d", rank)
+		blocks, gradients = moved(r.Received())
+		require.Equal(t, 2*want.Received, blocks, "blocks received by rank %d", rank)
+		require.Equal(t, want.Got, gradients, "gradients received by rank %d", rank)
+	}
+	return got[0]
 }
 
 // simulate has ranks exchange what the schedule says, without devices, and gives what each recorded.
@@ -200,13 +193,11 @@ func TestMemoryOfARank(t *testing.T) {
 		comms, err := Local(ranks)
 		require.NoError(t, err)
 		s := newSample(t, rand.New(rand.NewPCG(1, 9)), p)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, err = s.run(ctx, devices, comms, Shard{}, 1, func(plan *Plan) {
+		_, err = s.run(soon(t), devices, comms, Shard{}, 1, func(plan *Plan) {
 			u := plan.ring.dev.Usage()
 			staged := u.ByLabel["staging upload"].Peak + u.ByLabel["staging download"].Peak
 			peaks = append(peaks, float64(u.Current-staged))
 		})
-		cancel()
 		require.NoError(t, err)
 		for _, peak := range peaks[len(peaks)-ranks:] {
 			require.InEpsilon(t, m.Memory(), peak, 0.35, "%d ranks: model %.0f, device %.0f", ranks, m.Memory(), peak)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -381,26 +380,26 @@ func (s *sample) judge(t *testing.T, got *results) {
 	s.judgeMore(t, got)
 }
 
-// cases are small problems of all kinds.
+// cases are small problems of all kinds. Those of 16 bits have narrow heads: their kernels on matrices take a CPU seconds to compile, for each rank's device.
 var cases = []struct {
 	name    string
 	problem flash.Problem
 	shard   Shard
 }{
 	{"causal", flash.Problem{Batch: 1, Heads: 2, QueryLen: 600, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
-	{"causal fp16 grouped heads", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 32, ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight}, Shard{}},
-	{"causal bf16 ragged", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, HeadDim: 16, DType: flash.BF16, Causal: flash.CausalTopLeft}, Shard{}},
+	{"causal fp16 grouped heads", flash.Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 150, HeadDim: 16, ValueDim: 8, DType: flash.F16, Causal: flash.CausalBottomRight}, Shard{}},
+	{"causal bf16 ragged", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, HeadDim: 8, DType: flash.BF16, Causal: flash.CausalTopLeft}, Shard{}},
 	{"causal plain order", flash.Problem{Batch: 1, Heads: 2, QueryLen: 97, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{Order: Plain}},
-	{"not causal", flash.Problem{Batch: 2, Heads: 2, QueryLen: 75, KeyLen: 131, HeadDim: 16, DType: flash.F16}, Shard{}},
+	{"not causal", flash.Problem{Batch: 2, Heads: 2, QueryLen: 75, KeyLen: 131, HeadDim: 8, DType: flash.F16}, Shard{}},
 	{"not causal zigzag", flash.Problem{Batch: 1, Heads: 1, QueryLen: 75, KeyLen: 51, HeadDim: 16, DType: flash.F32}, Shard{Order: Zigzag}},
 	{"causal, more keys", flash.Problem{Batch: 1, Heads: 2, QueryLen: 60, KeyLen: 143, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
 	{"causal, more queries", flash.Problem{Batch: 1, Heads: 2, QueryLen: 143, KeyLen: 60, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, Shard{}},
-	{"window", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F16, Window: flash.SlidingWindow(21, 9)}, Shard{}},
+	{"window", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 8, DType: flash.F16, Window: flash.SlidingWindow(21, 9)}, Shard{}},
 	{"causal window zigzag", flash.Problem{Batch: 1, Heads: 2, QueryLen: 160, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Window: flash.SlidingWindow(50, -1)}, Shard{Order: Zigzag}},
 	{"dropout", flash.Problem{Batch: 2, Heads: 2, QueryLen: 530, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3}, Shard{}},
-	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 16, DType: flash.F16, Dropout: 0.2}, Shard{}},
+	{"dropout fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 300, KeyLen: 531, HeadDim: 8, DType: flash.F16, Dropout: 0.2}, Shard{}},
 	{"functions", flash.Problem{Batch: 1, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: alibiSoftcap()}, Shard{}},
-	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 16, DType: flash.F16, Score: alibiSoftcap(), Sees: score.Dilated(3, -1)}, Shard{}},
+	{"functions fp16", flash.Problem{Batch: 1, Heads: 2, QueryLen: 101, KeyLen: 150, HeadDim: 8, DType: flash.F16, Score: alibiSoftcap(), Sees: score.Dilated(3, -1)}, Shard{}},
 	{"documents", flash.Problem{Batch: 1, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sees: documents(200, 17, 60, 61, 150)}, Shard{}},
 }
 
@@ -425,11 +424,11 @@ func documents(n int, starts ...int) score.MaskFunction {
 	return score.Documents(score.TableInt(of, n))
 }
 
-// TestRanks compares ranks in this process with the oracle, and their second run with the first, bit by bit.
+// TestRanks compares ranks in this process with the oracle, their second run with the first, bit by bit, and what they send with the model.
 func TestRanks(t *testing.T) {
 	for i, c := range cases {
 		for ranks := 1; ranks <= 4; ranks++ {
-			if testing.Short() && ranks == 3 && i%2 == 0 {
+			if testing.Short() && ranks == 4-2*(i%2) { // four of every other case, two of the others
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
@@ -438,12 +437,13 @@ func TestRanks(t *testing.T) {
 				s := newSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem)
 				comms, err := Local(ranks)
 				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-				defer cancel()
-				got, err := s.run(ctx, devices, comms, c.shard, 2, nil)
+				got, err := s.run(soon(t), devices, comms, c.shard, 2, nil)
 				require.NoError(t, err)
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1], "the second run")
+				if ranks == 3 {
+					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks), "over messages, not memory that ranks share")
+				}
 			})
 		}
 	}
@@ -464,8 +464,7 @@ func TestManyRanks(t *testing.T) {
 		for i := range comms {
 			recorded[i] = Record(comms[i])
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := soon(t)
 		got, err := s.run(ctx, devices, recorded, Shard{Order: Zigzag}, 2, nil)
 		require.NoError(t, err)
 		s.judge(t, &got[0])

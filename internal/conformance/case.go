@@ -55,7 +55,7 @@ type Case struct {
 	grads    *derivatives
 	cache    cache // where keys and values lie in one
 	lost     bool  // with pages: some are none of the pool's
-	// after, where a test sets it, takes the place of gradients: what else is looked at once o and lse are right.
+	// after, where a test sets it, is what else is looked at between the forward pass and gradients.
 	after   func(ctx context.Context, dev *flash.Device, plan *flash.Plan, f *flash.Forward) error
 	prepErr error
 }

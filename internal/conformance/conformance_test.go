@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,14 +27,12 @@ func TestConformance(t *testing.T) {
 	require.NotEmpty(t, targets)
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
-	picked := cover(cases, targets)
+	picked := chosenOf(cases, targets)
+	mapped := mapCover(cases, picked)
 	var count sync.Mutex
 	ran := map[string]int{}
 	for at, c := range cases {
-		chosen := targets
-		if testing.Short() {
-			chosen = picked[at]
-		}
+		chosen := picked[at]
 		if len(chosen) == 0 {
 			continue
 		}
@@ -42,10 +41,14 @@ func TestConformance(t *testing.T) {
 			vktest.Budget(t)
 			dev := lease(t)
 			defer c.release()
-			for _, target := range chosen {
+			for i, target := range chosen {
 				t.Run(target.String(), func(t *testing.T) {
 					vktest.Budget(t)
 					vktest.Tag(t, target.kernel(), string(target.Tier), c.Problem.DType.String())
+					c.after = nil
+					if mapped[[2]int{at, i}] {
+						c.after = c.mapped
+					}
 					r := c.Run(context.Background(), dev, target)
 					require.Empty(t, takeMessages(), "the validation layers object, to this or to what ran beside it (-parallel 1: nothing)")
 					if r.Skipped != "" {
@@ -68,6 +71,22 @@ func TestConformance(t *testing.T) {
 			t.Logf("%s: %d of %d cases ran", target, ran[target.String()], len(cases))
 		}
 	})
+}
+
+// chosenOf gives the targets that each case runs on: with -short a cover, else all, but golden vectors on the scalar tier, which TestFolder then runs with
+// all that their files hold.
+func chosenOf(cases []*Case, targets []Target) [][]Target {
+	if testing.Short() {
+		return cover(cases, targets)
+	}
+	chosen := slices.Repeat([][]Target{targets}, len(cases))
+	others := slices.DeleteFunc(slices.Clone(targets), func(t Target) bool { return t.Tier == flash.TierScalar })
+	for at, c := range cases {
+		if c.kind() == "golden" {
+			chosen[at] = others
+		}
+	}
+	return chosen
 }
 
 // TestEveryTierIsThere: what a device must offer at least.

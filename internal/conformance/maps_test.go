@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -13,49 +14,100 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
-	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestMaps makes maps of weights of a cover of the cases, of the lse that their forward passes wrote: of one cell, of a cell for each pair, and of odd
-// sizes, with entropy and distance. With -short on the scalar tier alone.
-func TestMaps(t *testing.T) {
-	dev := device(t)
-	o := Options{Seed: 1, Families: []string{"flash2", BlockSparse}, Vectors: os.DirFS(goldenFolder)}
-	if testing.Short() {
-		o.Tiers = []flash.Tier{flash.TierScalar}
+// Maps of weights are made in runs of TestConformance, of the lse that the forward pass wrote there: a cover of the cases that it runs, for what maps are
+// compiled with and what they read. Each has one of one cell, one of a cell for each pair, and one of odd sizes, with entropy and distance.
+
+// mapCover says of which choices maps are made, by the case's and the target's place in chosen. With -short it takes the scalar tier alone.
+func mapCover(cases []*Case, chosen [][]Target) map[[2]int]bool {
+	families := map[string][]choice{}
+	for at, c := range cases {
+		for i, t := range chosen[at] {
+			if c.mayMap(t) {
+				families[t.family()] = append(families[t.family()], choice{at, i, c.mapOptions(t), c.mapKernels(t)})
+			}
+		}
 	}
-	// What a form or a kernel for few rows has of its own is not in maps.
-	targets := slices.DeleteFunc(Targets(dev, o), func(t Target) bool { return t.Tuning["form"] > 1 || t.Tuning["decode"] == 1 })
-	require.NotEmpty(t, targets)
+	out, compiled, seen := map[[2]int]bool{}, map[string]bool{}, map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		for _, ch := range pick(families[name], cases, compiled) {
+			before := len(seen)
+			for _, pair := range ch.pairs() {
+				seen[name+pair] = true
+			}
+			if len(seen) > before || !testing.Short() { // with -short none that only costs no further kernel
+				out[[2]int{ch.at, ch.target}] = true
+			}
+		}
+	}
+	return out
+}
+
+// mayMap leaves out targets of which maps would have nothing of their own: what differs between forms, and in a kernel for few rows, is not in maps.
+func (c *Case) mayMap(t Target) bool {
+	if c.NoLSE || c.moves() || len(c.lacks) > 0 || c.operator != nil || c.once || !mayRun(c, t) {
+		return false
+	}
+	return t.Implementation == flash.Flash && t.Tuning["form"] <= 1 && t.Tuning["decode"] != 1 && !(testing.Short() && t.Tier != flash.TierScalar)
+}
+
+// mapOptions are those of a case's options that maps know: nothing of values, gradients and dropout. With -short they need only occur.
+func (c *Case) mapOptions(t Target) []option {
+	options := slices.DeleteFunc(c.options(t), func(o option) bool {
+		return slices.Contains([]string{"value dimension", "dropout", "lse", "gradients", "accumulates", "type of values", "classes", "size"}, o.axis)
+	})
+	if testing.Short() {
+		for i := range options {
+			options[i].concern = 0
+		}
+	}
+	return options
+}
+
+// mapKernels guesses what kernels the case's maps need: one of sums, one of maxima, one of statistics of rows.
+func (c *Case) mapKernels(t Target) []kernel {
+	p, err := c.Problem.Normalize()
+	if err != nil {
+		return nil
+	}
+	seconds := 0.5
+	if t.Tier == flash.TierMatrix {
+		seconds = float64(max(p.HeadDim, 8)) / 6
+	}
+	aligned := p.HeadDim*p.DType.Size()%16 == 0 && c.Layouts.Q != Odd && c.Layouts.Q != OddBNHD && c.Layouts.K != Odd && c.Layouts.K != OddBNHD
+	p.Classes = flash.Blocks{}
+	return []kernel{{fmt.Sprint("maps ", t.Tier, p.HeadDim, p.DType, p.KeyType, p.Pages.Size, boundsOf(&p), blocksOf(&p), lengthsOf(&p), scoresOf(&p), aligned), 3 * seconds}}
+}
+
+// TestMapCover: maps of a cover of what runs have every option of maps that any case has.
+func TestMapCover(t *testing.T) {
+	dev := device(t)
+	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
+	targets := Targets(dev, o)
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
-	picked := cover(cases, targets)
-	ran := 0
+	chosen := chosenOf(cases, targets)
+	picked := mapCover(cases, chosen)
+	want, have := map[string]bool{}, map[string]bool{}
 	for at, c := range cases {
-		chosen := picked[at]
-		if len(chosen) == 0 || c.moves() || len(c.lacks) > 0 || c.operator != nil || c.once {
-			continue
-		}
-		t.Run(c.Name, func(t *testing.T) {
-			vktest.Budget(t)
-			defer c.release()
-			c.NoLSE, c.Gradients = false, false
-			for _, target := range chosen {
-				t.Run(target.String(), func(t *testing.T) {
-					vktest.Budget(t)
-					c.after = c.mapped
-					r := c.Run(context.Background(), dev, target)
-					require.Empty(t, takeMessages())
-					if r.Skipped != "" {
-						t.Skip(r.Skipped)
-					}
-					require.Empty(t, r.Failure, "%v", c.Problem)
-					ran++
-				})
+		for i, target := range chosen[at] {
+			if !c.mayMap(target) {
+				continue
 			}
-		})
+			for _, o := range c.mapOptions(target) {
+				option := target.family() + ": " + o.axis + "=" + o.value
+				want[option] = want[option] || !c.drawn()
+				have[option] = have[option] || picked[[2]int{at, i}]
+			}
+		}
 	}
-	require.Greater(t, ran, 5)
+	for option, real := range want {
+		require.True(t, have[option] || !real, "no maps have %s", option)
+	}
+	require.Greater(t, len(want), 60)
+	require.Greater(t, len(picked), 20)
+	t.Logf("%d options, %d maps", len(want), len(picked))
 }
 
 // mapped makes maps and compares them with the oracle's.
@@ -75,6 +127,9 @@ func (c *Case) mapped(ctx context.Context, dev *flash.Device, plan *flash.Plan, 
 		{flash.PoolMax, flash.Range{Begin: p.Heads - 1, End: p.Heads}, flash.Range{}, flash.Range{}, within(p.QueryLen, 1<<9), within(p.KeyLen, 1<<9)},
 		{flash.PoolMean, flash.Range{}, queries, keys, within(7, queries.End-queries.Begin), within(13, keys.End)},
 	} {
+		if max := x.pool == flash.PoolMax; testing.Short() && max != (hash(c.Name)%3 == 0) { // another kernel: each case has one of the two
+			continue
+		}
 		m.Pool, m.Heads, m.Queries, m.Keys = x.pool, x.heads, x.queries, x.keys
 		if err := c.mapOnce(ctx, dev, plan, m, x.h, x.w); err != nil {
 			return fmt.Errorf("map of %d × %d, %v: %w", x.h, x.w, x.pool, err)

@@ -395,7 +395,9 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 		}
 	}
 	if c.after != nil {
-		return c.after(ctx, dev, plan, &f)
+		if err := c.after(ctx, dev, plan, &f); err != nil {
+			return err
+		}
 	}
 	if c.operator != nil {
 		c.operator.presents(r)

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // play is one rank of a test.
 func play(role string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	options := Options{Leave: 30 * time.Second}
 	if role == "dies" {
@@ -81,7 +81,7 @@ func start(t *testing.T, role string, n int, flags ...string) (string, error) {
 		args = append(args, "--allow-run-as-root")
 	}
 	args = append(append(args, strings.Fields(os.Getenv("VKATTN_EXEC"))...), os.Args[0])
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, mpirun, args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
@@ -119,7 +119,7 @@ func TestDeath(t *testing.T) {
 	begun := time.Now()
 	out, _ := start(t, "dies", 3, "--enable-recovery") // its status is that of the dead
 	require.Equal(t, 2, strings.Count(out, done), out)
-	require.Less(t, time.Since(begun), time.Minute)
+	require.Less(t, time.Since(begun), 5*time.Minute)
 }
 
 // TestSecondOpen: MPI begins once.
@@ -304,7 +304,7 @@ func missing(ctx context.Context, c Comm) error {
 		err := call(short)
 		took := time.Since(begun)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("rank ", next)) || took < limit || took > 100*limit {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("rank ", next)) || took < limit || took > 1000*limit {
 			return fmt.Errorf("%s: %v after %v", name, err, took)
 		}
 	}

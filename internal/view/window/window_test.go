@@ -91,7 +91,7 @@ func open(t *testing.T, subject *view.Subject) *opened {
 // steps takes the events there are and draws, until nothing changes any more but at least so often.
 func (o *opened) steps(n int) {
 	o.t.Helper()
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(2 * time.Minute)
 	for i := 0; i < n || o.dirty || o.stale || !o.renderer.Settled(o.State); i++ {
 		on, err := o.Step(time.Millisecond)
 		require.NoError(o.t, err)
@@ -109,7 +109,7 @@ func (o *opened) steps(n int) {
 // until steps until something is so.
 func (o *opened) until(what string, so func() bool) {
 	o.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); {
+	for end := time.Now().Add(2 * time.Minute); !so(); {
 		_, err := o.Step(time.Millisecond)
 		require.NoError(o.t, err)
 		require.True(o.t, time.Now().Before(end), what)
@@ -330,7 +330,7 @@ func TestKeysAndMouse(t *testing.T) {
 	o.shows()
 
 	o.display.Do("key", "q")
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		on, err := o.Step(time.Millisecond)
 		require.NoError(t, err)
 		if !on {
