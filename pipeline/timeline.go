@@ -53,7 +53,9 @@ func (t *timeline) close() error {
 }
 
 // HasPoints says whether queues can wait for points: the device has timeline semaphores.
-func (c *Context) HasPoints() bool { return c != nil && c.dev != nil && c.dev.Enabled().TimelineSemaphore }
+func (c *Context) HasPoints() bool {
+	return c != nil && c.dev != nil && c.dev.Enabled().TimelineSemaphore
+}
 
 // Mark gives the point at which all work is done that was submitted to the device's queue so far.
 func (c *Context) Mark() (Point, error) {

@@ -36,7 +36,7 @@ func TestMeasure(t *testing.T) {
 	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 300, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight}
 	for _, stream := range []bool{false, true} {
 		lanes := [2][]bench.RingLane{}
-		r := Measure(t.Context(), devices(t, 2), p, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5*time.Minute, Lanes: func(backward bool, all []bench.RingLane) {
+		r := Measure(t.Context(), devices(t, 2), p, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5 * time.Minute, Lanes: func(backward bool, all []bench.RingLane) {
 			i := 0
 			if backward {
 				i = 1
