@@ -19,7 +19,7 @@ const (
 	Sums                    // merging, adding and copying tensors on the device
 	CopyOut                 // from the device to memory of the host
 	CopyIn                  // from memory of the host, its own or another rank's, to the device
-	Waiting                 // of the host, for something of another rank that has not arrived; the device may still have work
+	Waiting                 // of the host, for something of another rank that has not arrived, or of the device's queue, for its copy
 	activities
 )
 
@@ -44,7 +44,8 @@ type Event struct {
 type Trace struct {
 	mu     sync.Mutex
 	events []Event
-	order  []int // of submissions; of others 0
+	order  []int       // of submissions; of others 0
+	asked  []time.Time // when a submission was made that began later, for what its queue was told to wait for; of others zero
 	last   int
 	after  []flash.Point  // what the next launch's queue was told to wait for
 	watch  sync.WaitGroup // copies whose end is looked for
@@ -70,6 +71,7 @@ func (t *Trace) Take() []Event {
 		}
 		lanes[lane] = append(lanes[lane], i)
 	}
+	var waits []Event
 	for _, lane := range lanes {
 		slices.SortStableFunc(lane, func(a, b int) int {
 			return cmp.Or(cmp.Compare(t.order[a], t.order[b]), t.events[a].End.Compare(t.events[b].End))
@@ -81,6 +83,16 @@ func (t *Trace) Take() []Event {
 		}
 		for k, i := range lane {
 			x := &t.events[i]
+			if from := t.asked[i]; !from.IsZero() {
+				if k > 0 && from.Before(t.events[lane[k-1]].End) {
+					from = t.events[lane[k-1]].End
+				}
+				until := x.Begin
+				if until.After(x.End) {
+					until = x.End
+				}
+				waits = append(waits, Event{What: Waiting, Step: x.Step, Begin: from, End: until})
+			}
 			if k > 0 && x.Begin.Before(t.events[lane[k-1]].End) {
 				x.Begin = t.events[lane[k-1]].End
 			}
@@ -89,20 +101,45 @@ func (t *Trace) Take() []Event {
 			}
 		}
 	}
-	out := t.events
-	t.events, t.order = nil, nil
+	var out []Event
+	for _, e := range t.events {
+		if e.What == Waiting {
+			waits = append(waits, e)
+			continue
+		}
+		out = append(out, e)
+	}
+	out = append(out, apart(waits)...)
+	t.events, t.order, t.asked = nil, nil, nil
 	slices.SortStableFunc(out, func(a, b Event) int { return cmp.Or(a.Begin.Compare(b.Begin), a.End.Compare(b.End)) })
 	return out
 }
 
+// apart gives what intervals cover, each moment once: the host may wait for one block while the device's queue waits for the one before.
+func apart(events []Event) (out []Event) {
+	slices.SortStableFunc(events, func(a, b Event) int { return a.Begin.Compare(b.Begin) })
+	for _, e := range events {
+		if n := len(out); n > 0 && e.Begin.Before(out[n-1].End) {
+			e.Begin = out[n-1].End
+		}
+		if e.End.After(e.Begin) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
 // add notes an event. nil notes nothing.
-func (t *Trace) add(e Event, order int) {
+func (t *Trace) add(e Event, order int) { t.late(e, order, time.Time{}) }
+
+// late notes one that began later than it was asked for.
+func (t *Trace) late(e Event, order int, asked time.Time) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.events, t.order = append(t.events, e), append(t.order, order)
+	t.events, t.order, t.asked = append(t.events, e), append(t.order, order), append(t.asked, asked)
 }
 
 // notedJob is a job whose end is looked for.
@@ -131,14 +168,15 @@ func (w *pass) noted(j job, what Activity) job {
 	n := notedJob{j, make(chan struct{})}
 	go func() {
 		defer close(n.ended)
+		begin, asked := e.Begin, time.Time{}
 		for _, p := range after {
 			if w.mover.Reach(p) == nil {
-				e.Begin = time.Now()
+				asked, e.Begin = begin, time.Now()
 			}
 		}
 		if n.done() == nil {
 			e.End = time.Now()
-			t.add(e, order)
+			t.late(e, order, asked)
 		}
 	}()
 	return n

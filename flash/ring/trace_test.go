@@ -147,13 +147,14 @@ func TestTakePutsLanesInOrder(t *testing.T) {
 	var x Trace
 	x.add(Event{What: Sums, Begin: at(5), End: at(19)}, 2) // submitted second, and seen first
 	x.add(Event{What: Kernels, Begin: at(1), End: at(20)}, 1)
-	x.add(Event{What: Kernels, Begin: at(6), End: at(30)}, 3)
+	x.late(Event{What: Kernels, Begin: at(25), End: at(30)}, 3, at(6)) // its block came late
+	x.add(Event{What: Waiting, Begin: at(22), End: at(24)}, 0)         // for another
 	x.add(Event{What: CopyIn, Begin: at(2), End: at(9)}, 0)
 	x.add(Event{What: CopyIn, Begin: at(1), End: at(4)}, 0)
 	x.add(Event{What: CopyOut, Begin: at(1), End: at(9)}, 0)
 	require.Equal(t, []Event{
 		{What: CopyIn, Begin: at(1), End: at(4)}, {What: CopyOut, Begin: at(1), End: at(9)}, {What: Kernels, Begin: at(1), End: at(19)},
-		{What: CopyIn, Begin: at(4), End: at(9)}, {What: Sums, Begin: at(19), End: at(19)}, {What: Kernels, Begin: at(19), End: at(30)},
+		{What: CopyIn, Begin: at(4), End: at(9)}, {What: Sums, Begin: at(19), End: at(19)}, {What: Waiting, Begin: at(19), End: at(25)}, {What: Kernels, Begin: at(25), End: at(30)},
 	}, x.Take())
 	require.Empty(t, x.Take())
 	require.Empty(t, (*Trace)(nil).Take())
