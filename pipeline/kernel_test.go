@@ -26,6 +26,17 @@ func TestKernelMemo(t *testing.T) {
 	assert.Same(t, k, k2, "neither the name nor the order of constants makes another kernel")
 	assert.NotSame(t, k, mixKernel(t, c, 4))
 
+	named := mixInfo(t, 3)
+	named.Buffers = map[string]uint32{"Y": 1}
+	k3, err := c.Kernel(named)
+	require.NoError(t, err)
+	assert.NotSame(t, k, k3, "one that knows no names of its buffers is another")
+	at, ok := k3.Buffer("Y")
+	assert.True(t, ok)
+	assert.Equal(t, 1, at)
+	_, ok = k.Buffer("Y")
+	assert.False(t, ok)
+
 	var wg sync.WaitGroup
 	got := make([]*Kernel, 16)
 	for i := range got {

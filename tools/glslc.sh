@@ -12,7 +12,8 @@
 # from Debian sid when there is none (nothing on the host changes). spirv-val is taken from the same place; every module must pass it.
 # The shaders of the examples (examples/*/*.comp, for Vulkan 1.1) are compiled beside their sources; sums.sha256 there tells a test
 # whether source and SPIR-V belong together.
-# A buffer without a binding in its source gets a free one (-fauto-bind-uniforms), for who binds by name.
+# A buffer without a binding in its source gets a free one (-fauto-bind-uniforms), for who binds by name; in a module none of whose functions
+# read it, it stands at 0 in the manifest, and is not in the SPIR-V.
 # The manifest also tells each module's interface (tools/interface): constants and buffers by name, push constants in order.
 # The same sources and compiler give the same bytes. A module that fails keeps its old SPIR-V and manifest line, and the exit status is 1.
 set -euo pipefail

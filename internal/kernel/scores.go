@@ -50,13 +50,13 @@ func (g *ScoreGradients) Any() bool {
 
 // scoreBuffers are those of these tensors that kernels find by the names of their buffers in GLSL.
 var scoreBuffers = [...]struct {
-	name string
-	in   func(*attn.Problem) bool
-	of   func(*Scores) *Operand
+	name, constant string // the buffer's, and of what tells a kernel that there is such a tensor
+	in             func(*attn.Problem) bool
+	of             func(*Scores) *Operand
 }{
-	{"Bias32_", func(p *attn.Problem) bool { return p.Bias.In }, func(s *Scores) *Operand { return &s.Bias }},
-	{"Mask_", func(p *attn.Problem) bool { return p.BoolMask.In }, func(s *Scores) *Operand { return &s.Mask }},
-	{"Sinks_", func(p *attn.Problem) bool { return p.Sinks }, func(s *Scores) *Operand { return &s.Sinks }},
+	{"Bias32_", "SCORE_BIAS", func(p *attn.Problem) bool { return p.Bias.In }, func(s *Scores) *Operand { return &s.Bias }},
+	{"Mask_", "SCORE_MASK", func(p *attn.Problem) bool { return p.BoolMask.In }, func(s *Scores) *Operand { return &s.Mask }},
+	{"Sinks_", "SINKS", func(p *attn.Problem) bool { return p.Sinks }, func(s *Scores) *Operand { return &s.Sinks }},
 }
 
 // Bias is one of the tensors that are added to scores.

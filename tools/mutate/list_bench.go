@@ -18,8 +18,8 @@ var benchMutants = []Mutant{
 		Kill:   []Killer{in("./internal/bench", "TestGeoMean")},
 	},
 	{
-		ID: "bench-tflops", File: "internal/bench/device.go",
-		Old: "f.TFLOPS = flops / f.Ms / 1e9", New: "f.TFLOPS = 2 * flops / f.Ms / 1e9",
+		ID: "bench-tflops", File: "internal/bench/figures.go",
+		Old: "p.TFLOPS = flops / p.Ms / 1e9", New: "p.TFLOPS = 2 * flops / p.Ms / 1e9",
 		Breaks: "TFLOP/s are twice what they are",
 		Kill:   []Killer{in("./internal/bench", "TestFiguresFollowFromTheTime")},
 	},
