@@ -369,6 +369,8 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		{"added, ahead", TierMatrix, true, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
 		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 16, "q_bc": 16, "q_ck": 16}},
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
+		{"in columns", TierMatrix, false, map[string]int{"kv_columns": 2, "kv_share": 2, "kv_w": 4, "kv_bc": 32, "kv_ck": 16,
+			"q_columns": 4, "q_share": 4, "q_roles": 2, "q_w": 4, "q_bc": 32, "q_ck": 16}},
 	} {
 		names := []string{"grouped", "unaligned"}
 		if slowCompiler(d) {

@@ -105,10 +105,15 @@ func WithTuning(values map[string]int) PlanOption {
 
 // TuningParameters are the names that WithTuning takes of one kernel or another, sorted: a name that is not among them is wrong
 // whatever the device and the problem.
-func TuningParameters() []string {
+func TuningParameters() []string { return parameterNames(kernels) }
+
+// BackwardTuningParameters are the names that WithBackwardTuning takes of one kernel or another, sorted.
+func BackwardTuningParameters() []string { return parameterNames(backwardKernels) }
+
+func parameterNames[K kernel.AnyKernel](list []K) []string {
 	names := map[string]bool{}
-	for _, k := range kernels {
-		for name := range k.Parameters {
+	for _, k := range list {
+		for name := range k.Offered().Parameters {
 			names[name] = true
 		}
 	}
@@ -121,6 +126,33 @@ func TuningParameters() []string {
 func WithBackwardTuning(values map[string]int) PlanOption {
 	return func(o *planOptions) error {
 		return override(&o.backwardTuning, backwardKernels, "WithBackwardTuning", values)
+	}
+}
+
+// WithTunings is WithTuning and WithBackwardTuning in one: a name that kernels of the backward pass alone have, such as kv_bc, is theirs, and
+// any other the forward pass's.
+func WithTunings(values map[string]int) PlanOption {
+	forward, backward := map[string]int{}, map[string]int{}
+	ofForward, ofBackward := TuningParameters(), BackwardTuningParameters()
+	for name, v := range values {
+		if slices.Contains(ofBackward, name) && !slices.Contains(ofForward, name) {
+			backward[name] = v
+		} else {
+			forward[name] = v
+		}
+	}
+	return func(o *planOptions) error {
+		for _, option := range []struct {
+			values map[string]int
+			with   func(map[string]int) PlanOption
+		}{{forward, WithTuning}, {backward, WithBackwardTuning}} {
+			if len(option.values) > 0 {
+				if err := option.with(option.values)(o); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/attn"
@@ -175,6 +176,42 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 		}
 		seen = append(seen, effect)
 		out = append(out, Candidate{Kernel: plan.kernel.Name, Tile: tile, Tuning: c})
+	}
+	return out, nil
+}
+
+// BackwardCandidates lists tilings for the kernels of the backward pass that Plan would take with these options: of one of them at a time,
+// while the others keep the built-in choice, which comes first. Those that a kernel's self-check refuses are left out.
+func (d *Device) BackwardCandidates(p Problem, opts ...PlanOption) (_ []Candidate, err error) {
+	defer during("BackwardCandidates", &err)
+	var out []Candidate
+	var list []map[string]int
+	var seen []map[string]int
+	list = append(list, nil)
+	for i := 0; i < len(list); i++ {
+		plan, err := d.Plan(p, append(slices.Clone(opts), withoutStored, WithBackwardTuning(list[i]))...)
+		if err != nil {
+			return nil, err
+		}
+		info, err := plan.BackwardInfo()
+		if i == 0 && err == nil && plan.gradient.kernel.Candidates != nil {
+			list = append(list, plan.gradient.kernel.Candidates(&d.env.Caps, &plan.attn)...)
+		}
+		if closing := plan.Close(); closing != nil {
+			return nil, errors.Join(err, closing)
+		}
+		if i > 0 && (errors.Is(err, ErrArgument) || errors.Is(err, ErrUnsupported)) {
+			continue // does not fit this device
+		}
+		if err != nil {
+			return nil, err
+		}
+		// Two ways to say the same tile are one candidate; where a kernel of another tier stepped in, it is none.
+		if i > 0 && info.KernelName != out[0].Kernel || slices.ContainsFunc(seen, func(m map[string]int) bool { return kernel.SameTuning(m, info.Tuning) }) {
+			continue
+		}
+		seen = append(seen, info.Tuning)
+		out = append(out, Candidate{Kernel: info.KernelName, Tile: strings.TrimPrefix(info.Kernel, info.KernelName+" "), Tuning: list[i], Default: i == 0})
 	}
 	return out, nil
 }

@@ -36,6 +36,17 @@ func TestCandidates(t *testing.T) {
 		}
 		effects = append(effects, plan.Tuning())
 	}
+	back, err := d.BackwardCandidates(p, WithTier(TierScalar))
+	require.NoError(t, err)
+	require.Len(t, back, 1)
+	require.True(t, back[0].Default)
+	require.Equal(t, "scalar_backward", back[0].Kernel)
+	tuned := mustPlan(t, d, p, WithTier(TierScalar), WithTunings(map[string]int{"bc": 32, "kv_bc": 64}))
+	info, err := tuned.BackwardInfo()
+	require.NoError(t, err)
+	require.Equal(t, [2]int{32, 64}, [2]int{tuned.Tuning()["bc"], info.Tuning["kv_bc"]}, "each name goes to the pass that has it")
+	require.NoError(t, tuned.Close())
+
 	standard, err := d.Candidates(p, WithImplementation(Standard))
 	require.NoError(t, err)
 	require.Len(t, standard, 1, "a kernel without a choice")

@@ -102,7 +102,9 @@ func (f *axisFlags) grid() (g bench.Grid, err error) {
 
 // knownParameters refuses a parameter that no kernel has. One that only another kernel has than that of a row is the row's affair.
 func knownParameters(t bench.Tuning) error {
-	known := flash.TuningParameters()
+	known := slices.Concat(flash.TuningParameters(), flash.BackwardTuningParameters())
+	slices.Sort(known)
+	known = slices.Compact(known)
 	for _, name := range slices.Sorted(maps.Keys(t.Values())) {
 		if !slices.Contains(known, name) {
 			return fmt.Errorf("--tuning %q: no kernel has a parameter %q; there are %s", t, name, strings.Join(known, ", "))

@@ -24,7 +24,7 @@ var (
 func newTune() *cobra.Command {
 	var f benchFlags
 	var list, reset, dry bool
-	var export string
+	var export, pass string
 	cmd := &cobra.Command{
 		Use:   "tune",
 		Short: "Measure the kernel tiles on this machine's device and keep the fastest",
@@ -36,6 +36,9 @@ Plans for the same device, driver, kernel, type, head dimension, mask and class 
 up to 511, more) then take the stored tile, and say so; with up to 16 queries, for the same class of key
 length too. VKATTN_TUNING names another file, or is "off".
 
+--pass bwd measures tiles of the backward pass's kernels instead, those of one kernel at a time, and stores nothing: what is fastest
+can be given to bench as --tuning, or to WithBackwardTuning.
+
 --export FILE writes what is stored for this device and driver as a file of tiles ("-": to standard output), which
 --tiles FILE of this and other commands reads on devices like it: it can be sent to somebody.
 
@@ -43,6 +46,7 @@ The file: ` + tuningFileText(),
 		Example: `  vkattn tune
   vkattn tune --head-dim 32,64,96,128 --dtype fp16,bf16
   vkattn tune --batch 1 --heads 32 --kv-heads 8 --q-len 1 --seq 16k --head-dim 128 --causal=false
+  vkattn tune --pass bwd --head-dim 256
   vkattn tune --list
   vkattn tune --export my.tiles`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,6 +55,8 @@ The file: ` + tuningFileText(),
 				return usage(cmd, fmt.Errorf("--list and --reset are both given: ask for one of them"))
 			case export != "" && (list || reset || dry):
 				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and measures nothing"))
+			case pass != "fwd" && pass != "bwd":
+				return usage(cmd, fmt.Errorf("--pass %q: it must be fwd or bwd", pass))
 			case list:
 				return listTunings(cmd.OutOrStdout(), f.wide)
 			case export != "":
@@ -65,7 +71,7 @@ The file: ` + tuningFileText(),
 			if err != nil {
 				return usage(cmd, err)
 			}
-			return runTune(cmd, &f, g, reset, dry)
+			return runTune(cmd, &f, g, reset, dry, pass == "bwd")
 		},
 	}
 	fl := cmd.Flags()
@@ -75,6 +81,7 @@ The file: ` + tuningFileText(),
 	deviceFlags(cmd, &f.device)
 	fl.StringVar(&f.tier, "tier", "", "kernel `tier`: scalar or matrix (default: the fastest that can)")
 	fl.IntVar(&f.rounds, "rounds", 3, "measure so many `times`, interleaved; medians count")
+	fl.StringVar(&pass, "pass", "fwd", "whose tiles: those of `fwd` or bwd, of which nothing is stored")
 	fl.BoolVar(&dry, "dry-run", false, "store nothing")
 	fl.BoolVar(&list, "list", false, "print what is stored, for all devices")
 	fl.StringVar(&export, "export", "", "write what is stored for this device as a `file` of tiles, and measure nothing")
@@ -159,8 +166,9 @@ func yesNo(v bool) string {
 	return "no"
 }
 
-func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry bool) error {
+func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, backward bool) error {
 	ctx, out, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	dry = dry || backward
 	if flash.TuningFile() == "" && !dry {
 		return fmt.Errorf("there is nowhere to store tunings (%s is off, or there is no configuration directory): use --dry-run to only measure", flash.TuningEnv)
 	}
@@ -197,7 +205,11 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 	stored, failed := 0, 0
 	for _, c := range cases {
 		bar := f.bar(stderr)
-		results, err := measurer.Tune(ctx, c, f.rounds, bar.step)
+		tune, timed := measurer.Tune, func(r *bench.Tuned) bench.Pass { return r.Fwd }
+		if backward {
+			tune, timed = measurer.TuneBackward, func(r *bench.Tuned) bench.Pass { return r.Bwd }
+		}
+		results, err := tune(ctx, c, f.rounds, bar.step)
 		bar.done()
 		if err != nil {
 			if ctx.Err() != nil {
@@ -207,7 +219,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 			failed++
 			continue
 		}
-		printTuned(out, c, results, header.CPU, f.wide)
+		printTuned(out, c, results, timed, header.CPU, f.wide)
 		n, err := store(dev, c, results, dry)
 		if err != nil {
 			return err
@@ -218,6 +230,8 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 		}
 	}
 	switch {
+	case backward:
+		fmt.Fprintln(out, "\nnothing is stored of the backward pass")
 	case dry:
 		fmt.Fprintln(out, "\nnothing is stored (--dry-run)")
 	case stored > 0:
@@ -233,7 +247,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry boo
 }
 
 // printTuned prints the candidates of a case, fastest first.
-func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu, wide bool) {
+func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, timed func(r *bench.Tuned) bench.Pass, cpu, wide bool) {
 	c.Impl = ""
 	fmt.Fprintf(w, "\n%s, %s\n", c, results[0].Candidate.Kernel)
 	sorted := slices.Clone(results)
@@ -247,8 +261,8 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu, wide bool
 		return 0
 	})
 	var rates []float64
-	for _, r := range results {
-		rates = append(rates, r.Fwd.TFLOPS)
+	for i := range results {
+		rates = append(rates, timed(&results[i]).TFLOPS)
 	}
 	unit := bench.RateUnit(cpu, rates...)
 	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
@@ -260,15 +274,15 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, cpu, wide bool
 		if r.Best {
 			notes = append(notes, "taken")
 		}
-		if r.Error != "" {
-			notes = append(notes, r.Error)
+		if failure := cmp.Or(r.Error, r.BwdError); failure != "" {
+			notes = append(notes, failure)
 		}
 		line := []string{r.Tile, "", "", "", "", strings.Join(notes, ", ")}
 		if tuning := tuningText(r.Tuning); tuning != "" {
 			line[0] += "  " + tuning
 		}
-		if r.Fwd.Ms > 0 {
-			line[1], line[2], line[3] = report.Digits(r.Fwd.Ms), report.Digits(r.Fwd.TFLOPS*unit.Scale), fmt.Sprintf("%.2f", r.Gain)
+		if pass := timed(&r); pass.Ms > 0 {
+			line[1], line[2], line[3] = report.Digits(pass.Ms), report.Digits(pass.TFLOPS*unit.Scale), fmt.Sprintf("%.2f", r.Gain)
 		}
 		if r.MaxErr != nil {
 			line[4] = fmt.Sprintf("%.1e", *r.MaxErr)

@@ -121,7 +121,7 @@ var Axes = []Axis{
 		axisValues: values[float64]{list: func(g *Grid) *[]float64 { return &g.Density }, field: func(c *Case) *float64 { return &c.Density },
 			from: ParseDensities, rule: share,
 			only: func(c Case) bool { return c.Impl == BlockSparse }}},
-	{Name: "tuning", Usage: "override the flash kernel's `tile`, such as br=64,bc=32; several sweep", Usual: "as tuned, else built in", Whole: true,
+	{Name: "tuning", Usage: "override the flash kernels' `tiles`, such as br=64,bc=32 or, of the backward pass, kv_bc=32; several sweep", Usual: "as tuned, else built in", Whole: true,
 		Key: "tuning", Own: true, Label: "tuning", Left: true, Cell: func(c Case) string { return string(c.Tuning) },
 		Text: func(c Case) string { return string(c.Tuning) },
 		axisValues: values[Tuning]{list: func(g *Grid) *[]Tuning { return &g.Tunings }, field: func(c *Case) *Tuning { return &c.Tuning },

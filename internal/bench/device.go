@@ -366,7 +366,7 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 	}
 	opts := slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts)
 	if c.Tuning != "" {
-		opts = append(opts, flash.WithTuning(c.Tuning.Values()))
+		opts = append(opts, flash.WithTunings(c.Tuning.Values()))
 	}
 	return opts, nil
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -21,10 +22,35 @@ type Tuned struct {
 	Best bool    // the one to take: the fastest, or the built-in choice when nothing is clearly faster
 }
 
+// tuned is what tiles are of: a pass, the candidates for it, and how a plan takes one.
+type tuned struct {
+	passes     Passes
+	candidates func(d *flash.Device, p flash.Problem, opts ...flash.PlanOption) ([]flash.Candidate, error)
+	with       func(values map[string]int) flash.PlanOption
+	pass       func(r *Row) (p *Pass, failure string)
+}
+
+var (
+	tunedForward = tuned{Passes{Fwd: true}, (*flash.Device).Candidates, flash.WithTuning,
+		func(r *Row) (*Pass, string) { return &r.Fwd, r.Error }}
+	tunedBackward = tuned{Passes{Bwd: true}, (*flash.Device).BackwardCandidates, flash.WithBackwardTuning,
+		func(r *Row) (*Pass, string) { return &r.Bwd, cmp.Or(r.Error, r.BwdError) }}
+)
+
 // Tune measures the tiles that the device offers for a case, interleaved over
 // rounds, each output checked. The built-in choice comes first. A tile whose
 // output is wrong, or that fails, has no time and never wins.
 func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
+	return d.tune(ctx, c, rounds, progress, &tunedForward)
+}
+
+// TuneBackward does so for the backward pass: tiles of its two kernels, one of them at a time, the other as built in. Each was compared with the
+// oracle when its plan was made.
+func (d *Device) TuneBackward(ctx context.Context, c Case, rounds int, progress func(step, total int, what string)) ([]Tuned, error) {
+	return d.tune(ctx, c, rounds, progress, &tunedBackward)
+}
+
+func (d *Device) tune(ctx context.Context, c Case, rounds int, progress func(step, total int, what string), of *tuned) ([]Tuned, error) {
 	impl, err := Implementation(c.Impl)
 	if err != nil {
 		return nil, err
@@ -33,11 +59,11 @@ func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(ste
 	if err != nil {
 		return nil, err
 	}
-	candidates, err := d.dev.Candidates(problem, append([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts...)...)
+	candidates, err := of.candidates(d.dev, problem, append([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts...)...)
 	if err != nil {
 		return nil, err
 	}
-	j := Job{Case: c, Passes: Passes{Fwd: true}}
+	j := Job{Case: c, Passes: of.passes}
 	shape, err := d.Shape(ctx, c, j.Passes)
 	if err != nil {
 		return nil, err
@@ -56,50 +82,55 @@ func (d *Device) Tune(ctx context.Context, c Case, rounds int, progress func(ste
 			if out[i] {
 				continue
 			}
-			row := s.measureWith(ctx, j, round == 0, flash.WithoutStoredTuning(), flash.WithTuning(t.Tuning))
+			row := s.measureWith(ctx, j, round == 0, flash.WithoutStoredTuning(), of.with(t.Tuning))
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
 			measured[i] = append(measured[i], row)
-			out[i] = row.Error != ""
-			if !out[i] && (best == 0 || row.Fwd.Ms < best) {
-				best = row.Fwd.Ms
+			pass, failure := of.pass(&row)
+			out[i] = failure != ""
+			if !out[i] && (best == 0 || pass.Ms < best) {
+				best = pass.Ms
 			}
 		}
 		if round == 0 {
 			for i, rows := range measured {
-				if ms := rows[0].Fwd.Ms; i > 0 && ms > secondChance*best {
+				if pass, _ := of.pass(&rows[0]); i > 0 && pass.Ms > secondChance*best {
 					out[i] = true
 				}
 			}
 		}
 	}
-	return rank(candidates, measured), nil
+	return of.rank(candidates, measured), nil
 }
 
 // rank merges the rounds and finds the tile to take.
-func rank(candidates []flash.Candidate, measured [][]Row) []Tuned {
+func (of *tuned) rank(candidates []flash.Candidate, measured [][]Row) []Tuned {
 	var all []Tuned
 	best := 0
+	ms := func(t *Tuned) float64 { p, _ := of.pass(&t.Row); return p.Ms }
 	for i, c := range candidates {
 		all = append(all, Tuned{Candidate: c, Row: mergeRounds(measured[i])})
-		if base := all[0].Fwd.Ms; all[i].Fwd.Ms > 0 && base > 0 {
-			all[i].Gain = base / all[i].Fwd.Ms
+		if base, own := ms(&all[0]), ms(&all[i]); own > 0 && base > 0 {
+			all[i].Gain = base / own
 		}
-		if all[i].Gain > max(all[best].Gain, leastGain) && everyRound(measured[i], measured[0]) {
+		if all[i].Gain > max(all[best].Gain, leastGain) && of.everyRound(measured[i], measured[0]) {
 			best = i
 		}
 	}
-	all[best].Best = all[best].Fwd.Ms > 0
+	all[best].Best = ms(&all[best]) > 0
 	return all
 }
 
 // everyRound says whether a was faster than b in each round: a difference that
 // a repeat does not show is none.
-func everyRound(a, b []Row) bool {
+func (of *tuned) everyRound(a, b []Row) bool {
 	for i := range a {
-		if i < len(b) && a[i].Fwd.Ms >= b[i].Fwd.Ms {
-			return false
+		if i < len(b) {
+			x, _ := of.pass(&a[i])
+			if y, _ := of.pass(&b[i]); x.Ms >= y.Ms {
+				return false
+			}
 		}
 	}
 	return true

@@ -20,18 +20,18 @@ func TestRank(t *testing.T) {
 		}
 		return out
 	}
-	got := rank(candidates, [][]Row{rows(10, 12, 11), rows(9, 10, 30), rows(0), rows(5, 11.9, 8)})
+	got := tunedForward.rank(candidates, [][]Row{rows(10, 12, 11), rows(9, 10, 30), rows(0), rows(5, 11.9, 8)})
 	require.Equal(t, []bool{false, false, false, true}, []bool{got[0].Best, got[1].Best, got[2].Best, got[3].Best})
 	require.InDelta(t, 11.0/8, got[3].Gain, 1e-12)
 	require.Zero(t, got[2].Gain)
 
-	got = rank(candidates[:2], [][]Row{rows(10, 12, 11), rows(5, 20, 5)})
+	got = tunedForward.rank(candidates[:2], [][]Row{rows(10, 12, 11), rows(5, 20, 5)})
 	require.True(t, got[0].Best, "slower in one round is not faster")
 
-	got = rank(candidates[:2], [][]Row{rows(10), rows(9.9)})
+	got = tunedForward.rank(candidates[:2], [][]Row{rows(10), rows(9.9)})
 	require.True(t, got[0].Best, "one percent is no reason to leave the built-in choice")
 
-	got = rank(candidates[:2], [][]Row{rows(0), rows(9)})
+	got = tunedForward.rank(candidates[:2], [][]Row{rows(0), rows(9)})
 	require.False(t, got[0].Best || got[1].Best, "without the built-in choice's time nothing is better")
 }
 
@@ -60,6 +60,13 @@ func TestTune(t *testing.T) {
 	}
 	require.Equal(t, 1, best)
 	require.InDelta(t, 1, got[0].Gain, 1e-12)
+
+	back, err := d.TuneBackward(context.Background(), c, 1, nil)
+	require.NoError(t, err)
+	require.Len(t, back, 1, "scalar kernels of the backward pass have no candidates")
+	require.True(t, back[0].Default && back[0].Best)
+	require.Positive(t, back[0].Bwd.Ms)
+	require.Zero(t, back[0].Fwd.Ms)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

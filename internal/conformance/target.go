@@ -166,7 +166,7 @@ func (t Target) options(tuning map[string]int) []flash.PlanOption {
 	maps.Copy(all, tuning)
 	out := []flash.PlanOption{flash.WithImplementation(t.Implementation), flash.WithTier(t.Tier)}
 	if len(all) > 0 {
-		out = append(out, flash.WithTuning(all))
+		out = append(out, flash.WithTunings(all))
 	}
 	return out
 }
@@ -190,8 +190,19 @@ var lightQuantised = []string{"caches/quantised/mixed-many/f16", "caches/quantis
 // lightForms are the cases that flash1 runs there in forms 2 and 3.
 var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", "core/d29/bottom-right/f16", "core/layout-odd/f16"}
 
+// ofBackward says whether the target's tuning is of backward kernels: its gradients are what it is for.
+func (t Target) ofBackward() bool {
+	forward := flash.TuningParameters()
+	for name := range t.Tuning {
+		if !slices.Contains(forward, name) {
+			return true
+		}
+	}
+	return false
+}
+
 func (t Target) skipsGradients(c *Case) bool {
-	return t.light && t.Implementation != flash.Standard && c.Name != lightGradients
+	return t.light && !t.ofBackward() && t.Implementation != flash.Standard && c.Name != lightGradients
 }
 
 // hasGradients says whether the case's gradients are computed on this target.

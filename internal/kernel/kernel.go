@@ -121,6 +121,8 @@ type BackwardKernel struct {
 	Offer
 	// Plan fits the kernel to the problem, for a plan whose forward program is this.
 	Plan func(e *Env, p *attn.Problem, forward Program, t *Tuning) (BackwardProgram, error)
+	// Candidates lists tunings worth measuring, as those of Kernel. nil: there is no choice of tiles, or nobody measures it.
+	Candidates func(c *Capabilities, p *attn.Problem) []map[string]int
 }
 
 // BackwardProgram is a backward kernel fitted to one problem, as program is for forward.

@@ -20,7 +20,8 @@ var (
 		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
 	forwardWide = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
-	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
+	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf,
+		"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}}
 	pieces         = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
 	forwardScalar  = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
 	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})

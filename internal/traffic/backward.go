@@ -21,6 +21,7 @@ type BackwardTile struct {
 	Masked     bool `json:"masked,omitempty"`      // matrix tier: tiles that need masks are a loop of their own
 	Ahead      bool `json:"ahead,omitempty"`       // matrix tier: each of those loops fetches its last tile twice
 	Apart      bool `json:"apart,omitempty"`       // keys: dK and dV are made by a dispatch each
+	Sharers    int  `json:"sharers,omitempty"`     // matrix tier: subgroups that each load a workgroup's own rows of the operands of scores and dP; 0: 1
 	RowReaders int  `json:"row_readers,omitempty"` // invocations that load lse and δ of one query: for each tile (keys), or once (queries); 0: 1
 }
 
@@ -100,8 +101,14 @@ func (t *BackwardTile) check(name string, rows int, p attn.Problem) error {
 	if err := numbers(name, t.RowReaders); err != nil {
 		return err
 	}
+	if err := numbers(name, t.Sharers); err != nil {
+		return err
+	}
 	return countable(name, p, blocksOf(rows, t.Rows))
 }
+
+// loads is how often n rows of a workgroup's own are loaded for scores, or for dP.
+func (t *BackwardTile) loads(n int) float64 { return float64(n * max(t.Sharers, 1)) }
 
 // backwardRows is the rows that a kernel loads for one head: of Q and K for the scores, of dO and V for dP, of what the sums
 // multiply P and dS with, and of lse and δ.
@@ -117,6 +124,7 @@ func (t *BackwardTile) overQueries(p attn.Problem) (sum backwardRows) {
 	mask := p.Mask()
 	for first := 0; first < p.KeyLen; first += t.Rows {
 		n := float64(min(t.Rows, p.KeyLen-first))
+		own := t.loads(min(t.Rows, p.KeyLen-first))
 		walk := mask.QueryTiles(first, t.Rows, t.Columns)
 		if t.Restaged {
 			begin := max(min(walk.Begin, walk.End-1), 0) // one tile at least
@@ -142,8 +150,8 @@ func (t *BackwardTile) overQueries(p attn.Problem) (sum backwardRows) {
 		if t.Apart {
 			dispatches = 2
 		}
-		sum.scores += dispatches * (n + queries)
-		sum.weights += n + dispatches*queries // dV's own dispatch needs dO and not V
+		sum.scores += dispatches * (own + queries)
+		sum.weights += own + dispatches*queries // dV's own dispatch needs dO and not V
 		sum.statistics += dispatches * queries * readers
 	}
 	return sum
@@ -170,7 +178,7 @@ func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
 			whole = walk.WholeEnd
 		}
 		once, ahead := t.walk(p.KeyLen, walk.Begin, walk.WholeBegin, whole, walk.End)
-		rows := float64(n) + once + ahead
+		rows := t.loads(n) + once + ahead
 		sum.scores += rows
 		sum.weights += rows
 	}

@@ -86,7 +86,7 @@ func (t *BackwardTile) maskedOverQueries(p attn.Problem, by *blocks) (sum backwa
 		alike := float64(p.Group()) / float64(len(group)) // query heads that each of the group stands for
 		for first := 0; first < p.KeyLen; first += t.Rows {
 			keys := min(t.Rows, p.KeyLen-first)
-			n, walk := float64(keys), mask.QueryTiles(first, t.Rows, t.Columns)
+			n, own, walk := float64(keys), t.loads(keys), mask.QueryTiles(first, t.Rows, t.Columns)
 			var queries float64
 			if t.Restaged {
 				var rows float64
@@ -122,8 +122,8 @@ func (t *BackwardTile) maskedOverQueries(p attn.Problem, by *blocks) (sum backwa
 					}
 				}
 			}
-			sum.scores += each * dispatches * (n + queries)
-			sum.weights += each * (n + dispatches*queries)
+			sum.scores += each * dispatches * (own + queries)
+			sum.weights += each * (own + dispatches*queries)
 			sum.statistics += each * dispatches * queries * readers
 		}
 	}
@@ -150,7 +150,7 @@ func (t *BackwardTile) maskedOverKeys(p attn.Problem, by *blocks) (sum backwardR
 			if t.Masked {
 				whole = walk.WholeEnd
 			}
-			rows := float64(n)
+			rows := t.loads(n)
 			ends := t.loops(p.Blocks.OfTiles(t.Rows, t.Columns), walk.Begin, walk.WholeBegin, whole, walk.End)
 			for i, to := range ends[1:] {
 				w := t.visited(&seen, p.KeyLen, ends[i], to)

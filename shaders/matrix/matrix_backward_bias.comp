@@ -144,8 +144,8 @@ void take_queries(uint b, uint h, uint block) {
   a_rows = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh; b_rows = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
   a_columns = k_off() + key_origin(b, k_sb, k_sn) + h / group() * k_sh; a_member = 0;
   b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
-  load_rows(false);   // Q
-  load_rows(true);    // dO
+  load_a();   // Q
+  load_b();   // dO
   load_statistics();
   barrier();
   zero_edges();

@@ -8,23 +8,27 @@
 // fixed order and written once; matrix_backward_q.comp does dQ, recomputing P a second time. S and P are transposed: rows are keys.
 // With dropout Z (0 or 256/(256 - k) by place): dV = (P o Z)^T dO, dS = P o (dP o Z - delta).
 //
-// Tiling, forms and specialization constants: include/matrix_backward.glsl.
+// Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
+// columns of dK and dV: include/matrix_backward_columns.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask.
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #define KV
 #include "matrix_backward.glsl"
 
+#ifdef SLICED
+const bool MAKE_DK = true, MAKE_DV = true;
+#else
 layout(constant_id = 43) const uint PARTS = 3;
 const bool MAKE_DK = (PARTS & 1u) != 0u, MAKE_DV = (PARTS & 2u) != 0u;
+#endif
 layout(binding = 7) buffer Y4_ { uvec4 y4[]; };
 layout(binding = 7) buffer Y16_ { uint16_t y16[]; };
 
-ACC dK[MAKE_DK ? RM * DN : 1], dV[MAKE_DV ? RM * EN : 1];   // dK / scale
 const uint STAT_EACH = (PART + WG - 1) / WG;
 float lr[STAT_EACH], dr[STAT_EACH];   // lse and delta on their way
 
@@ -53,6 +57,45 @@ void weights_to_operand(uint c) {
       KEPT_HALVES(S[r * NS + n][e], S[r * NS + n][e + 1], factors, COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
     } else HALVES(kept_part(S[r * NS + n][e]), kept_part(S[r * NS + n][e + 1]), COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
 }
+#ifdef SLICED
+#include "matrix_backward_columns.glsl"
+ACC dK[SUM_RM * DS], dV[SUM_RM * ES];   // dK / scale
+void add_dv() {
+  EACH_STEP(k) {
+    FRAG_A p[SUM_RM];
+    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) p[r] = of_team(P_AT, r, k);
+    [[unroll]] for (uint d = 0; d < ES; ++d) if (IN_SLICE(d, ES, EN)) {
+      FRAG_B g; coopMatLoad(g, T, tile_at + B_AT + k * B_PITCH + (slice * ES + d) * FN / 8, B_PITCH, BY_ROW);
+      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) dV[r * ES + d] = coopMatMulAdd(p[r], g, dV[r * ES + d]);
+    }
+  }
+}
+void add_dk() {
+  EACH_STEP(k) {
+    FRAG_A ds[SUM_RM];
+    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) ds[r] = of_team(DS_AT, r, k);
+    [[unroll]] for (uint d = 0; d < DS; ++d) if (IN_SLICE(d, DS, DN)) {
+      FRAG_B q; coopMatLoad(q, T, tile_at + k * A_PITCH + (slice * DS + d) * FN / 8, A_PITCH, BY_ROW);
+      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) dK[r * DS + d] = coopMatMulAdd(ds[r], q, dK[r * DS + d]);
+    }
+  }
+}
+// The staged tile: what the inner loop of algorithm 2 does for dV and dK, by subgroups for their team's rows and their own columns.
+void add_tile(bool masked) {
+  if (ROLES == 2 && FORM == 1) {
+    barrier();             // P is whole
+    gradients_of_role();   // dS
+    add_dv();
+    barrier();             // dS is whole
+  } else {
+    shared_weights(masked);
+    add_dv();
+  }
+  add_dk();
+}
+#else
+const uint SUM_RM = RM, DS = DN, ES = EN, slice = 0;
+ACC dK[MAKE_DK ? RM * DN : 1], dV[MAKE_DV ? RM * EN : 1];   // dK / scale
 // dV += P^T dO for chunk c.
 void add_dv(uint c) {
   [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < EN; ++d) {
@@ -89,6 +132,7 @@ void chunk(uint c, bool masked) {
     if (MAKE_DK) add_dk(c);
   }
 }
+#endif
 
 // The second gradient, DV columns wide, as store_x in matrix_backward.glsl.
 uint y_base;
@@ -98,7 +142,7 @@ void store_y(uint r, uint d, float factor) {
     const uint to = y_base + p.c + p.row * y_sn;
     if (p.mine) {
       if (ALIGNED) {
-        if (DV % FN == 0 || p.c < DV) {
+        if (WHOLE_DV || p.c < DV) {
           if (ACCUMULATE) p = added(p, LOADED(y, 16, y4[to / 8]));
           STORED(y, 16, y4[to / 8] = packed(p));
         }
@@ -111,15 +155,15 @@ void store_y(uint r, uint d, float factor) {
   }
 }
 void store_dk() {
-  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
-    coopMatStore(dK[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_x(r, d, scale * keep_scale * P_UNIT); MEET
+  [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < DS; ++d) {
+    coopMatStore(dK[r * DS + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_x(r, slice * DS + d, scale * keep_scale * P_UNIT); MEET
   }
 }
 void store_dv() {
-  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < EN; ++d) {
-    coopMatStore(dV[r * EN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_y(r, d, keep_scale * P_UNIT); MEET
+  [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < ES; ++d) {
+    coopMatStore(dV[r * ES + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_y(r, slice * ES + d, keep_scale * P_UNIT); MEET
   }
 }
 
@@ -136,8 +180,8 @@ void main() {
   b_columns = g_off() + query_origin(b, g_sb, g_sn) + h * group() * g_sh; b_member = g_sh;
   x_base = x_off() + key_origin(b, x_sb, x_sn) + h * x_sh; y_base = y_off() + key_origin(b, y_sb, y_sn) + h * y_sh;
 
-  load_rows(false);                // K
-  if (MAKE_DK) load_rows(true);    // V
+  load_a();                // K
+  if (MAKE_DK) load_b();   // V
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);
   [[unroll]] for (uint x = 0; x < dV.length(); ++x) dV[x] = ACC(0.0);
   barrier();
@@ -154,6 +198,9 @@ void main() {
   } else walk(queries.begin, queries.end - queries.begin, true);
 
   barrier();
+#ifdef SLICED
+  take_sums();
+#endif
   if (MAKE_DK) store_dk();
   if (MAKE_DV) store_dv();
 }

@@ -7,18 +7,41 @@
 // that dQ is summed in registers in a fixed order instead of by atomic additions; matrix_backward_kv.comp says why there are two kernels.
 // With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
-// Tiling, forms and specialization constants: include/matrix_backward.glsl.
+// Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
+// columns of dQ: include/matrix_backward_columns.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask.
 // Push constants: include/args_backward.glsl (x is dQ).
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #include "matrix_backward.glsl"
 #include "matrix_backward_queries.glsl"
 
-ACC dQ[RM * DN];   // / scale
+#ifdef SLICED
+#include "matrix_backward_columns.glsl"
+ACC dQ[SUM_RM * DS];   // / scale
+
+// The staged tile: what the inner loop of algorithm 2 does for dQ, by subgroups for their team's rows and their own columns.
+void add_tile(bool masked) {
+  if (ROLES == 2 && FORM == 1) {
+    barrier();             // P is whole
+    gradients_of_role();   // dS
+    barrier();             // dS is whole
+  } else shared_weights(masked);
+  EACH_STEP(k) {
+    FRAG_A ds[SUM_RM];
+    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) ds[r] = of_team(DS_AT, r, k);
+    [[unroll]] for (uint d = 0; d < DS; ++d) if (IN_SLICE(d, DS, DN)) {
+      FRAG_B y; coopMatLoad(y, T, tile_at + k * A_PITCH + (slice * DS + d) * FN / 8, A_PITCH, BY_ROW);
+      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) dQ[r * DS + d] = coopMatMulAdd(ds[r], y, dQ[r * DS + d]);
+    }
+  }
+}
+#else
+const uint SUM_RM = RM, DS = DN, slice = 0;
+ACC dQ[RM * DN];
 
 // dQ += dS K for chunk c.
 void add_dq(uint c) {
@@ -45,11 +68,12 @@ void chunk(uint c, bool masked) {
   }
   add_dq(c);
 }
+#endif
 
 void store_dq() {
-  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
-    coopMatStore(dQ[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_x(r, d, scale * keep_scale * P_UNIT); MEET
+  [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < DS; ++d) {
+    coopMatStore(dQ[r * DS + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_x(r, slice * DS + d, scale * keep_scale * P_UNIT); MEET
   }
 }
 
@@ -71,9 +95,9 @@ void main() {
   b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
 
-  load_rows(false);   // Q
-  load_rows(true);    // dO
-  [[unroll]] for (uint x = 0; x < RM * DN; ++x) dQ[x] = ACC(0.0);
+  load_a();   // Q
+  load_b();   // dO
+  [[unroll]] for (uint x = 0; x < dQ.length(); ++x) dQ[x] = ACC(0.0);
   load_statistics();
   barrier();
   zero_edges();
@@ -88,5 +112,8 @@ void main() {
   } else walk(keys.begin, keys.end - keys.begin, true);
 
   barrier();
+#ifdef SLICED
+  take_sums();
+#endif
   store_dq();
 }

@@ -23,7 +23,8 @@ var Backward = &kernel.BackwardKernel{
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    backwardLacks,
 	},
-	Plan: planBackward,
+	Plan:       planBackward,
+	Candidates: backwardCandidates,
 }
 
 func backwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
@@ -42,7 +43,7 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
 		return nil, err
 	}
-	s.Kv.Keys, s.Kv.module, s.Q.module = true, keysLabel+"."+p.DType.Suffix(), queriesLabel+"."+p.DType.Suffix()
+	s.Kv.Keys = true
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		prefix := "q_"
 		if part.Keys {
@@ -51,6 +52,7 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 		if part.Tile, err = ChooseBackwardTile(&e.Caps, p, &layout, fragment, form, prefix, t); err != nil {
 			return nil, err
 		}
+		part.module = part.Tile.module() + "." + p.DType.Suffix()
 		if part.grid, err = kernel.GridFor(e, part.Tile.groups(p), 2*kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
 			return nil, err
 		}
@@ -110,19 +112,32 @@ func (s *BackwardProgram) Dispatches() int {
 	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
 }
 
-// Labels of the dispatches, and names of the modules.
+// Labels of the dispatches, and names of the modules; the builds in which subgroups divide columns have more to them.
 const (
 	keysLabel    = "matrix_backward_kv"
 	queriesLabel = "matrix_backward_q"
+	byColumns    = "_columns"
 )
+
+// module is the name of the module that a tile is for, without the element type.
+func (t *BackwardTile) module() string {
+	name := queriesLabel
+	if t.Keys {
+		name = keysLabel
+	}
+	if t.sliced() {
+		name += byColumns
+	}
+	return name
+}
 
 func (s *BackwardProgram) Model() traffic.Model {
 	part := func(label string, t *BackwardTile) traffic.BackwardTile {
-		return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(&s.Problem), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1}
+		return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(&s.Problem), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1, Sharers: t.readers()}
 	}
 	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: part(keysLabel, &s.Kv.Tile), Queries: part(queriesLabel, &s.Q.Tile)}
 	if t := &s.Q.Tile; t.Form == kernel.FormRegisters { // a lane keeps the rows of which it holds elements
-		m.Queries.RowReaders = t.Fragment.Lanes * max(1, len(s.Layout.RowOfSlot)) / t.Fragment.M
+		m.Queries.RowReaders = t.share() * t.Fragment.Lanes * max(1, len(s.Layout.RowOfSlot)) / t.Fragment.M
 	}
 	return m
 }
@@ -132,7 +147,13 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accu
 	p, t := &s.Problem, &part.Tile
 	c := t.constants(p, t.Shared(p), &s.Layout, aligned, accumulate).And(kernel.Constants{
 		"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)})
-	if part.Keys {
+	if t.sliced() {
+		c = c.And(kernel.Constants{"COLUMNS": t.Columns, "SHARE": t.share(), "ROLES": max(t.Roles, 1)})
+	}
+	switch {
+	case part.Keys && t.sliced():
+		return c
+	case part.Keys:
 		return c.And(kernel.Constants{"PARTS": parts})
 	}
 	return c.And(kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))})

@@ -3,10 +3,13 @@ package matrix
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // Which sums the kernel of keys makes: PARTS in shaders/include/matrix_backward.glsl.
@@ -30,7 +33,20 @@ type BackwardTile struct {
 	AReg, BReg    int  // slices of the rows' operands in registers
 	HeadsTogether int
 	ByLane        int // how weights find what dropout draws for them
+
+	// shaders/include/matrix_backward_columns.glsl: slices of the columns of gradients that subgroups divide; with more than one of them,
+	// subgroups that make the scores of the same rows, and whether half of them make dP alone.
+	Columns, Share, Roles int
 }
+
+// sliced says whether subgroups divide the columns of gradients. Without, every subgroup has rows of its own from the first product to the last.
+func (t *BackwardTile) sliced() bool { return t.Columns > 1 }
+
+// share is how many subgroups make the scores of the same rows.
+func (t *BackwardTile) share() int { return max(t.Share, 1) }
+
+// readers is how many subgroups load the same rows of q (or of k) and of do (or of v).
+func (t *BackwardTile) readers() int { return t.share() / max(t.Roles, 1) }
 
 // Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.
 const (
@@ -55,12 +71,21 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 	return DrawBits
 }
 
-func (t *BackwardTile) rows() int      { return t.W * t.RM * t.Fragment.M }
-func (t *BackwardTile) String() string { return fmt.Sprintf("%dx%d", t.rows(), t.BC) }
+func (t *BackwardTile) rows() int { return t.W / t.share() * t.RM * t.Fragment.M }
+
+// BlockRows is the rows of a workgroup.
+func (t *BackwardTile) BlockRows() int { return t.rows() }
+
+func (t *BackwardTile) String() string {
+	if t.sliced() {
+		return fmt.Sprintf("%dx%d in %d", t.rows(), t.BC, t.Columns)
+	}
+	return fmt.Sprintf("%dx%d", t.rows(), t.BC)
+}
 
 // pieces lists the dispatches by what they sum.
 func (t *BackwardTile) pieces() []int {
-	if t.Keys && t.split {
+	if t.Keys && t.split && !t.sliced() {
 		return piecesApart
 	}
 	return piecesTogether
@@ -108,8 +133,9 @@ func (t BackwardTile) Within(b attn.Blocks) BackwardTile {
 	cut.W, cut.RM = 0, 0
 	for rm := 1; rm <= t.RM; rm++ {
 		for w := 1; w <= t.W*t.RM/rm; w++ {
-			more := w*rm - cut.W*cut.RM
-			if own%(w*rm*t.Fragment.M) == 0 && (more > 0 || more == 0 && w >= leastSubgroups) {
+			more, try := w*rm-cut.W*cut.RM, t
+			try.W, try.RM = w, rm
+			if try.divides() && own%try.rows() == 0 && (more > 0 || more == 0 && w >= leastSubgroups) {
 				cut.W, cut.RM = w, rm
 			}
 		}
@@ -151,7 +177,19 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 		return n*f.K/8 | 1
 	}
 	s.rows = max(1, t.rows()*(rest(attn.CeilDiv(p.HeadDim, f.K)-t.AReg)+rest(attn.CeilDiv(p.ValueDim, f.K)-t.BReg)))
-	if t.Form != kernel.FormRegisters {
+	switch exchanged := t.rows() * (t.BC + 8); {
+	case t.sliced():
+		if s.h = t.rows() * (t.BC/8 | 1); t.Keys {
+			s.h *= 2
+		}
+		s.x = leastDrop // unused, and not one long either
+		switch {
+		case t.Form != kernel.FormRegisters, t.Roles == 2 && p.Features()&attn.WithSlopes != 0:
+			s.x = 2 * exchanged
+		case t.Roles == 2:
+			s.x = exchanged
+		}
+	case t.Form != kernel.FormRegisters:
 		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
 	}
 	switch {
@@ -174,6 +212,35 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 	return s
 }
 
+// divides says whether subgroups divide evenly: those that share rows, the slices of columns, and rows among the teams that have one slice each.
+func (t *BackwardTile) divides() bool {
+	return t.W%t.share() == 0 && (!t.sliced() || t.W%t.Columns == 0 && t.W/t.share()*t.RM%(t.W/t.Columns) == 0)
+}
+
+// checkColumns gives the rule of subgroups that divide columns which a tile breaks, "" when it breaks none.
+func (t *BackwardTile) checkColumns(prefix string, p *attn.Problem) string {
+	switch {
+	case !t.sliced():
+		if t.Share > 1 || t.Roles > 1 {
+			return fmt.Sprintf("%sshare = %d and %sroles = %d must be 1 where %scolumns is", prefix, t.Share, prefix, t.Roles, prefix)
+		}
+	case !t.divides():
+		return fmt.Sprintf("%sw = %d must be a multiple of %sshare = %d and %scolumns = %d, and %srm %sw / %sshare row fragments of %sw / %scolumns", prefix, t.W,
+			prefix, t.share(), prefix, t.Columns, prefix, prefix, prefix, prefix, prefix)
+	case t.share()%max(t.Roles, 1) != 0:
+		return fmt.Sprintf("%sshare = %d must be a multiple of %sroles = %d", prefix, t.share(), prefix, t.Roles)
+	case t.BC%(t.CK*t.readers()) != 0:
+		return fmt.Sprintf("%sbc = %d must be a multiple of %sck = %d by the %d subgroups that divide it", prefix, t.BC, prefix, t.CK, t.readers())
+	case t.Roles == 2 && t.BC != t.CK*t.readers():
+		return fmt.Sprintf("%sbc = %d must be %sck = %d by the %d subgroups that divide it, where %sroles is 2", prefix, t.BC, prefix, t.CK, t.readers(), prefix)
+	case t.Roles == 2 && (t.AReg < attn.CeilDiv(p.HeadDim, t.Fragment.K) || t.BReg < attn.CeilDiv(p.ValueDim, t.Fragment.K)):
+		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must keep all slices where %sroles is 2", prefix, t.AReg, prefix, t.BReg, prefix)
+	case t.Keys && t.split:
+		return fmt.Sprintf("%ssplit must be 0 where %scolumns is more than 1", prefix, prefix)
+	}
+	return ""
+}
+
 // Check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilities) string {
 	f := &t.Fragment
@@ -190,6 +257,9 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
+	}
+	if why := t.checkColumns(prefix, p); why != "" {
+		return why
 	}
 	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes(), c)
 }
@@ -217,12 +287,32 @@ func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
 	}
 }
 
+// backwardCandidates are the rows of either kernel that suit the device, whatever problem they are for, and candidates for the problem.
+func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) (out []map[string]int) {
+	f, lanes, asked := c.Family(), int(c.Facts.Subgroup.Size), kernel.Asked(p, c.Lanes())
+	for _, name := range []string{keysLabel, queriesLabel} {
+		prefix := strings.TrimPrefix(name, "matrix_backward_") + "_"
+		for _, row := range slices.Concat(f.Rows(name), f.Candidates(name)) {
+			m := map[string]int{prefix + "prefetch": 0, prefix + "columns": 1, prefix + "share": 1, prefix + "roles": 1}
+			for value, n := range row.Values {
+				m[prefix+value] = n
+			}
+			compiles := c.Facts.Type != vk.DeviceCPU || row.Get("w")*row.Get("rm") <= 4 // else a CPU does for minutes
+			suits := row.SuitsLanes(lanes) && (row.Source != tiles.Candidate || row.Suits(asked))
+			if compiles && suits && !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
 // ChooseBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin with prefix, replace numbers.
 func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix string, t *kernel.Tuning) (BackwardTile, error) {
 	k, why := c.Prediction(), "no tile fits"
 	for _, row := range c.Suiting(kernel.Asked(p, f), "matrix_backward_"+strings.TrimSuffix(prefix, "_")) {
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
-			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
+			AReg: row.Get("a_reg"), BReg: row.Get("b_reg"), Columns: max(row.Get("columns"), 1), Share: max(row.Get("share"), 1), Roles: max(row.Get("roles"), 1)}
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = attn.CeilDiv(tile.CK, whole) * whole
@@ -245,11 +335,12 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK}, {"prefetch", &tile.Prefetch, tile.Prefetch},
 			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
 			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
+			{"columns", &tile.Columns, tile.Columns}, {"share", &tile.Share, tile.Share}, {"roles", &tile.Roles, tile.Roles},
 		} {
 			*x.value = t.Get(prefix+x.name, x.def)
 		}
 		if tile.Keys {
-			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0
+			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split && !tile.sliced())) != 0
 		}
 		tile.ByLane = tile.LaneOfDraws(p, l)
 		if why = tile.Check(prefix, p, c); why == "" {

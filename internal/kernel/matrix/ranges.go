@@ -17,5 +17,6 @@ var (
 	headRanges           = kernel.Parameters{"heads_together": togetherRange, "pack": kernel.OnOff, "parts": kernel.PartsRange}
 	backwardMatrixRanges = subgroupRanges.And(kernel.Parameters{
 		"prefetch": kernel.Between(0, 2), "a_reg": kernel.FragmentRange, "b_reg": kernel.FragmentRange, "heads_together": togetherRange,
+		"columns": kernel.Between(1, 16), "share": kernel.Between(1, 16), "roles": kernel.Between(1, 2),
 	})
 )
