@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // columnTilings are tiles of the backward kernels in which subgroups divide the columns of gradients, in two and in four: with roles, and with
@@ -43,8 +44,9 @@ func TestColumns(t *testing.T) {
 		{`^(core/dv|lengths/window-causal|scores/softcap-window)/f16`, byFour, true},
 	} {
 		t.Run(fmt.Sprintf("%d/%s", x.tuning["kv_columns"], x.cases), func(t *testing.T) {
-			if x.long && testing.Short() {
-				t.Skip("one case stands for the others with -short")
+			vktest.Budget(t)
+			if x.long {
+				vktest.Long(t, "one case of columns in two")
 			}
 			o := Options{Families: []string{"flash2"}, Tiers: []flash.Tier{flash.TierMatrix}, Seed: rand.Uint64(), Filter: regexp.MustCompile(x.cases),
 				Tunings: []map[string]int{x.tuning}}
@@ -96,8 +98,9 @@ func TestColumnsInEveryForm(t *testing.T) {
 		{"four in form 2", byFour, 2, flash.Problem{HeadDim: 12, Window: flash.SlidingWindow(9, 5)}, false, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			if x.long && testing.Short() {
-				t.Skip("one form stands for the others with -short")
+			vktest.Budget(t)
+			if x.long {
+				vktest.Long(t, "columns in four in form 2")
 			}
 			p := x.p
 			p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.DType = 1, 4, 2, 41, 53, flash.F16
