@@ -238,6 +238,32 @@ func TestSplitForms(t *testing.T) {
 	require.ErrorContains(t, err, "form 3")
 }
 
+// TestSplitWays: tiles in registers, in shared memory and under a branch, two row fragments, Q in shared memory, growth by sums, keys in parts. A plan
+// is what proved itself.
+func TestSplitWays(t *testing.T) {
+	d := matrixDevice(t)
+	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 96, HeadDim: 12, ValueDim: 8, DType: F32}
+	for i, tuning := range []map[string]int{
+		{"w": 1, "rm": 2, "bc": 16, "ck": 8, "prefetch": 3, "pipe": 1, "q_reg": 1, "terms": 2},
+		{"w": 2, "bc": 16, "ck": 16, "prefetch": 4, "pipe": 1, "max_first": 0, "terms": 3, "bf16": 0},
+		{"w": 1, "bc": 8, "ck": 8, "form": 2, "prefetch": 5, "q_reg": 1, "parts": 2, "terms": 2},
+	} {
+		t.Run(fmt.Sprint(tuning), func(t *testing.T) {
+			if i > 0 {
+				vktest.Long(t, "one of the ways")
+			}
+			vktest.Budget(t)
+			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(tuning))
+			require.Contains(t, plan.Kernel(), "matrix_forward_split")
+			s := newSample(t, p)
+			f := s.tensors(t, d, plainly(t, d))
+			require.NoError(t, plan.Forward(bg, f))
+			s.check(t, plan, f)
+			require.NoError(t, plan.Close())
+		})
+	}
+}
+
 // TestSplitChoice: what cannot be is refused with the reason, and other types hear nothing of the kernel.
 func TestSplitChoice(t *testing.T) {
 	d := matrixDevice(t)
