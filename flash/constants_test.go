@@ -42,6 +42,14 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: onMatrices, Combine: parts}).Describe(v)
 		return out
 	}
+	splitOf := func(parts *kernel.Combiner) kernel.Constants {
+		p := p
+		p.DType = F32
+		tile, err := matrix.ChooseSplitTile(c, attnOf(p), 2, true, fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+		require.NoError(t, err)
+		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: tile, Combine: parts}).Describe(v)
+		return out
+	}
 	wideOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
 		tile, err := matrix.ChooseWideTile(c, attnOf(p), fragment, &kernel.FragmentLayout{}, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
@@ -94,6 +102,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
 		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
+		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,
 		"backward_delta":     (&kernel.DeltaProgram{}).Constants(true, true),

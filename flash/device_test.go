@@ -418,7 +418,11 @@ func TestInfo(t *testing.T) {
 	require.NotZero(t, info.DeviceMemory())
 	require.NotEmpty(t, info.Tiers)
 	for _, tier := range info.Tiers {
-		require.Equal(t, 3, len(tier.DTypes)+len(tier.Missing), "%+v", tier)
+		types := 3
+		if tier.Kernel == "matrix_forward_split" { // of fp32 alone
+			types = 1
+		}
+		require.Equal(t, types, len(tier.DTypes)+len(tier.Missing), "%+v", tier)
 	}
 	all, err := Devices()
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/vk"
 )
@@ -73,11 +74,14 @@ func describe(c *kernel.Capabilities) DeviceInfo {
 		t := TierInfo{Implementation: Implementation(k.Implementation), Tier: Tier(k.Tier), Kernel: k.Name, Features: k.Can.Names(), Needs: k.Needs.Names(),
 			MinDim: k.LeastDim, MaxDim: k.MostDim, MostRows: k.MostRows}
 		for _, b := range backwardKernels {
-			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 && k.LeastDim <= b.MostDim {
+			if b.Implementation == k.Implementation && b.Tier == k.Tier && k.Needs&^b.Can == 0 && k.LeastDim <= b.MostDim && slices.Equal(k.Storage, b.Storage) {
 				t.Backward = b.Name
 			}
 		}
 		for _, dtype := range []DType{F32, F16, BF16} {
+			if !k.Stores(attn.DType(dtype)) {
+				continue
+			}
 			p, _ := Problem{Batch: 1, Heads: 1, QueryLen: k.TrialQueries(1024, 1), HeadDim: 64, DType: dtype}.Normalize()
 			a := p.attn()
 			if why := k.Unsupported(c, &a); why == "" {

@@ -215,8 +215,11 @@ func TestMatrixChoice(t *testing.T) {
 	}
 	p.DType = F32
 	require.Contains(t, mustPlan(t, d, p).String(), "not chosen: matrix_forward: matrices take fp16 or bf16")
+	require.Contains(t, mustPlan(t, d, p).String(), "not chosen: matrix_forward_split: ")
+	p.HeadDim = MaxHeadDim
 	_, err := d.Plan(p, WithTier(TierMatrix))
 	require.ErrorIs(t, err, ErrUnsupported)
+	p.HeadDim = 8
 	p.DType = BF16
 	if why := d.env.Caps.LacksMatrix(attn.BF16); why != "" {
 		plan := mustPlan(t, d, p)
@@ -280,7 +283,8 @@ func TestMatrixModulesNeedNoMore(t *testing.T) {
 		1: "Shader", 9: "Float16", 22: "Int16", 61: "GroupNonUniform", 62: "GroupNonUniformVote", 65: "GroupNonUniformShuffle",
 		4433: "StorageBuffer16BitAccess", 5345: "VulkanMemoryModel", 6022: "CooperativeMatrixKHR",
 	}
-	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16", "matrix_forward_wide.f16", "matrix_forward_wide.bf16"} {
+	for _, name := range []string{"matrix_probe.f16", "matrix_probe.bf16", "matrix_forward.f16", "matrix_forward.bf16", "matrix_forward_wide.f16", "matrix_forward_wide.bf16",
+		"matrix_forward_split.f16", "matrix_forward_split.bf16"} {
 		code, err := shaders.Module(name)
 		require.NoError(t, err)
 		const opCapability = 17

@@ -17,6 +17,7 @@ var kernels = []*kernel.Kernel{
 	matrix.Decode,
 	scalar.Decode,
 	matrix.Forward,
+	matrix.ForwardSplit,
 	matrix.ForwardWide,
 	scalar.Forward,
 	standard.Matrix,

@@ -43,8 +43,11 @@ const (
 // family is what is covered by itself: the forms of a kernel are options of it, other kernels are other families.
 func (t Target) family() string { return t.kernel() + "/" + string(t.Tier) }
 
-// kernel names the implementation, and its kernel for few queries apart.
+// kernel names the implementation, and its kernels for few queries and for fp32 on matrices apart.
 func (t Target) kernel() string {
+	if t.Tuning[terms] != 0 {
+		return t.Family() + " (terms)"
+	}
 	if t.Tuning["decode"] == 1 {
 		return t.Family() + " (few queries)"
 	}

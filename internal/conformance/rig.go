@@ -31,6 +31,9 @@ func (c *Case) Inputs(seed uint64, fill Fill, do float64) {
 // DTypes are the storage types that the device offers the target in.
 func (t Target) DTypes() []flash.DType { return t.info.DTypes }
 
+// HasBackward says whether its tier has a backward pass for them.
+func (t Target) HasBackward() bool { return t.info.Backward != "" }
+
 // Parts says whether the kernels of a target can take keys in parts.
 func (t Target) Parts() bool { return t.Family() == flash.Flash.String() }
 

@@ -99,14 +99,47 @@ func tierTargets(dev *flash.Device, tier flash.TierInfo, tuning map[string]int) 
 		maps.Copy(base.Tuning, tuning)
 	}
 	form, ok := forms[tier.Tier]
-	if _, forced := tuning[form.parameter]; !ok || forced || !hasTuning(dev, base, form.parameter) {
+	_, forced := tuning[form.parameter]
+	if forced = forced || !ok; forced && !isSplit(tier) {
+		return []Target{base}
+	}
+	has := tunings(dev, base)
+	if _, split := has[terms]; split {
+		return splitTargets(base)
+	}
+	if _, has := has[form.parameter]; forced || !has {
 		return []Target{base}
 	}
 	for _, value := range form.values {
-		t := base
-		t.Tuning = map[string]int{form.parameter: value}
-		maps.Copy(t.Tuning, tuning)
-		out = append(out, t)
+		out = append(out, base.with(map[string]int{form.parameter: value}))
+	}
+	return out
+}
+
+// with is the target with further numbers, where its own tuning leaves them open.
+func (t Target) with(tuning map[string]int) Target {
+	own := t.Tuning
+	t.Tuning = maps.Clone(tuning)
+	maps.Copy(t.Tuning, own)
+	return t
+}
+
+// terms is the tuning parameter of the kernel whose operands are sums of so many terms.
+const terms = "terms"
+
+// isSplit says whether that may be a kernel of a tier: matrices take no fp32 as it is.
+func isSplit(tier flash.TierInfo) bool {
+	return tier.Tier == flash.TierMatrix && slices.Equal(tier.DTypes, []flash.DType{flash.F32})
+}
+
+// splitTargets are those of that kernel: each number of terms, and each form that it has; where compiling takes long, each once.
+func splitTargets(base Target) (out []Target) {
+	for n := 2; n <= 3; n++ {
+		for form := 1; form <= 2; form++ {
+			if !base.light || form == n-1 {
+				out = append(out, base.with(map[string]int{terms: n, "form": form}))
+			}
+		}
 	}
 	return out
 }
@@ -139,19 +172,18 @@ func decodes(info flash.DeviceInfo, tier flash.TierInfo) (value int, both bool) 
 // declines says whether the target may decline a problem: a tier that needs special hardware, and a kernel for few rows.
 func (t Target) declines() bool { return t.Tier != flash.TierScalar || t.Tuning["decode"] == 1 }
 
-// hasTuning asks a plan whether its kernel has a tuning parameter.
-func hasTuning(dev *flash.Device, t Target, parameter string) bool {
+// tunings are the tuning parameters of a plan's kernel.
+func tunings(dev *flash.Device, t Target) map[string]int {
 	p := flash.Problem{Batch: 1, Heads: 1, QueryLen: 16, HeadDim: 8, DType: t.info.DTypes[0]} // narrow: a plan compiles its kernel
 	if t.MasksBlocks() {
 		p.Blocks = flash.Blocks{Queries: 64, Keys: 64}
 	}
 	plan, err := dev.Plan(p, t.options(nil)...)
 	if err != nil {
-		return false
+		return nil
 	}
 	defer plan.Close()
-	_, ok := plan.Tuning()[parameter]
-	return ok
+	return plan.Tuning()
 }
 
 // onCPU tells drivers that run shaders on the CPU, where sizes must stay small.

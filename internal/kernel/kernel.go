@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -18,6 +19,7 @@ type Offer struct {
 	Tier           Tier
 	Can            attn.Features // what a problem may have
 	Needs          attn.Features // what a problem must have, or another kernel does the same for less: elsewhere this one does not exist
+	Storage        []attn.DType  // storage types that it is for; elsewhere it does not exist; nil: any that Unsupported leaves
 	LeastDim       int           // another kernel does less of them for less: where both HeadDim and ValueDim are smaller, this one does not exist
 	MostDim        int           // the largest of HeadDim and ValueDim
 	MostRows       int           // of a key head: queries times the query heads that share it; 0: any number
@@ -35,8 +37,11 @@ func (o *Offer) Offered() *Offer { return o }
 
 // Exists says whether a problem has what it must have for this kernel to be one of those that are looked at.
 func (o *Offer) Exists(p *attn.Problem) bool {
-	return o.Needs&^p.Features() == 0 && max(p.HeadDim, p.ValueDim) >= o.LeastDim
+	return o.Needs&^p.Features() == 0 && o.Stores(p.DType) && max(p.HeadDim, p.ValueDim) >= o.LeastDim
 }
+
+// Stores says whether the kernel is for a storage type.
+func (o *Offer) Stores(t attn.DType) bool { return o.Storage == nil || slices.Contains(o.Storage, t) }
 
 // Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in kernels; nothing else needs to
 // know it.

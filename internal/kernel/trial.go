@@ -86,6 +86,14 @@ func TrialInputs(of *attn.Problem) *ref.Problem {
 // TryForward runs a kernel on random inputs for a small problem and compares with the oracle. wrong says what is wrong with the output, ""
 // for nothing; err is a device that cannot be used. scratch is the sizes of the kernel's workspace.
 func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
+	return e.TryForwardWithin(outputBounds[p.DType], p, v, scratch, record)
+}
+
+// outputBounds are how far o may be off in a trial, by storage type.
+var outputBounds = map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}
+
+// TryForwardWithin is TryForward with a bound of its own for o.
+func (e *Env) TryForwardWithin(bound float64, p *attn.Problem, v Variant, scratch []uint64, record func(*Recorder, *Operands) error) (wrong string, err error) {
 	t := &trialTensors{env: e}
 	defer t.close()
 	trialPages(p)
@@ -114,7 +122,7 @@ func (e *Env) TryForward(p *attn.Problem, v Variant, scratch []uint64, record fu
 			lse = unpacked(p, &attn.Operand{Name: "LSE", Shape: (*attn.Problem).LSEShape}, lse, none[:Product(batchOf(p).LSEShape())])
 		}
 	}
-	return CompareForward(p, in, o, lse)
+	return compareForward(bound, p, in, o, lse)
 }
 
 // forward runs what record records on the inputs of a trial, and gives the operands.
@@ -192,6 +200,10 @@ func (e *Env) TryScores(p *attn.Problem, v Variant, pitch int, scratch []uint64,
 
 // CompareForward says where o or lse (nil: not compared) is off what the oracle makes of the inputs.
 func CompareForward(p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong string, err error) {
+	return compareForward(outputBounds[p.DType], p, in, o, lse)
+}
+
+func compareForward(bound float64, p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong string, err error) {
 	wantO, wantLSE, err := ref.Forward(*in)
 	if err != nil {
 		return "", err
@@ -200,7 +212,7 @@ func CompareForward(p *attn.Problem, in *ref.Problem, o, lse []float32) (wrong s
 	if err != nil {
 		return "", err
 	}
-	if wrong := offAt(p, "o", o, wantO, map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType], roughO); wrong != "" || lse == nil {
+	if wrong := offAt(p, "o", o, wantO, bound, roughO); wrong != "" || lse == nil {
 		return wrong, nil
 	}
 	// Standard attention rounds its scores to the storage type; bf16 has eight bits.

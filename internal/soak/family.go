@@ -119,7 +119,7 @@ func drawFamily(index int, t conformance.Target, turn int, r *rand.Rand, cpu boo
 	}
 	f.causal, f.aligned, f.grouped, f.drops, f.lse = one(2), !one(3), one(2), one(4) && !f.decodes(), !one(8) // scalar_decode has no dropout
 	f.tuning, f.backward = map[string]int{}, map[string]int{}
-	f.gradients = f.lse && !one(3) && t.Implementation != flash.Flash1
+	f.gradients = f.lse && !one(3) && t.HasBackward()
 	f.accumulate = f.gradients && one(4)
 	if t.Parts() && one(3) {
 		f.tuning["parts"] = 2 + r.IntN(4)

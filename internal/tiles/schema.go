@@ -31,6 +31,7 @@ var (
 var kernels = map[string]values{
 	"matrix_forward":        forwardMatrix,
 	"matrix_forward_blocks": forwardMatrix, // before those of matrix_forward
+	"matrix_forward_split":  forwardMatrix,
 	"matrix_forward_wide":   forwardWide,
 	"matrix_flash1":         forwardMatrix,
 	"matrix_backward_kv":    backwardMatrix,

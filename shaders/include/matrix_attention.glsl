@@ -1,6 +1,7 @@
 // What the two forward kernels on matrices share: matrix_forward.comp (queries outside, keys inside) and matrix_flash1.comp (keys
 // outside, queries inside). Specialization constants, tensors, shared memory, what a subgroup holds, and the steps of a tile; the header
 // of matrix_forward.comp tells how they work. A kernel
+//   defines SPLIT before it includes this, if tensors are fp32 and operands sums of terms (matrix_split.glsl)
 //   defines OWN_PATCH before it includes this, if K and V stay in shared memory while Q and O pass through it
 //   defines row_done() after it: what becomes of a row's statistics in divide_by_sum()
 //
@@ -56,7 +57,13 @@ layout(constant_id = 47) const bool RAGGED = true;
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row
 const uint NS = CK / FN, NP = CK / FK, CHUNKS = BC / CK;      // accumulators of S and operands P across a chunk; chunks of a tile
-const uint V_AT = BC * K_PITCH, TILE = BC * (K_PITCH + V_PITCH);
+#ifdef SPLIT
+layout(constant_id = 51) const uint TERMS = 3;
+#define STAGED (BC * TERMS)   // rows of a staged tile
+#else
+#define STAGED BC
+#endif
+const uint V_AT = STAGED * K_PITCH, TILE = STAGED * (K_PITCH + V_PITCH);
 const uint QR = Q_REG < DF ? Q_REG : DF;
 const uint PATCH_PITCH = PATCH | 1u;
 const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH;      // of Q through the patch
@@ -68,6 +75,12 @@ const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes re
 const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk passes this (it bounds every P in it)
 
 #include "matrix_types.glsl"
+#ifdef SPLIT
+#define P_UNIT 1.0   // terms add up to what l sums
+#define BIAS 4.0
+#include "count.glsl"
+#include "matrix_split_tensors.glsl"
+#else
 #define P_UNIT (FORM == 1 ? CUT : 1.0)   // how much smaller operands are than the weights that l sums, on average
 // Reference = maximum - BIAS, in log 2: 4 more bits for small weights. P = 16 at the maximum, once it is an operand.
 #define BIAS (FORM == 1 ? 4.0 + (CUT - 1.0) * 1.4427 : 4.0)
@@ -83,6 +96,7 @@ layout(binding = 2) readonly buffer V16_ { uint16_t v16[]; };
 layout(binding = 3) writeonly buffer O4_ { uvec4 o4[]; };
 layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
+#endif
 #endif
 #include "args.glsl"
 #define SCORE_AT 8
@@ -110,8 +124,10 @@ shared uint drawn[DROP_LEN];
 #include "quantised.glsl"
 float value_factor;   // the scale of values
 #endif
+#ifndef SPLIT
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
+#endif
 #include "score.glsl"
 #include "sinks.glsl"
 
@@ -126,17 +142,27 @@ float scale;                       // of scores, to units of log 2, in which tho
 float natural_scale;               // SCORED: of products, to scores in natural units
 uint flip;                         // a negative scale negates Q instead: both sign bits of a pair
 // What the subgroup holds: Q as operands, O, and of each row the reference m and the sum l; S and P of a chunk.
+#ifdef SPLIT
+FRAG_A Qm[TERMS * RM * QR], P[TERMS * RM * NP];   // term after term
+#else
 FRAG_A Qm[RM * QR], P[RM * NP];
+#endif
 ACC O[RM * VF], S[RM * NS];
 float m[RM * SLOTS], l[RM * SLOTS], top[RM * SLOTS], sum[RM * SLOTS];   // top, sum: of a chunk's scores and weights, this lane's columns
+#ifndef SPLIT
 uvec4 qr[RM * Q_PASSES * Q_EACH];  // pieces of Q on their way
+#endif
 uvec2 drawn_for;                   // row and group of 64 keys that dropout's draws were made for
 
 // What becomes of the statistics of a row, below the number of rows.
 void row_done(uint row, float reference, float row_sum);
 
 void take_place() {
+#ifdef SPLIT
+  lane = gl_SubgroupInvocationID; tid = gl_SubgroupID * SG + lane;   // neighbours are neighbours of a subgroup
+#else
   tid = gl_LocalInvocationID.x; lane = gl_SubgroupInvocationID;
+#endif
   row_lane = lane_part(ROW_LANE, lane); col_lane = lane_part(COL_LANE, lane);
   patch_at = gl_SubgroupID * FM * PATCH_PITCH; q_at = gl_SubgroupID * RM * FM * Q_PITCH;
   x_at = gl_SubgroupID * (FORM == 3 ? FM * CK + FM * FN + 3 * RM * FM : FM * CK); h_at = gl_SubgroupID * FM * CK / 8;
@@ -164,7 +190,11 @@ uint row_of_slot(uint x) { return row0 + x / SLOTS * FM + row_lane + TABLE(ROW_O
 // lse of a row with these statistics.
 float lse_of(float reference, float row_sum) { return row_sum == 0.0 ? -infinity() : (reference + log2(row_sum)) * 0.69314718055994531; }
 
+#ifdef SPLIT
+#include "matrix_split.glsl"
+#else
 #include "matrix_staging.glsl"
+#endif
 #include "matrix_dropout.glsl"
 #include "matrix_shared_softmax.glsl"
 #include "matrix_softmax.glsl"

@@ -1,5 +1,6 @@
 // How rows of Q enter and rows of O leave: through a patch of shared memory for each subgroup, 16 bytes a lane.
 
+#ifndef SPLIT
 // Q, rows from first_row on, of rows in all: asked for, all of it before the first piece is waited for.
 void ask_q(uint first_row, uint rows) {
   [[unroll]] for (uint p = 0; p < RM * Q_PASSES; ++p) [[unroll]] for (uint u = 0; u < Q_EACH; ++u) {
@@ -33,6 +34,8 @@ void q_through_patch() {
   }
 }
 
+#endif
+
 // O, m and l of rows that have seen nothing.
 void nothing_seen() {
   [[unroll]] for (uint x = 0; x < RM * VF; ++x) O[x] = ACC(0.0);
@@ -45,6 +48,7 @@ void nothing_seen() {
   }
 }
 
+#ifndef SPLIT
 // Zeros in the columns of staged tiles between D, or DV, and the next fragment.
 void zero_beyond_columns(uint tiles) {
   if (DF * FK > 8 * KU || VF * FN > 8 * VU) {
@@ -57,6 +61,8 @@ void zero_beyond_columns(uint tiles) {
     }
   }
 }
+
+#endif
 
 // O / l, with the factor of dropout if `dropped` and the sink if `sunk`; every row below rows is handed to row_done, if `wanted`.
 void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
@@ -97,7 +103,7 @@ void divide_by_sum(bool dropped, bool sunk, bool wanted, uint rows) {
   }
 }
 
-#ifndef KEY_PARTS
+#if !defined(KEY_PARTS) && !defined(SPLIT)
 // Eight columns of a row of O, from column c on, where the row is not aligned or ends within them.
 void store_ragged(uint to, uint c, vec4 lo, vec4 hi) {
   [[unroll]] for (uint x = 0; x < 8; ++x) if (c + x < DV) STORED(o, 2, o16[to + x] = ELEMENT_BITS(x < 4 ? lo[x % 4] : hi[x % 4]));

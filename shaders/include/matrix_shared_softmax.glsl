@@ -1,5 +1,6 @@
 // Forms 2 and 3 of the forward kernels on matrices: weights that pass through shared memory.
 
+#ifndef SPLIT
 // This subgroup's FM x CK floats at x_at become halves at h_at, then operands of row fragment r.
 void shared_to_halves() {
   [[unroll]] for (uint u = 0; u < (FM * CK / 8 + SG - 1) / SG; ++u) {
@@ -11,6 +12,7 @@ void shared_to_halves() {
 void halves_to_operand(uint r) {
   [[unroll]] for (uint n = 0; n < NP; ++n) coopMatLoad(P[r * NP + n], H, h_at + n * FK / 8, CK / 8, BY_ROW);
 }
+#endif
 void scores_to_shared(uint r) { [[unroll]] for (uint n = 0; n < NS; ++n) coopMatStore(S[r * NS + n], X, x_at + n * FN, CK, BY_ROW); }
 
 void operand_through_shared() {

@@ -1,5 +1,8 @@
 // One staged tile j of BC keys against the rows of a subgroup, in chunks of CK keys: scores, weights, weighted sum.
 
+#ifdef SPLIT
+#include "matrix_split_products.glsl"
+#else
 // S = Q K^T for chunk c of the staged tile.
 void scores(uint c) {
   [[unroll]] for (uint x = 0; x < RM * NS; ++x) S[x] = ACC(0.0);
@@ -23,6 +26,8 @@ void weighted_sum(uint c) {
     [[unroll]] for (uint r = 0; r < RM; ++r) O[r * VF + d] = coopMatMulAdd(P[r * NP + n], vb, O[r * VF + d]);
   }
 }
+
+#endif
 
 // Where the bias of a row begins: include/matrix_bias.glsl.
 uint bias_row(uint r, uint e) {
@@ -95,12 +100,15 @@ void rescale() {
   }
 }
 
+#ifndef SPLIT
 // Form 1: accumulator components to operand components.
 void to_operand() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2)
     HALVES(S[r * NS + n][e], S[r * NS + n][e + 1],
       P[r * NP + n * FN / FK][A_OF(n % (FK / FN), e)], P[r * NP + n * FN / FK][A_OF(n % (FK / FN), e + 1)])
 }
+
+#endif
 
 // Whether the scores of a chunk, or its sums, grew past what the references allow, in some lane of the subgroup.
 bool scores_grew() {
@@ -136,6 +144,9 @@ void softmax(uint c, bool masked) {
   }
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) l[x] = MAX_FIRST ? sum[x] : l[x] + sum[x];
   if (DROPOUT) drop(c);
+#ifdef SPLIT
+  if (SCALED) join_scales(c);
+#endif
   if (FORM == 1) to_operand(); else operand_through_shared();
 }
 

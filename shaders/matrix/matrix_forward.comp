@@ -34,7 +34,8 @@
 // of packed sequences (include/rows.glsl) those there may be at most, and heads innermost.
 // Variants: fp16; DTYPE_BF16; CACHE: keys and values in pages (include/pages.glsl) or quantised (include/quantised.glsl), with bindings 5,
 // 6 and 12 to 14, and no block mask; KEY_PARTS: keys in parts, PARTS times as many workgroups, other bindings 3 and 4
-// (include/matrix_parts.glsl). Full subgroups of SG required.
+// (include/matrix_parts.glsl); SPLIT: tensors of fp32, operands of two or three terms of the type (include/matrix_split.glsl and
+// matrix_split_products.glsl), no CACHE. Full subgroups of SG required.
 //
 // The steps are in include/: matrix_staging.glsl (K and V), matrix_rows.glsl (Q and O), matrix_softmax.glsl (a staged tile),
 // matrix_shared_softmax.glsl (forms 2 and 3), matrix_dropout.glsl; matrix_attention.glsl has what they work on.

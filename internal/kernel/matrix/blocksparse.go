@@ -23,7 +23,7 @@ var BlockSparse = &kernel.Kernel{
 		Reserved:       kernel.ReservedOnCPU,
 	},
 	Plan: func(d *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
-		return fitForward("matrix_forward_blocks", d, p, t, ChooseBlockTile)
+		return fitForward("matrix_forward_blocks", "matrix_forward", p.DType, d, p, t, ChooseBlockTile)
 	},
 	Candidates: ForwardCandidates,
 }

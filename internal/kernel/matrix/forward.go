@@ -27,13 +27,13 @@ var Forward = &kernel.Kernel{
 }
 
 func planForward(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
-	return fitForward("matrix_forward", e, p, t, ChooseTile)
+	return fitForward("matrix_forward", "matrix_forward", p.DType, e, p, t, ChooseTile)
 }
 
-// fitForward plans the kernel of this name, with a block mask or without, and a tile that choose takes.
-func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
+// fitForward plans the kernel of this name, with a block mask or without, of a module with operands of a type, and a tile that choose takes.
+func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 	choose func(*kernel.Capabilities, *attn.Problem, kernel.Fragment, int, *kernel.Tuning) (Tile, error)) (kernel.Program, error) {
-	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+	fragment, layout, form, err := e.ChooseForm(operands, t)
 	if err != nil {
 		return nil, err
 	}
@@ -41,12 +41,12 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 	if err != nil {
 		return nil, err
 	}
-	g, err := kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), kernel.PaddedFLOPs(p), kernel.MatrixPace, t)
+	g, err := kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), kernel.PaddedFLOPs(p)*float64(tile.products()), kernel.MatrixPace, t)
 	if err != nil {
 		return nil, err
 	}
 	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, layout: layout, grid: g}
-	module := kernel.CacheModule("matrix_forward", p)
+	module = kernel.CacheModule(module, p)
 	if tile.Parts > 1 {
 		module += "_parts"
 		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
@@ -56,7 +56,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning,
 	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
 		return nil, err
 	}
-	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
+	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
 
@@ -108,7 +108,7 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 		"MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
 		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps), "RAGGED": kernel.BoolInt(t.Ragged(p)),
 		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && l.PairsOfBias(p, t.Form))}
-	return c.And(kernel.ForwardConstants(p, v), l.Constants())
+	return c.And(kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
 }
 
 func (m *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
@@ -143,7 +143,12 @@ func (m *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string
 			return "", err
 		}
 	}
-	return m.Env.TryForward(&small.Problem, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	record := func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) }
+	if m.Shape.Terms > 0 {
+		small.Problem.Scale *= splitTrialScores
+		return m.Env.TryForwardWithin(splitTrialBound, &small.Problem, v, small.Scratch(), record)
+	}
+	return m.Env.TryForward(&small.Problem, v, small.Scratch(), record)
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes

@@ -30,6 +30,8 @@ type Tile struct {
 	Steps         bool // places of K and V by steps that all invocations share: fewer instructions, but some tiles run at half the pace
 	Whole         bool // where keys are whole tiles, none is clamped: pays at some head dimensions, costs at others
 	Parts         int  // parts of the keys, each for workgroups of its own (parts.go); 0 and 1: all in one
+	Terms         int  // matrix_forward_split: numbers that an operand is the sum of; 0 in other kernels
+	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
 }
 
 func (t *Tile) Rows() int    { return t.W * t.RM * t.Fragment.M }
@@ -37,6 +39,9 @@ func (t *Tile) Threads() int { return t.W * t.Fragment.Lanes }
 
 func (t *Tile) String() string {
 	s := fmt.Sprintf("%dx%d %v form %d", t.Rows(), t.BC, t.Fragment, t.Form)
+	if t.Terms > 0 {
+		s += fmt.Sprintf(" %d terms", t.Terms)
+	}
 	if t.Pack {
 		s += " packed"
 	}
@@ -52,6 +57,7 @@ type tileShared struct {
 	Patch              int // a row of the patch through which Q enters and O leaves
 	Drop               int // words: what dropout keeps
 	Rows               int // patches beside K and V, with KeysOutside
+	Exponents          int // words: of the rows of Q, K and V, with Scaled
 }
 
 // leastDrop is the least length of the array of dropout's draws, in words, though without dropout nothing is there:
@@ -59,7 +65,9 @@ type tileShared struct {
 // computes the places of subgroups in other arrays from that; forms 2 and 3 were wrong.
 const leastDrop = 64
 
-func (s tileShared) Bytes() int { return 16*(s.Kv+s.Q+s.H+s.Rows) + 4*(s.X+s.Drop) }
+func (s tileShared) Bytes() int {
+	return 16*(s.Kv+s.Q+s.H+s.Rows) + 4*(s.X+s.Drop+s.Exponents)
+}
 
 // tilesShared is the number of tiles of keys in shared memory.
 func (t *Tile) tilesShared() int {
@@ -84,7 +92,10 @@ func (t *Tile) Shared(d, dv int) tileShared {
 	for !t.KeysOutside && s.Patch < max(s.KPitch-1, 2*(s.VPitch-1)) && 2*s.Patch <= 8 {
 		s.Patch *= 2
 	}
-	s.Kv = tiles * t.BC * (s.KPitch + s.VPitch)
+	if t.Terms > 0 {
+		s.Patch = max(attn.CeilDiv(d, f.K)*f.K/8, f.N/4) // rows of Q are whole in it
+	}
+	s.Kv = tiles * t.BC * (s.KPitch + s.VPitch) * t.terms()
 	if patches := t.W * f.M * (s.Patch | 1); t.KeysOutside {
 		s.Rows = patches
 	} else {
@@ -92,15 +103,21 @@ func (t *Tile) Shared(d, dv int) tileShared {
 	}
 	if rest := attn.CeilDiv(d, f.K) - t.QReg; rest > 0 {
 		s.QPitch = f.K/8*rest | 1
-		s.Q = t.Rows() * s.QPitch
+		s.Q = t.Rows() * s.QPitch * t.terms()
 	}
 	switch t.Form {
 	case kernel.FormRows:
 		s.X = t.W * f.M * t.CK
-		s.H = t.W * f.M * t.CK / 8
+		s.H = t.W * f.M * t.CK / 8 * t.terms()
 	case kernel.FormShared:
 		s.X = t.W * (f.M*t.CK + f.M*f.N + 3*t.RM*f.M)
-		s.H = t.W * f.M * t.CK / 8
+		s.H = t.W * f.M * t.CK / 8 * t.terms()
+	}
+	if t.Terms > 0 {
+		s.Exponents = 1
+	}
+	if t.Scaled {
+		s.Exponents = t.Rows() + 2*t.BC*tiles
 	}
 	return s
 }

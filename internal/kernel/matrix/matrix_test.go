@@ -18,11 +18,16 @@ func TestRefusals(t *testing.T) {
 	kerneltest.Refuses(t, &BlockSparse.Offer, attn.Problem{Blocks: attn.Blocks{Queries: 16, Keys: 16}}, "pages of keys and values", "quantised keys or values", "packed sequences")
 	kerneltest.Refuses(t, &ForwardWide.Offer, attn.Problem{HeadDim: 300}, "dropout", "block mask", "lengths of keys or queries", "pages of keys and values",
 		"quantised keys or values", "packed sequences")
+	kerneltest.Refuses(t, &ForwardSplit.Offer, attn.Problem{}, "block mask", "pages of keys and values", "quantised keys or values")
 	kerneltest.Refuses(t, &Backward.Offer, attn.Problem{}, "pages of keys and values", "quantised keys or values")
 
 	require.False(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 256})), "another kernel does as many columns for less")
 	require.True(t, ForwardWide.Exists(kerneltest.Problem(attn.Problem{HeadDim: 8, ValueDim: 257})))
 	require.Contains(t, Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})), "rounding fp32 to them would not be exact")
+	require.True(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{})))
+	require.False(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{DType: attn.BF16})), "matrices take it as it is")
+	require.Equal(t, "the device lacks the feature cooperativeMatrix", ForwardSplit.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})))
+	require.Contains(t, ForwardSplit.Reserved(kerneltest.Hopper()), "WithTier(TierMatrix) insists")
 	require.Equal(t, "the device lacks the feature cooperativeMatrix", Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
 	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
 	require.Empty(t, Forward.Reserved(kerneltest.Hopper()))
@@ -86,6 +91,39 @@ func TestTiles(t *testing.T) {
 			require.NoError(t, err, what)
 			require.Equal(t, prefix == "kv_", back.Keys, what)
 			require.Empty(t, back.Check(prefix, p, d.caps), what)
+		}
+	})
+}
+
+// TestSplitTiles: every device gets a tile of two and of three terms for every form that there is, if its shared memory holds one of whole
+// fragments; three terms of 256 columns are more than 48 KiB.
+func TestSplitTiles(t *testing.T) {
+	everyProblem(1, ForwardSplit.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
+		p.DType = attn.F32
+		for _, terms := range []int{2, 3} {
+			for _, scaled := range []bool{false, true} {
+				what := fmt.Sprintf("%s, %d terms, scaled %v", what, terms, scaled)
+				tile, err := ChooseSplitTile(d.caps, p, terms, scaled, d.fragment, form, kernel.NewTuning(nil))
+				if scaled && form == kernel.FormShared {
+					require.ErrorContains(t, err, "form 3", what)
+					continue
+				}
+				if terms == 3 && p.HeadDim > 240 && d.fragment.K == 16 {
+					require.ErrorContains(t, err, "bytes of shared memory pass", what)
+					continue
+				}
+				require.NoError(t, err, what)
+				require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
+				c, _ := (&ForwardProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{LSE: true})
+				require.Equal(t, [2]int{terms, kernel.BoolInt(scaled)}, [2]int{c["TERMS"], c["SCALED"]}, what)
+				planes := tile.tilesShared() * tile.BC * (c["K_PITCH"] + c["V_PITCH"])
+				require.GreaterOrEqual(t, c["KV_LEN"], terms*planes, what)
+				require.GreaterOrEqual(t, c["KV_LEN"], tile.W*tile.Fragment.M*(c["PATCH"]|1), "%s: a row of Q is whole in the patch", what)
+				require.GreaterOrEqual(t, c["PATCH"]*8, p.HeadDim, what)
+				if scaled {
+					require.Equal(t, tile.Rows()+2*tile.BC*tile.tilesShared(), c["E_LEN"], what)
+				}
+			}
 		}
 	})
 }
