@@ -18,4 +18,5 @@ var (
 	backwardMatrixRanges = subgroupRanges.And(kernel.Parameters{
 		"prefetch": kernel.Between(0, 2), "a_reg": kernel.FragmentRange, "b_reg": kernel.FragmentRange, "heads_together": togetherRange,
 	})
+	atomicMatrixRanges = backwardMatrixRanges.And(kernel.Parameters{"k_reg": kernel.Between(0, 256), "split": kernel.OnOff})
 )
