@@ -90,7 +90,7 @@ func (f *axisFlags) grid() (g bench.Grid, err error) {
 		}
 	}
 	for _, t := range g.Tunings {
-		if err = knownParameters(t); err != nil {
+		if err = knownParameters(t, append(flash.TuningParameters(), flash.BackwardTuningParameters()...)); err != nil {
 			return g, err
 		}
 	}
@@ -101,8 +101,9 @@ func (f *axisFlags) grid() (g bench.Grid, err error) {
 }
 
 // knownParameters refuses a parameter that no kernel has. One that only another kernel has than that of a row is the row's affair.
-func knownParameters(t bench.Tuning) error {
-	known := flash.TuningParameters()
+func knownParameters(t bench.Tuning, known []string) error {
+	slices.Sort(known)
+	known = slices.Compact(known)
 	for _, name := range slices.Sorted(maps.Keys(t.Values())) {
 		if !slices.Contains(known, name) {
 			return fmt.Errorf("--tuning %q: no kernel has a parameter %q; there are %s", t, name, strings.Join(known, ", "))
