@@ -1,12 +1,12 @@
-// dQ in the kernel of keys (matrix_backward_kv.comp with ATOMIC_DQ): the five products of Dao, "FlashAttention-2", 2023, algorithm 2, line 15,
-// "load dQ_i, update dQ_i <- dQ_i + dS_ij K_j and write it back, atomically". The order in which workgroups add is not fixed, so the last
-// bits of dQ differ from run to run.
+// dQ in the kernel of keys (matrix_backward_kv.comp with ATOMIC_DQ): the five products of Dao, "FlashAttention-2", 2023, algorithm 2, line
+// 15, "load dQ_i, update dQ_i <- dQ_i + dS_ij K_j and write it back, atomically". The order in which workgroups add is not fixed, so the
+// last bits of dQ differ from run to run.
 //
-// dS of a chunk goes from all subgroups into shared memory, by query, and comes back as left operands: queries are rows now, and keys what is
-// summed over. Right operands are the workgroup's keys. The product of a chunk is MQ x DN fragments, MQ = CK/FM: a subgroup has one
-// column of them, or every W-th, and all its rows, or where there are more subgroups than columns every SHARES-th. Its accumulators live for
-// the one product. As columns stay a subgroup's own, its part of K can stay in registers, K_REG slices of FK keys of it; the other slices of K are
-// in shared memory, whole.
+// dS of a chunk goes from all subgroups into shared memory, by query, and comes back as left operands: queries are rows now, and keys what
+// is summed over. Right operands are the workgroup's keys. The product of a chunk is MQ x DN fragments, MQ = CK/FM: a subgroup has one
+// column of them, or every W-th, and all its rows, or where there are more subgroups than columns every SHARES-th. Its accumulators live
+// for the one product. As columns stay a subgroup's own, its part of K can stay in registers, K_REG slices of FK keys of it; the other
+// slices of K are in shared memory, whole.
 //
 // Shared memory holds dS of one chunk where tiles are single chunks, as the barriers between tiles keep the next one's dS apart; else of
 // two by turns. So there is one barrier a chunk.
@@ -46,17 +46,20 @@ uvec4 key_piece(uint row, uint c) {
   const uvec4 y = row_a(first_row + row, min(c, AU - 1), first_row + row < key_count() && c < AU);
   return first_row + row < key_count() && c < AU ? y : uvec4(0);
 }
-// The keys as right operands. Slices that stay in registers enter through the room of the tiles, of which none is staged yet. Their loops have
-// constant counts, as docs/notes.md asks of loops over fragments ("The trap").
+// The keys as right operands. Slices that stay in registers enter through the room of the tiles, of which none is staged yet. Their loops
+// have constant counts, as docs/notes.md asks of loops over fragments ("The trap").
 void take_keys() {
   ds_at = 0;
-  for (uint x = tid; x < (BR - K_REG * FK) * A_WIDTH; x += WG) K_rows[x / A_WIDTH * A_PITCH + x % A_WIDTH] = key_piece(K_REG * FK + x / A_WIDTH, x % A_WIDTH);
+  for (uint x = tid; x < (BR - K_REG * FK) * A_WIDTH; x += WG)
+    K_rows[x / A_WIDTH * A_PITCH + x % A_WIDTH] = key_piece(K_REG * FK + x / A_WIDTH, x % A_WIDTH);
   if (K_REG > 0) {
     [[unroll]] for (uint from = 0; from < K_REG; from += FITTING) {
-      EACH(FITTING_PIECES, FITTING_EACH, u, x) T[x / A_WIDTH * A_PITCH + x % A_WIDTH] = key_piece(min(from * FK + x / A_WIDTH, BR - 1), x % A_WIDTH);
+      EACH(FITTING_PIECES, FITTING_EACH, u, x)
+        T[x / A_WIDTH * A_PITCH + x % A_WIDTH] = key_piece(min(from * FK + x / A_WIDTH, BR - 1), x % A_WIDTH);
       barrier();
       [[unroll]] for (uint s = 0; s < FITTING; ++s) [[unroll]] for (uint j = 0; j < QN; ++j) if (from + s < K_REG)
-        coopMatLoad(K_columns[j * K_REG + min(from + s, K_REG - 1)], T, s * FK * A_PITCH + min(own_column(j), DN - 1) * FN / 8, A_PITCH, BY_ROW);
+        coopMatLoad(K_columns[j * K_REG + min(from + s, K_REG - 1)], T, s * FK * A_PITCH + min(own_column(j), DN - 1) * FN / 8, A_PITCH,
+          BY_ROW);
       barrier();
     }
   }
@@ -69,7 +72,8 @@ void drop_unreal_keys() {
     for (uint x = lane; x < CK * (RM * FM / 8); x += SG) {
       const uint c = x % (RM * FM / 8), at = ds_at + x / (RM * FM / 8) * DS_PITCH + sub0 / 8 + c;
       const uint n = uint(clamp(int(key_count()) - int(row0 + c * 8), 0, 8));   // of the 8 keys
-      const uvec4 kept = uvec4(n < 1 ? 0 : n < 2 ? 0xffffu : ~0u, n < 3 ? 0 : n < 4 ? 0xffffu : ~0u, n < 5 ? 0 : n < 6 ? 0xffffu : ~0u, n < 7 ? 0 : n < 8 ? 0xffffu : ~0u);
+      const uvec4 kept = uvec4(n < 1 ? 0 : n < 2 ? 0xffffu : ~0u, n < 3 ? 0 : n < 4 ? 0xffffu : ~0u,
+        n < 5 ? 0 : n < 6 ? 0xffffu : ~0u, n < 7 ? 0 : n < 8 ? 0xffffu : ~0u);
       DS[at] &= kept;
     }
   }

@@ -5,7 +5,8 @@
 // nothing goes through shared memory. Both kernels hold the same type in subgroups of one size, of which a device has one layout.
 //
 // Fragments of a row of them follow one another, then rows of fragments, then heads. Of packed sequences rows of fragments begin anew with
-// each sequence: the fragment in which the slot's first row would be, plus one for each sequence before it, is behind all of the one before.
+// each sequence: the fragment in which the slot's first row would be, plus one for each sequence before it, is behind all of the one
+// before.
 
 layout(binding = 14) buffer Sums_ { float sums[]; };
 

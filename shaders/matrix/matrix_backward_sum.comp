@@ -1,9 +1,9 @@
 #version 460
-// FlashAttention-2 backward on matrix hardware with atomic sums, after matrix_backward_kv.comp with ATOMIC_DQ: dQ = scale times the sums, in
-// the storage type.
+// FlashAttention-2 backward on matrix hardware with atomic sums, after matrix_backward_kv.comp with ATOMIC_DQ: dQ = scale times the sums,
+// in the storage type.
 //
-// A subgroup owns FM queries. Fragments of sums are loaded as they were added to, component by component (include/matrix_backward_sums.glsl),
-// and leave as those of matrix_backward_q.comp do, through a patch of shared memory, into rows of any stride, alignment and number, added to
+// A subgroup owns FM queries. Fragments of sums are loaded as they were added to, component by component (matrix_backward_sums.glsl), and
+// leave as those of matrix_backward_q.comp do, through a patch of shared memory, into rows of any stride, alignment and number, added to
 // what is there with ACCUMULATE. Bound by memory: 4 bytes a number are read, and two written.
 //
 // Tiling and specialization constants: include/matrix_backward.glsl. No columns are staged: TILE_LEN is for the patch alone, RM is 1.
