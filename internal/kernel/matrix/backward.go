@@ -122,7 +122,7 @@ func (s *BackwardProgram) Tile() string {
 func (s *BackwardProgram) Scratch() []uint64 {
 	sizes := append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
 	if s.sums > 0 {
-		sizes = append(sizes, s.sums) // the last
+		sizes = append(sizes, s.sums) // sumsAt
 	}
 	return sizes
 }

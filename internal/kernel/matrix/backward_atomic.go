@@ -140,9 +140,9 @@ func (s *BackwardProgram) label(part *BackwardPart) string {
 	return queriesLabel
 }
 
-// sumsAt is where dQ is summed, the last of the workspace.
+// sumsAt is where dQ is summed: behind the program's other workspace, and before that of gradients by what goes with scores.
 func (s *BackwardProgram) sumsAt(r *kernel.Recorder) pipeline.Binding {
-	return r.Scratch[len(r.Scratch)-1]
+	return r.Scratch[1+len(s.rows)]
 }
 
 // recordZero makes the sums 0.
