@@ -83,6 +83,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &byColumns.Layout, fragment, kernel.FormRegisters, prefix, given)
 		require.NoError(t, err)
 	}
+	atomicTile, err := matrix.ChooseAtomicTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(map[string]int{"one": 1}))
+	require.NoError(t, err)
 	inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
 	standardMatrix, err := standard.ChooseMatrixTile(c, attnOf(p), fragment, kernel.NewTuning(nil))
@@ -109,6 +111,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),
 		"matrix_backward_kv":         backMatrix.Constants(&backMatrix.Kv, 3, true, false),
 		"matrix_backward_q":          backMatrix.Constants(&backMatrix.Q, 3, true, false),
+		"matrix_backward_kv_atomic":  matrix.AtomicConstants(attnOf(p), &atomicTile, &backMatrix.Layout, 3, true, false),
+		"matrix_backward_sum":        matrix.SumConstants(attnOf(p), &atomicTile, &backMatrix.Layout, true, false),
 		"matrix_backward_kv_columns": byColumns.Constants(&byColumns.Kv, 3, true, false),
 		"matrix_backward_q_columns":  byColumns.Constants(&byColumns.Q, 3, true, false),
 		"matrix_backward_bias":       matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),

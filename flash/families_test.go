@@ -214,6 +214,10 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 		own(tn, err, "matrix_backward_"+prefix)
 		fits(tile.Check(prefix, attnOf(*p), c))
 	}
+	tn = kernel.NewBackwardTuning(map[string]int{"one": 1})
+	atomic, err := matrix.ChooseAtomicTile(c, attnOf(*p), &kernel.FragmentLayout{Form: g.form}, f, g.form, tn)
+	own(tn, err, "matrix_backward_atomic")
+	fits(atomic.Check("kv_", attnOf(*p), c))
 	tn = kernel.NewTuning(nil)
 	inThree, err := standard.ChooseMatrixTile(c, attnOf(*p), f, tn)
 	own(tn, err, "standard_scores_matrix", "standard_product_matrix")

@@ -87,6 +87,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
 var backwardKernels = []*kernel.BackwardKernel{
+	matrix.BackwardAtomic,
 	matrix.Backward,
 	scalar.Backward,
 	standard.MatrixBackward,

@@ -70,7 +70,7 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	if p.Classes != (Blocks{}) {
 		plan.classes = p.Sees.CacheKey()
 	}
-	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
+	plan.gradient.tier, plan.gradient.given, plan.gradient.anyOrder = o.tier, o.backwardTuning, o.anyOrder
 	plan.maps.dev, plan.maps.name = d, "Plan"
 	if plan.captured, err = d.captured(context.Background(), &placed); err != nil {
 		return nil, err

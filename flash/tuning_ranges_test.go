@@ -81,6 +81,7 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 	for _, k := range backwardKernels {
 		p := problem(&k.Offer)
 		fit := func(d *Device, tn *kernel.Tuning) error {
+			tn.AnyOrder = true
 			var forward kernel.Program
 			if k.Implementation == kernel.Standard {
 				tile, err := standard.ChooseScalarTile(&d.env.Caps, attnOf(p), kernel.NewTuning(nil))
@@ -118,6 +119,9 @@ func TestKernelParameters(t *testing.T) {
 		given := map[string]int{}
 		if _, ok := known[kernel.DecodeParameter]; ok {
 			given[kernel.DecodeParameter] = kernel.BoolInt(k.kernel.MostRows > 0)
+		}
+		if k.kernel.AnyOrder {
+			given[kernel.OneParameter] = 1 // whatever is predicted
 		}
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)

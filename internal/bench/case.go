@@ -42,10 +42,12 @@ type Case struct {
 	// with and without. 0: there is no block mask.
 	Density float64
 
-	Tuning Tuning // of the kernel, like Impl no part of the problem; "": as the library chooses
+	// Like Impl no part of the problem.
+	Tuning   Tuning // of the kernel; "": as the library chooses
+	AnyOrder bool   // gradients may be summed in an order that differs from run to run
 }
 
-// Shape is the case without its implementation, block mask and tuning: rows of
+// Shape is the case without its implementation, block mask, tuning and order of sums: rows of
 // equal shape are compared with one another.
 func (c Case) Shape() Case {
 	for _, a := range ownLoops {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -303,6 +304,9 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	if err != nil {
 		return err
 	}
+	if _, names := j.Case.Tuning.Passes(); len(names) > 0 && !passes.Bwd {
+		return fmt.Errorf("tuning %q: %s is of backward passes, and none is timed", j.Case.Tuning, slices.Sorted(maps.Keys(names))[0])
+	}
 	problem, err := j.Case.Problem()
 	if err != nil {
 		return err
@@ -367,6 +371,9 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 	opts := slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts)
 	if c.Tuning != "" {
 		opts = append(opts, flash.WithTunings(c.Tuning.Values()))
+	}
+	if c.AnyOrder {
+		opts = append(opts, flash.WithAnyOrder())
 	}
 	return opts, nil
 }

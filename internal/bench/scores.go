@@ -226,11 +226,13 @@ func (c Case) plain() Case {
 // Plain is the same case with plain scores, as a batch of tensors of one type; false: it is that itself.
 func (c Case) Plain() (Case, bool) { return c.plain(), c.plain() != c }
 
-// ParseSinks reads true, false or both.
-func ParseSinks(s string) ([]bool, error) {
-	out, err := ParseCausal(s)
-	if err != nil {
-		return nil, errors.New("sinks" + strings.TrimPrefix(err.Error(), "causal"))
+// parseBools reads true, false or both, of a flag.
+func parseBools(name string) func(string) ([]bool, error) {
+	return func(s string) ([]bool, error) {
+		out, err := ParseCausal(s)
+		if err != nil {
+			return nil, errors.New(name + strings.TrimPrefix(err.Error(), "causal"))
+		}
+		return out, nil
 	}
-	return out, nil
 }

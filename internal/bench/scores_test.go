@@ -32,7 +32,7 @@ func TestParseScores(t *testing.T) {
 			require.ErrorContains(t, err, "must be", text)
 		}
 	}
-	_, err := ParseSinks("maybe")
+	_, err := parseBools("sinks")("maybe")
 	require.ErrorContains(t, err, `sinks "maybe": it must be true, false or both`)
 
 	c := Case{Impl: "flash2", DType: "float16", B: 1, H: 2, Hkv: 2, Nq: 8, N: 8, D: 8, Dv: 8, Mask: "documents=9"}

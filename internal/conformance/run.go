@@ -24,6 +24,7 @@ type Options struct {
 	Families []string         // names of implementations, and BlockSparse; nil: all
 	Tiers    []flash.Tier     // nil: all
 	Tunings  []map[string]int // each makes targets of its own that it is forced on, with a fragment shape for example (fm, fn, fk)
+	AnyOrder bool             // only targets that have a kernel with sums in any order, with it
 	Quick    bool             // the core cases only
 	Seed     uint64           // of inputs and random problems
 	Random   int              // how many random problems; 0: as many as suit the device
@@ -408,5 +409,5 @@ func (c *Case) execute(ctx context.Context, dev *flash.Device, t Target, r *Resu
 	if !differentiate {
 		return nil
 	}
-	return c.backward(ctx, dev, plan, &f, scores, r)
+	return c.backward(ctx, dev, t, plan, &f, scores, r)
 }

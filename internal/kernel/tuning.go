@@ -11,6 +11,8 @@ type Tuning struct {
 	Given  map[string]int
 	Effect map[string]int
 	Rows   []*tiles.Row // of tiles, that were taken
+
+	AnyOrder bool // the caller allows sums in an order that differs from run to run
 }
 
 func NewTuning(given map[string]int) *Tuning {
@@ -63,6 +65,9 @@ func (t *Tuning) Decodes(o *Offer) error {
 	}
 	return nil
 }
+
+// OneParameter is the tuning parameter that turns the backward pass in one kernel, with sums in any order, off (0) or insists on it (1).
+const OneParameter = "one"
 
 func SameTuning(a, b map[string]int) bool {
 	if len(a) != len(b) {

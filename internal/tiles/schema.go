@@ -20,8 +20,10 @@ var (
 		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
 	forwardWide = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
-	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf,
-		"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}}
+	backwardOfRows = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
+	backwardMatrix = backwardOfRows.and(values{"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}})
+	// one: it is taken where the caller allows sums in any order. k_reg: slices of K for dQ in registers, as many as there are at most.
+	backwardAtomic = backwardOfRows.and(values{"one": onOff, "k_reg": {0, 256, true}})
 	pieces         = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
 	forwardScalar  = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
 	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
@@ -29,18 +31,19 @@ var (
 
 // kernels are the kernels, and the steps of such, that have rows.
 var kernels = map[string]values{
-	"matrix_forward":        forwardMatrix,
-	"matrix_forward_blocks": forwardMatrix, // before those of matrix_forward
-	"matrix_forward_split":  forwardMatrix,
-	"matrix_forward_wide":   forwardWide,
-	"matrix_flash1":         forwardMatrix,
-	"matrix_backward_kv":    backwardMatrix,
-	"matrix_backward_q":     backwardMatrix,
-	"scalar_forward":        forwardScalar,
-	"scalar_forward_blocks": forwardScalar, // before those of scalar_forward
-	"scalar_flash1":         pieces,
-	"scalar_backward_kv":    backwardScalar,
-	"scalar_backward_q":     backwardScalar,
+	"matrix_forward":         forwardMatrix,
+	"matrix_forward_blocks":  forwardMatrix, // before those of matrix_forward
+	"matrix_forward_split":   forwardMatrix,
+	"matrix_forward_wide":    forwardWide,
+	"matrix_flash1":          forwardMatrix,
+	"matrix_backward_kv":     backwardMatrix,
+	"matrix_backward_q":      backwardMatrix,
+	"matrix_backward_atomic": backwardAtomic,
+	"scalar_forward":         forwardScalar,
+	"scalar_forward_blocks":  forwardScalar, // before those of scalar_forward
+	"scalar_flash1":          pieces,
+	"scalar_backward_kv":     backwardScalar,
+	"scalar_backward_q":      backwardScalar,
 	// registers: words of Q and O in a lane; in_flight: words of K and V on their way; beside: workgroups of a multiprocessor; part_keys:
 	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
 	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side, "beside": side,

@@ -13,6 +13,7 @@ var kinds = map[string]func(data []byte) (Model, error){
 	KeysOutside{}.Kind():        read[KeysOutside],
 	Standard{}.Kind():           read[Standard],
 	BackwardFused{}.Kind():      read[BackwardFused],
+	BackwardAtomic{}.Kind():     read[BackwardAtomic],
 	BackwardStandard{}.Kind():   read[BackwardStandard],
 	ForwardOperations{}.Kind():  read[ForwardOperations],
 	BackwardOperations{}.Kind(): read[BackwardOperations],

@@ -487,6 +487,9 @@ void walk_classes(Walk all) {
 }
 // The tiles from `first` on, n of each query head of the group (q: of the one key head); with BLOCK_MASK those of them that some block
 // which is attended to touches. masked is a constant where this is called: tiles of which every score counts have no mask code.
+#ifdef ATOMIC_DQ
+uint tile_head;   // the query head of the tile that is computed
+#endif
 void walk(uint first, uint n, bool masked) {
   const uint tiles = KEYS_ARE_ROWS ? n * group() : n;
   const uint begin = BLOCK_MASK ? next_attended(0, first, n, tiles, masked) : 0;
@@ -522,6 +525,9 @@ void walk(uint first, uint n, bool masked) {
       store(0, 0, col0);
     }
     if (KEYS_ARE_ROWS) first_query = col0; else first_key = col0;
+#ifdef ATOMIC_DQ
+    tile_head = bh + member;
+#endif
     scores_of(KEYS_ARE_ROWS ? bh + member : bh);
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
     if (PREFETCH != 2 || DROPOUT) barrier();

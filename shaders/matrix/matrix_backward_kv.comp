@@ -14,7 +14,7 @@
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask.
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required. ATOMIC_DQ makes dQ too, by atomic sums: matrix_backward_atomic.glsl.
 
 #extension GL_GOOGLE_include_directive : require
 #define KV
@@ -111,6 +111,10 @@ void add_dk(uint c) {
   }
 }
 
+#ifdef ATOMIC_DQ
+#include "matrix_backward_atomic.glsl"
+#endif
+
 // Chunk c of the staged tile of queries: what the inner loop of algorithm 2 does for dV and dK, transposed.
 void chunk(uint c, bool masked) {
   scores(c);                            // S = K Q^T
@@ -131,6 +135,9 @@ void chunk(uint c, bool masked) {
     if (MAKE_DV) add_dv(c);
     if (MAKE_DK) add_dk(c);
   }
+#ifdef ATOMIC_DQ
+  if (MAKE_DK) add_dq(c);
+#endif
 }
 #endif
 
@@ -185,6 +192,9 @@ void main() {
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);
   [[unroll]] for (uint x = 0; x < dV.length(); ++x) dV[x] = ACC(0.0);
   barrier();
+#ifdef ATOMIC_DQ
+  if (MAKE_DK) take_keys();
+#endif
   zero_edges();
 
   // Queries beyond the last need no mask: their lse is +inf.

@@ -19,9 +19,10 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters:     kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"), kernel.Parameters{"kv_split": kernel.OnOff}),
-		Reserved:       kernel.ReservedOnCPU,
-		Unsupported:    backwardLacks,
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"),
+			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff}),
+		Reserved:    kernel.ReservedOnCPU,
+		Unsupported: backwardLacks,
 	},
 	Plan:       planBackward,
 	Candidates: backwardCandidates,
@@ -39,10 +40,10 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	if err != nil {
 		return nil, err
 	}
-	s := &BackwardProgram{env: e, Problem: *p, Layout: layout}
-	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
+	if err := staysOrdered(t); err != nil {
 		return nil, err
 	}
+	s := &BackwardProgram{env: e, Problem: *p, Layout: layout}
 	s.Kv.Keys = true
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		prefix := "q_"
@@ -53,12 +54,23 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 			return nil, err
 		}
 		part.module = part.Tile.module() + "." + p.DType.Suffix()
+	}
+	return s, s.prepare(t)
+}
+
+// prepare lays out the dispatches of a program that has its tiles, and builds the pipelines of the usual variant.
+func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
+	e, p := s.env, &s.Problem
+	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
+		return err
+	}
+	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		if part.grid, err = kernel.GridFor(e, part.Tile.groups(p), 2*kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if s.rows, err = s.tables(e, p); err != nil {
-		return nil, err
+		return err
 	}
 	// The usual case is dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave
 	// alone, the other variants are looked at now too.
@@ -69,10 +81,10 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	}
 	for _, v := range variants {
 		if err := s.build(v[0], v[1]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // BackwardProgram is the kernels fitted to a problem.
@@ -83,6 +95,7 @@ type BackwardProgram struct {
 	delta   *kernel.DeltaProgram
 	rows    kernel.RowTables
 	Kv, Q   BackwardPart
+	sums    uint64         // bytes of dQ in fp32, to which Kv adds and which Q takes; 0: Q makes it. See backward_atomic.go
 	checked [4]atomic.Bool // by variant
 }
 
@@ -103,13 +116,20 @@ type BackwardPart struct {
 }
 
 func (s *BackwardProgram) Tile() string {
+	if s.sums > 0 {
+		return fmt.Sprintf("kv %v %v form %d", &s.Kv.Tile, s.Kv.Tile.Fragment, s.Kv.Tile.Form)
+	}
 	return fmt.Sprintf("kv %v, q %v %v form %d", &s.Kv.Tile, &s.Q.Tile, s.Q.Tile.Fragment, s.Q.Tile.Form)
 }
 func (s *BackwardProgram) Scratch() []uint64 {
-	return append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
+	sizes := append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
+	if s.sums > 0 {
+		sizes = append(sizes, s.sums) // sumsAt
+	}
+	return sizes
 }
 func (s *BackwardProgram) Dispatches() int {
-	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
+	return kernel.BoolInt(s.sums > 0) + s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
 }
 
 // Labels of the dispatches, and names of the modules; the builds in which subgroups divide columns have more to them.
@@ -135,6 +155,11 @@ func (s *BackwardProgram) Model() traffic.Model {
 	part := func(label string, t *BackwardTile) traffic.BackwardTile {
 		return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(&s.Problem), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1, Sharers: t.readers()}
 	}
+	if s.sums > 0 {
+		f := &s.Kv.Tile.Fragment
+		return traffic.BackwardAtomic{Delta: kernel.DeltaLabel, Keys: part(atomicLabel, &s.Kv.Tile), Zero: zeroLabel, Sum: sumLabel, SumRows: f.M,
+			SumColumns: attn.CeilDiv(s.Problem.HeadDim, f.N) * f.N}
+	}
 	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: part(keysLabel, &s.Kv.Tile), Queries: part(queriesLabel, &s.Q.Tile)}
 	if t := &s.Q.Tile; t.Form == kernel.FormRegisters { // a lane keeps the rows of which it holds elements
 		m.Queries.RowReaders = t.share() * t.Fragment.Lanes * max(1, len(s.Layout.RowOfSlot)) / t.Fragment.M
@@ -145,18 +170,34 @@ func (s *BackwardProgram) Model() traffic.Model {
 // Constants are the specialization constants of a kernel; parts says which sums it makes.
 func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accumulate bool) kernel.Constants {
 	p, t := &s.Problem, &part.Tile
-	c := t.constants(p, t.Shared(p), &s.Layout, aligned, accumulate).And(kernel.Constants{
-		"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)})
+	switch {
+	case part.Keys && s.sums > 0:
+		return AtomicConstants(p, t, &s.Layout, parts, aligned, accumulate)
+	case part.Keys:
+		return keysConstants(p, t, &s.Layout, parts, aligned, accumulate)
+	case s.sums > 0:
+		return SumConstants(p, &s.Kv.Tile, &s.Layout, aligned, accumulate)
+	}
+	return t.constants(p, t.Shared(p), &s.Layout, aligned, accumulate).And(ofEither(p, t),
+		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))})
+}
+
+// keysConstants are those of the kernel of keys.
+func keysConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, parts int, aligned, accumulate bool) kernel.Constants {
+	c := t.constants(p, t.Shared(p), l, aligned, accumulate).And(ofEither(p, t))
+	if !t.sliced() {
+		c = c.And(kernel.Constants{"PARTS": parts})
+	}
+	return c
+}
+
+// ofEither are those of the kernel of keys and of that of queries.
+func ofEither(p *attn.Problem, t *BackwardTile) kernel.Constants {
+	c := kernel.Constants{"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)}
 	if t.sliced() {
 		c = c.And(kernel.Constants{"COLUMNS": t.Columns, "SHARE": t.share(), "ROLES": max(t.Roles, 1)})
 	}
-	switch {
-	case part.Keys && t.sliced():
-		return c
-	case part.Keys:
-		return c.And(kernel.Constants{"PARTS": parts})
-	}
-	return c.And(kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))})
+	return c
 }
 
 // constants are the specialization constants that all kernels of backward passes on matrices have; sh is the lengths of the kernel's shared arrays.
@@ -186,7 +227,7 @@ func (s *BackwardProgram) build(aligned, accumulate bool) error {
 		return nil
 	}
 	try := func() (string, error) { return s.try(aligned, accumulate) }
-	if err := s.env.Prove("matrix_backward "+s.Tile(), s.compiled(aligned, accumulate), try); err != nil {
+	if err := s.env.Prove(s.name()+" "+s.Tile(), s.compiled(aligned, accumulate), try); err != nil {
 		return err
 	}
 	s.checked[i].Store(true)
@@ -207,6 +248,9 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 
 func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
+	if err := s.recordZero(r); err != nil {
+		return err
+	}
 	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
 		return err
 	}
@@ -229,7 +273,11 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 		if parts == onlyDK {
 			r.Access[7].Mode = pipeline.Unused
 		}
-		if err := r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
+		access := r.BackwardScores(k, &s.Problem, g)
+		if parts != onlyDV {
+			s.bindSums(r, pipeline.ReadWrite)
+		}
+		if err := r.Dispatch(k, access, at, s.Kv.grid, s.Kv.grid.Total, s.label(&s.Kv)); err != nil {
 			return err
 		}
 	}
@@ -242,7 +290,9 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
 	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
-	return r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Q.grid, s.Q.grid.Total, queriesLabel)
+	access := r.BackwardScores(k, &s.Problem, g)
+	s.bindSums(r, pipeline.Read)
+	return r.Dispatch(k, access, at, s.Q.grid, s.Q.grid.Total, s.label(&s.Q))
 }
 
 // compiled is what the driver compiles for a variant.
@@ -275,6 +325,9 @@ func (s *BackwardProgram) trial() attn.Problem {
 func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
 	p := s.trial()
 	mine := &BackwardProgram{env: s.env, Problem: p, Layout: s.Layout}
+	if s.sums > 0 {
+		mine.sums = sumBytes(&p, &s.Kv.Tile.Fragment)
+	}
 	for _, part := range [][2]*BackwardPart{{&mine.Kv, &s.Kv}, {&mine.Q, &s.Q}} {
 		part[0].Keys, part[0].module, part[0].Tile = part[1].Keys, part[1].module, part[1].Tile
 		if part[0].grid, err = kernel.NewGrid(part[1].Tile.groups(&p), 0); err != nil {

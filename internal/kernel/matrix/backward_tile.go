@@ -37,6 +37,9 @@ type BackwardTile struct {
 	// shaders/include/matrix_backward_columns.glsl: slices of the columns of gradients that subgroups divide; with more than one of them,
 	// subgroups that make the scores of the same rows, and whether half of them make dP alone.
 	Columns, Share, Roles int
+
+	Atomic bool // the kernel of keys makes dQ too, by atomic sums
+	KReg   int  // then: slices of K for dQ in registers
 }
 
 // sliced says whether subgroups divide the columns of gradients. Without, every subgroup has rows of its own from the first product to the last.
@@ -155,6 +158,23 @@ type matrixBackwardShared struct {
 	Stats, x, Drop                       int
 }
 
+// atomicShared is the lengths of the arrays that it has besides with atomic sums, in units of 16 bytes.
+type atomicShared struct{ keys, ds int }
+
+func (t *BackwardTile) atomicShared(p *attn.Problem) atomicShared {
+	if !t.Atomic {
+		return atomicShared{}
+	}
+	f := &t.Fragment
+	s := atomicShared{keys: max(16, (t.rows()-t.KReg*f.K)*t.Shared(p).aPitch), ds: t.CK * (t.rows()/8 | 1)}
+	if t.CK < t.BC || t.Prefetch == 2 {
+		s.ds *= 2
+	}
+	return s
+}
+
+func (s atomicShared) bytes() int { return 16 * (s.keys + s.ds) }
+
 func (s matrixBackwardShared) bytes() int { return 16*(s.Tile+s.rows+s.h) + 8*s.Stats + 4*(s.x+s.Drop) }
 
 func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
@@ -257,11 +277,17 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
+	case t.Atomic && t.sliced():
+		return fmt.Sprintf("%scolumns = %d must be 1 where dq is summed in any order", prefix, t.Columns)
+	case t.Atomic && (t.rows()%f.K != 0 || f.M%8 != 0 || t.CK%f.M != 0):
+		return fmt.Sprintf("%d keys and %sck = %d must be multiples of the fragment's K = %d and M = %d, and M one of 8", t.rows(), prefix, t.CK, f.K, f.M)
+	case t.Atomic && (t.KReg < 0 || t.KReg > t.rows()/f.K):
+		return fmt.Sprintf("%sk_reg = %d must be from 0 to %d, the slices of %d keys", prefix, t.KReg, t.rows()/f.K, t.rows())
 	}
 	if why := t.checkColumns(prefix, p); why != "" {
 		return why
 	}
-	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes(), c)
+	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes()+t.atomicShared(p).bytes(), c)
 }
 
 // shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
@@ -309,10 +335,16 @@ func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) (out []map[stri
 
 // ChooseBackwardTile takes the first row that fits; AReg and BReg of 0 keep all slices in registers; overrides from t, whose names begin with prefix, replace numbers.
 func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix string, t *kernel.Tuning) (BackwardTile, error) {
+	return chooseBackwardTile(c, p, l, f, form, prefix, "matrix_backward_"+strings.TrimSuffix(prefix, "_"), t)
+}
+
+// chooseBackwardTile is the same with the rows of a kernel, which may be the one with atomic sums.
+func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix, rows string, t *kernel.Tuning) (BackwardTile, error) {
 	k, why := c.Prediction(), "no tile fits"
-	for _, row := range c.Suiting(kernel.Asked(p, f), "matrix_backward_"+strings.TrimSuffix(prefix, "_")) {
+	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
 			AReg: row.Get("a_reg"), BReg: row.Get("b_reg"), Columns: max(row.Get("columns"), 1), Share: max(row.Get("share"), 1), Roles: max(row.Get("roles"), 1)}
+		tile.Atomic = rows == atomicLabel
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = attn.CeilDiv(tile.CK, whole) * whole
@@ -342,13 +374,16 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		if tile.Keys {
 			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split && !tile.sliced())) != 0
 		}
+		if tile.Atomic {
+			tile.KReg = t.Get(prefix+"k_reg", min(row.Get("k_reg"), tile.rows()/f.K))
+		}
 		tile.ByLane = tile.LaneOfDraws(p, l)
 		if why = tile.Check(prefix, p, c); why == "" {
 			t.Took(row)
 			return tile, nil
 		}
 	}
-	if len(t.Given) > 0 {
+	if _, one := t.Given[kernel.OneParameter]; len(t.Given) > kernel.BoolInt(one) { // which is about no tile
 		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
 	}
 	return BackwardTile{}, &kernel.Declined{Why: why}

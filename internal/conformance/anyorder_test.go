@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// TestAnyOrder runs cases whose gradients are made by the kernel that sums dq in any order, in each of its forms: on a CPU, which takes long to
+// compile each, some with what it has to get right beside the products, above all keys and queries that do not exist.
+func TestAnyOrder(t *testing.T) {
+	dev := device(t)
+	if !dev.Info().Facts.Features.AtomicAddF32 {
+		t.Skip("the device has no atomic additions of fp32")
+	}
+	o := Options{AnyOrder: true, Families: []string{flash.Flash.String(), BlockSparse}, Seed: 1}
+	const short = "scores/table/f16" // one fragment wide, and another kernel's workspace beside the sums
+	o.Filter = only("^(" + short + "|" + lightGradients + "|(dropout/p0.100-70x90-d8|packed/used|packed/queries-40-true|packed/relative|lengths/dropout|lengths/blocks-odd|" +
+		"window/13-9-130x93-none|classes/prefix-softcap)/f16)$")
+	cases, err := Cases(dev, o)
+	require.NoError(t, err)
+	targets := Targets(dev, o)
+	if required("VKATTN_REQUIRE_MATRIX") {
+		require.NotEmpty(t, targets)
+	}
+	for _, c := range cases {
+		for _, target := range targets {
+			target.light = false
+			if target.skip(c) != "" || target.Tuning["form"] > 1 && c.Name != short {
+				continue
+			}
+			t.Run(c.Name+"/"+target.String(), func(t *testing.T) {
+				vktest.Budget(t)
+				if c.Name != short || target.Tuning["form"] > 1 {
+					vktest.Long(t, "one case in registers")
+				}
+				defer c.release()
+				c.Gradients = true
+				r := c.Run(context.Background(), dev, target)
+				require.Empty(t, takeMessages())
+				require.True(t, r.Pass, r.Failure)
+				require.True(t, r.Gradients, "%s %s", r.Skipped, r.NoGradients)
+			})
+		}
+	}
+	require.True(t, len(targets) == 0 || slices.ContainsFunc(cases, func(c *Case) bool { return c.Name == short }))
+}
