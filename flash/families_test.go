@@ -176,6 +176,18 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 		_, why := tile.Check(attnOf(*p), limits)
 		fits(why)
 	}
+	if len(g.fragments) > 0 && !masked && !wide {
+		single := *p
+		single.DType = F32
+		tn = kernel.NewTuning(nil)
+		split, err := matrix.ChooseSplitTile(c, attnOf(single), 2, g.form != kernel.FormShared, c.Fragments(attn.F16)[0], g.form, tn)
+		if err != nil && limits.MaxSharedMemory < 40<<10 && max(p.HeadDim, p.ValueDim) > 128 { // two terms of 16 keys of 256 columns are 33 KiB
+			require.ErrorContains(t, err, "bytes of shared memory pass")
+		} else {
+			own(tn, err, "matrix_forward_split")
+			fits(split.Check(p.HeadDim, p.ValueDim, c))
+		}
+	}
 	if len(g.fragments) == 0 || p.DType == F32 {
 		return
 	}
