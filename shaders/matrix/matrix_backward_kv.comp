@@ -14,7 +14,8 @@
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask.
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required. ATOMIC_DQ makes dQ too, by atomic sums: matrix_backward_atomic.glsl.
+// Variants: fp16; DTYPE_BF16; SLICED of both; ATOMIC_DQ of both, which makes dQ too, by atomic sums (include/matrix_backward_atomic.glsl).
+// Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #define KV
