@@ -157,7 +157,7 @@ func TestBadPlans(t *testing.T) {
 		{"negative parameter", []PlanOption{WithTuning(map[string]int{"br": -1})}, ErrArgument, "WithTuning[br]"},
 		{"a tile that does not divide", []PlanOption{WithTier(TierScalar), WithTile(63, 20)}, ErrArgument, "WithTuning"},
 		{"a tile beyond shared memory", []PlanOption{WithTier(TierScalar), WithTile(1<<14, 64)}, ErrArgument, "WithTuning"},
-		{"fp32 on the matrix tier", []PlanOption{WithTier(TierMatrix)}, ErrUnsupported, "not supported"},
+		{"fp32 on the matrix tier by flash1", []PlanOption{WithTier(TierMatrix), WithImplementation(Flash1)}, ErrUnsupported, "not supported"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := d.Plan(good, c.opts...)

@@ -91,7 +91,7 @@ func TestUsageErrors(t *testing.T) {
 		{"report a --out=", "--out is empty"},
 		{"version now", `unexpected argument "now"`},
 		{"verify --tuning fm", `--tuning "fm": it must be a comma list of name=number`},
-		{"bench --impl standard,flash --tuning br=64,colour=3", `--tuning "br=64,colour=3": no kernel has a parameter "colour"; there are bc, br,`},
+		{"bench --impl standard,flash --tuning br=64,colour=3", `--tuning "br=64,colour=3": no kernel has a parameter "colour"; there are bc, bf16, br,`},
 		{"tune --pass both", `--pass "both": it must be fwd or bwd`},
 		{"verify --tuning colour=3", `no kernel has a parameter "colour"`},
 		{"verify --tuning form=1 --tuning form=1", `--tuning "form=1" is given twice`},

@@ -39,7 +39,6 @@ func TestAnyOrder(t *testing.T) {
 				if c.Name != short || target.Tuning["form"] > 1 {
 					vktest.Long(t, "one case in registers")
 				}
-				defer c.release()
 				c.Gradients = true
 				r := c.Run(context.Background(), dev, target)
 				require.Empty(t, takeMessages())
@@ -47,6 +46,7 @@ func TestAnyOrder(t *testing.T) {
 				require.True(t, r.Gradients, "%s %s", r.Skipped, r.NoGradients)
 			})
 		}
+		c.release()
 	}
 	require.True(t, len(targets) == 0 || slices.ContainsFunc(cases, func(c *Case) bool { return c.Name == short }))
 }
