@@ -20,8 +20,8 @@ func TestAnyOrder(t *testing.T) {
 	}
 	o := Options{AnyOrder: true, Families: []string{flash.Flash.String(), BlockSparse}, Seed: 1}
 	const short = "scores/table/f16" // one fragment wide, and another kernel's workspace beside the sums
-	o.Filter = only("^(" + short + "|" + lightGradients + "|(dropout/p0.100-70x90-d8|packed/used|packed/queries-40-true|packed/relative|lengths/dropout|lengths/blocks-odd|" +
-		"window/13-9-130x93-none|classes/prefix-softcap)/f16)$")
+	// One case for each part of the kernel that is its own, or that its sums could break: masks of blocks, draws, and rows that are in no tensor's order.
+	o.Filter = only("^(" + short + "|" + lightGradients + "|(dropout/p0.100-70x90-d8|packed/relative|lengths/blocks-odd)/f16)$")
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
 	targets := Targets(dev, o)
