@@ -216,11 +216,19 @@ var operandCases = []struct {
 		Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 530, Keys: 530}}, Shard{}},
 }
 
+// runsOn says whether case i of a list runs on a number of ranks: the first on one, all on two of 2, 3 and 4, with -short on one of these.
+func runsOn(ranks, i int) bool {
+	if ranks == 1 {
+		return i == 0
+	}
+	return ranks == 2+i%3 || ranks == 2+(i+1)%3 && !testing.Short()
+}
+
 // TestOperandRanks compares ranks with sinks, biases and mask tensors with the oracle, and a second run with the first, bit by bit.
 func TestOperandRanks(t *testing.T) {
 	for i, c := range operandCases {
 		for ranks := 1; ranks <= 4; ranks++ {
-			if testing.Short() && (ranks == 1 && i > 0 || ranks > 1 && ranks != 2+i%3) {
+			if !runsOn(ranks, i) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
@@ -278,7 +286,7 @@ func bySequence() score.Function {
 func TestPackedRanks(t *testing.T) {
 	for i, c := range packedCases {
 		for ranks := 1; ranks <= 4; ranks++ {
-			if c.heads && ranks == 3 || testing.Short() && (ranks == 1 && i > 0 || ranks > 1 && ranks != 2+i%3) && !(c.heads && ranks == 4) {
+			if c.heads && ranks == 3 || !runsOn(ranks, i) && !(c.heads && ranks == 4) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
