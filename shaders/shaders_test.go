@@ -122,7 +122,7 @@ func raw(words []uint32) []byte {
 // TestLinesFit: a line of GLSL is read without scrolling.
 func TestLinesFit(t *testing.T) {
 	const most = 140
-	for _, pattern := range []string{"*/*.comp", "include/*.glsl"} {
+	for _, pattern := range []string{"*/*.comp", "include/*.glsl", "../flash/score/testdata/*.comp", "../examples/*/*.comp"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
