@@ -193,14 +193,9 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 		return none, errors.New("--peer and --compare are both given: compare with one of them")
 	case len(f.peerImpls) == 0 || slices.Contains(f.peerImpls, ""):
 		return none, errors.New("--peer-impl is empty: it must name what to compare with, such as fa2,cudnn")
-	case f.appendTo && f.out == "", f.force && f.out == "" && f.trace == "":
-		return none, errors.New("--append and --force are about the --out file, and there is none")
-	case f.appendTo && f.force:
-		return none, errors.New("--append and --force are both given: either add to the file or replace it")
 	}
-	switch ext := filepath.Ext(f.out); ext {
-	case ".csv", ".md", ".txt", ".html":
-		return none, fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out, strings.TrimPrefix(ext, "."), f.out)
+	if err := f.checkOut(); err != nil {
+		return none, err
 	}
 	g, err := f.axes.grid()
 	if err != nil {
@@ -208,6 +203,21 @@ func (f *benchFlags) check(cmd *cobra.Command, args []string) (bench.Grid, error
 	}
 	_, err = f.jobs(g, false)
 	return g, err
+}
+
+// checkOut says what is wrong with the flags about files.
+func (f *benchFlags) checkOut() error {
+	switch {
+	case f.appendTo && f.out == "", f.force && f.out == "" && f.trace == "":
+		return errors.New("--append and --force are about the --out file, and there is none")
+	case f.appendTo && f.force:
+		return errors.New("--append and --force are both given: either add to the file or replace it")
+	}
+	switch ext := filepath.Ext(f.out); ext {
+	case ".csv", ".md", ".txt", ".html":
+		return fmt.Errorf("--out %s: result files are JSON lines; for another form print it: --format %s > %s", f.out, strings.TrimPrefix(ext, "."), f.out)
+	}
+	return nil
 }
 
 func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {

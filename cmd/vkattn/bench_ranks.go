@@ -57,8 +57,27 @@ func (f *benchFlags) spread() bool {
 	return f.over.over != bench.OverRing || f.over.links != "" || f.over.ranks != 0 || f.over.share || f.over.host || f.over.mpi || f.suite == ringSuite
 }
 
+// spreadAxes are the axes that problems over several devices have.
+var spreadAxes = []string{"dtype", "heads", "kv-heads", "q-len", "seq", "head-dim", "value-dim", "emb-dim", "causal", "pass"}
+
+// ofOneDevice are the flags that several devices do without.
+func ofOneDevice() []string {
+	names := []string{"peer", "peer-impl", "peer-timeout", "compare", "list", "tier", "rounds", "limit", "device"}
+	for _, a := range bench.Axes {
+		if !slices.Contains(spreadAxes, a.Name) {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}
+
 // checkSpread says which flags do not go with several devices.
-func (f *benchFlags) checkSpread() error {
+func (f *benchFlags) checkSpread(cmd *cobra.Command) error {
+	for _, name := range ofOneDevice() {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s is of attention on one device: it does not go with --ranks, --mpi and --from-host", name)
+		}
+	}
 	switch {
 	case f.over.ranks < 0:
 		return fmt.Errorf("--ranks is %d: it must be at least 1", f.over.ranks)
@@ -66,6 +85,12 @@ func (f *benchFlags) checkSpread() error {
 		return errors.New("--mpi has as many ranks as mpirun has started: it does not go with --ranks and --from-host")
 	case f.over.host && (f.over.ranks > 1 || f.over.share || f.suite == ringSuite):
 		return errors.New("--from-host is of one device: it does not go with --ranks")
+	case f.over.host && (f.over.over != bench.OverRing || f.over.links != ""):
+		return errors.New("--over and --links are about several devices: they do not go with --from-host")
+	case f.over.mpi && f.appendTo:
+		return errors.New("--append does not go with --mpi: one process alone knows the file's rows, and all measure")
+	case f.appendTo && f.trace != "":
+		return errors.New("--append does not go with --trace here: earlier rows have no times of devices")
 	case f.over.ranks == 0 && f.over.share && !f.over.mpi && f.suite != ringSuite:
 		return errors.New("--share-device is about --ranks, which is not given")
 	case f.suite != "" && f.suite != ringSuite:
@@ -76,18 +101,10 @@ func (f *benchFlags) checkSpread() error {
 		return fmt.Errorf("--over %q: it must be one of %s", f.over.over, strings.Join(ranks.Overs, ", "))
 	case f.over.links != "" && f.over.over != ranks.OverAuto:
 		return errors.New("--links is what --over auto chooses from")
-	case f.peer != "" || f.compare != "" || f.list || f.tier != "" || f.rounds != 0:
-		return errors.New("--peer, --compare, --list, --tier and --rounds are of one device: they do not go with --ranks")
-	case f.appendTo && f.out == "", f.force && f.out == "" && f.trace == "":
-		return errors.New("--append and --force are about the --out file, and there is none")
-	case f.appendTo && f.force:
-		return errors.New("--append and --force are both given: either add to the file or replace it")
-	case f.device.name != "":
-		return errors.New("--device is of one device: --ranks takes every GPU")
 	case f.format != "table" && f.format != "json":
 		return fmt.Errorf("--format %s: with --ranks it must be table or json", f.format)
 	}
-	return nil
+	return f.checkOut()
 }
 
 // runSpread measures attention over several devices beside the same on one.
@@ -95,7 +112,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	if args = f.axes.argument(cmd, args); len(args) > 0 {
 		return usage(cmd, fmt.Errorf("unexpected argument %q", args[0]))
 	}
-	if err := f.checkSpread(); err != nil {
+	if err := f.checkSpread(cmd); err != nil {
 		return usage(cmd, err)
 	}
 	given, err := f.axes.grid()
@@ -262,10 +279,10 @@ func (s *spreadRun) close() {
 	}
 }
 
-// had says whether the --out file has a row already. Of processes the first alone knows, and none leaves any out.
+// had says whether the --out file has a row already.
 func (s *spreadRun) had(p flash.Problem, backward bool) bool {
 	p, err := p.Normalize()
-	if err != nil || s.comm != nil {
+	if err != nil {
 		return false
 	}
 	return slices.ContainsFunc(s.earlier, func(r bench.RingRow) bool {
