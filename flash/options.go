@@ -130,10 +130,21 @@ func WithBackwardTuning(values map[string]int) PlanOption {
 	}
 }
 
-// WithTunings is WithTuning and WithBackwardTuning in one: a name that kernels of the backward pass alone have, such as kv_bc, is theirs, and
-// any other the forward pass's.
+// WithTunings is WithTuning and WithBackwardTuning in one, of values as SplitTunings divides them.
 func WithTunings(values map[string]int) PlanOption {
-	forward, backward := map[string]int{}, map[string]int{}
+	forward, backward := SplitTunings(values)
+	return func(o *planOptions) error {
+		if err := WithTuning(forward)(o); err != nil {
+			return err
+		}
+		return WithBackwardTuning(backward)(o)
+	}
+}
+
+// SplitTunings divides tuning parameters: a name that kernels of the backward pass alone have, such as kv_bc, is theirs, and any other the
+// forward pass's.
+func SplitTunings(values map[string]int) (forward, backward map[string]int) {
+	forward, backward = map[string]int{}, map[string]int{}
 	ofForward, ofBackward := TuningParameters(), BackwardTuningParameters()
 	for name, v := range values {
 		if slices.Contains(ofBackward, name) && !slices.Contains(ofForward, name) {
@@ -142,19 +153,7 @@ func WithTunings(values map[string]int) PlanOption {
 			forward[name] = v
 		}
 	}
-	return func(o *planOptions) error {
-		for _, option := range []struct {
-			values map[string]int
-			with   func(map[string]int) PlanOption
-		}{{forward, WithTuning}, {backward, WithBackwardTuning}} {
-			if len(option.values) > 0 {
-				if err := option.with(option.values)(o); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
+	return forward, backward
 }
 
 // WithAnyOrder allows backward passes to add up dq in an order that is not fixed, as FlashAttention-2's own does (Dao 2023, algorithm 2): one kernel

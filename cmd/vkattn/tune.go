@@ -57,6 +57,8 @@ The file: ` + tuningFileText(),
 				return usage(cmd, fmt.Errorf("--export goes without --list, --reset and --dry-run: it writes what is stored, and measures nothing"))
 			case pass != "fwd" && pass != "bwd":
 				return usage(cmd, fmt.Errorf("--pass %q: it must be fwd or bwd", pass))
+			case pass == "bwd" && (list || reset || export != ""):
+				return usage(cmd, fmt.Errorf("--pass bwd goes without --list, --reset and --export: nothing is stored of it"))
 			case list:
 				return listTunings(cmd.OutOrStdout(), f.wide)
 			case export != "":
@@ -205,9 +207,9 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 	stored, failed := 0, 0
 	for _, c := range cases {
 		bar := f.bar(stderr)
-		tune, timed := measurer.Tune, func(r *bench.Tuned) bench.Pass { return r.Fwd }
+		tune := measurer.Tune
 		if backward {
-			tune, timed = measurer.TuneBackward, func(r *bench.Tuned) bench.Pass { return r.Bwd }
+			tune = measurer.TuneBackward
 		}
 		results, err := tune(ctx, c, f.rounds, bar.step)
 		bar.done()
@@ -219,7 +221,7 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 			failed++
 			continue
 		}
-		printTuned(out, c, results, timed, header.CPU, f.wide)
+		printTuned(out, c, results, backward, header.CPU, f.wide)
 		n, err := store(dev, c, results, dry)
 		if err != nil {
 			return err
@@ -246,8 +248,14 @@ func runTune(cmd *cobra.Command, f *benchFlags, given bench.Grid, reset, dry, ba
 	return nil
 }
 
-// printTuned prints the candidates of a case, fastest first.
-func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, timed func(r *bench.Tuned) bench.Pass, cpu, wide bool) {
+// printTuned prints the candidates of a case for a pass, fastest first.
+func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, backward, cpu, wide bool) {
+	timed := func(r *bench.Tuned) (bench.Pass, *float64) { return r.Fwd, r.MaxErr }
+	best := "taken"
+	if backward {
+		timed = func(r *bench.Tuned) (bench.Pass, *float64) { return r.Bwd, r.BwdMaxErr }
+		best = "fastest"
+	}
 	c.Impl = ""
 	fmt.Fprintf(w, "\n%s, %s\n", c, results[0].Candidate.Kernel)
 	sorted := slices.Clone(results)
@@ -262,7 +270,8 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, timed func(r *
 	})
 	var rates []float64
 	for i := range results {
-		rates = append(rates, timed(&results[i]).TFLOPS)
+		pass, _ := timed(&results[i])
+		rates = append(rates, pass.TFLOPS)
 	}
 	unit := bench.RateUnit(cpu, rates...)
 	t := newText(w, wide, []string{"max err", unit.Name}, []string{"tile", "ms", unit.Name, "× built in", "max err", "note"}, "lrrrrl")
@@ -272,7 +281,7 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, timed func(r *
 			notes = append(notes, "built in")
 		}
 		if r.Best {
-			notes = append(notes, "taken")
+			notes = append(notes, best)
 		}
 		if failure := cmp.Or(r.Error, r.BwdError); failure != "" {
 			notes = append(notes, failure)
@@ -281,11 +290,12 @@ func printTuned(w io.Writer, c bench.Case, results []bench.Tuned, timed func(r *
 		if tuning := tuningText(r.Tuning); tuning != "" {
 			line[0] += "  " + tuning
 		}
-		if pass := timed(&r); pass.Ms > 0 {
+		pass, maxErr := timed(&r)
+		if pass.Ms > 0 {
 			line[1], line[2], line[3] = report.Digits(pass.Ms), report.Digits(pass.TFLOPS*unit.Scale), fmt.Sprintf("%.2f", r.Gain)
 		}
-		if r.MaxErr != nil {
-			line[4] = fmt.Sprintf("%.1e", *r.MaxErr)
+		if maxErr != nil {
+			line[4] = fmt.Sprintf("%.1e", *maxErr)
 		}
 		t.Row(line...)
 	}

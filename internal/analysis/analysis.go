@@ -44,10 +44,10 @@ type Machine struct {
 	Peaks  bench.Peaks `json:"peaks"`
 }
 
-// peak is the ceiling in operations a second of a kernel: fp32 arithmetic for fp32 storage and for the scalar tier, else the
-// faster of it and matrices. A peer's kernels use matrices where they can.
+// peak is the ceiling in operations a second of a kernel: fp32 arithmetic where it computes without matrices, else the faster of it and
+// matrices. A peer's kernels use matrices where they can.
 func (m Machine) peak(dtype, tier string) float64 {
-	if dtype == "float32" || tier == "scalar" {
+	if !bench.OnMatrices(dtype, tier) {
 		return 1e12 * m.Peaks.FP32TFLOPS
 	}
 	return 1e12 * max(m.Peaks.MatrixTFLOPS, m.Peaks.FP32TFLOPS)

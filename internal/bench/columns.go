@@ -240,14 +240,14 @@ func (p *Pass) spread() string {
 }
 
 // percentOfPeak is the share of the ceiling that was measured in the same run; "" for a peer's row, perhaps of another device.
-// The ceiling is the faster of matrix and fp32 arithmetic for 16-bit types, fp32 for itself.
+// The ceiling is the faster of matrix and fp32 arithmetic for 16-bit types, and for float32 on matrices; fp32 for float32 elsewhere.
 func (c *Cell) percentOfPeak(p *Pass) string {
 	peaks := c.Peaks
 	if c.Row.peaks != (Peaks{}) {
 		peaks = c.Row.peaks
 	}
 	peak := peaks.FP32TFLOPS
-	if c.Row.DType != "float32" {
+	if c.Row.DType != "float32" || OnMatrices(c.Row.DType, c.Row.Tier) {
 		peak = max(peaks.MatrixTFLOPS, peak)
 	}
 	if c.Row.Ours() && peak > 0 && p.TFLOPS > 0 {

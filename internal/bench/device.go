@@ -304,8 +304,11 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	if err != nil {
 		return err
 	}
-	if _, names := j.Case.Tuning.Passes(); len(names) > 0 && !passes.Bwd {
+	if _, names := flash.SplitTunings(j.Case.Tuning.Values()); len(names) > 0 && !passes.Bwd {
 		return fmt.Errorf("tuning %q: %s is of backward passes, and none is timed", j.Case.Tuning, slices.Sorted(maps.Keys(names))[0])
+	}
+	if j.Case.AnyOrder && !passes.Bwd {
+		return errors.New("any-order is of backward passes, and none is timed")
 	}
 	problem, err := j.Case.Problem()
 	if err != nil {

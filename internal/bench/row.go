@@ -94,10 +94,19 @@ func (r *Row) Ceiling() (name string, value float64) {
 		return "", 0
 	case r.readsKeys():
 		return "copy", r.peaks.CopyGBps
-	case r.Tier == string(flash.TierScalar) || r.DType == "float32":
-		return "fp32", r.peaks.FP32TFLOPS
+	case OnMatrices(r.DType, r.Tier):
+		return "matrix", r.peaks.MatrixTFLOPS
 	}
-	return "matrix", r.peaks.MatrixTFLOPS
+	return "fp32", r.peaks.FP32TFLOPS
+}
+
+// OnMatrices says whether matrices do the arithmetic of a kernel of a tier for a storage type. Without a tier, as of peers and of old rows, they do but for
+// float32.
+func OnMatrices(dtype, tier string) bool {
+	if tier == "" {
+		return dtype != "float32"
+	}
+	return tier != string(flash.TierScalar)
 }
 
 // Ours says whether this program measured the row.

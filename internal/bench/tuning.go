@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vkattn/vkattn/flash"
 )
 
 // Tuning is parameters of a kernel's tile as names and numbers, in the order of
@@ -51,20 +49,6 @@ func (t Tuning) Values() map[string]int {
 		values[name], _ = strconv.Atoi(number) // ParseTuning has looked at it
 	}
 	return values
-}
-
-// Passes are the parameters of forward kernels, and those that backward kernels alone have. Names that neither has are among the former.
-func (t Tuning) Passes() (forward, backward map[string]int) {
-	forward, backward = map[string]int{}, map[string]int{}
-	of, known := flash.TuningParameters(), flash.BackwardTuningParameters()
-	for name, v := range t.Values() {
-		if slices.Contains(of, name) || !slices.Contains(known, name) {
-			forward[name] = v
-		} else {
-			backward[name] = v
-		}
-	}
-	return forward, backward
 }
 
 // sorted is the tuning as ParseTuning gives it; "" stays.

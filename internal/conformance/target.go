@@ -239,13 +239,8 @@ var lightForms = []string{"core/gqa/f16", "core/dv/f16", "core/empty-rows/f16", 
 
 // ofBackward says whether the target's tuning is of backward kernels: its gradients are what it is for.
 func (t Target) ofBackward() bool {
-	forward := flash.TuningParameters()
-	for name := range t.Tuning {
-		if !slices.Contains(forward, name) {
-			return true
-		}
-	}
-	return false
+	_, backward := flash.SplitTunings(t.Tuning)
+	return len(backward) > 0
 }
 
 func (t Target) skipsGradients(c *Case) bool {
