@@ -19,9 +19,10 @@ type HostMemory struct {
 	bytes []byte // as long as was asked for
 	all   []byte // aligned as imports want it
 
-	use      sync.RWMutex // read-locked while it is moved, locked by Close: a device of another goroutine may be moving it
+	moving   sync.WaitGroup // what Close waits for: a device of another goroutine may be moving it
 	mu       sync.Mutex
 	closed   bool
+	stuck    error                  // a wait failed: a device may be copying still
 	imported map[*Device]*vk.Buffer // nil where the device cannot
 	pin      *runtime.Pinner        // once a device keeps the address
 }
@@ -55,19 +56,25 @@ func (m *HostMemory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends its import by devices, which keeps it from being collected, after waiting for moves under way; later ones fail. Closing again, or nil, does nothing.
+// Close ends its import by devices, which keeps it from being collected, after waiting for moves under way, a [Move] until its Wait; later ones fail. Memory
+// of which a copy may not have ended, since waiting for it failed, is kept for good, and the error says so. Closing again, or nil, does nothing.
 func (m *HostMemory) Close() error {
 	if m == nil {
 		return nil
 	}
-	m.use.Lock()
-	defer m.use.Unlock()
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+	again := m.closed
+	m.closed = true
+	m.mu.Unlock()
+	if again {
 		return nil
 	}
-	m.closed = true
+	m.moving.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stuck != nil {
+		return fmt.Errorf("flash: memory of the host is kept, a device may be copying: %w", m.stuck)
+	}
 	var err error
 	for _, b := range m.imported {
 		err = errors.Join(err, b.Close())
@@ -80,13 +87,31 @@ func (m *HostMemory) Close() error {
 	return err
 }
 
-// on gives the memory as a buffer of a device, nil where the device cannot import it.
-func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
+// hold keeps Close waiting until a call of moving.Done.
+func (m *HostMemory) hold() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return nil, fmt.Errorf("%w: HostMemory", ErrClosed)
+		return fmt.Errorf("%w: HostMemory", ErrClosed)
 	}
+	m.moving.Add(1)
+	return nil
+}
+
+// keep notes that a copy may not have ended.
+func (m *HostMemory) keep(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stuck == nil {
+		m.stuck = why
+	}
+	m.moving.Done()
+}
+
+// on gives memory that is held as a buffer of a device, nil where the device cannot import it.
+func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if b, known := m.imported[d]; known {
 		return b, nil
 	}
@@ -107,8 +132,8 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 }
 
 // Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened with
-// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that is read must have been written by work that was
-// waited for. StartToHost and StartToDevice do without the host where queues can wait for one another (Ordered). It may be used from several goroutines.
+// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that is
+// read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues can wait for one another (Ordered). It may be used from several goroutines.
 type Mover struct {
 	dev  *Device
 	to   *pipeline.Copier // the device
@@ -144,9 +169,10 @@ func (m *Mover) Apart() bool { return m.made() == nil && m.to.Apart() }
 
 // Imports says whether the device copies from and to a memory of the host without a copy in between.
 func (m *Mover) Imports(h *HostMemory) bool {
-	if m.made() != nil || h == nil {
+	if m.made() != nil || h == nil || h.all == nil || h.hold() != nil {
 		return false
 	}
+	defer h.moving.Done()
 	b, err := h.on(m.dev)
 	return b != nil && err == nil
 }
@@ -210,7 +236,10 @@ func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, o
 	if err != nil {
 		return nil, place, err
 	}
-	h.use.RLock()
+	if err := h.hold(); err != nil {
+		t.mem.busy.Add(-1)
+		return nil, place, err
+	}
 	switch {
 	case t.dev != d:
 		err = badArgument("Tensor", t, "must be of the mover's device")
@@ -231,7 +260,7 @@ func (m *Mover) hold(ctx context.Context, h *HostMemory, at uint64, t *Tensor, o
 
 // release lets what hold kept be freed.
 func release(h *HostMemory, t *Tensor) {
-	h.use.RUnlock()
+	h.moving.Done()
 	t.mem.busy.Add(-1)
 }
 

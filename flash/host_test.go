@@ -166,3 +166,39 @@ func TestMoves(t *testing.T) {
 	_, err = m.StartToHost(bg, h, 0, a, 0, 4, Point{})
 	require.ErrorIs(t, err, ErrClosed)
 }
+
+// TestHostMemoryClosesBesideMoves: who closes memory waits for moves under way, and who moves it is not kept from waiting for its own by that.
+func TestHostMemoryClosesBesideMoves(t *testing.T) {
+	d := testDevice(t)
+	m, err := d.NewMover()
+	require.NoError(t, err)
+	defer m.Close()
+	if !m.Ordered() {
+		t.Skip("the device has no timeline semaphores: moves are waited for")
+	}
+	h, err := NewHostMemory(64)
+	require.NoError(t, err)
+	a, err := d.NewTensor(F32, 1, 1, 1, 16)
+	require.NoError(t, err)
+	require.NoError(t, a.Upload(bg, make([]float32, 16)))
+	first, err := m.StartToHost(bg, h, 0, a, 0, 32, Point{})
+	require.NoError(t, err)
+	closed := make(chan error)
+	go func() { closed <- h.Close() }()
+	for { // until Close has begun
+		next, err := m.StartToHost(bg, h, 32, a, 32, 32, Point{})
+		if err != nil {
+			require.ErrorIs(t, err, ErrClosed)
+			break
+		}
+		require.NoError(t, next.Wait())
+	}
+	require.False(t, m.Imports(h), "it is closing")
+	select {
+	case <-closed:
+		t.Fatal("the first move was not waited for")
+	case <-time.After(10 * time.Millisecond):
+	}
+	require.NoError(t, first.Wait())
+	require.NoError(t, <-closed)
+}

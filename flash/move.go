@@ -2,6 +2,7 @@ package flash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -70,7 +71,8 @@ func (m *Move) End() Point {
 	return m.end
 }
 
-// Wait waits on the host until the copy is done. Waiting again, or for nil, returns the same at once.
+// Wait waits on the host until the copy is done. Waiting again, or for nil, returns the same at once. After an error other than [ErrDeviceLost] and
+// [ErrClosed] the copy may still be going on: its memory is kept.
 func (m *Move) Wait() (err error) {
 	if m == nil || m.mover == nil {
 		return nil
@@ -81,7 +83,11 @@ func (m *Move) Wait() (err error) {
 	if !m.ended {
 		m.err = m.mover.dev.fail(m.mover.dev.env.Ctx.Reach(m.end))
 		m.ended = true
-		release(m.host, m.of)
+		if m.err == nil || errors.Is(m.err, ErrDeviceLost) || errors.Is(m.err, ErrClosed) {
+			release(m.host, m.of)
+		} else {
+			m.host.keep(m.err) // and the tensor counts as busy
+		}
 	}
 	return m.err
 }

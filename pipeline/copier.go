@@ -9,8 +9,8 @@ import (
 )
 
 // Copier copies between buffers beside the device's other work: on a queue that only copies where there is one, else on the device's own. One copy at a
-// time, or with points (Start) several, one behind the other. What it copies from must have been written by work that was waited for, by the host or up to a point, or by an earlier
-// submission of the same queue.
+// time, or with points (Start) several, one behind the other. What it copies from must have been written by work that was waited for, by the host or up
+// to a point, or by an earlier submission of the same queue.
 type Copier struct {
 	ctx   *Context
 	queue *vk.Queue
@@ -117,7 +117,6 @@ func (p *Copier) Start(dst *vk.Buffer, dstOffset uint64, src *vk.Buffer, srcOffs
 	if p.points == nil {
 		var err error
 		if p.points, err = newTimeline(p.ctx.dev); err != nil {
-			p.points = nil
 			return Point{}, err
 		}
 	}

@@ -27,7 +27,10 @@ type timeline struct {
 
 func newTimeline(dev *vk.Device) (*timeline, error) {
 	s, err := dev.NewTimelineSemaphore(0)
-	return &timeline{semaphore: s}, err
+	if err != nil {
+		return nil, err
+	}
+	return &timeline{semaphore: s}, nil
 }
 
 // submit submits commands to the queue, which begin after a point, and gives the point at which they are done.
