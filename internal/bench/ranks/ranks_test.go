@@ -49,13 +49,14 @@ func TestMeasure(t *testing.T) {
 			require.NotNil(t, tr)
 			require.InDelta(t, tr.Ms, tr.Kernels+tr.Sums+tr.Idle, 1e-3*tr.Ms+1e-3)
 			require.LessOrEqual(t, tr.Waiting, tr.Idle)
-			require.Positive(t, tr.Kernels)
-			require.Positive(t, tr.Copies)
+			// Not how long they took: on a busy machine the host may see all of so small a pass end at once.
+			require.NotEmpty(t, spansOf(lanes[i], bench.WhatKernels))
+			require.NotEmpty(t, spansOf(lanes[i], bench.WhatCopy))
 			share, known := x.HiddenPercent()
-			require.True(t, known)
+			require.Equal(t, tr.Copies > 0, known)
 			require.True(t, share >= 0 && share <= 100, share)
 			require.NotEmpty(t, tr.Lanes)
-			require.GreaterOrEqual(t, spansOf(lanes[i]), spansOf(tr.Lanes))
+			require.GreaterOrEqual(t, len(spansOf(lanes[i], "")), len(spansOf(tr.Lanes, "")))
 			for _, l := range tr.Lanes {
 				require.Less(t, l.Rank, r.Ranks)
 			}
@@ -73,11 +74,16 @@ func TestMeasure(t *testing.T) {
 	require.Contains(t, Measure(t.Context(), devices(t, 1), p, Options{}).Error, "Problem.Heads")
 }
 
-func spansOf(lanes []bench.RingLane) (n int) {
+// spansOf are spans of one kind, of all for "".
+func spansOf(lanes []bench.RingLane, what string) (of []bench.RingSpan) {
 	for _, l := range lanes {
-		n += len(l.Spans)
+		for _, s := range l.Spans {
+			if what == "" || s.What == what {
+				of = append(of, s)
+			}
+		}
 	}
-	return n
+	return of
 }
 
 // TestOver: what is asked for is taken; left to the plan, a link without speed is given as few bytes as can be.
