@@ -23,6 +23,9 @@ func (p *Plan) Backward(ctx context.Context, b flash.Backward) error {
 }
 
 func (w *pass) backward(b *flash.Backward) error {
+	if err := w.refuse("Backward", *b); err != nil {
+		return err
+	}
 	local := w.Local()
 	all := []wanted{{"Q", b.Q, local.QShape()}, {"K", b.K, local.KShape()}, {"V", b.V, local.VShape()}, {"O", b.O, local.OShape()}, {"LSE", b.LSE, local.LSEShape()},
 		{"DO", b.DO, local.OShape()}, {"DQ", b.DQ, local.QShape()}, {"DK", b.DK, local.KShape()}, {"DV", b.DV, local.VShape()}}
@@ -39,22 +42,10 @@ func (w *pass) backward(b *flash.Backward) error {
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
-	for _, x := range []struct {
-		name string
-		t    *flash.Tensor
-		in   bool
-	}{{"DBias", b.DBias, w.problem.Bias != flash.PerScore{}}, {"DSinks", b.DSinks, w.problem.Sinks}} {
-		if x.t != nil && !x.in {
-			return badArgument("Backward."+x.name, x.t, "must be nil: the problem has none")
-		}
-	}
-	if b.DCaptured != (flash.Captured{}) {
-		return badArgument("Backward.DCaptured", "given", "must be nil: gradients by captured tensors are not summed over ranks")
-	}
 	if w.ring.Size() == 1 {
 		return w.gradients(&launch{problem: w.problem}, *b)
 	}
-	if err := w.takeStarts(); err != nil {
+	if err := w.takeStarts("Backward"); err != nil {
 		return err
 	}
 	if w.overHeads() {

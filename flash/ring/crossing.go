@@ -59,24 +59,6 @@ func (w *pass) packed(c *crossing, name string, from, to int) ([]*flash.Tensor, 
 	return out, nil
 }
 
-// piecesOf cuts tensors, one behind the other in memory of the host.
-func piecesOf(tensors []*flash.Tensor, begin uint64) (out []piece) {
-	for _, t := range tensors {
-		for at := uint64(0); at < t.Bytes(); at += pieceBytes {
-			out = append(out, piece{of: t, offset: at, at: begin + at, n: min(pieceBytes, t.Bytes()-at)})
-		}
-		begin += aligned(t.Bytes())
-	}
-	return out
-}
-
-// shareOf is a rank's heads of a tensor of all heads.
-func shareOf(t *flash.Tensor, rank, ranks int) (*flash.Tensor, error) {
-	shape, strides := t.Shape(), t.Strides()
-	shape[1] /= ranks
-	return t.View(t.Offset()+uint64(rank*shape[1]*strides[1]*t.DType().Size()), t.DType(), shape, strides)
-}
-
 // outgoing is what a rank gives to another.
 type outgoing struct {
 	to     int
@@ -133,7 +115,7 @@ func (w *pass) pack(c *crossing, to int) (x outgoing, err error) {
 			return x, err
 		}
 	}
-	x = outgoing{to: to, pieces: piecesOf(tensors, c.at(w.sched, rank, to))}
+	x = outgoing{to: to, pieces: piecesOf(c.at(w.sched, rank, to), 1, tensors...)}
 	x.there = readies(len(x.pieces))
 	x.written, err = w.written(w.jobs[before:])
 	return x, err
@@ -147,7 +129,7 @@ func (w *pass) load(c *crossing, x cargo, packed *flash.Tensor, to int) error {
 	if x.local == nil {
 		return packed.Upload(w.ctx, make([]float32, packed.Elements()))
 	}
-	from, err := shareOf(x.local, to, w.ring.Size())
+	from, err := heads(x.local, to, w.ring.Size())
 	if err != nil {
 		return err
 	}
@@ -170,7 +152,7 @@ func (w *pass) take(c *crossing, peers []shared) error {
 		if peers != nil {
 			begin = c.at(w.sched, from, rank)
 		}
-		pieces[i] = piecesOf(places[i], begin)
+		pieces[i] = piecesOf(begin, 1, places[i]...)
 		most = max(most, c.bytes(w.sched, from, rank))
 	}
 	var in *flash.HostMemory
@@ -240,7 +222,7 @@ func (w *pass) keep(c *crossing, x cargo) error {
 			return to.Upload(w.ctx, make([]float32, to.Elements()))
 		})
 	}
-	local, err := shareOf(x.local, rank, w.ring.Size())
+	local, err := heads(x.local, rank, w.ring.Size())
 	if err != nil {
 		return err
 	}
@@ -277,7 +259,7 @@ func (w *pass) unload(c *crossing, x cargo, packed *flash.Tensor, from int) erro
 	if x.local == nil {
 		return nil
 	}
-	to, err := shareOf(x.local, from, w.ring.Size())
+	to, err := heads(x.local, from, w.ring.Size())
 	if err != nil {
 		return err
 	}

@@ -3,5 +3,6 @@
 // Where heads divide, ranks can have all tokens of some heads instead, with one exchange of all with all before and one after ([Heads]).
 //
 // Sources: Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite Context", 2023; Brandon et al., "Striped
-// Attention", 2023, for the imbalance of causal masks, with the zigzag order of github.com/zhuzilin/ring-flash-attention; Jacobs et al., "DeepSpeed Ulysses", 2023, for heads over devices.
+// Attention", 2023, for the imbalance of causal masks, with the zigzag order of github.com/zhuzilin/ring-flash-attention; Jacobs et al.,
+// "DeepSpeed Ulysses", 2023, for heads over devices.
 package ring

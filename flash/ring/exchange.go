@@ -69,16 +69,20 @@ type piece struct {
 	group         int
 }
 
-// pieces cuts a pair, of so many groups. Tensors of other ranks that are as long are cut the same.
-func (p pair) pieces(groups int) (out []piece) {
-	behind := (p.k.Bytes() + 63) / 64 * 64 // of keys are values
+// pieces cuts a pair, of a number of groups. Tensors of other ranks that are as long are cut the same.
+func (p pair) pieces(groups int) []piece { return piecesOf(0, groups, p.k, p.v) }
+
+// piecesOf cuts tensors that stand in memory of the host one behind the other, group after group.
+func piecesOf(begin uint64, groups int, tensors ...*flash.Tensor) (out []piece) {
 	for g := range groups {
-		for i, t := range []*flash.Tensor{p.k, p.v} {
+		place := begin
+		for _, t := range tensors {
 			n := t.Bytes() / uint64(groups)
 			for at := uint64(0); at < n; at += pieceBytes {
 				from := uint64(g)*n + at
-				out = append(out, piece{t, from, uint64(i)*behind + from, min(pieceBytes, n-at), g})
+				out = append(out, piece{t, from, place + from, min(pieceBytes, n-at), g})
 			}
+			place += aligned(t.Bytes())
 		}
 	}
 	return out
@@ -253,9 +257,6 @@ func newExchange(steps, groups int) *exchange {
 
 // publish sends this rank's block to those who need it, and brings theirs.
 func (w *pass) publish(own pair) (*exchange, error) {
-	if w.ring.Size() == 1 {
-		return &exchange{}, nil
-	}
 	rank := w.ring.Rank()
 	mem, err := w.memory("own")
 	if err != nil {

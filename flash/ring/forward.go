@@ -25,6 +25,9 @@ func (p *Plan) Forward(ctx context.Context, f flash.Forward) error {
 }
 
 func (w *pass) forward(f *flash.Forward) error {
+	if err := w.refuse("Forward", *f); err != nil {
+		return err
+	}
 	local := w.Local()
 	all := []wanted{{"Q", f.Q, local.QShape()}, {"K", f.K, local.KShape()}, {"V", f.V, local.VShape()}, {"O", f.O, local.OShape()}}
 	if f.LSE != nil {
@@ -37,7 +40,7 @@ func (w *pass) forward(f *flash.Forward) error {
 	if w.ring.Size() == 1 {
 		return w.attend(&launch{problem: w.problem}, *f)
 	}
-	if err := w.takeStarts(); err != nil {
+	if err := w.takeStarts("Forward"); err != nil {
 		return err
 	}
 	if w.overHeads() {

@@ -25,7 +25,7 @@ func (l *launch) group(of int) launch {
 	return part
 }
 
-// heads is a group's of a tensor of one batch entry.
+// heads is a group's of a tensor.
 func heads(t *flash.Tensor, group, of int) (*flash.Tensor, error) {
 	if of == 1 || t == nil {
 		return t, nil
@@ -33,13 +33,13 @@ func heads(t *flash.Tensor, group, of int) (*flash.Tensor, error) {
 	shape, strides := t.Shape(), t.Strides()
 	shape[1] /= of
 	offset := t.Offset() + uint64(group*shape[1]*strides[1]*t.DType().Size())
-	if shape[1] > 1 && strides[1] == shape[2]*strides[2] { // in one piece: a tensor in row-major order stays one
+	if shape[0] == 1 && shape[1] > 1 && strides[1] == shape[2]*strides[2] { // in one piece: a tensor in row-major order stays one
 		strides[0] = shape[1] * strides[1]
 	}
 	return t.View(offset, t.DType(), shape, strides)
 }
 
-// each puts a group's heads of tensors in their places.
+// eachHeads puts a group's heads of tensors in their places.
 func eachHeads(group, of int, places ...**flash.Tensor) error {
 	for _, t := range places {
 		var err error

@@ -27,13 +27,20 @@ func NewModel(problem flash.Problem, shard Shard, ranks int) (*Model, error) {
 }
 
 // Sequences is the model of packed sequences that start there, as Forward.QueryStarts and KeyStarts say. A model of a problem with Packed assumes them one
-// behind the other, each as long as one can be, as long as there are rows.
-func (m *Model) Sequences(queryStarts, keyStarts []int32) *Model {
+// behind the other, each as long as one can be, as long as there are rows. The error is an [*flash.ArgumentError] where the problem has no packed
+// sequences, or has another number of them.
+func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 	s := *m.sched
-	if s.packed != nil {
-		s.packed = newSequences(&s.problem, queryStarts, keyStarts)
+	if s.packed == nil {
+		return nil, badArgument("Problem.Packed", s.problem.Packed, "must be set: without it there are no sequences")
 	}
-	return &Model{&s, m.over}
+	for name, starts := range map[string][]int32{"queryStarts": queryStarts, "keyStarts": keyStarts} {
+		if len(starts) != s.problem.Batch+1 {
+			return nil, badArgument("len("+name+")", len(starts), "must be %d, Problem.Batch + 1", s.problem.Batch+1)
+		}
+	}
+	s.packed = newSequences(&s.problem, queryStarts, keyStarts)
+	return &Model{&s, m.over}, nil
 }
 
 // Step is what a rank computes with one block, and what it sends and receives for that, in bytes.

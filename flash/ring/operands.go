@@ -3,6 +3,8 @@ package ring
 import (
 	"bytes"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -20,21 +22,46 @@ type operands struct {
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem
-	for _, x := range []struct {
-		in bool
-		wanted
-	}{
-		{g.Bias != flash.PerScore{}, wanted{"Bias", o.bias, p.BiasShape()}},
-		{g.Mask != flash.PerScore{}, wanted{"Mask", o.mask, p.MaskShape()}},
-		{g.Sinks, wanted{"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}}},
-		{g.Packed != flash.Packed{}, wanted{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}},
-		{g.Packed != flash.Packed{}, wanted{"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}}},
-	} {
-		if x.in {
-			all = append(all, x.wanted)
+	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()}, {"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
+		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}}} {
+		if has(g, x.name) {
+			all = append(all, x)
 		}
 	}
 	return all
+}
+
+// has says whether a problem has what a field of a pass is about; true of fields that every problem has.
+func has(g *flash.Problem, field string) bool {
+	switch field {
+	case "Bias", "DBias":
+		return g.Bias != flash.PerScore{}
+	case "Mask":
+		return g.Mask != flash.PerScore{}
+	case "Sinks", "DSinks":
+		return g.Sinks
+	case "QueryStarts", "KeyStarts":
+		return g.Packed != flash.Packed{}
+	}
+	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"}, field)
+}
+
+// refuse says which field of a [flash.Forward] or [flash.Backward] is given that a rank's pass would leave unread.
+func (w *pass) refuse(call string, in any) error {
+	v := reflect.ValueOf(in)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		switch {
+		case v.Field(i).IsZero() || has(&w.problem, name):
+		case name == "DCaptured":
+			return badArgument(call+"."+name, "given", "must be nil: gradients by captured tensors are not summed over ranks")
+		case name == "Uses":
+			return badArgument(call+"."+name, "given", "must be zero: they are of recordings, and a rank's pass is none")
+		default:
+			return badArgument(call+"."+name, "given", "must be nil: the problem has none")
+		}
+	}
+	return nil
 }
 
 // BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the order of its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -307,5 +308,41 @@ func TestPackedRanks(t *testing.T) {
 				require.Equal(t, got[0], got[1], "the second run")
 			})
 		}
+	}
+}
+
+// TestRefusesWhatItDoesNotRead: what a pass is given and would leave unread is an error that names it.
+func TestRefusesWhatItDoesNotRead(t *testing.T) {
+	plain := flash.Problem{Batch: 1, Heads: 2, QueryLen: 8, HeadDim: 8}
+	biased := plain
+	biased.Bias, biased.Sinks = flash.PerScore{DType: flash.F32, Batch: 1, Heads: 1, Queries: 8, Keys: 8}, true
+	some := new(flash.Tensor)
+	for _, c := range []struct {
+		field   string
+		problem flash.Problem
+		in      any
+		refused bool
+	}{
+		{"Forward.Sinks", plain, flash.Forward{Sinks: some}, true},
+		{"Forward.KeyLengths", biased, flash.Forward{KeyLengths: some}, true},
+		{"Forward.QueryStarts", biased, flash.Forward{QueryStarts: some}, true},
+		{"Forward.PageTable", plain, flash.Forward{PageTable: some}, true},
+		{"Forward.Weights", plain, flash.Forward{Weights: new(flash.Weights)}, true},
+		{"Forward.Uses", plain, flash.Forward{Uses: flash.ForwardUses{O: flash.TensorUse{Next: flash.Untouched}}}, true},
+		{"Backward.DBias", plain, flash.Backward{DBias: some}, true},
+		{"Backward.DCaptured", biased, flash.Backward{DCaptured: flash.Captured{some}}, true},
+		{"Forward", biased, flash.Forward{Q: some, K: some, V: some, O: some, LSE: some, Bias: some, Sinks: some, Seed: 3, Offset: 1}, false},
+		{"Backward", biased, flash.Backward{DQ: some, DLSE: some, Accumulate: true, DBias: some, DSinks: some}, false},
+	} {
+		w := &pass{Plan: &Plan{problem: c.problem}}
+		call, _, _ := strings.Cut(c.field, ".")
+		err := w.refuse(call, c.in)
+		if !c.refused {
+			require.NoError(t, err, c.field)
+			continue
+		}
+		var bad *flash.ArgumentError
+		require.ErrorAs(t, err, &bad, c.field)
+		require.Equal(t, c.field, bad.Argument)
 	}
 }

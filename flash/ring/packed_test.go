@@ -326,7 +326,8 @@ func TestPackedMoves(t *testing.T) {
 	}{{480, Zigzag, "1.08 2"}, {480, Plain, "1.10 1"}, {5000, Zigzag, "1.36 6"}, {5000, Plain, "1.55 3"}, {rows, Zigzag, "1.00 7"}, {rows, Plain, "1.87 7"}} {
 		m, err := NewModel(p, Shard{Order: c.order}, ranks)
 		require.NoError(t, err)
-		m = m.Sequences(starts(c.length), starts(c.length))
+		m, err = m.Sequences(starts(c.length), starts(c.length))
+		require.NoError(t, err)
 		sum, largest, most := 0.0, 0.0, 0
 		for rank := range ranks {
 			own, others := 0.0, 0

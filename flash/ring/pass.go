@@ -136,15 +136,6 @@ func (s sum) settle() error {
 
 // accumulate submits an accumulation of tensors of one shape.
 func (w *pass) accumulate(rule flash.AccumulateRule, a flash.Accumulate) error {
-	j, err := w.accumulation(rule, a)
-	if err == nil {
-		w.jobs = append(w.jobs, w.noted(j, Sums))
-	}
-	return err
-}
-
-// accumulation is accumulate for a caller who waits by itself.
-func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum, error) {
 	of := flash.AccumulateProblem{Rule: rule, Shape: a.X.Shape(), X: a.X.DType(), Y: a.Y.DType()}
 	s := w.sums[of]
 	if s != nil {
@@ -152,7 +143,7 @@ func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum,
 	} else {
 		plan, err := w.ring.dev.PlanAccumulate(of)
 		if err != nil {
-			return sum{}, err
+			return err
 		}
 		s = &summer{plan: plan, used: w.passes}
 		w.sums[of] = s
@@ -160,7 +151,7 @@ func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum,
 	if len(s.free) == 0 {
 		r, err := s.plan.NewRecording()
 		if err != nil {
-			return sum{}, err
+			return err
 		}
 		s.all, s.free = append(s.all, r), append(s.free, r)
 	}
@@ -172,9 +163,10 @@ func (w *pass) accumulation(rule flash.AccumulateRule, a flash.Accumulate) (sum,
 	}
 	if err != nil {
 		s.free = append(s.free, r)
-		return sum{}, err
+		return err
 	}
-	return sum{s, r}, nil
+	w.jobs = append(w.jobs, w.noted(sum{s, r}, Sums))
+	return nil
 }
 
 // mostKept is how many plans of launches, and of sums, are kept though the latest pass did not use them: of packed sequences each pass may have others.

@@ -164,7 +164,8 @@ func (p *Plan) Order() Order { return p.sched.order }
 // Over is what goes from rank to rank, with Either decided.
 func (p *Plan) Over() Over { return p.shard.Over }
 
-// Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its tensors have them: up to two spans.
+// Queries are the positions of the rank's queries in the whole sequence, or their rows among all packed ones, in the order in which its tensors have
+// them: up to two spans.
 func (p *Plan) Queries() []Span { return append([]Span(nil), p.sched.queries.spans[p.ring.Rank()]...) }
 
 // Keys are those of its keys and values.

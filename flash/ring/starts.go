@@ -17,7 +17,7 @@ type seen struct {
 }
 
 // takeStarts reads the starts of packed sequences, which every rank was given, compares them with those of other ranks, and derives the pass's steps.
-func (w *pass) takeStarts() error {
+func (w *pass) takeStarts(call string) error {
 	if w.sched.packed == nil {
 		return nil
 	}
@@ -25,7 +25,7 @@ func (w *pass) takeStarts() error {
 	starts := make([]byte, 2*n)
 	for i, t := range []*flash.Tensor{w.of.queryStarts, w.of.keyStarts} {
 		if t.DType() != flash.Int32 {
-			return badArgument([]string{"QueryStarts", "KeyStarts"}[i], t, "must be of type %v", flash.Int32)
+			return badArgument(call+[]string{".QueryStarts", ".KeyStarts"}[i], t, "must be of type %v", flash.Int32)
 		}
 		if err := t.DownloadBytes(w.ctx, starts[i*n:(i+1)*n]); err != nil {
 			return err

@@ -31,8 +31,8 @@ func (a Activity) String() string {
 	return [...]string{"kernels", "sums", "copy out", "copy in", "waiting"}[a]
 }
 
-// Event is one activity from its beginning to its end, by the clock of the host: a copy from its call, and work of the device from submission, or either from the
-// end of what it came after, until a wait for its end returned. That is some 10 to 50 µs later than the device's own end.
+// Event is one activity from its beginning to its end, by the clock of the host: a copy from its call, and work of the device from submission, or either
+// from the end of what it came after, until a wait for its end returned. That is some 10 to 50 µs later than the device's own end.
 type Event struct {
 	What       Activity
 	Step       int // of kernels and sums: how many ranks away the block's owner is, or of a [Stream], the block's number from 1 on
@@ -51,7 +51,8 @@ type Trace struct {
 	watch  sync.WaitGroup // copies whose end is looked for
 }
 
-// Trace makes later passes note what they do; nil ends that. It costs a goroutine for each launch while it is under way, and changes no result. No pass may be under way.
+// Trace makes later passes note what they do; nil ends that. It costs a goroutine for each launch, sum and copy while that is under way, and changes no
+// result. No pass may be under way.
 func (p *Plan) Trace(t *Trace) { p.trace = t }
 
 // Take gives what was noted, by beginning, and forgets it. Of what shares a lane, kernels and sums, or copies in one direction, nothing overlaps: a
