@@ -14,12 +14,12 @@ import (
 // shaders/common/backward_delta.comp, matrix_backward_kv.comp and matrix_backward_q.comp.
 var Backward = &kernel.BackwardKernel{
 	Offer: kernel.Offer{
-		Name:           "matrix_backward",
+		Name:           orderedLabel,
 		Implementation: kernel.Flash,
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.Of("kv_"), backwardMatrixRanges.Of("q_"),
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.Of("kv_"), columnRanges.Of("q_"),
 			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: backwardLacks,
@@ -137,6 +137,7 @@ const (
 	keysLabel    = "matrix_backward_kv"
 	queriesLabel = "matrix_backward_q"
 	byColumns    = "_columns"
+	orderedLabel = "matrix_backward" // both
 )
 
 // module is the name of the module that a tile is for, without the element type.
@@ -145,7 +146,10 @@ func (t *BackwardTile) module() string {
 	if t.Keys {
 		name = keysLabel
 	}
-	if t.sliced() {
+	switch {
+	case t.Atomic:
+		name += atomically
+	case t.sliced():
 		name += byColumns
 	}
 	return name
@@ -275,7 +279,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 		}
 		access := r.BackwardScores(k, &s.Problem, g)
 		if parts != onlyDV {
-			s.bindSums(r, pipeline.ReadWrite)
+			s.bindSums(r, k, pipeline.ReadWrite)
 		}
 		if err := r.Dispatch(k, access, at, s.Kv.grid, s.Kv.grid.Total, s.label(&s.Kv)); err != nil {
 			return err
@@ -291,7 +295,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	r.Access[6] = g.Output(&g.DQ)
 	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
 	access := r.BackwardScores(k, &s.Problem, g)
-	s.bindSums(r, pipeline.Read)
+	s.bindSums(r, k, pipeline.Read)
 	return r.Dispatch(k, access, at, s.Q.grid, s.Q.grid.Total, s.label(&s.Q))
 }
 

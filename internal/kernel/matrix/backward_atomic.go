@@ -31,8 +31,7 @@ const (
 	zeroLabel   = "matrix_backward_zero"
 	sumLabel    = "matrix_backward_sum"
 
-	atomicModule = "matrix_backward_kv_atomic"
-	sumsBinding  = 14 // shaders/include/matrix_backward_sums.glsl
+	atomically = "_atomic" // behind the name of the module of keys
 )
 
 func atomicLacks(c *kernel.Capabilities, p *attn.Problem) string {
@@ -48,10 +47,11 @@ func planAtomic(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuni
 		return nil, err
 	}
 	s := &BackwardProgram{env: e, Problem: *p, Layout: layout, sums: sumBytes(p, &fragment)}
-	s.Kv.Keys, s.Kv.module, s.Q.module = true, atomicModule+"."+p.DType.Suffix(), sumLabel+"."+p.DType.Suffix()
+	s.Kv.Keys, s.Q.module = true, sumLabel+"."+p.DType.Suffix()
 	if s.Kv.Tile, err = ChooseAtomicTile(&e.Caps, p, &layout, fragment, form, t); err != nil {
 		return nil, err
 	}
+	s.Kv.module = s.Kv.Tile.module() + "." + p.DType.Suffix()
 	s.Q.Tile = sumTile(&s.Kv.Tile)
 	if err := e.Caps.Holds([]uint64{s.sums}); err != nil {
 		return nil, &kernel.Declined{Why: "dQ in fp32: " + err.Error()}
@@ -76,17 +76,21 @@ func ChooseAtomicTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragmen
 	return tile, &kernel.Declined{Why: "two kernels that sum in order are predicted to be as fast here; WithBackwardTuning[" + kernel.OneParameter + "] = 1 insists"}
 }
 
-// staysOrdered refuses to insist on one kernel where the caller has not allowed what comes of it, and notes that there are two.
+// staysOrdered notes that there are two kernels. It refuses where the caller insists on one: has not allowed what comes of it, or is told why that one
+// cannot be.
 func staysOrdered(t *kernel.Tuning) error {
 	one, given := t.Given[kernel.OneParameter]
 	if given || t.AnyOrder {
 		t.Effect[kernel.OneParameter] = 0
 	}
-	if one != 0 && !t.AnyOrder {
-		t.Effect[kernel.OneParameter] = one
-		return t.Bad(kernel.OneParameter, "sums dq in an order that differs from run to run, which WithAnyOrder must allow")
+	switch {
+	case one == 0:
+		return nil
+	case t.AnyOrder:
+		return &kernel.Declined{Why: "WithBackwardTuning[" + kernel.OneParameter + "] asks for " + atomicLabel}
 	}
-	return nil
+	t.Effect[kernel.OneParameter] = one
+	return t.Bad(kernel.OneParameter, "sums dq in an order that differs from run to run, which WithAnyOrder must allow")
 }
 
 // sumBytes is the size of dQ in fp32, in whole fragments: shaders/include/matrix_backward_sums.glsl.
@@ -124,7 +128,7 @@ func (s *BackwardProgram) name() string {
 	if s.sums > 0 {
 		return atomicLabel
 	}
-	return "matrix_backward"
+	return orderedLabel
 }
 
 // label is that of a part's dispatches.
@@ -153,9 +157,9 @@ func (s *BackwardProgram) recordZero(r *kernel.Recorder) error {
 	return r.Rec.Fill(s.sumsAt(r), 0, zeroLabel)
 }
 
-// bindSums binds the sums, after everything else of a dispatch.
-func (s *BackwardProgram) bindSums(r *kernel.Recorder, m pipeline.Mode) {
-	if s.sums > 0 {
-		r.Access[sumsBinding] = pipeline.Access{Binding: s.sumsAt(r), Mode: m}
+// bindSums binds the sums of a kernel that has them, after everything else of a dispatch.
+func (s *BackwardProgram) bindSums(r *kernel.Recorder, k *pipeline.Kernel, m pipeline.Mode) {
+	if at, ok := k.Buffer("Sums_"); ok {
+		r.Access[at] = pipeline.Access{Binding: s.sumsAt(r), Mode: m}
 	}
 }

@@ -244,9 +244,11 @@ func (t *BackwardTile) checkColumns(prefix string, p *attn.Problem) string {
 		if t.Share > 1 || t.Roles > 1 {
 			return fmt.Sprintf("%sshare = %d and %sroles = %d must be 1 where %scolumns is", prefix, t.Share, prefix, t.Roles, prefix)
 		}
+	case t.W%t.share() != 0 || t.W%t.Columns != 0:
+		return fmt.Sprintf("%sw = %d must be a multiple of %sshare = %d and %scolumns = %d", prefix, t.W, prefix, t.share(), prefix, t.Columns)
 	case !t.divides():
-		return fmt.Sprintf("%sw = %d must be a multiple of %sshare = %d and %scolumns = %d, and %srm %sw / %sshare row fragments of %sw / %scolumns", prefix, t.W,
-			prefix, t.share(), prefix, t.Columns, prefix, prefix, prefix, prefix, prefix)
+		return fmt.Sprintf("%d row fragments, %sw / %sshare by %srm, must be a multiple of the %d teams, %sw / %scolumns", t.W/t.share()*t.RM, prefix, prefix,
+			prefix, t.W/t.Columns, prefix, prefix)
 	case t.share()%max(t.Roles, 1) != 0:
 		return fmt.Sprintf("%sshare = %d must be a multiple of %sroles = %d", prefix, t.share(), prefix, t.Roles)
 	case t.BC%(t.CK*t.readers()) != 0:
@@ -277,10 +279,12 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
-	case t.Atomic && t.sliced():
-		return fmt.Sprintf("%scolumns = %d must be 1 where dq is summed in any order", prefix, t.Columns)
-	case t.Atomic && (t.rows()%f.K != 0 || f.M%8 != 0 || t.CK%f.M != 0):
-		return fmt.Sprintf("%d keys and %sck = %d must be multiples of the fragment's K = %d and M = %d, and M one of 8", t.rows(), prefix, t.CK, f.K, f.M)
+	case t.Atomic && f.M%8 != 0:
+		return fmt.Sprintf("fragments of %v: M must be a multiple of 8 where dq is summed in any order", *f)
+	case t.Atomic && t.rows()%f.K != 0:
+		return fmt.Sprintf("%d keys, %sw = %d by %srm = %d by M = %d, must be a multiple of the fragment's K = %d", t.rows(), prefix, t.W, prefix, t.RM, f.M, f.K)
+	case t.Atomic && t.CK%f.M != 0:
+		return fmt.Sprintf("%sck = %d must be a multiple of the fragment's M = %d", prefix, t.CK, f.M)
 	case t.Atomic && (t.KReg < 0 || t.KReg > t.rows()/f.K):
 		return fmt.Sprintf("%sk_reg = %d must be from 0 to %d, the slices of %d keys", prefix, t.KReg, t.rows()/f.K, t.rows())
 	}
@@ -293,6 +297,9 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 // shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
 func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
 	const leastSubgroups = 4 // fewer hide no latency
+	if t.sliced() {
+		return // half as many may not divide the columns
+	}
 	rows := p.QueryLen
 	if t.Keys {
 		rows = p.KeyLen
@@ -367,9 +374,11 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			{"w", &tile.W, tile.W}, {"rm", &tile.RM, tile.RM}, {"bc", &tile.BC, tile.BC}, {"ck", &tile.CK, tile.CK}, {"prefetch", &tile.Prefetch, tile.Prefetch},
 			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
 			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
-			{"columns", &tile.Columns, tile.Columns}, {"share", &tile.Share, tile.Share}, {"roles", &tile.Roles, tile.Roles},
 		} {
 			*x.value = t.Get(prefix+x.name, x.def)
+		}
+		if !tile.Atomic {
+			tile.Columns, tile.Share, tile.Roles = t.Get(prefix+"columns", tile.Columns), t.Get(prefix+"share", tile.Share), t.Get(prefix+"roles", tile.Roles)
 		}
 		if tile.Keys {
 			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split && !tile.sliced())) != 0
@@ -383,7 +392,8 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			return tile, nil
 		}
 	}
-	if _, one := t.Given[kernel.OneParameter]; len(t.Given) > kernel.BoolInt(one) { // which is about no tile
+	one, given := t.Given[kernel.OneParameter]
+	if len(t.Given) > kernel.BoolInt(given) && (rows != atomicLabel || one != 0) { // one is about no tile; without insisting on it two kernels may take the others
 		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
 	}
 	return BackwardTile{}, &kernel.Declined{Why: why}
