@@ -163,8 +163,8 @@ var countedProblems = map[string]Problem{
 	"fp32":        {Batch: 1, Heads: 2, QueryLen: 39, KeyLen: 45, HeadDim: 12, ValueDim: 18, DType: F32, Causal: CausalBottomRight},
 }
 
-// countedAlways are those of which -short counts the forward pass: lengths and dimensions that no tile divides, few rows and both sizes of numbers; the ways below
-// run the others.
+// countedAlways are those of which -short counts the forward pass: lengths and dimensions that no tile divides, few rows and both sizes of numbers;
+// the ways below run the others.
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
 // waysAlways are those of matrix_forward that -short runs: the next tile in registers, in shared memory and under a branch, and keys in parts.

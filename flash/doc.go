@@ -53,7 +53,7 @@
 // Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices
 // ([TierMatrix]), they are rounded to the storage type first; fp32 becomes a sum of terms of a narrower type there, which keeps its
 // bits, where that tier is asked for. The same inputs give the same bits on one device and driver,
-// backward too: no kernel adds in an order that may change. Every kernel is held to twice the error of attention computed in the
+// backward too, but for dq where [WithAnyOrder] allows another order of its sums. Every kernel is held to twice the error of attention computed in the
 // inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
 //
 // # Few queries

@@ -71,8 +71,8 @@ func (p *Problem) keyShape(d int) [4]int {
 	return [4]int{b, p.KeyHeads, n, d}
 }
 
-// MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch), rows and columns
-// of blocks; zero without one.
+// MaskShape is the shape of the block mask, or of the classes of blocks: masks (1, times Heads with Blocks.PerHead, times Batch with Blocks.PerBatch),
+// rows and columns of blocks; zero without one.
 func (p Problem) MaskShape() [3]int {
 	if p.Blocks.None() {
 		return [3]int{}
