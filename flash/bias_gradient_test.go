@@ -61,7 +61,7 @@ func TestMatrixBias(t *testing.T) {
 				if c.long != "" {
 					vktest.Long(t, c.long)
 				}
-				compareBias(t, d, p, given, i == 0 || !testing.Short()) // adding up is another pipeline
+				compareBias(t, d, p, given, i%4 == 0 && (i == 0 || !testing.Short())) // adding up is another pipeline
 			})
 		}
 	}

@@ -205,7 +205,7 @@ var coldOperations = []faultOperation{
 		}
 		return err
 	}},
-	{name: "Candidates", cold: true, long: true, stride: 23, run: func(d *Device, _ *faultWorld) error {
+	{name: "Candidates", cold: true, long: true, stride: 61, run: func(d *Device, _ *faultWorld) error {
 		_, err := d.Candidates(Problem{Batch: 1, Heads: 1, QueryLen: 3, HeadDim: 8}, WithTier(TierScalar), WithImplementation(Flash))
 		return err
 	}},

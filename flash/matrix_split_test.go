@@ -224,7 +224,7 @@ func TestSplitForms(t *testing.T) {
 		scaled bool
 		form   int
 		short  bool
-	}{{3, false, kernel.FormRegisters, true}, {2, false, kernel.FormShared, true}, {2, true, kernel.FormRows, false}, {3, false, kernel.FormRows, false}, {3, false, kernel.FormShared, false}} {
+	}{{3, false, kernel.FormRegisters, true}, {2, false, kernel.FormShared, true}, {2, true, kernel.FormRows, false}} { // the suite has three terms in rows
 		t.Run(fmt.Sprintf("%d terms, scaled %v, form %d", c.terms, c.scaled, c.form), func(t *testing.T) {
 			if !c.short {
 				vktest.Long(t, "two of the forms")

@@ -73,17 +73,22 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// chosenOf gives the targets that each case runs on: with -short a cover, else all, but golden vectors on the scalar tier, which TestFolder then runs with
-// all that their files hold.
+// chosenOf gives the targets that each case runs on: with -short a cover, else all. Golden vectors on the scalar tier are TestFolder's then, which runs
+// them with all that their files hold. Where a CPU is the device, which compiles kernels of fragments for seconds each, one form of such a kernel runs
+// all that skip leaves it, and the others the cover.
 func chosenOf(cases []*Case, targets []Target) [][]Target {
+	covered := cover(cases, targets)
 	if testing.Short() {
-		return cover(cases, targets)
+		return covered
 	}
-	chosen := slices.Repeat([][]Target{targets}, len(cases))
-	others := slices.DeleteFunc(slices.Clone(targets), func(t Target) bool { return t.Tier == flash.TierScalar })
+	chosen := make([][]Target, len(cases))
 	for at, c := range cases {
-		if c.kind() == "golden" {
-			chosen[at] = others
+		for _, t := range targets {
+			golden := c.kind() == "golden" && t.Tier == flash.TierScalar
+			all := !t.light || t.Tuning["form"] <= 1 && t.Tuning[terms] == 0 || slices.Contains(lightForms, c.Name)
+			if !golden && (all || slices.ContainsFunc(covered[at], func(o Target) bool { return o.String() == t.String() })) {
+				chosen[at] = append(chosen[at], t)
+			}
 		}
 	}
 	return chosen
