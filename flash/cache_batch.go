@@ -226,7 +226,7 @@ func (b *CacheBatch) made() error {
 	return nil
 }
 
-// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page are of no meaning.
+// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page have no meaning.
 func (b *CacheBatch) Table() *Tensor { return b.views()[0] }
 
 // Lengths are the lengths of the rows' sequences after the step, Int32 [1, 1, 1, rows]: Forward.KeyLengths. Rows without a sequence have 0.

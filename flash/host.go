@@ -56,8 +56,9 @@ func (m *HostMemory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends its import by devices, which keeps it from being collected, after waiting for moves under way, a [Move] until its Wait; later ones fail. Memory
-// of which a copy may not have ended, since waiting for it failed, is kept for good, and the error says so. Closing again, or nil, does nothing.
+// Close ends the imports by devices, so that the memory can be collected. It waits for moves under way first (for a [Move], until its Wait); later
+// ones fail. Memory that a copy may still use, because waiting for it failed, is kept for good, and the error says so. Closing again, or nil, does
+// nothing.
 func (m *HostMemory) Close() error {
 	if m == nil {
 		return nil

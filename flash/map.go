@@ -174,8 +174,8 @@ func (m *Map) shape(p *attn.Problem) (k kernel.Map, err error) {
 	return k, nil
 }
 
-// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; who makes maps of the same tensors again
-// and again, frame by frame, does better with [Plan.NewMapRecording].
+// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; a program that makes maps of the same
+// tensors again and again, frame by frame, does better with [Plan.NewMapRecording].
 func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	defer during("Map", &err)
 	if err := p.usable(); err != nil {

@@ -122,7 +122,7 @@ func (p *Plan) Implementation() Implementation {
 	return Implementation(p.kernel.Implementation)
 }
 
-// Tier is the class of kernel that was chosen: what of the device it makes use of.
+// Tier is the class of kernel that was chosen: by the hardware that it needs.
 func (p *Plan) Tier() Tier {
 	if !p.made() {
 		return ""

@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// BufferRef names a VkBuffer that the caller owns. It needs the usage storage buffer, and transfer source and destination
-// for Upload and Download.
+// BufferRef names a VkBuffer that the caller owns. It must have been created with the usage storage buffer, and for Download and Upload with transfer
+// source and destination.
 type BufferRef struct {
 	Handle uintptr // VkBuffer
 	Size   uint64  // bytes
