@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// AppendProblem is new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] written into caches of CacheRows rows:
+// AppendProblem writes new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] into caches of CacheRows rows:
 //
 //	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
 //	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]

@@ -19,7 +19,7 @@ type CacheOptions struct {
 	HeadDim, ValueDim  int // ValueDim 0 means HeadDim
 	Page               int // tokens of a page, a power of two from 1 to 512; kernels are fast from 16 on
 	Pages              int // that all sequences share
-	MaxSequences       int // that there are at a time
+	MaxSequences       int // at a time
 	MaxLength          int // of a sequence, in tokens, dropped ones among them; 0 means Pages·Page. Kernels are chosen for it: as large as need be, no larger
 	DType              DType
 	KeyType, ValueType DType // of the pools, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType

@@ -14,7 +14,7 @@ import (
 // Range is the positions from Begin up to, not including, End. The zero Range means all there are.
 type Range struct{ Begin, End int }
 
-// Pool is what a cell of a map is of the weights of its pairs.
+// Pool says how a cell of a map is made from the weights of its pairs.
 type Pool uint8
 
 const (

@@ -122,7 +122,7 @@ func (p *Plan) Implementation() Implementation {
 	return Implementation(p.kernel.Implementation)
 }
 
-// Tier is the class of kernel that was chosen: by the hardware that it needs.
+// Tier is the class of the chosen kernel, by the hardware that it needs.
 func (p *Plan) Tier() Tier {
 	if !p.made() {
 		return ""
