@@ -408,9 +408,8 @@ func (d *Device) disown(o owned) {
 	d.mu.Unlock()
 }
 
-// Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is
-// attached; the error of a lost one says that it is lost. What other goroutines do with them meanwhile ends before, or with an error that is ErrClosed. Closing again does
-// nothing.
+// Close waits for the device, frees every tensor, plan and recording made on it, then the device itself unless it is attached; the error of a lost
+// one says that it is lost. What other goroutines do with them meanwhile ends before, or with an error that is ErrClosed. Closing again does nothing.
 func (d *Device) Close() (err error) {
 	defer during("Close", &err)
 	if d == nil || d.dev == nil {

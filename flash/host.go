@@ -133,8 +133,9 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 }
 
 // Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened with
-// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that is
-// read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues can wait for one another (Ordered). It may be used from several goroutines.
+// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that
+// is read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues can wait for one another
+// (Ordered). It may be used from several goroutines.
 type Mover struct {
 	dev  *Device
 	to   *pipeline.Copier // the device

@@ -42,8 +42,8 @@ type memory struct {
 	busy   atomic.Int32 // recordings in flight that use it
 }
 
-// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are undefined. The error is
-// an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
+// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are undefined.
+// The error is an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
 func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
 	defer during("NewTensor", &err)
 	shape := [4]int{batch, heads, length, dim}
