@@ -22,8 +22,8 @@ const (
 	AccumulateJoin = AccumulateRule(kernel.AccumulateJoin)
 )
 
-// AccumulateProblem is what a loop over blocks of keys keeps between them ([Problem].Within), in fp32, so that each block costs one rounding,
-// whatever their number, and memory does not grow with it:
+// AccumulateProblem is a running sum or merge for a loop over blocks of keys ([Problem].Within), kept in fp32. Each block costs one rounding, and
+// memory does not grow with their number:
 //
 //	copy   y = x
 //	add    y = y + x

@@ -8,7 +8,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// AppendProblem is new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] written into caches of CacheRows rows:
+// AppendProblem writes new keys [Batch, KeyHeads, Rows, HeadDim] and values [Batch, KeyHeads, Rows, ValueDim] into caches of CacheRows rows:
 //
 //	KeyCache[b, h, at_b + i, :]   = K[b, h, i, :]       turned by Rotary, where there is one
 //	ValueCache[b, h, at_b + i, :] = V[b, h, i, :]
@@ -17,10 +17,10 @@ import (
 // by which row i is turned is at_b + i, unless Rotary.Positions says that they are given. ONNX calls this TensorScatter; at are its write_indices, of
 // any sign here.
 //
-// With Counts, entry b has only the first counts_b rows, from 0 to Rows, so that one plan serves entries that have a chunk of a prompt and others that
-// have one token. With Tokens instead of Rows, rows are packed, [1, KeyHeads, Tokens, ·] (memory [Tokens, KeyHeads, ·] is a tensor of NewTensorBNHD):
-// token t is row Positions[t] of batch entry TokenBatch[t], and no row at all where that is not one of the batch, −1 for padding. That is the form of
-// FlashInfer's append_paged_kv_cache. Which of several tokens of one entry and position is kept is not defined.
+// With Counts, entry b has only the first counts_b rows, from 0 to Rows, so that one plan serves entries that have a chunk of a prompt and others
+// that have one token. With Tokens instead of Rows, rows are packed, [1, KeyHeads, Tokens, ·] (memory [Tokens, KeyHeads, ·] is a tensor of
+// NewTensorBNHD): token t is row Positions[t] of batch entry TokenBatch[t], and is not written where that is no entry of the batch, such as −1 for
+// padding. That is the form of FlashInfer's append_paged_kv_cache. Which of several tokens of one entry and position is kept is not defined.
 //
 // With Pages the caches are pools: row p of entry b is row p mod Size of the page that the table has for b at p / Size. Rows beyond the table, and of
 // pages whose number is outside of the pool, are not written.

@@ -47,8 +47,8 @@ type Backward struct {
 	// The gradients by bias and sinks, of their shapes: outputs like DQ; nil: not wanted. What a bias was broadcast over is summed, in a fixed order.
 	DBias, DSinks *Tensor
 	// The gradients by what the score functions capture, in the order of Captured: outputs of type F32, of the tensors' shapes, in row-major order;
-	// nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed in an order of no consequence, as integers that are
-	// fine enough for fp32; where a term is infinite or no number, a whole gradient is NaN.
+	// nil: not wanted. [score.Function.Gradient] says which tensors have one. They are summed as integers, fine enough for fp32, so that the order
+	// has no effect; where a term is infinite or NaN, the whole gradient is NaN.
 	DCaptured Captured
 
 	Weights *Weights   // those that standard attention's forward pass of these tensors was given, left as they are; else nil

@@ -19,7 +19,7 @@ type CacheOptions struct {
 	HeadDim, ValueDim  int // ValueDim 0 means HeadDim
 	Page               int // tokens of a page, a power of two from 1 to 512; kernels are fast from 16 on
 	Pages              int // that all sequences share
-	MaxSequences       int // that there are at a time
+	MaxSequences       int // at a time
 	MaxLength          int // of a sequence, in tokens, dropped ones among them; 0 means Pages·Page. Kernels are chosen for it: as large as need be, no larger
 	DType              DType
 	KeyType, ValueType DType // of the pools, where they are not of DType: Q8_0, Q4_0 or F8E4M3; 0 means DType
@@ -48,9 +48,9 @@ var (
 	ErrTooManySequences = paging.ErrTooManySequences
 )
 
-// Cache keeps keys and values of sequences of tokens, those of all layers, in pages of pools on a device (Kwon et al., "Efficient Memory Management for
-// Large Language Model Serving with PagedAttention", 2023, section 4; [Pages]). A sequence takes a page only when it reaches it, sequences that were
-// forked share pages until one of them goes on in one, which it gets a copy of then, and a page is free as soon as no sequence has it.
+// Cache keeps keys and values of sequences of tokens, those of all layers, in pages of pools on a device (Kwon et al., "Efficient Memory Management
+// for Large Language Model Serving with PagedAttention", 2023, section 4; [Pages]). A sequence takes a page only when it reaches it. Forked sequences
+// share pages; one that writes into a shared page gets a copy of it first. A page is free as soon as no sequence has it.
 //
 // A Cache says which page holds which tokens; a [CacheBatch] brings that to the device, in tensors that plans take. Neither makes memory, plans or
 // pipelines once they are there: one plan and one recording serve sequences of all lengths.
@@ -269,8 +269,8 @@ func (c *Cache) allocate(l *poolLayout, put func(layer int, t *Tensor)) error {
 	return nil
 }
 
-// Pools are the pools of a layer, Forward.K and V, and KeyCache and ValueCache of Append: of shape [Pages, KeyHeads, Page, ·]. A page has one number in
-// the pools of all layers. A layer that there is not has none. The cache closes them.
+// Pools are the pools of a layer, Forward.K and V, and KeyCache and ValueCache of Append: of shape [Pages, KeyHeads, Page, ·]. A page has one number
+// in the pools of all layers. They are nil for a layer out of range. The cache closes them.
 func (c *Cache) Pools(layer int) (k, v *Tensor) {
 	if c == nil || layer < 0 || layer >= len(c.pools) {
 		return nil, nil

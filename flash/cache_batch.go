@@ -13,10 +13,11 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// CacheBatch is up to so many sequences of a Cache, a row each, with up to so many new tokens of each, on the device. A pass over new tokens is
+// CacheBatch brings sequences of a [Cache], a row each, with new tokens of each, to the device; [Cache.NewBatch] sets the most rows, and the most
+// tokens of a row. A pass over new tokens is
 //
 //	Step      room for the tokens; what the device has to know is written to memory that it sees
-//	Submit    the device takes it over, and copies pages that two sequences share and one goes on in
+//	Submit    the device takes it over, and copies shared pages that a sequence is about to write
 //	          then for each layer: new keys and values are appended, and queries attend (see Problem and AppendProblem)
 //
 // Its tensors never move. Plans and recordings over them are made once and serve while sequences grow, are forked, end, and change rows; nothing is
@@ -66,7 +67,8 @@ type rowState struct {
 	first    int // position: what stands before it was dropped
 }
 
-// NewBatch makes the tensors of a batch and the commands that keep them. The error is an [*ArgumentError] or a [*MemoryError].
+// NewBatch makes the tensors of a batch of up to rows sequences, with up to tokens new tokens each, and the commands that keep them. The error is an
+// [*ArgumentError] or a [*MemoryError].
 func (c *Cache) NewBatch(rows, tokens int) (_ *CacheBatch, err error) {
 	defer during("NewBatch", &err)
 	if err := c.lock(); err != nil {
@@ -226,7 +228,7 @@ func (b *CacheBatch) made() error {
 	return nil
 }
 
-// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page are of no meaning.
+// Table is the table of pages, Int32 [1, 1, rows, ⌈MaxLength/Page⌉]: Forward.PageTable. Entries behind a sequence's last page have no meaning.
 func (b *CacheBatch) Table() *Tensor { return b.views()[0] }
 
 // Lengths are the lengths of the rows' sequences after the step, Int32 [1, 1, 1, rows]: Forward.KeyLengths. Rows without a sequence have 0.
@@ -263,8 +265,8 @@ func (b *CacheBatch) pages() Pages {
 	return Pages{Size: b.cache.options.Page, Count: b.cache.options.Pages, PerSequence: b.width}
 }
 
-// Forward completes the tensors of such a problem for a layer. Q, O and LSE are the caller's: [rows, Heads, tokens, ·], of which the first new tokens of
-// each row are used.
+// Forward completes the tensors of a pass of [CacheBatch.Problem] for a layer. Q, O and LSE are the caller's: [rows, Heads, tokens, ·], of which the
+// first new tokens of each row are used.
 func (b *CacheBatch) Forward(layer int, f Forward) Forward {
 	if b.made() != nil {
 		return f
@@ -288,8 +290,8 @@ func (b *CacheBatch) AppendProblem(p AppendProblem) AppendProblem {
 	return p
 }
 
-// Append completes the tensors of such a problem for a layer. K, V, Q and tables of angles are the caller's: [rows, heads, tokens, ·], of which the first
-// new tokens of each row are used.
+// Append completes the tensors of a pass of [CacheBatch.AppendProblem] for a layer. K, V, Q and tables of angles are the caller's: [rows, heads,
+// tokens, ·], of which the first new tokens of each row are used.
 func (b *CacheBatch) Append(layer int, a Append) Append {
 	if b.made() != nil {
 		return a

@@ -9,8 +9,8 @@ func (c *Cache) Add() (Sequence, error) {
 	return c.pages.Add()
 }
 
-// Fork makes a sequence with the tokens of another. It takes no page: they share all, until one of them goes on in a page that is filled partly. That
-// one gets a copy with its next step, which the device makes. The error matches [ErrUnknownSequence] or [ErrTooManySequences].
+// Fork makes a sequence with the tokens of another. It takes no page: the two share all of them. The first to write into a shared page that is partly
+// filled gets a copy of it, which the device makes in that sequence's next step. The error matches [ErrUnknownSequence] or [ErrTooManySequences].
 func (c *Cache) Fork(s Sequence) (Sequence, error) {
 	if err := c.lock(); err != nil {
 		return Sequence{}, err

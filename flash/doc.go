@@ -3,15 +3,15 @@
 //
 // # The names that matter first
 //
-//   - [Attention]: everything below in one call, on slices of Go;
+//   - [Attention]: everything below in one call, on Go slices;
 //   - [Open], and [WithDevice] where a machine has several: a [Device];
 //   - [Problem]: sizes, type, masks and scores, with the mathematics;
 //   - [Device.NewTensor], [Tensor.Upload] and [Tensor.Download]: memory;
 //   - [Device.Plan]: a kernel for a problem, built once;
 //   - [Plan.Forward] and [Plan.Backward], whose arguments are the tensors of [Forward] and [Backward].
 //
-// The rest is for who has a renderer of their own ([Attach], [Device.TensorOn], [Plan.RecordForward]), submits the same work over and over
-// ([Recording]), keeps caches, wants other masks and scores (package score), or measures.
+// The rest is for programs that have a renderer of their own ([Attach], [Device.TensorOn], [Plan.RecordForward]), submit the same work over and over
+// ([Recording]), keep caches ([Cache]), want other masks and scores (package score), or measure.
 //
 // # Use
 //
@@ -24,22 +24,21 @@
 //   - writes its commands into a command buffer of the caller's: [Plan.RecordForward], [Plan.RecordBackward];
 //   - or makes a [Recording], which keeps descriptors and workspace and so records and submits again without allocating.
 //
-// [Attention] does all of it in one call on slices of Go.
+// [Attention] does all of it in one call, on Go slices.
 //
-// Values of 16 bits that a program has already go to the device as they are by [Upload16]; [Tensor.Upload] converts from float32.
+// [Tensor.Upload] converts from float32; [Upload16] takes 16-bit values that a program has already, as they are.
 //
 // # What a plan costs
 //
-// The first plan of its kind compiles pipelines: tens of milliseconds on a CPU driver that has scalar kernels to compile, longer for kernels of
-// matrices, which prove themselves on a small problem besides. Pipelines are kept in the process, and on disk between
-// runs ([WithCacheDir]), so that a later plan of the kind takes about half a millisecond of the host, and one of the next run mostly
-// reads. The kind is the kernel and its tile, the type, the head dimensions, which masks and options there are; batch, heads and lengths are no part
-// of it, but for the tile that they lead to. So make plans before the first answer is due, and keep them: a plan may be in flight
-// any number of times, and holds no memory of the device until it runs.
+// The first plan of its kind compiles pipelines: tens of milliseconds for scalar kernels on a CPU driver, longer for kernels on matrices, which also
+// prove themselves on a small problem. Pipelines are kept in the process, and on disk between runs ([WithCacheDir]), so a later plan of the same kind
+// takes about half a millisecond on the host, and the next run mostly reads files. The kind is the kernel and its tile, the type, the head
+// dimensions, and which masks and options there are; batch, heads and lengths matter only through the tile that they lead to. So make plans before
+// the first answer is due, and keep them: a plan may be in flight any number of times, and holds no memory of the device until it runs.
 //
-// A cache of keys that grows by a token a step needs no plan a step: let KeyLen be what the cache has room for, set [Problem].KeyLengths, and
-// give the lengths in device memory. One plan, and one [Recording], then serve every step, and keys that are not there yet cost
-// nothing. Where room is bought by doubling it, that is a plan a doubling.
+// A cache of keys that grows by a token a step does not need a new plan for each step: let KeyLen be what the cache has room for, set
+// [Problem].KeyLengths, and give the lengths in device memory. One plan, and one [Recording], then serve every step, and keys that are not there yet
+// cost nothing. A cache that doubles when it is full needs one plan for each size.
 //
 // # Shapes
 //
@@ -50,29 +49,33 @@
 //
 // # Numbers
 //
-// Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices
-// ([TierMatrix]), they are rounded to the storage type first; fp32 becomes a sum of terms of a narrower type there, which keeps its
-// bits, where that tier is asked for. The same inputs give the same bits on one device and driver,
-// backward too, but for dq where [WithAnyOrder] allows another order of its sums. Every kernel is held to twice the error of attention computed in the
-// inputs' own type, gradients to three times, which is the rule of FlashAttention's own tests.
+// Softmax and accumulation are fp32 whatever the storage type; where the weights are an operand of a product of matrices ([TierMatrix]), they are
+// rounded to the storage type first; fp32 is taken there only where that tier is asked for, as sums of terms of a narrower type, which keep its
+// precision. The same inputs give the same bits on one device and driver, backward too, but for dq where [WithAnyOrder] allows another order of its
+// sums. Every kernel is held to twice the error of attention computed in the inputs' own type, gradients to three times, which is the rule of
+// FlashAttention's own tests.
 //
 // # Few queries
 //
-// Where a problem has too few blocks of queries to fill the device, [Flash] cuts the keys into parts, which workgroups of their
-// own take and a second kernel puts together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are the
-// output and the base-2 log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a
-// multiple of 8, and 32 MiB at the most unless the caller asks for more parts. [Plan.Kernel] says how many there are, and
-// [WithTuning] of "parts" sets another number, 1 for none. Few rows for each key head, decoding, have kernels of their own:
-// up to 16 on devices with matrices whose layout is known, up to eight on others with subgroup shuffles; "decode" 0 does without.
+// Where a problem has too few blocks of queries to fill the device, [Flash] cuts the keys into parts, each with workgroups of its own, and a second
+// kernel puts the results together: o_i = Σ_s 2^(t_si − t_i) o_si with 2^t_i = Σ_s 2^t_si, where o_si and t_si are the output and the base-2
+// log-sum-exp of part s. That takes a workspace of 4·parts·B·Hq·Nq·(Dv + 1) bytes, Dv rounded up to a multiple of 8, and at most 32 MiB unless the
+// caller asks for more parts. [Plan.Kernel] says how many there are, and [WithTuning] of "parts" sets another number, 1 for none. Few rows for each
+// key head, as in decoding, have kernels of their own: up to 16 rows on devices with matrices whose layout is known, up to eight on others with
+// subgroup shuffles. WithTuning of "decode" to 0 does without them.
 //
 // # Caches of keys and values
 //
-// Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond costs nothing and is
-// never used. [Device.PlanAppend] writes new keys and values where each entry's length says, into padded caches or [Pages], with rotary position
-// embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate] turns queries, and gradients back.
+// Batch entries may have lengths of their own, in device memory: [Problem].KeyLengths and QueryLengths. What a cache holds beyond them costs nothing
+// and is never used. [Device.PlanAppend] writes new keys and values where each entry's length says, into padded caches or [Pages], with rotary
+// position embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate] turns queries, and gradients back.
 //
-// Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is device memory too, so
-// that one plan, and one recording, serves whatever is packed into its rows.
+// Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is in device memory too,
+// so one plan, and one recording, serves whatever is packed into its rows.
+//
+// Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by itself or
+// both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and one recording,
+// serves caches that grow. There is no backward pass, and no block mask.
 //
 // A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed, and a [CacheBatch] has the tensors that tell plans of
 // them: a program that generates makes its plans and recordings once, whatever the lengths become.
@@ -83,9 +86,10 @@
 // lse = log Σ_n exp(lse_n). Requests that share a prefix attend to it together, with all their queries as rows of one batch entry, and each to keys of
 // its own (cascade attention; see the example of PlanMerge); keys on several devices, or in several pools, are merged likewise.
 //
-// Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by itself or both:
-// Flash reads them in forward passes, for any number of queries. Lengths and tables are device memory, so that one plan, and one recording, serve caches
-// that grow. There is no backward pass, and no block mask.
+// # Pictures of weights
+//
+// [Plan.Map] pools the weights of heads into the cells of a picture, at any length, without the matrix, and gives the entropy and mean distance of
+// each query. A [MapRecording] makes one after another.
 //
 // # Work
 //
@@ -94,11 +98,10 @@
 //
 // # Errors
 //
-// Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the
-// argument, its value and the rule; a problem that no kernel of the device can run an [*UnsupportedError] ([ErrUnsupported])
-// with each kernel's reason; memory that is not there a [*MemoryError]; a device that was lost [ErrDeviceLost], then and ever
-// after; what was closed [ErrClosed]. A cancelled context gives its own error, once the device has let go of the memory. Nothing
-// panics, and nothing falls back in silence to a slower kernel, another type or the CPU.
+// Every argument is checked before any work. What a caller passed wrongly gives an [*ArgumentError] ([ErrArgument]) with the argument, its value and
+// the rule; a problem that no kernel of the device can run an [*UnsupportedError] ([ErrUnsupported]) with each kernel's reason; too little memory a
+// [*MemoryError]; a lost device [ErrDeviceLost], then and ever after; use after Close [ErrClosed]. A cancelled context gives its own error, once the
+// device has let go of the memory. Nothing panics, and nothing falls back silently to a slower kernel, another type or the CPU.
 //
 // # Concurrency
 //

@@ -13,7 +13,7 @@ const (
 	F32   DType = iota // IEEE binary32
 	F16                // IEEE binary16
 	BF16               // bfloat16: the upper half of a binary32
-	Bool               // a byte, 0 or not: of masks alone
+	Bool               // a byte, 0 or not: for masks only
 	Int32              // of tensors that score and mask functions capture, and of lengths and positions, alone
 	// Bit is of masks alone: element j of a row is bit j%8 of its byte j/8, which is bit j%32 of little-endian word j/32 where the row begins at a
 	// word, and what NumPy's packbits(…, axis=-1, bitorder="little") makes. Rows begin at bytes, so that strides between them are multiples of 8;

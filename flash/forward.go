@@ -24,8 +24,8 @@ type ForwardUses struct {
 	Q, K, V, O, LSE, Bias, Mask, Sinks, KeyLengths, QueryLengths, QueryStarts, KeyStarts, PageTable, PageStarts, LastPages, KeyScales, ValueScales TensorUse
 }
 
-// Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another;
-// outputs are overwritten, and overlap no other tensor of the pass.
+// Forward names the tensors of one forward pass, which computes o and lse as [Problem] says. Inputs may overlap one another; outputs are overwritten,
+// and must not overlap any other tensor of the pass.
 type Forward struct {
 	Q, K, V *Tensor // inputs, of the problem's DType (K and V: KeyType and ValueType) and of shapes Problem.QShape, KShape, VShape
 	O       *Tensor // output, of the problem's DType and Problem.OShape
@@ -34,7 +34,7 @@ type Forward struct {
 	Bias  *Tensor // of Problem.Bias, nil where that is zero
 	Mask  *Tensor // of Problem.Mask, where nonzero bytes, or bits, may be attended to; nil where that is zero
 	Sinks *Tensor // of Problem.Sinks, fp32 [1, 1, 1, Heads]; nil without
-	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers beside 0 to KeyLen, or QueryLen, taken to the nearest; nil without.
+	// Of Problem.KeyLengths and QueryLengths: Int32 [1, 1, 1, Batch], numbers outside 0 to KeyLen, or QueryLen, are clamped; nil without.
 	KeyLengths, QueryLengths *Tensor
 	// Of Problem.Packed: Int32 [1, 1, 1, Batch + 1], the row at which each sequence starts and, last, at which the last one ends; nil without.
 	QueryStarts, KeyStarts *Tensor

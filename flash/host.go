@@ -56,8 +56,9 @@ func (m *HostMemory) Bytes() []byte {
 	return m.bytes
 }
 
-// Close ends its import by devices, which keeps it from being collected, after waiting for moves under way, a [Move] until its Wait; later ones fail. Memory
-// of which a copy may not have ended, since waiting for it failed, is kept for good, and the error says so. Closing again, or nil, does nothing.
+// Close ends the imports by devices, so that the memory can be collected. It waits for moves under way first (for a [Move], until its Wait); later
+// ones fail. Memory that a copy may still use, because waiting for it failed, is kept for good, and the error says so. Closing again, or nil, does
+// nothing.
 func (m *HostMemory) Close() error {
 	if m == nil {
 		return nil
@@ -132,8 +133,9 @@ func (m *HostMemory) on(d *Device) (*vk.Buffer, error) {
 }
 
 // Mover copies between tensors and memory of the host, beside the device's other work where the device has queues for that and was opened with
-// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that is
-// read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues can wait for one another (Ordered). It may be used from several goroutines.
+// [WithCopyQueues]: one copy in each direction at a time. ToHost and ToDevice wait for no work of the device, and none waits for them: a tensor that
+// is read must have been written by work that was waited for. StartToHost and StartToDevice do without the host where queues can wait for one another
+// (Ordered). It may be used from several goroutines.
 type Mover struct {
 	dev  *Device
 	to   *pipeline.Copier // the device

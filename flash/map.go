@@ -14,7 +14,7 @@ import (
 // Range is the positions from Begin up to, not including, End. The zero Range means all there are.
 type Range struct{ Begin, End int }
 
-// Pool is what a cell of a map is of the weights of its pairs.
+// Pool says how a cell of a map is made from the weights of its pairs.
 type Pool uint8
 
 const (
@@ -174,8 +174,8 @@ func (m *Map) shape(p *attn.Problem) (k kernel.Map, err error) {
 	return k, nil
 }
 
-// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; who makes maps of the same tensors again
-// and again, frame by frame, does better with [Plan.NewMapRecording].
+// Map makes a map and waits. Errors are as those of [Plan.Forward]. Each plan keeps a recording for its calls; a program that makes maps of the same
+// tensors again and again, frame by frame, does better with [Plan.NewMapRecording].
 func (p *Plan) Map(ctx context.Context, m Map) (err error) {
 	defer during("Map", &err)
 	if err := p.usable(); err != nil {

@@ -22,8 +22,8 @@ var UsualClasses = Blocks{Queries: 128, Keys: 128}
 //	all of them: it is whole, and Sees is not asked
 //	some of them: it is an edge, and Sees is asked of each pair
 //
-// A Mask follows from the values that Sees captures when it is made: others want another one, or Update. It may be used by any number of plans
-// and recordings at once.
+// A Mask follows from the values that Sees captures when it is made: for other values make another one, or use Update. It may be used by any number
+// of plans and recordings at once.
 //
 // (Dong, Feng, Guessous, Liang and He, "Flex Attention", 2024: its block masks tell full blocks from partial ones.)
 type Mask struct {

@@ -127,8 +127,8 @@ func (m *Merge) problem() (MergeProblem, error) {
 	return p, nil
 }
 
-// Merge puts parts together and waits, as [MergeProblem] says, for tensors that tell the problem by themselves: a single pair of tensors with
-// more batch entries than O has is of stacked parts. Each call plans; a loop does better with [Device.PlanMerge].
+// Merge puts parts together and waits, as [MergeProblem] says, for a problem that follows from the tensors: a single pair with more batch entries
+// than O holds stacked parts. Each call plans; a loop does better with [Device.PlanMerge].
 func (d *Device) Merge(ctx context.Context, m Merge) (err error) {
 	defer during("Merge", &err)
 	if err := d.usable(); err != nil {

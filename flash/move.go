@@ -100,7 +100,8 @@ func (m *Mover) StartToHost(ctx context.Context, to *HostMemory, at uint64, from
 	}, m.ToHost)
 }
 
-// StartToDevice is ToDevice likewise. Work of the device that uses the tensor begins after the move's end by After, or is submitted after its Wait.
+// StartToDevice is ToDevice that begins after a point and does not wait for its end. Work of the device that uses the tensor begins after the move's
+// end by After, or is submitted after its Wait.
 func (m *Mover) StartToDevice(ctx context.Context, to *Tensor, offset uint64, from *HostMemory, at, n uint64, after Point) (_ *Move, err error) {
 	defer during("Mover.StartToDevice", &err)
 	return m.start(ctx, from, at, to, offset, n, after, func(b *vk.Buffer, t pipeline.Binding) (Point, error) {

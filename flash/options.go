@@ -12,8 +12,8 @@ import (
 type Implementation uint8
 
 const (
-	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored. With Problem.Blocks it is block-sparse
-	// attention: blocks that Forward.Blocks and Backward.Blocks leave out cost nothing. So it is with Problem.Classes.
+	// Flash is FlashAttention-2: queries outside, keys inside, nothing of size Nq×Nk stored. With Problem.Blocks it is block-sparse attention: blocks
+	// that Forward.Blocks and Backward.Blocks leave out cost nothing. The same holds for Problem.Classes.
 	Flash Implementation = iota
 	// Standard is scores, softmax and product as three kernels with the Nq×Nk matrix in device memory: the baseline.
 	Standard
@@ -157,16 +157,16 @@ func SplitTunings(values map[string]int) (forward, backward map[string]int) {
 }
 
 // WithAnyOrder allows backward passes to add up dq in an order that is not fixed, as FlashAttention-2's own does (Dao 2023, algorithm 2): one kernel
-// with five matrix products instead of two with seven, whose workgroups add their parts of dq to one another by atomic additions. It costs
+// with five matrix products instead of two with seven, whose workgroups add up their parts of dq atomically. It costs
 //
 //   - that dq is the same from run to run only up to rounding of fp32 sums, before it is rounded to the problem's type; dk, dv and everything
 //     else keep their bits
 //   - workspace of dq's size in fp32: BackwardInfo.WorkspaceBytes
 //
-// It allows and does not insist. It takes cooperative matrices and the feature shaderBufferFloat32AtomicAdd of VK_EXT_shader_atomic_float, which Open
-// enables where there is one and the owner of an attached device says that it did (vk.Features.AtomicAddF32); and it is done where it is predicted to be
-// faster, or WithBackwardTuning's "one" is 1. Elsewhere the kernels are those without this option. BackwardInfo.AnyOrder says whether it is done, and
-// BackwardInfo.WhyNotFaster why not.
+// It allows but does not insist. It needs cooperative matrices and the feature shaderBufferFloat32AtomicAdd of VK_EXT_shader_atomic_float, which Open
+// enables where there is one and the owner of an attached device says that it did (vk.Features.AtomicAddF32); and it is done where it is predicted to
+// be faster, or WithBackwardTuning's "one" is 1. Elsewhere the kernels are those without this option. BackwardInfo.AnyOrder says whether it is done,
+// and BackwardInfo.WhyNotFaster why not.
 func WithAnyOrder() PlanOption {
 	return func(o *planOptions) error {
 		o.anyOrder = true

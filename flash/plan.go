@@ -38,10 +38,10 @@ type Plan struct {
 	closed bool
 }
 
-// Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its
-// usual pipelines; variants for unaligned tensors are built when they are first met. What depends on more than Vulkan promises,
-// kernels on matrices, and any kernel with the problem's Score or Sees in it, is run on a small problem and compared with attention
-// in float64 before its first use on a device and driver (see SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet.
+// Plan chooses the fastest kernel that can run the problem on this device, within what the options allow, and builds its usual pipelines; variants
+// for unaligned tensors are built when they are first met. What depends on more than Vulkan promises, kernels on matrices, and any kernel with the
+// problem's Score or Sees in it, is run on a small problem and compared with attention in float64 before its first use on a device and driver (see
+// SelfCheck); a kernel that fails is passed over, and the plan says so. No tensor is allocated yet.
 //
 // The error is an [*ArgumentError] for a problem or an option that cannot be, an [*UnsupportedError] with every kernel's reason
 // where none can run it, a [*MemoryError] where a workspace passes what the device can bind.
@@ -122,7 +122,7 @@ func (p *Plan) Implementation() Implementation {
 	return Implementation(p.kernel.Implementation)
 }
 
-// Tier is the class of kernel that was chosen: what of the device it makes use of.
+// Tier is the class of the chosen kernel, by the hardware that it needs.
 func (p *Plan) Tier() Tier {
 	if !p.made() {
 		return ""

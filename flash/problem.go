@@ -9,8 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, MaxBackwardDim that of any backward pass. A kernel says what it takes
-// itself, TierInfo.MaxDim: Standard and Flash1 take up to 256.
+// MaxHeadDim is the largest HeadDim and ValueDim that any kernel takes, MaxBackwardDim that of any backward pass. Each kernel's own limit is
+// [TierInfo].MaxDim: Standard and Flash1 take up to 256.
 const (
 	MaxHeadDim     = attn.MostDim
 	MaxBackwardDim = kernel.PlainDims
@@ -22,10 +22,9 @@ const (
 //	lse_i = log(Σ_j exp(s_ij) + exp(sink[h]))                              without Sinks the sum alone
 //	o[b,h,i,:] = Σ_j exp(s_ij − lse_i) · v[b,h',j,:]
 //
-// with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim],
-// o [Batch, Heads, QueryLen, ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm.
-// Softmax and accumulation are fp32. A query with no key to attend to gives o = 0 and lse = −∞,
-// or its head's sink.
+// with q [Batch, Heads, QueryLen, HeadDim], k [Batch, KeyHeads, KeyLen, HeadDim], v [Batch, KeyHeads, KeyLen, ValueDim], o [Batch, Heads, QueryLen,
+// ValueDim] of type DType, and lse [Batch, Heads, QueryLen] in fp32, natural logarithm. Softmax and accumulation are fp32. A query with no key to
+// attend to gives o = 0 and lse = −∞, with Sinks its head's sink.
 //
 // With Dropout = p > 0 the weight of each (i, j) is dropped with probability k/256, k = round(256·p), and those kept are
 // multiplied by 256/(256−k); lse is that of all weights. Which are kept follows from the call's seed and offset alone
@@ -72,13 +71,13 @@ type Problem struct {
 // is a tensor of [Device.NewTensorBNHD].
 //
 // Sequence b has the slot of rows from Forward.QueryStarts[b] up to, not including, QueryStarts[b+1], and of keys likewise; of its slot it uses all
-// rows, or the first k_b and q_b with Problem.KeyLengths and QueryLengths, and never more than KeyLen and QueryLen. No length need be other than 0.
-// Everything is as in the padded batch whose entry b is sequence b with these lengths: positions, alignment of Causal and Window, the batch entry that
-// biases, masks, functions and dropout see. Rows of a slot that are not used give o = 0 and lse = −∞, have gradient 0, and are never used, whatever they
+// rows, or the first k_b and q_b with Problem.KeyLengths and QueryLengths, and never more than KeyLen and QueryLen. Lengths may be 0. Everything is
+// as in the padded batch whose entry b is sequence b with these lengths: positions, alignment of Causal and Window, the batch entry that biases,
+// masks, functions and dropout see. Rows of a slot that are not used give o = 0 and lse = −∞, have gradient 0, and are never used, whatever they
 // hold. Rows of no slot, before the first start or from the last one on, are neither used nor written.
 //
-// The device's numbers are not trusted: a start below one before it, or outside the tensor, is taken to the nearest that can be, and nothing outside
-// a tensor is read or written. There are no block masks and no Classes of packed sequences, and only [Flash] takes them.
+// The device's numbers are not trusted: a start below the one before it, or outside the tensor, is taken to the nearest valid one, and nothing
+// outside a tensor is read or written. There are no block masks and no Classes of packed sequences, and only [Flash] takes them.
 type Packed struct{ Queries, Keys int }
 
 // Normalize fills the defaults in and checks every field. The error is an *ArgumentError.
@@ -239,10 +238,10 @@ func (p Problem) LSEShape() [4]int { return p.filled().LSEShape() }
 // String describes the problem in one line, for example "B2 H8 Hk2 Nq512 Nk512 D64 Dv64 float16 causal bottom-right".
 func (p Problem) String() string { return p.filled().String() }
 
-// ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do:
-// 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq = Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. Block masks
-// and mask functions are not looked at, nor are lengths of batch entries: each counts as all keys and queries. Of packed sequences so many count as
-// Packed.Queries rows make with QueryLen each.
+// ForwardFLOPs counts the operations of the forward pass as the FlashAttention papers do: 2·B·Hq·Nq·Nk·(D+Dv), and half of that when causal with Nq =
+// Nk. A causal problem with Nq ≠ Nk, and one with a window, counts its allowed pairs. Block masks and mask functions are not looked at, nor are
+// lengths of batch entries: each counts as all keys and queries. Packed sequences count as Packed.Queries/QueryLen sequences of QueryLen queries and
+// KeyLen keys.
 func (p Problem) ForwardFLOPs() float64 { return p.filled().ForwardFLOPs() }
 
 // BackwardFLOPs counts the operations of the backward pass: 2.5 × forward.

@@ -10,9 +10,9 @@ import (
 //	y_a = cos θ_j · x_a − sin θ_j · x_b
 //	y_b = sin θ_j · x_a + cos θ_j · x_b
 //
-// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, right to 2⁻³⁰ whatever the position, unless cosines and
-// sines are given: fp32 tensors Cos and Sin of shape [1, 1, Table, R/2], which have a row for each position, others than theirs taken to the nearest,
-// or with PerToken [Batch, 1, Rows, R/2], which have one for each row of the batch. Products are fp32.
+// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, accurate to 2⁻³⁰ whatever the position, unless cosines and
+// sines are given: fp32 tensors Cos and Sin of shape [1, 1, Table, R/2], which have a row for each position (positions beyond are clamped), or with
+// PerToken [Batch, 1, Rows, R/2], which have one for each row of the batch. Products are fp32.
 //
 // Source: Su et al., RoFormer (2021), equation 34.
 type Rotary struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// BufferRef names a VkBuffer that the caller owns. It needs the usage storage buffer, and transfer source and destination
-// for Upload and Download.
+// BufferRef names a VkBuffer that the caller owns. It must have been created with the usage storage buffer, and for Download and Upload with transfer
+// source and destination.
 type BufferRef struct {
 	Handle uintptr // VkBuffer
 	Size   uint64  // bytes
@@ -42,8 +42,8 @@ type memory struct {
 	busy   atomic.Int32 // recordings in flight that use it
 }
 
-// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are undefined. The error is
-// an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
+// NewTensor allocates a tensor of shape [batch, heads, length, dim] in row-major order, rows of bits up to the next byte. Its contents are undefined.
+// The error is an [*ArgumentError] for a shape that is empty or passes what the device can bind, a [*MemoryError] where there is no room.
 func (d *Device) NewTensor(dtype DType, batch, heads, length, dim int) (_ *Tensor, err error) {
 	defer during("NewTensor", &err)
 	shape := [4]int{batch, heads, length, dim}

@@ -11,9 +11,8 @@ import (
 	"github.com/vkattn/vkattn/internal/tiles"
 )
 
-// WithTiles reads a file of tiles, in the format of internal/tiles and of `vkattn tune --export`. Its rows go before the built-in ones, and
-// those that tune measured before the user's tuning file too. The error names file and line; it is one, too, that the file is for other
-// devices.
+// WithTiles reads a file of tiles, in the format of internal/tiles and of `vkattn tune --export`. Its rows go before the built-in ones; rows in it
+// that tune measured go before the user's tuning file as well. Errors name file and line; a file for other devices is an error.
 func WithTiles(path string) DeviceOption {
 	return func(o *deviceOptions) error {
 		if path == "" {

@@ -219,7 +219,7 @@ func (d *Device) BackwardCandidates(p Problem, opts ...PlanOption) (_ []Candidat
 // withoutStored makes a plan ignore the tuning file.
 func withoutStored(o *planOptions) error { o.noStored = true; return nil }
 
-// WithoutStoredTuning makes a plan keep to rows of tiles, whatever tune measured.
+// WithoutStoredTuning makes a plan take its tile from rows of tiles, whatever the user's tuning file has.
 func WithoutStoredTuning() PlanOption { return withoutStored }
 
 // fit fits a kernel to a problem, with the caller's tuning if there is any, else with what tune measured if that fits, by the caller's file

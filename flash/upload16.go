@@ -22,7 +22,8 @@ func Upload16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error)
 	})
 }
 
-// Download16 is the way back of Upload16.
+// Download16 copies a tensor of F16 or BF16 into values as they are, after work that was submitted earlier: Upload16 the other way, with the same
+// rules.
 func Download16[T ~uint16](ctx context.Context, t *Tensor, values []T) (err error) {
 	defer during("Download16", &err)
 	if err := t.check16(len(values)); err != nil {

@@ -8,11 +8,11 @@ import (
 )
 
 // Within says that a problem is some of the queries, keys and heads of a longer one: query i of the part is query Query + i of Queries, key j is key
-// Key + j of Keys, query head h is head Head + h of Heads, and batch entry b is entry Batch + b. Causal and Window are those of the whole; Dropout drops
-// what it drops there, and Score and Sees see the places of the whole. The tensors are the part's alone.
+// Key + j of Keys, query head h is head Head + h of Heads, and batch entry b is entry Batch + b. Causal and Window are those of the whole; Dropout
+// drops what it drops there, and Score and Sees see positions of the whole. The tensors hold the part alone.
 //
-// Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part has some of the heads and entries alone: Queries and Keys
-// are QueryLen and KeyLen then, and Query and Key are 0.
+// Beside Packed, KeyLengths and QueryLengths, whose entries have positions of their own, a part can only be some of the heads and entries: Queries
+// and Keys are then QueryLen and KeyLen, and Query and Key are 0.
 //
 // So attention can be computed block by block, on one device or on several: parts over disjoint keys are put together by [Device.Merge], and given the
 // lse and o of the whole, the gradients of parts add up to those of the whole (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers",

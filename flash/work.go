@@ -36,10 +36,10 @@ func Total(steps []Work) Work {
 type Call struct {
 	LSE bool // forward: lse is written
 
-	// Of a problem with a block mask one of the two. Blocks is the mask, as NewBlockMask takes it: the count is exact. Nonzero is the share
-	// of its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which each block is
-	// attended to with this probability, whatever the others are. Of a problem with Classes they are the blocks of which some pair is seen,
-	// and all pairs of those are counted.
+	// For a problem with a block mask, set one of the two. Blocks is the mask, as NewBlockMask takes it: the count is exact. Nonzero is the share of
+	// its blocks that are attended to, above 0 and at most 1: the count is what is to be expected of masks in which each block is attended to with
+	// this probability, whatever the others are. Of a problem with Classes they are the blocks of which some pair is seen, and all pairs of those are
+	// counted.
 	Blocks  []bool
 	Nonzero float64
 

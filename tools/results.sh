@@ -8,7 +8,7 @@
 #     dims, bf16  other head dimensions, the other type         scalar      the kernels for any GPU
 #     standard    standard attention beside PyTorch's, both passes
 #     few         decoding, and few queries, where keys are in parts
-#     guard       every family of kernels in seconds, for vkattn compare --relative
+#     guard       a shape or two of every family of kernels, for vkattn compare --relative
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an

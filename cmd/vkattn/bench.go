@@ -50,12 +50,13 @@ sets where they would fit a cache. A backward pass starts from a forward pass, w
 log-sum-exp are checked before the gradients are.
 
 --score, --bias, --mask, --sinks and --window say what becomes of the scores; --packed, --used, --page
-and --cache where rows lie, how many keys count, and how keys and values are stored. Rates count the pairs that a mask or a window lets be
-seen; "× plain" is the rate over that of the same problem without any of them. Where reading keys is what
-takes the time, "MB" is what is read and written at least, "% copy" what that is of the bandwidth of
-copying, and "tokens/s" how many queries the batch does in a second of this attention alone.
+and --cache where rows lie, how many keys count, and how keys and values are stored. Rates count the
+pairs that masks and windows leave visible; "× plain" is the rate relative to that of the same problem
+without any of these. Where reading keys takes most of the time, "MB" is the least that must be read and
+written, "% copy" the bandwidth that this makes, of the bandwidth of copying, and "tokens/s" how many
+queries of the batch this attention alone would do in a second.
 
-Appending to caches, rotation and merging parts are no attention: 'vkattn rows' measures them.
+Appending to caches, rotation and merging are not attention: 'vkattn rows' measures them.
 
 Suites:
 ` + suiteHelp(),

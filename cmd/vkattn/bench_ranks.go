@@ -35,7 +35,7 @@ func (f *rankFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "spread each sequence over so many devices of this machine, beside the same on one: ring attention (suite ring: as many as there are GPUs)")
 	cmd.Flags().BoolVar(&f.mpi, "mpi", false, "ranks are the processes that mpirun has started, with the GPUs of their host in turn (needs a vkattn built with -tags mpi)")
 	cmd.Flags().BoolVar(&f.share, "share-device", false, "with --ranks or --mpi: ranks beyond the number of devices share them")
-	cmd.Flags().StringVar(&f.over, "over", bench.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of a rank's share of the heads), or auto: what the plan foretells to be faster, from the speed of one device and of the slowest link")
+	cmd.Flags().StringVar(&f.over, "over", bench.OverRing, "`what` goes from rank to rank: ring (keys and values), heads (all tokens of a rank's share of the heads), or auto: what the plan predicts to be faster, from the speed of one device and of the slowest link")
 	cmd.Flags().StringVar(&f.links, "links", "", "`file` of 'vkattn info --links --json', for --over auto (default: links are measured)")
 	cmd.Flags().BoolVar(&f.host, "from-host", false, "keys and values come from memory of the host in blocks, on one device, beside the same with them resident")
 }

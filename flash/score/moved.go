@@ -1,11 +1,11 @@
 package score
 
-// Places are what functions of part of a longer problem are moved by: their Query, Key, Head and Batch are those of the whole when these are added, and
-// their Position when Position is. They are integers of known values.
+// Places says where part of a longer problem lies in the whole: added to the Query, Key, Head, Batch and Position that a function is asked for in the
+// part, they give those of the whole.
 type Places struct{ Query, Key, Head, Position, Batch int }
 
-// Moved is the function asked at other places: s′ of (query, key) is that of (query + Query, key + Key), and so on. Programs for other places have the
-// same code: the places are in a table.
+// Moved is the function shifted: its s′ at (query, key) is that of f at (query + Query, key + Key), and so on. Functions moved to other places have
+// the same code: the places are values of a table.
 func (f Function) Moved(to Places) (Function, error) {
 	if err := f.Err(); err != nil || f.Identity() {
 		return f, err
@@ -13,7 +13,7 @@ func (f Function) Moved(to Places) (Function, error) {
 	return build(moved(f.get().stages, to))
 }
 
-// Moved is the mask function asked at other places.
+// Moved is the mask function shifted, as [Function.Moved].
 func (m MaskFunction) Moved(to Places) (MaskFunction, error) {
 	if err := m.Err(); err != nil || m.Everything() {
 		return m, err

@@ -252,7 +252,7 @@ var suites = []Suite{
 		CPU: []Grid{{Impls: []string{"flash2"}, Batch: []int{1}, Heads: []int{2}, HeadDim: []int{64}, QueryLen: []int{16, 64}, Seq: []int{512, 1024}, Causal: no}},
 	},
 	{
-		Name: "guard", About: "a regression check of seconds: every family of kernels, both passes; 'vkattn compare --relative' with a recorded file judges it",
+		Name: "guard", About: "a short regression check: every family of kernels, both passes; 'vkattn compare --relative' with a recorded file judges it",
 		Grids: guarded, CPU: guardedCPU, Rounds: 2,
 	},
 	{
