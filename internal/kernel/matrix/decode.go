@@ -346,13 +346,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 	tile.Parts = t.Get("parts", decodeParts(c, p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p)))
 	tile.complete(p, min(row.Get("shared_kib")<<10, int(c.Facts.Limits.MaxSharedMemory)))
 	if name, why := tile.Check(p, c); why != "" {
-		if _, given := t.Given[name]; given {
-			return DecodeTile{}, t.Bad(name, "%s", why)
-		}
-		if len(t.Given) > 0 {
-			return DecodeTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s: %s", name, why)
-		}
-		return DecodeTile{}, &kernel.Declined{Why: why}
+		return DecodeTile{}, t.BadTile(name, why)
 	}
 	t.Took(row)
 	return tile, nil

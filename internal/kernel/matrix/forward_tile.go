@@ -213,10 +213,7 @@ func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *ke
 			return tile, nil
 		}
 	}
-	if len(t.Given) > 0 {
-		return Tile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return Tile{}, &kernel.Declined{Why: why}
+	return Tile{}, t.NoTile(why)
 }
 
 // Complete fills in what a row of the table leaves open.

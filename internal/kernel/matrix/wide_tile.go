@@ -124,10 +124,7 @@ func ChooseWideTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, 
 			return tile, nil
 		}
 	}
-	if len(t.Given) > 0 {
-		return WideTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return WideTile{}, &kernel.Declined{Why: why}
+	return WideTile{}, t.NoTile(why)
 }
 
 // complete rounds a row of the table to whole fragments, and fills in what it leaves open.

@@ -276,13 +276,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 	tile.Parts = t.Get("parts", decodeParts(c, p, row, tile.Groups(p)))
 	tile.complete(p, row, limits)
 	if name, why := tile.Check(p, limits); why != "" {
-		if _, given := t.Given[name]; given {
-			return DecodeTile{}, t.Bad(name, "%s", why)
-		}
-		if len(t.Given) > 0 {
-			return DecodeTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s: %s", name, why)
-		}
-		return DecodeTile{}, &kernel.Declined{Why: why}
+		return DecodeTile{}, t.BadTile(name, why)
 	}
 	t.Took(row)
 	return tile, nil

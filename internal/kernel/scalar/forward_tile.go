@@ -173,10 +173,7 @@ func firstForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning,
 			break // the caller's numbers do not fit: say so rather than look for others that go with them
 		}
 	}
-	if len(t.Given) > 0 {
-		return ForwardTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return ForwardTile{}, &kernel.Declined{Why: why}
+	return ForwardTile{}, t.NoTile(why)
 }
 
 // fit completes a tile whose shape is set. It gives the rule that cannot be kept, "" when all are.
