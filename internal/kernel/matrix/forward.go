@@ -1,13 +1,10 @@
 package matrix
 
 import (
-	"slices"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // Forward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.
@@ -182,11 +179,8 @@ func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int
 
 // candidatesOf are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed either way.
 func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
-	var out []map[string]int
+	var out tunings
 	add := func(t Tile) {
-		if c.Facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
-			return
-		}
 		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst,
 			"steps": kernel.BoolInt(t.Steps), "whole": kernel.BoolInt(t.Whole)}
 		if t.QReg != 0 {
@@ -198,9 +192,7 @@ func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
 		if t.HeadsTogether != 0 {
 			m["heads_together"] = t.HeadsTogether
 		}
-		if !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
-			out = append(out, m)
-		}
+		out.add(c, t.W, t.RM, m)
 	}
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
 	for _, row := range f.Rows(name) {

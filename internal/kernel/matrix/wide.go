@@ -7,7 +7,6 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // wideKernel is the kernel's name, the label of its dispatches, and that of its rows of tiles.
@@ -136,14 +135,13 @@ func (t *WideTile) trial(p *attn.Problem) attn.Problem {
 }
 
 // wideCandidates are the rows that suit the device, whatever problem they are for.
-func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) (out []map[string]int) {
+func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
+	var out tunings
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
 	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
-		t := wideOf(row)
-		m := map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch}
-		compiles := c.Facts.Type != vk.DeviceCPU || t.W*t.RM <= 4 // else a CPU does for minutes
-		if compiles && row.SuitsLanes(lanes) && !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
-			out = append(out, m)
+		if row.SuitsLanes(lanes) {
+			t := wideOf(row)
+			out.add(c, t.W, t.RM, map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch})
 		}
 	}
 	return out
