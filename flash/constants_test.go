@@ -35,11 +35,11 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	onMatrices, err := matrix.ChooseTile(c, attnOf(p), fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 	require.NoError(t, err)
 	scalarOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&scalar.ForwardProgram{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: inFP32, Combine: parts}).Describe(v)
+		out, _ := (&scalar.ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Combine: parts}, Shape: inFP32}).Describe(v)
 		return out
 	}
 	matrixOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
-		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: onMatrices, Combine: parts}).Describe(v)
+		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: onMatrices}).Describe(v)
 		return out
 	}
 	splitOf := func(parts *kernel.Combiner) kernel.Constants {
@@ -47,13 +47,13 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		p.DType = F32
 		tile, err := matrix.ChooseSplitTile(c, attnOf(p), 2, true, fragment, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
-		out, _ := (&matrix.ForwardProgram{Problem: p.attn(), Shape: tile, Combine: parts}).Describe(v)
+		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
 		return out
 	}
 	wideOf := func(p Problem, parts *kernel.Combiner) kernel.Constants {
 		tile, err := matrix.ChooseWideTile(c, attnOf(p), fragment, &kernel.FragmentLayout{}, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
-		out, _ := (&matrix.WideProgram{Problem: p.attn(), Shape: tile, Combine: parts}).Describe(v)
+		out, _ := (&matrix.WideProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: tile}).Describe(v)
 		return out
 	}
 	scalarFlash1, _ := (&scalar.Flash1Program{CheckedKernels: kernel.CheckedKernels{Env: env}, Problem: p.attn(), Shape: flash1}).Describe(v)
@@ -61,11 +61,11 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	cached := p
 	cached.Pages = Pages{Size: 16, Count: 9, PerSequence: 4}
 	decodeOf := func(p Problem) kernel.Constants {
-		out, _ := (&scalar.DecodeProgram{Problem: p.attn(), Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
+		out, _ := (&scalar.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()}, Shape: scalar.DecodeTile{Lanes: 32, LPR: 8}}).Describe(v)
 		return out
 	}
 	fewOf := func(p Problem) kernel.Constants {
-		out, _ := (&matrix.DecodeProgram{Problem: p.attn(), Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
+		out, _ := (&matrix.DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()}, Shape: matrix.DecodeTile{Fragment: fragment, Rows: 1, W: 2, Keys: 16}}).Describe(v)
 		return out
 	}
 	back := &scalar.BackwardProgram{Problem: p.attn()}

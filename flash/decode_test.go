@@ -53,20 +53,26 @@ func TestDecode(t *testing.T) {
 			case "more parts than keys", "several dispatches", "ragged parts", "negative scale", "wide":
 				vktest.Long(t, "these one at a time; conformance has scales and wide heads")
 			}
-			s := newSample(t, test.p)
-			plan := mustPlan(t, d, s.p, WithTier(TierScalar), WithTuning(test.tuning))
-			require.Equal(t, "scalar_decode", plan.kernel.Name)
-			for name, v := range test.tuning {
-				require.Equal(t, v, plan.Tuning()[name])
-			}
-			f := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, f))
-			first := s.check(t, plan, f)
-			s.poison(t, f)
-			require.NoError(t, plan.Forward(bg, f))
-			require.Equal(t, first, download(t, f.O), "the same inputs, the same bits")
+			testDecode(t, d, scalar.DecodeKernel, TierScalar, test.p, test.tuning)
 		})
 	}
+}
+
+// testDecode computes a problem twice with a kernel for few queries and a tuning, and checks the outputs.
+func testDecode(t *testing.T, d *Device, kernel string, tier Tier, p Problem, tuning map[string]int) {
+	t.Helper()
+	s := newSample(t, p)
+	plan := mustPlan(t, d, s.p, WithTier(tier), WithTuning(tuning))
+	require.Equal(t, kernel, plan.kernel.Name)
+	for name, v := range tuning {
+		require.Equal(t, v, plan.Tuning()[name])
+	}
+	f := s.tensors(t, d, plainly(t, d))
+	require.NoError(t, plan.Forward(bg, f))
+	first := s.check(t, plan, f)
+	s.poison(t, f)
+	require.NoError(t, plan.Forward(bg, f))
+	require.Equal(t, first, download(t, f.O), "the same inputs, the same bits")
 }
 
 // TestDecodeRowsMeetInTurns: where subgroups' sums of all rows do not fit into shared memory together, they meet a few rows at a time, and
@@ -84,8 +90,7 @@ func TestDecodeRowsMeetInTurns(t *testing.T) {
 	}
 }
 
-// TestDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are
-// infinite: what a row attends to is infinite then, and no other column is.
+// TestDecodePadding: testDecodePadding for scalar_decode.
 func TestDecodePadding(t *testing.T) {
 	d := decodeDevice(t)
 	for _, dtype := range []DType{F32, F16} {
@@ -93,30 +98,35 @@ func TestDecodePadding(t *testing.T) {
 			continue
 		}
 		for _, keys := range []int{1, 3, 29, 64} { // subgroups without a key, groups of lanes without one, batches with some
-			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: dtype}.Normalize()
-			require.NoError(t, err)
-			s := newSample(t, p)
-			f := s.tensors(t, d, plainly(t, d))
-			v := slices.Clone(s.v)
-			last := v[(keys-1)*p.ValueDim:]
-			last[3], last[7] = float32(math.Inf(1)), float32(math.Inf(-1))
-			require.NoError(t, f.V.Upload(bg, v))
 			for _, parts := range []int{1, 2} {
-				plan := mustPlan(t, d, p, WithTier(TierScalar), WithTuning(map[string]int{"decode": 1, "w": 2, "u": 4, "lpr": 2, "parts": parts}))
-				s.poison(t, f)
-				require.NoError(t, plan.Forward(bg, f))
-				for i, o := range download(t, f.O) {
-					at := fmt.Sprintf("%v, %d keys, %d parts: o[%d]", dtype, keys, parts, i)
-					switch i % p.ValueDim {
-					case 3:
-						require.Equal(t, math.Inf(1), float64(o), at)
-					case 7:
-						require.Equal(t, math.Inf(-1), float64(o), at)
-					default:
-						require.InDelta(t, s.o[i], float64(o), 2e-2, at)
-					}
-				}
+				testDecodePadding(t, d, TierScalar, dtype, keys, map[string]int{"decode": 1, "w": 2, "u": 4, "lpr": 2, "parts": parts})
 			}
+		}
+	}
+}
+
+// testDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are infinite:
+// what a row attends to is infinite then, and no other column is.
+func testDecodePadding(t *testing.T, d *Device, tier Tier, dtype DType, keys int, tuning map[string]int) {
+	t.Helper()
+	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: dtype}.Normalize()
+	require.NoError(t, err)
+	s := newSample(t, p)
+	f := s.tensors(t, d, plainly(t, d))
+	v := slices.Clone(s.v)
+	last := v[(keys-1)*p.ValueDim:]
+	last[3], last[7] = float32(math.Inf(1)), float32(math.Inf(-1))
+	require.NoError(t, f.V.Upload(bg, v))
+	require.NoError(t, mustPlan(t, d, p, WithTier(tier), WithTuning(tuning)).Forward(bg, f))
+	for i, o := range download(t, f.O) {
+		at := fmt.Sprintf("%v, %d keys, %v: o[%d]", dtype, keys, tuning, i)
+		switch i % p.ValueDim {
+		case 3:
+			require.Equal(t, math.Inf(1), float64(o), at)
+		case 7:
+			require.Equal(t, math.Inf(-1), float64(o), at)
+		default:
+			require.InDelta(t, s.o[i], float64(o), 2e-2, at)
 		}
 	}
 }

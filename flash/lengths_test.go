@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -40,17 +39,8 @@ func TestLengthsOnMatrices(t *testing.T) {
 			if x.long != "" {
 				vktest.Long(t, x.long)
 			}
-			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(x.more)) // the suite has the forward pass in every form
-			defer plan.Close()
-			require.Contains(t, plan.String(), "lengths")
-			info, err := plan.BackwardInfo()
-			if errors.Is(err, ErrUnsupported) {
-				require.NotContains(t, err.Error(), "self-check failed")
-				t.Skip(err)
-			}
-			require.NoError(t, err)
-			require.Equal(t, TierMatrix, info.Tier)
-			require.Empty(t, info.WhyNotFaster)
+			// The suite has the forward pass of such problems in every form.
+			requireOnMatrices(t, planGradients(t, d, p, TierMatrix, WithBackwardTuning(x.more)), "lengths")
 		})
 	}
 }
@@ -131,13 +121,7 @@ func TestLengthsOfNothing(t *testing.T) {
 		var got [2][4][]float32
 		for i, tier := range []Tier{TierScalar, TierMatrix} {
 			plan := planGradients(t, d, p, tier)
-			info, err := plan.BackwardInfo()
-			if errors.Is(err, ErrUnsupported) {
-				require.NotContains(t, err.Error(), "self-check failed")
-				t.Skip(err)
-			}
-			require.NoError(t, err)
-			require.Equal(t, tier, info.Tier)
+			require.Equal(t, tier, backwardInfo(t, plan).Tier)
 			b.DQ, b.DK, b.DV = tensor(F16, p.QShape(), none), tensor(F16, p.KShape(), none), tensor(F16, p.VShape(), none)
 			b.DBias = tensor(F32, bias, make([]int, bias[0]))
 			require.NoError(t, plan.Forward(t.Context(), f))

@@ -75,13 +75,7 @@ func compareGradients(t *testing.T, d *Device, p Problem, tuning map[string]int,
 	scalar := mustPlan(t, d, p, WithTier(TierScalar))
 	_, b := newBackwardSample(t, d, scalar, F16)
 	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tuning))
-	info, err := plan.BackwardInfo()
-	if errors.Is(err, ErrUnsupported) {
-		require.NotContains(t, err.Error(), "self-check failed")
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	require.Equal(t, TierMatrix, info.Tier)
+	require.Equal(t, TierMatrix, backwardInfo(t, plan).Tier)
 	for _, b.Accumulate = range []bool{false, adds} {
 		var got [2][3][]float32
 		for i, p := range []*Plan{scalar, plan} {
@@ -162,12 +156,36 @@ func planBoth(t *testing.T, d *Device, p Problem, backward map[string]int) *Plan
 		forward["form"] = form
 	}
 	plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(forward), WithBackwardTuning(backward))
+	skipUnsupported(t, err)
+	return plan
+}
+
+// requireOnMatrices requires of a plan that it says this, and that the first kernels on matrices take its backward pass. It closes the plan.
+func requireOnMatrices(t *testing.T, plan *Plan, says string) {
+	t.Helper()
+	defer plan.Close()
+	require.Contains(t, plan.String(), says)
+	info := backwardInfo(t, plan)
+	require.Equal(t, TierMatrix, info.Tier)
+	require.Empty(t, info.WhyNotFaster)
+}
+
+// backwardInfo is what a plan says of its backward pass. The test skips where the device has none of its tier.
+func backwardInfo(t *testing.T, plan *Plan) BackwardInfo {
+	t.Helper()
+	info, err := plan.BackwardInfo()
+	skipUnsupported(t, err)
+	return info
+}
+
+// skipUnsupported skips a test where a plan lacks a feature of the device, but not where a kernel failed.
+func skipUnsupported(t *testing.T, err error) {
+	t.Helper()
 	if errors.Is(err, ErrUnsupported) {
 		require.NotContains(t, err.Error(), "self-check failed")
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	return plan
 }
 
 // TestMatrixBackwardTiles: two tiles in shared memory and what may be asked for.

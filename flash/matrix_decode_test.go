@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -56,49 +55,16 @@ func TestMatrixDecode(t *testing.T) {
 			case "more parts than keys", "several dispatches", "rows apart", "negative scale":
 				vktest.Long(t, "these one at a time; conformance has scales")
 			}
-			s := newSample(t, test.p)
-			plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(test.tuning))
-			require.Equal(t, matrix.DecodeKernel, plan.kernel.Name)
-			for name, v := range test.tuning {
-				require.Equal(t, v, plan.Tuning()[name])
-			}
-			f := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, f))
-			first := s.check(t, plan, f)
-			s.poison(t, f)
-			require.NoError(t, plan.Forward(bg, f))
-			require.Equal(t, first, download(t, f.O), "the same inputs, the same bits")
+			testDecode(t, d, matrix.DecodeKernel, TierMatrix, test.p, test.tuning)
 		})
 	}
 }
 
-// TestMatrixDecodePadding: keys that are not there add nothing, not even where the last key's values, which are read in their place, are
-// infinite.
+// TestMatrixDecodePadding: testDecodePadding for matrix_decode.
 func TestMatrixDecodePadding(t *testing.T) {
 	d := matrixDecodeDevice(t)
 	for _, keys := range []int{1, 29, 64} {
-		p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 1, KeyLen: keys, HeadDim: 8, ValueDim: 24, DType: F16}.Normalize()
-		require.NoError(t, err)
-		s := newSample(t, p)
-		f := s.tensors(t, d, plainly(t, d))
-		v := slices.Clone(s.v)
-		last := v[(keys-1)*p.ValueDim:]
-		last[3], last[7] = float32(math.Inf(1)), float32(math.Inf(-1))
-		require.NoError(t, f.V.Upload(bg, v))
-		plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 2, "parts": 2}))
-		s.poison(t, f)
-		require.NoError(t, plan.Forward(bg, f))
-		for i, o := range download(t, f.O) {
-			at := fmt.Sprintf("%d keys: o[%d]", keys, i)
-			switch i % p.ValueDim {
-			case 3:
-				require.Equal(t, math.Inf(1), float64(o), at)
-			case 7:
-				require.Equal(t, math.Inf(-1), float64(o), at)
-			default:
-				require.InDelta(t, s.o[i], float64(o), 2e-2, at)
-			}
-		}
+		testDecodePadding(t, d, TierMatrix, F16, keys, map[string]int{"decode": 1, "w": 2, "parts": 2})
 	}
 }
 
@@ -155,24 +121,7 @@ func TestMatrixDecodeCaches(t *testing.T) {
 // and sums and outputs with it.
 func TestMatrixDecodeRescalesInTime(t *testing.T) {
 	d := matrixDecodeDevice(t)
-	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}.Normalize()
-	require.NoError(t, err)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 1, "keys": 16, "parts": 1}))
-	for _, growth := range []float32{10, 13, 25} { // of scores, in log 2, from one batch to the next
-		t.Run(fmt.Sprint(growth), func(t *testing.T) {
-			s := newSample(t, p)
-			clear(s.q)
-			clear(s.k)
-			for i := range p.QueryLen {
-				s.q[i*p.HeadDim] = 1 / float32(1+i%3)
-			}
-			for j := range p.KeyLen {
-				s.k[j*p.HeadDim] = growth * float32(j/16)
-			}
-			s.answer(t)
-			f := s.tensors(t, d, plainly(t, d))
-			require.NoError(t, plan.Forward(bg, f))
-			s.check(t, plan, f)
-		})
-	}
+	testRescaling(t, d, plan, 16, 10, 13, 25)
 }

@@ -45,6 +45,9 @@ func (d *Device) SelfCheck(ctx context.Context, impls []Implementation, tiers []
 		}
 		dim := max(16, attn.CeilDiv(k.LeastDim, 16)*16)
 		for _, dtype := range []DType{F32, F16, BF16} {
+			if !k.Stores(attn.DType(dtype)) {
+				continue
+			}
 			p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: k.TrialQueries(70, 2), KeyLen: 90, HeadDim: dim, ValueDim: min(dim, 64), DType: dtype, Causal: CausalBottomRight}.Normalize()
 			if err != nil {
 				return nil, err

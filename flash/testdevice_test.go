@@ -222,7 +222,7 @@ func everyKernel(t *testing.T, d *Device, p Problem, f func(t *testing.T, opts .
 			whole, err := p.Normalize()
 			require.NoError(t, err)
 			if !slices.ContainsFunc(kernels, func(k *kernel.Kernel) bool { // a plan would say so, too, and compile a kernel for it
-				return k.Implementation == kernel.Implementation(i) && k.Tier == kernel.Tier(tier) && k.Cannot(&d.env.Caps, attnOf(whole)) == ""
+				return k.Implementation == kernel.Implementation(i) && k.Tier == kernel.Tier(tier) && k.Exists(attnOf(whole)) && k.Cannot(&d.env.Caps, attnOf(whole)) == ""
 			}) {
 				continue
 			}

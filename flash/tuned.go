@@ -185,9 +185,8 @@ func (d *Device) Candidates(p Problem, opts ...PlanOption) (_ []Candidate, err e
 func (d *Device) BackwardCandidates(p Problem, opts ...PlanOption) (_ []Candidate, err error) {
 	defer during("BackwardCandidates", &err)
 	var out []Candidate
-	var list []map[string]int
 	var seen []map[string]int
-	list = append(list, nil)
+	list := []map[string]int{nil} // the built-in choice; it says what else there is
 	for i := 0; i < len(list); i++ {
 		plan, err := d.Plan(p, append(slices.Clone(opts), withoutStored, WithBackwardTuning(list[i]))...)
 		if err != nil {

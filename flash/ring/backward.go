@@ -76,21 +76,7 @@ func (w *pass) backward(b *flash.Backward) error {
 		if err := home.addUpTo(s.number-slots, w, g); err != nil {
 			return err
 		}
-		if i >= slots {
-			if err := w.arrival(out.sent[i-slots]); err != nil {
-				return err
-			}
-		}
-		before := len(w.jobs)
-		w.number = s.number
-		gave, err := w.remoteStep(g, s, e.blocks[i], i, e.arrived[i])
-		if err != nil {
-			return err
-		}
-		if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
-			return err
-		}
-		if err := w.passed(e, i, before); err != nil {
+		if err := w.giveStep(g, s, i, e, out); err != nil {
 			return err
 		}
 	}
@@ -360,6 +346,26 @@ func (w *pass) gradientStep(g *gradients, s step, block pair) error {
 		}
 	}
 	return nil
+}
+
+// giveStep is step s of a backward pass, remote step i, with the block that e brings: once there is room for what it gives, its launches are
+// submitted, and out is handed their gradients.
+func (w *pass) giveStep(g *gradients, s step, i int, e *exchange, out *delivery) error {
+	if i >= slots {
+		if err := w.arrival(out.sent[i-slots]); err != nil {
+			return err
+		}
+	}
+	before := len(w.jobs)
+	w.number = s.number
+	gave, err := w.remoteStep(g, s, e.blocks[i], i, e.arrived[i])
+	if err != nil {
+		return err
+	}
+	if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
+		return err
+	}
+	return w.passed(e, i, before)
 }
 
 // remoteStep submits launches with the block of another rank, and gives the gradients that go home: of the rows that the step is about.

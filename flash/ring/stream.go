@@ -179,21 +179,7 @@ func (s *Stream) Backward(ctx context.Context, b StreamBackward) error {
 		covered := make([]bool, len(s.blocks))
 		out := w.toHost(s, hostPair{b.DK, b.DV}, covered)
 		for i, st := range w.remote() {
-			if i >= slots {
-				if err := w.arrival(out.sent[i-slots]); err != nil {
-					return err
-				}
-			}
-			before := len(w.jobs)
-			w.number = st.number
-			gave, err := w.remoteStep(g, st, e.blocks[i], i, e.arrived[i])
-			if err != nil {
-				return err
-			}
-			if err := out.give(w, i, gave, w.jobs[before:]); err != nil {
-				return err
-			}
-			if err := w.passed(e, i, before); err != nil {
+			if err := w.giveStep(g, st, i, e, out); err != nil {
 				return err
 			}
 		}

@@ -140,7 +140,9 @@ func isSplit(tier flash.TierInfo) bool {
 	return tier.Tier == flash.TierMatrix && slices.Equal(tier.DTypes, []flash.DType{flash.F32})
 }
 
-// splitTargets are those of that kernel: each number of terms, and each form that it has; where compiling takes long, each once.
+// splitTargets are those of that kernel: two terms, which are of fp16, and three, of bf16 where the device has it, each in forms 1 and 2; where
+// compiling takes long, each number and each form once. Two ways are left out, for a device takes them only where it must or is asked to, and
+// flash's TestSplitForms and TestSplitWays run them: form 3, which terms of fp16 do not have, and three terms of fp16 (bf16=0).
 func splitTargets(base Target) (out []Target) {
 	for n := 2; n <= 3; n++ {
 		for form := 1; form <= 2; form++ {

@@ -5,17 +5,106 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// Forward records a fused forward kernel and, where keys are in parts, their combination.
-func (r *Recorder) Forward(k *pipeline.Kernel, p *attn.Problem, f *Operands, g Grid, label string, c *Combiner) error {
-	access, at := r.forwardAccess(k, p, f), r.Push.Forward(p, f)
-	if c == nil {
-		return r.Dispatch(k, access, at, g, g.Total, label)
-	}
-	c.bind(r)
-	if err := r.Dispatch(k, access, at, g, g.Total, label); err != nil {
+// ForwardPass is the dispatches of a fused forward kernel for a problem: the table of packed sequences, the kernel itself and, where keys are
+// in parts, their combination. Programs embed it.
+type ForwardPass struct {
+	CheckedKernels
+	Problem attn.Problem
+	Combine *Combiner // of keys in parts; nil: in one
+	Label   string    // of the kernel's own dispatches
+	grid    Grid
+	rows    RowTables
+}
+
+// Cut is how a tile cuts a problem into workgroups.
+type Cut struct {
+	Groups uint64    // for each part of the keys
+	Parts  int       // of the keys
+	Blocks RowBlocks // of queries, where sequences are packed
+}
+
+// Fit lays the dispatches out, each so short as the kernel's operations at this pace ask for.
+func (s *ForwardPass) Fit(e *Env, p *attn.Problem, label string, c Cut, flops float64, at Pace, t *Tuning) error {
+	grid, err := GridFor(e, c.Groups*uint64(c.Parts), flops, at, t)
+	if err != nil {
 		return err
 	}
-	return c.Record(r, f)
+	return s.lay(e, p, label, c, grid, t)
+}
+
+func (s *ForwardPass) lay(e *Env, p *attn.Problem, label string, c Cut, g Grid, t *Tuning) (err error) {
+	s.Problem, s.Label, s.grid = *p, label, g
+	if c.Parts > 1 {
+		if s.Combine, err = NewCombiner(e, p, c.Parts, t); err != nil {
+			return err
+		}
+	}
+	s.rows, err = NewRowTables(e, p, c.Blocks)
+	return err
+}
+
+func (s *ForwardPass) Scratch() []uint64 { return append(s.Combine.Scratch(), s.rows.Scratch()...) }
+func (s *ForwardPass) Dispatches() int {
+	return s.grid.Dispatches() + s.Combine.Dispatches() + s.rows.Dispatches()
+}
+
+// Record writes the dispatches with the pipeline that the operands ask for.
+func (s *ForwardPass) Record(r *Recorder, f *Operands) error {
+	return s.RecordAs(f.Variant(s.Combine), r, f)
+}
+
+// RecordAs writes them with the pipeline of a variant.
+func (s *ForwardPass) RecordAs(v Variant, r *Recorder, f *Operands) error {
+	k, err := s.Kernel(v)
+	if err != nil {
+		return err
+	}
+	return s.run(k, r, f)
+}
+
+// run writes the dispatches with a given pipeline.
+func (s *ForwardPass) run(k *pipeline.Kernel, r *Recorder, f *Operands) error {
+	if err := s.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(s.rows):]); err != nil {
+		return err
+	}
+	access, at := r.forwardAccess(k, &s.Problem, f), r.Push.Forward(&s.Problem, f)
+	if s.Combine == nil {
+		return r.Dispatch(k, access, at, s.grid, s.grid.Total, s.Label)
+	}
+	s.Combine.bind(r)
+	if err := r.Dispatch(k, access, at, s.grid, s.grid.Total, s.Label); err != nil {
+		return err
+	}
+	return s.Combine.Record(r, f)
+}
+
+// TryOn runs a pipeline of this pass on a small problem, which its tile cuts like this, and says what is wrong with the output.
+func (s *ForwardPass) TryOn(p *attn.Problem, c Cut, k *pipeline.Kernel, v Variant) (wrong string, err error) {
+	return s.TryOnWithin(outputBounds[p.DType], p, c, k, v)
+}
+
+// TryOnWithin is TryOn with a bound of its own for o.
+func (s *ForwardPass) TryOnWithin(bound float64, p *attn.Problem, c Cut, k *pipeline.Kernel, v Variant) (wrong string, err error) {
+	grid, err := NewGrid(c.Groups*uint64(c.Parts), 0)
+	if err != nil {
+		return "", err
+	}
+	var small ForwardPass
+	if err := small.lay(s.Env, p, s.Label, c, grid, NewTuning(nil)); err != nil {
+		return "", err
+	}
+	return s.Env.TryForwardWithin(bound, &small.Problem, v, small.Scratch(), func(r *Recorder, f *Operands) error { return small.run(k, r, f) })
+}
+
+// TryOnFew is TryOn for kernels for few queries, whose workgroups take batch keys at a time: on as many queries, and two batches of keys for
+// each part, and some.
+func (s *ForwardPass) TryOnFew(batch, parts int, cut func(*attn.Problem) Cut, k *pipeline.Kernel, v Variant) (wrong string, err error) {
+	p := TrialOf(&s.Problem)
+	p.KeyHeads = 2
+	p.Heads = p.KeyHeads * s.Problem.Group()
+	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*batch*parts+3
+	PackTrial(&p)
+	return s.TryOn(&p, cut(&p), k, v)
 }
 
 // forwardAccess binds the tensors of a fused forward kernel: q, k, v, o, lse and, where it can do with one, the block mask, or q in its

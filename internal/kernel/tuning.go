@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"fmt"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/tiles"
 )
@@ -39,6 +41,26 @@ func (t *Tuning) Took(r *tiles.Row) { t.Rows = append(t.Rows, r) }
 // Bad is the error of a parameter's value that breaks a rule.
 func (t *Tuning) Bad(name string, rule string, a ...any) error {
 	return attn.BadArgument(t.option+"["+name+"]", t.Effect[name], rule, a...)
+}
+
+// NoTile is the error of a kernel of which no tile fits, for the last one's reason: a bad argument where the caller gave numbers, else why the
+// kernel is not taken.
+func (t *Tuning) NoTile(why string) error {
+	if len(t.Given) > 0 {
+		return attn.BadArgument(t.option, fmt.Sprint(t.Given), "%s", why)
+	}
+	return &Declined{Why: why}
+}
+
+// BadTile is NoTile where the parameter that breaks the rule is known.
+func (t *Tuning) BadTile(name, why string) error {
+	if _, given := t.Given[name]; given {
+		return t.Bad(name, "%s", why)
+	}
+	if len(t.Given) > 0 {
+		why = name + ": " + why
+	}
+	return t.NoTile(why)
 }
 
 // DecodeParameter is the tuning parameter that turns the kernel of few rows off (0) or insists on it (1).

@@ -78,25 +78,19 @@ const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk pass
 #ifdef SPLIT
 #define P_UNIT 1.0   // terms add up to what l sums
 #define BIAS 4.0
-#include "count.glsl"
-#include "matrix_split_tensors.glsl"
 #else
 #define P_UNIT (FORM == 1 ? CUT : 1.0)   // how much smaller operands are than the weights that l sums, on average
 // Reference = maximum - BIAS, in log 2: 4 more bits for small weights. P = 16 at the maximum, once it is an operand.
 #define BIAS (FORM == 1 ? 4.0 + (CUT - 1.0) * 1.4427 : 4.0)
+#endif
 #include "count.glsl"
 
-layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
-layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
-layout(binding = 1) readonly buffer K4_ { uvec4 k4[]; };
-layout(binding = 1) readonly buffer K16_ { uint16_t k16[]; };
-layout(binding = 2) readonly buffer V4_ { uvec4 v4[]; };
-layout(binding = 2) readonly buffer V16_ { uint16_t v16[]; };
+VIEWS(Q, q, 0, readonly)
+VIEWS(K, k, 1, readonly)
+VIEWS(V, v, 2, readonly)
 #ifndef KEY_PARTS
-layout(binding = 3) writeonly buffer O4_ { uvec4 o4[]; };
-layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
+VIEWS(O, o, 3, writeonly)
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
-#endif
 #endif
 #include "args.glsl"
 #define SCORE_AT 8

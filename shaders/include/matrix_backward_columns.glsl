@@ -51,6 +51,17 @@ FRAG_A of_team(uint at, uint r, uint k) {
 #define EACH_STEP(k) \
   [[dont_unroll]] for (uint k0 = 0; k0 < BC; k0 += CK) [[unroll]] for (uint k = k0; k < k0 + CK; k += FK)
 #define IN_SLICE(d, each, n) (n % COLUMNS == 0 || slice * each + d < n)
+// sum += X y over the tile: X the team's rows of what lies at `at` in H, y the subgroup's columns of what lies at `from` in T, `each` of
+// its n fragments across. (A macro, as sum is an array of any length.)
+#define ADD_TEAM(sum, at, from, pitch, each, n)                                                                            \
+  EACH_STEP(k) {                                                                                                          \
+    FRAG_A x[SUM_RM];                                                                                                     \
+    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) x[r] = of_team(at, r, k);                                                \
+    [[unroll]] for (uint d = 0; d < each; ++d) if (IN_SLICE(d, each, n)) {                                                \
+      FRAG_B y; coopMatLoad(y, T, from + k * pitch + (slice * each + d) * FN / 8, pitch, BY_ROW);                         \
+      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) sum[r * each + d] = coopMatMulAdd(x[r], y, sum[r * each + d]);         \
+    }                                                                                                                     \
+  }
 
 // Fragment n of row fragment r of chunk c, in E.
 uint exchanged(uint c, uint r, uint n) { return (sub0 + r * FM) * E_PITCH + c * CK + n * FN; }

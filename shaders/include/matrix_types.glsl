@@ -1,4 +1,4 @@
-// Element types of the matrix kernels (fp16, or bf16 with DTYPE_BF16), conversions to them by pairs, and fragments.
+// Element types of the matrix kernels (fp16, or bf16 with DTYPE_BF16), conversions to them by pairs, views of tensors, and fragments.
 //
 // Needs FM, FN and FK. bf16 is the upper half of fp32. Outputs are rounded to nearest by hand: drivers convert by cutting off (seen on
 // NVIDIA), a bias of half a unit. Operands of a product are cut off on purpose (HALVES), two instructions for a pair instead of six:
@@ -23,6 +23,17 @@ const float CUT = 1.0;
 #define HALVES(a, b, lo, hi) { lo = float16_t(a); hi = float16_t(b); }
 #define ELEMENT_BITS(x) float16BitsToUint16(float16_t(x))
 #define UNPAIR(u) unpackHalf2x16(u)
+#endif
+
+// Two views of a tensor: 16 bytes (t##4), or one element as its bits (t##16); of fp32 tensors (SPLIT) as numbers (t##4, t##1).
+#ifdef SPLIT
+#define VIEWS(T, t, at, access)                                 \
+  layout(binding = at) access buffer T##4##_ { vec4 t##4[]; };  \
+  layout(binding = at) access buffer T##1##_ { float t##1[]; };
+#else
+#define VIEWS(T, t, at, access)                                        \
+  layout(binding = at) access buffer T##4##_ { uvec4 t##4[]; };        \
+  layout(binding = at) access buffer T##16##_ { uint16_t t##16[]; };
 #endif
 
 #define ACC coopmat<float, gl_ScopeSubgroup, FM, FN, gl_MatrixUseAccumulator>

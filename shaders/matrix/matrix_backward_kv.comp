@@ -11,7 +11,8 @@
 // Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
 // columns of dK and dV: include/matrix_backward_columns.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask.
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths; with
+// ATOMIC_DQ also 14, dQ in fp32 (include/matrix_backward_sums.glsl).
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16; SLICED of both; ATOMIC_DQ of both, which makes dQ too, by atomic sums (include/matrix_backward_atomic.glsl).
@@ -27,8 +28,7 @@ const bool MAKE_DK = true, MAKE_DV = true;
 layout(constant_id = 43) const uint PARTS = 3;
 const bool MAKE_DK = (PARTS & 1u) != 0u, MAKE_DV = (PARTS & 2u) != 0u;
 #endif
-layout(binding = 7) buffer Y4_ { uvec4 y4[]; };
-layout(binding = 7) buffer Y16_ { uint16_t y16[]; };
+VIEWS(Y, y, 7, )
 
 const uint STAT_EACH = (PART + WG - 1) / WG;
 float lr[STAT_EACH], dr[STAT_EACH];   // lse and delta on their way
@@ -61,26 +61,8 @@ void weights_to_operand(uint c) {
 #ifdef SLICED
 #include "matrix_backward_columns.glsl"
 ACC dK[SUM_RM * DS], dV[SUM_RM * ES];   // dK / scale
-void add_dv() {
-  EACH_STEP(k) {
-    FRAG_A p[SUM_RM];
-    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) p[r] = of_team(P_AT, r, k);
-    [[unroll]] for (uint d = 0; d < ES; ++d) if (IN_SLICE(d, ES, EN)) {
-      FRAG_B g; coopMatLoad(g, T, tile_at + B_AT + k * B_PITCH + (slice * ES + d) * FN / 8, B_PITCH, BY_ROW);
-      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) dV[r * ES + d] = coopMatMulAdd(p[r], g, dV[r * ES + d]);
-    }
-  }
-}
-void add_dk() {
-  EACH_STEP(k) {
-    FRAG_A ds[SUM_RM];
-    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) ds[r] = of_team(DS_AT, r, k);
-    [[unroll]] for (uint d = 0; d < DS; ++d) if (IN_SLICE(d, DS, DN)) {
-      FRAG_B q; coopMatLoad(q, T, tile_at + k * A_PITCH + (slice * DS + d) * FN / 8, A_PITCH, BY_ROW);
-      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) dK[r * DS + d] = coopMatMulAdd(ds[r], q, dK[r * DS + d]);
-    }
-  }
-}
+void add_dv() { ADD_TEAM(dV, P_AT, tile_at + B_AT, B_PITCH, ES, EN) }   // dV += P^T dO
+void add_dk() { ADD_TEAM(dK, DS_AT, tile_at, A_PITCH, DS, DN) }         // dK += dS^T Q
 // The staged tile: what the inner loop of algorithm 2 does for dV and dK, by subgroups for their team's rows and their own columns.
 void add_tile(bool masked) {
   if (ROLES == 2 && FORM == 1) {

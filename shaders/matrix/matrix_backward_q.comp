@@ -10,7 +10,7 @@
 // Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
 // columns of dQ: include/matrix_backward_columns.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask.
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask, 12 and 13 lengths.
 // Push constants: include/args_backward.glsl (x is dQ).
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required.
@@ -30,14 +30,7 @@ void add_tile(bool masked) {
     gradients_of_role();   // dS
     barrier();             // dS is whole
   } else shared_weights(masked);
-  EACH_STEP(k) {
-    FRAG_A ds[SUM_RM];
-    [[unroll]] for (uint r = 0; r < SUM_RM; ++r) ds[r] = of_team(DS_AT, r, k);
-    [[unroll]] for (uint d = 0; d < DS; ++d) if (IN_SLICE(d, DS, DN)) {
-      FRAG_B y; coopMatLoad(y, T, tile_at + k * A_PITCH + (slice * DS + d) * FN / 8, A_PITCH, BY_ROW);
-      [[unroll]] for (uint r = 0; r < SUM_RM; ++r) dQ[r * DS + d] = coopMatMulAdd(ds[r], y, dQ[r * DS + d]);
-    }
-  }
+  ADD_TEAM(dQ, DS_AT, tile_at, A_PITCH, DS, DN)   // dQ += dS K
 }
 #else
 const uint SUM_RM = RM, DS = DN, slice = 0;

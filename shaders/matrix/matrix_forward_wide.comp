@@ -105,20 +105,16 @@ const float BIAS = 4.0;         // reference = maximum - BIAS, in log 2: 4 more 
 #include "matrix_types.glsl"
 #include "count.glsl"
 
-layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
-layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
-layout(binding = 1) readonly buffer K4_ { uvec4 k4[]; };
-layout(binding = 1) readonly buffer K16_ { uint16_t k16[]; };
-layout(binding = 2) readonly buffer V4_ { uvec4 v4[]; };
-layout(binding = 2) readonly buffer V16_ { uint16_t v16[]; };
+VIEWS(Q, q, 0, readonly)
+VIEWS(K, k, 1, readonly)
+VIEWS(V, v, 2, readonly)
 #ifdef KEY_PARTS
 layout(constant_id = 48) const uint PARTS = 1;
 layout(binding = 3) writeonly buffer Sums_ { vec4 sums[]; };               // [PARTS,B,Hq,Nq,DV rounded up to 8]
 layout(binding = 4) writeonly buffer Statistics_ { float statistics[]; };  // [PARTS,B,Hq,Nq]
 #else
 const uint PARTS = 1;
-layout(binding = 3) writeonly buffer O4_ { uvec4 o4[]; };
-layout(binding = 3) writeonly buffer O16_ { uint16_t o16[]; };
+VIEWS(O, o, 3, writeonly)
 layout(binding = 4) writeonly buffer LSE_ { float lse[]; };
 #endif
 #include "args.glsl"

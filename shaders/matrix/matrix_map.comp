@@ -56,10 +56,8 @@ const uint Q_EACH = (FM * KU + SG - 1) / SG;              // pieces of a fragmen
 #include "args_map.glsl"
 #include "common.glsl"
 
-layout(binding = 0) readonly buffer Q4_ { uvec4 q4[]; };
-layout(binding = 0) readonly buffer Q16_ { uint16_t q16[]; };
-layout(binding = 1) readonly buffer K4_ { uvec4 k4[]; };
-layout(binding = 1) readonly buffer K16_ { uint16_t k16[]; };
+VIEWS(Q, q, 0, readonly)
+VIEWS(K, k, 1, readonly)
 layout(binding = 2) readonly buffer Lse_ { float lse[]; };
 
 shared uvec4 KV[KV_LEN];   // the staged tile, or of each subgroup rows of Q on their way

@@ -10,7 +10,7 @@ const (
 	matrixSoftmax       = "shaders/include/matrix_softmax.glsl"
 	matrixSharedSoftmax = "shaders/include/matrix_shared_softmax.glsl"
 	matrixRows          = "shaders/include/matrix_rows.glsl"
-	matrixBackward      = "shaders/include/matrix_backward.glsl"
+	matrixBackwardChunk = "shaders/include/matrix_backward_chunk.glsl"
 )
 
 var (
@@ -166,13 +166,13 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},
 	{
-		ID: "matrix-dq-mask", File: matrixBackward, Modules: "matrix_backward_q",
+		ID: "matrix-dq-mask", File: matrixBackwardChunk, Modules: "matrix_backward_q",
 		Old: "    if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;\n", New: "",
 		Breaks: "dQ on matrices has parts of keys beyond the last",
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},
 	{
-		ID: "matrix-dropout-gradient", File: matrixBackward, Modules: "matrix_backward",
+		ID: "matrix-dropout-gradient", File: matrixBackwardChunk, Modules: "matrix_backward",
 		Old: "dP[r * NS + n][e] = DROPOUT ? abs(p) * (p > 0 ? x :", New: "dP[r * NS + n][e] = DROPOUT ? abs(p) * (true ? x :",
 		Breaks: "dS in form 1 has a part of weights that dropout dropped",
 		Kill:   []Killer{matrixGradientDropout},

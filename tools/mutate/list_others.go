@@ -136,7 +136,7 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},
 	},
 	{
-		ID: "blocks-matrix-bits", File: "shaders/include/matrix_backward.glsl", Modules: "matrix_backward_",
+		ID: "blocks-matrix-bits", File: matrixBackwardChunk, Modules: "matrix_backward_",
 		Old: "if (!block_allows(query, key)) p = 0;", New: "",
 		Breaks: "a ragged tile's gradients have scores of blocks that are not attended to",
 		Kill:   []Killer{in("./flash", "TestBlockSparseBackward")},

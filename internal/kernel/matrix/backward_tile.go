@@ -3,13 +3,11 @@ package matrix
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/tiles"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // Which sums the kernel of keys makes: PARTS in shaders/include/matrix_backward.glsl.
@@ -321,19 +319,26 @@ func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
 }
 
 // backwardCandidates are the rows of either kernel that suit the device, whatever problem they are for, and candidates for the problem.
-func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) (out []map[string]int) {
+func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]int {
+	var out tunings
 	f, lanes, asked := c.Family(), int(c.Facts.Subgroup.Size), kernel.Asked(p, c.Lanes())
 	for _, name := range []string{keysLabel, queriesLabel} {
 		prefix := strings.TrimPrefix(name, "matrix_backward_") + "_"
-		for _, row := range slices.Concat(f.Rows(name), f.Candidates(name)) {
+		add := func(row *tiles.Row) {
 			m := map[string]int{prefix + "prefetch": 0, prefix + "columns": 1, prefix + "share": 1, prefix + "roles": 1}
 			for value, n := range row.Values {
 				m[prefix+value] = n
 			}
-			compiles := c.Facts.Type != vk.DeviceCPU || row.Get("w")*row.Get("rm") <= 4 // else a CPU does for minutes
-			suits := row.SuitsLanes(lanes) && (row.Source != tiles.Candidate || row.Suits(asked))
-			if compiles && suits && !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
-				out = append(out, m)
+			out.add(c, row.Get("w"), row.Get("rm"), m)
+		}
+		for _, row := range f.Rows(name) {
+			if row.SuitsLanes(lanes) {
+				add(row)
+			}
+		}
+		for _, row := range f.Candidates(name) {
+			if row.Suits(asked) {
+				add(row)
 			}
 		}
 	}

@@ -68,17 +68,9 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if err != nil {
 		return nil, err
 	}
-	prog := &DecodeProgram{Problem: *p, Shape: tile, Layout: layout}
-	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.MatrixPace, t); err != nil {
+	prog := &DecodeProgram{Shape: tile, Layout: layout}
+	if err := prog.Fit(e, p, DecodeKernel, tile.workgroups(p), p.ForwardFLOPs(), kernel.MatrixPace, t); err != nil {
 		return nil, err
-	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
-		return nil, err
-	}
-	if tile.Parts > 1 {
-		if prog.combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
-			return nil, err
-		}
 	}
 	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: kernel.CacheModule(DecodeKernel, p) + "." + p.DType.Suffix(), Named: tile.String(),
 		Describe: prog.Describe, Try: prog.try}
@@ -128,23 +120,14 @@ func decodeLacks(l *kernel.FragmentLayout) string {
 
 // DecodeProgram is matrix_decode fitted to a problem.
 type DecodeProgram struct {
-	kernel.CheckedKernels
-	Problem attn.Problem
-	Shape   DecodeTile
-	Layout  kernel.FragmentLayout
-	grid    kernel.Grid
-	combine *kernel.Combiner // of keys in parts; nil: in one
-	rows    kernel.RowTables // of packed sequences
-}
-
-func (s *DecodeProgram) Scratch() []uint64 { return append(s.combine.Scratch(), s.rows.Scratch()...) }
-func (s *DecodeProgram) Dispatches() int {
-	return s.grid.Dispatches() + s.combine.Dispatches() + s.rows.Dispatches()
+	kernel.ForwardPass
+	Shape  DecodeTile
+	Layout kernel.FragmentLayout
 }
 
 func (s *DecodeProgram) Model() traffic.Model {
 	return traffic.QueriesOutside{Label: DecodeKernel, Rows: s.Shape.Rows, Keys: 1, Batch: s.Shape.Keys, Packed: true, NoneUnseen: true,
-		Parts: s.Shape.Parts, Combine: s.combine.Label()}
+		Parts: s.Shape.Parts, Combine: s.Combine.Label()}
 }
 
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
@@ -196,42 +179,8 @@ func columnConstants(l *kernel.FragmentLayout, f *kernel.Fragment) kernel.Consta
 	return c
 }
 
-func (s *DecodeProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := s.Kernel(f.Variant(s.combine))
-	if err != nil {
-		return err
-	}
-	return s.run(r, f, k)
-}
-
-// run records the dispatches with a given pipeline.
-func (s *DecodeProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	if err := s.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(s.rows):]); err != nil {
-		return err
-	}
-	return r.Forward(k, &s.Problem, f, s.grid, DecodeKernel, s.combine)
-}
-
-// try runs a pipeline on a small problem, of as many queries and some batches of keys in each part, and says what is wrong with the output.
 func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	small := DecodeProgram{Problem: kernel.TrialOf(&s.Problem), Shape: s.Shape}
-	p := &small.Problem
-	p.KeyHeads = 2
-	p.Heads = p.KeyHeads * s.Problem.Group()
-	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*s.Shape.W*s.Shape.Keys*s.Shape.Parts+3
-	kernel.PackTrial(p)
-	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p)); err != nil {
-		return "", err
-	}
-	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
-		return "", err
-	}
-	if s.combine != nil {
-		if small.combine, err = kernel.NewCombiner(s.Env, p, s.Shape.Parts, kernel.NewTuning(nil)); err != nil {
-			return "", err
-		}
-	}
-	return s.Env.TryForward(p, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	return s.TryOnFew(s.Shape.W*s.Shape.Keys, s.Shape.Parts, s.Shape.workgroups, k, v)
 }
 
 // decodeCandidates are neighbours of what is chosen.
@@ -278,6 +227,10 @@ func (t *DecodeTile) String() string {
 // Groups is the number of workgroups for one part.
 func (t *DecodeTile) Groups(p *attn.Problem) uint64 {
 	return t.blocks(p).Most(p) * uint64(p.KeyHeads)
+}
+
+func (t *DecodeTile) workgroups(p *attn.Problem) kernel.Cut {
+	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts, Blocks: t.blocks(p)}
 }
 
 // blocks is how queries, of all query heads of a key head, are cut.
@@ -346,13 +299,7 @@ func ChooseDecodeTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment
 	tile.Parts = t.Get("parts", decodeParts(c, p, row, row.Get("beside")*c.Prediction().Count, tile.Groups(p)))
 	tile.complete(p, min(row.Get("shared_kib")<<10, int(c.Facts.Limits.MaxSharedMemory)))
 	if name, why := tile.Check(p, c); why != "" {
-		if _, given := t.Given[name]; given {
-			return DecodeTile{}, t.Bad(name, "%s", why)
-		}
-		if len(t.Given) > 0 {
-			return DecodeTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s: %s", name, why)
-		}
-		return DecodeTile{}, &kernel.Declined{Why: why}
+		return DecodeTile{}, t.BadTile(name, why)
 	}
 	t.Took(row)
 	return tile, nil

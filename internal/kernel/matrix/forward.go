@@ -1,13 +1,10 @@
 package matrix
 
 import (
-	"slices"
-
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // Forward is FlashAttention-2 on cooperative matrices: shaders/matrix/matrix_forward.comp.
@@ -41,20 +38,13 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if err != nil {
 		return nil, err
 	}
-	g, err := kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), kernel.PaddedFLOPs(p)*float64(tile.products()), kernel.MatrixPace, t)
-	if err != nil {
+	prog := &ForwardProgram{Shape: tile, layout: layout}
+	if err := prog.Fit(e, p, name, tile.workgroups(p), kernel.PaddedFLOPs(p)*float64(tile.products()), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
-	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, layout: layout, grid: g}
 	module = kernel.CacheModule(module, p)
 	if tile.Parts > 1 {
 		module += "_parts"
-		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
-			return nil, err
-		}
-	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
-		return nil, err
 	}
 	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
@@ -62,24 +52,14 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 
 // ForwardProgram is matrix_forward fitted to a problem.
 type ForwardProgram struct {
-	kernel.CheckedKernels
-	Problem attn.Problem
-	name    string // of the kernel
-	Shape   Tile
-	layout  kernel.FragmentLayout
-	grid    kernel.Grid
-	Combine *kernel.Combiner // of keys in parts; nil: in one
-	rows    kernel.RowTables // of packed sequences
-}
-
-func (m *ForwardProgram) Scratch() []uint64 { return append(m.Combine.Scratch(), m.rows.Scratch()...) }
-func (m *ForwardProgram) Dispatches() int {
-	return m.grid.Dispatches() + m.Combine.Dispatches() + m.rows.Dispatches()
+	kernel.ForwardPass
+	Shape  Tile
+	layout kernel.FragmentLayout
 }
 
 func (m *ForwardProgram) Model() traffic.Model {
 	t, p := &m.Shape, &m.Problem
-	w := traffic.QueriesOutside{Label: m.name, Rows: t.Rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts, Combine: m.Combine.Label(),
+	w := traffic.QueriesOutside{Label: m.Label, Rows: t.Rows(), Keys: t.BC, Packed: t.Pack, Parts: t.Parts, Combine: m.Combine.Label(),
 		NoneUnseen: true, AheadAgain: !t.masks(p) || !t.Ragged(p)}
 	switch t.Prefetch {
 	case 1:
@@ -114,41 +94,17 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 func (m *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
 	v := f.Variant(m.Combine)
 	v.Aligned = v.Aligned && m.layout.BiasLies(&m.Problem, m.Shape.Form, &f.Scores)
-	k, err := m.Kernel(v)
-	if err != nil {
-		return err
-	}
-	return m.run(r, f, k)
-}
-
-// run records the dispatches with a given pipeline.
-func (m *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	if err := m.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(m.rows):]); err != nil {
-		return err
-	}
-	return r.Forward(k, &m.Problem, f, m.grid, m.name, m.Combine)
+	return m.RecordAs(v, r, f)
 }
 
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	small := ForwardProgram{Problem: m.Shape.trial(&m.Problem), name: m.name, Shape: m.Shape}
-	if small.rows, err = kernel.NewRowTables(m.Env, &small.Problem, m.Shape.blocks(&small.Problem)); err != nil {
-		return "", err
-	}
-	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
-		return "", err
-	}
-	if m.Combine != nil {
-		if small.Combine, err = kernel.NewCombiner(m.Env, &small.Problem, m.Shape.Parts, kernel.NewTuning(nil)); err != nil {
-			return "", err
-		}
-	}
-	record := func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) }
+	p := m.Shape.trial(&m.Problem)
 	if m.Shape.Terms > 0 {
-		small.Problem.Scale *= splitTrialScores
-		return m.Env.TryForwardWithin(splitTrialBound, &small.Problem, v, small.Scratch(), record)
+		p.Scale *= splitTrialScores
+		return m.TryOnWithin(splitTrialBound, &p, m.Shape.workgroups(&p), k, v)
 	}
-	return m.Env.TryForward(&small.Problem, v, small.Scratch(), record)
+	return m.TryOn(&p, m.Shape.workgroups(&p), k, v)
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
@@ -182,11 +138,8 @@ func ForwardCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int
 
 // candidatesOf are tunings for the rows of a kernel that suit the device, and for neighbours, with growth noticed either way.
 func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
-	var out []map[string]int
+	var out tunings
 	add := func(t Tile) {
-		if c.Facts.Type == vk.DeviceCPU && t.W*t.RM > 4 { // takes a CPU minutes to compile
-			return
-		}
 		m := map[string]int{"w": t.W, "rm": t.RM, "bc": t.BC, "ck": t.CK, "prefetch": t.Prefetch, "pipe": t.Pipe, "max_first": t.MaxFirst,
 			"steps": kernel.BoolInt(t.Steps), "whole": kernel.BoolInt(t.Whole)}
 		if t.QReg != 0 {
@@ -198,9 +151,7 @@ func candidatesOf(c *kernel.Capabilities, name string) []map[string]int {
 		if t.HeadsTogether != 0 {
 			m["heads_together"] = t.HeadsTogether
 		}
-		if !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
-			out = append(out, m)
-		}
+		out.add(c, t.W, t.RM, m)
 	}
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
 	for _, row := range f.Rows(name) {

@@ -213,10 +213,7 @@ func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *ke
 			return tile, nil
 		}
 	}
-	if len(t.Given) > 0 {
-		return Tile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return Tile{}, &kernel.Declined{Why: why}
+	return Tile{}, t.NoTile(why)
 }
 
 // Complete fills in what a row of the table leaves open.
@@ -260,6 +257,10 @@ func (t *Tile) queries(p *attn.Problem) (rows, heads int) {
 func (t *Tile) Groups(p *attn.Problem) uint64 {
 	_, heads := t.queries(p)
 	return t.blocks(p).Most(p) * uint64(heads/p.Batch)
+}
+
+func (t *Tile) workgroups(p *attn.Problem) kernel.Cut {
+	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts, Blocks: t.blocks(p)}
 }
 
 // blocks is how queries are cut.

@@ -74,12 +74,12 @@ func TestTiles(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
 		require.LessOrEqual(t, tile.Shared(p.HeadDim, p.ValueDim).Bytes(), int(d.caps.Facts.Limits.MaxSharedMemory), what)
-		c, info := (&ForwardProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{LSE: true})
+		c, info := (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{LSE: true})
 		require.Equal(t, []int{tile.W * d.fragment.Lanes, tile.W * tile.RM * d.fragment.M, tile.BC, form, d.fragment.M, d.fragment.N, d.fragment.K},
 			[]int{c["WG"], c["BR"], c["BC"], c["FORM"], c["FM"], c["FN"], c["FK"]}, what)
 		require.Equal(t, kernel.BoolInt(p.Causal != attn.CausalNone), c["UPPER_BOUND"], what)
 		require.Equal(t, uint32(d.fragment.Lanes), info.SubgroupSize, what)
-		require.Empty(t, (&ForwardProgram{Problem: *p, Shape: tile}).Scratch(), what)
+		require.Empty(t, (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Scratch(), what)
 
 		outside, err := ChooseFlash1Tile(d.caps, p, d.fragment, form, kernel.NewTuning(nil))
 		require.NoError(t, err, what)
@@ -114,7 +114,7 @@ func TestSplitTiles(t *testing.T) {
 				}
 				require.NoError(t, err, what)
 				require.Empty(t, tile.Check(p.HeadDim, p.ValueDim, d.caps), what)
-				c, _ := (&ForwardProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{LSE: true})
+				c, _ := (&ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{LSE: true})
 				require.Equal(t, [2]int{terms, kernel.BoolInt(scaled)}, [2]int{c["TERMS"], c["SCALED"]}, what)
 				planes := tile.tilesShared() * tile.BC * (c["K_PITCH"] + c["V_PITCH"])
 				require.GreaterOrEqual(t, c["KV_LEN"], terms*planes, what)
@@ -133,7 +133,7 @@ func TestWideTiles(t *testing.T) {
 	everyProblem(ForwardWide.LeastDim, ForwardWide.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
 		tile, err := ChooseWideTile(d.caps, p, d.fragment, &kernel.FragmentLayout{}, form, kernel.NewTuning(nil))
 		require.NoError(t, err, what)
-		c, _ := (&WideProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{})
+		c, _ := (&WideProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{})
 		require.LessOrEqual(t, c["WG"], int(d.caps.Facts.Limits.MaxWorkgroupInvocations), what)
 		require.Equal(t, 0, c["WRITE_LSE"], what)
 	})

@@ -41,10 +41,7 @@ const (
 )
 
 // splitLacks says what the device lacks for fp32 in terms of either type.
-func splitLacks(c *kernel.Capabilities, p *attn.Problem) string {
-	if p.DType != attn.F32 {
-		return "terms are of fp32 alone: matrices take the other types as they are"
-	}
+func splitLacks(c *kernel.Capabilities, _ *attn.Problem) string {
 	why := c.LacksMatrix(attn.F16)
 	if why == "" || c.LacksMatrix(attn.BF16) == "" {
 		return ""

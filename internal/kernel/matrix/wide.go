@@ -7,7 +7,6 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/traffic"
 	"github.com/vkattn/vkattn/pipeline"
-	"github.com/vkattn/vkattn/vk"
 )
 
 // wideKernel is the kernel's name, the label of its dispatches, and that of its rows of tiles.
@@ -40,17 +39,13 @@ func planWide(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program,
 	if err != nil {
 		return nil, err
 	}
-	g, err := kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), kernel.PaddedFLOPs(p), kernel.MatrixPace, t)
-	if err != nil {
+	prog := &WideProgram{Shape: tile, layout: layout}
+	if err := prog.Fit(e, p, wideKernel, tile.workgroups(p), kernel.PaddedFLOPs(p), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
-	prog := &WideProgram{Problem: *p, Shape: tile, layout: layout, grid: g}
 	module := wideKernel
 	if tile.Parts > 1 {
 		module += "_parts"
-		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
-			return nil, err
-		}
 	}
 	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + p.DType.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
@@ -58,16 +53,10 @@ func planWide(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program,
 
 // WideProgram is matrix_forward_wide fitted to a problem.
 type WideProgram struct {
-	kernel.CheckedKernels
-	Problem attn.Problem
-	Shape   WideTile
-	layout  kernel.FragmentLayout
-	grid    kernel.Grid
-	Combine *kernel.Combiner // of keys in parts; nil: in one
+	kernel.ForwardPass
+	Shape  WideTile
+	layout kernel.FragmentLayout
 }
-
-func (m *WideProgram) Scratch() []uint64 { return m.Combine.Scratch() }
-func (m *WideProgram) Dispatches() int   { return m.grid.Dispatches() + m.Combine.Dispatches() }
 
 // Model: nothing is fetched beyond the last tile, and Q comes again with each.
 func (m *WideProgram) Model() traffic.Model {
@@ -90,31 +79,10 @@ func (m *WideProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.Ker
 	return c, pipeline.KernelInfo{SubgroupSize: uint32(f.Lanes), FullSubgroups: true}
 }
 
-func (m *WideProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := m.Kernel(f.Variant(m.Combine))
-	if err != nil {
-		return err
-	}
-	return m.run(r, f, k)
-}
-
-// run records the dispatches with a given pipeline.
-func (m *WideProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	return r.Forward(k, &m.Problem, f, m.grid, wideKernel, m.Combine)
-}
-
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *WideProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	small := WideProgram{Problem: m.Shape.trial(&m.Problem), Shape: m.Shape}
-	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
-		return "", err
-	}
-	if m.Combine != nil {
-		if small.Combine, err = kernel.NewCombiner(m.Env, &small.Problem, m.Shape.Parts, kernel.NewTuning(nil)); err != nil {
-			return "", err
-		}
-	}
-	return m.Env.TryForward(&small.Problem, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	p := m.Shape.trial(&m.Problem)
+	return m.TryOn(&p, m.Shape.workgroups(&p), k, v)
 }
 
 // trial is a small problem for the tile: two blocks of queries, the second ragged, some whole tiles of keys and, where the pipeline takes
@@ -136,14 +104,13 @@ func (t *WideTile) trial(p *attn.Problem) attn.Problem {
 }
 
 // wideCandidates are the rows that suit the device, whatever problem they are for.
-func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) (out []map[string]int) {
+func wideCandidates(c *kernel.Capabilities, _ *attn.Problem) []map[string]int {
+	var out tunings
 	f, lanes := c.Family(), int(c.Facts.Subgroup.Size)
 	for _, row := range slices.Concat(f.Rows(wideKernel), f.Candidates(wideKernel)) {
-		t := wideOf(row)
-		m := map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch}
-		compiles := c.Facts.Type != vk.DeviceCPU || t.W*t.RM <= 4 // else a CPU does for minutes
-		if compiles && row.SuitsLanes(lanes) && !slices.ContainsFunc(out, func(o map[string]int) bool { return kernel.SameTuning(o, m) }) {
-			out = append(out, m)
+		if row.SuitsLanes(lanes) {
+			t := wideOf(row)
+			out.add(c, t.W, t.RM, map[string]int{"w": t.W, "split": t.Split, "rm": t.RM, "ck": t.CK, "slice": t.Slice, "v_keys": t.VKeys, "prefetch": t.Prefetch})
 		}
 	}
 	return out

@@ -124,10 +124,7 @@ func ChooseWideTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, 
 			return tile, nil
 		}
 	}
-	if len(t.Given) > 0 {
-		return WideTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return WideTile{}, &kernel.Declined{Why: why}
+	return WideTile{}, t.NoTile(why)
 }
 
 // complete rounds a row of the table to whole fragments, and fills in what it leaves open.
@@ -171,6 +168,11 @@ func (t *WideTile) queries(p *attn.Problem) (rows, heads int) {
 func (t *WideTile) Groups(p *attn.Problem) uint64 {
 	rows, heads := t.queries(p)
 	return uint64(attn.CeilDiv(rows, t.Rows())) * uint64(heads)
+}
+
+// workgroups has no blocks: this kernel takes no packed sequences.
+func (t *WideTile) workgroups(p *attn.Problem) kernel.Cut {
+	return kernel.Cut{Groups: t.Groups(p), Parts: t.Parts}
 }
 
 // partsToFill cuts the keys into as many parts as are predicted to be fastest. A pair costs as much more than one of the prediction's, of

@@ -172,10 +172,7 @@ func ChooseFlash1Tile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 			}
 		}
 	}
-	if len(t.Given) > 0 {
-		return flash1Tile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return flash1Tile{}, &kernel.Declined{Why: why}
+	return flash1Tile{}, t.NoTile(why)
 }
 
 // fit completes a tile whose shape is set, with all of V or a piece of it in shared memory. It gives the rule that cannot be

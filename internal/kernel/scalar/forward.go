@@ -32,20 +32,13 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 	if err != nil {
 		return nil, err
 	}
-	g, err := kernel.GridFor(e, tile.groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.ScalarPace, t)
-	if err != nil {
+	prog := &ForwardProgram{Shape: tile}
+	if err := prog.Fit(e, p, name, tile.workgroups(p), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	prog := &ForwardProgram{Problem: *p, name: name, Shape: tile, grid: g}
 	module := kernel.CacheModule("scalar_forward", p)
 	if tile.Parts > 1 {
 		module += "_parts"
-		if prog.Combine, err = kernel.NewCombiner(e, p, tile.Parts, t); err != nil {
-			return nil, err
-		}
-	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks()); err != nil {
-		return nil, err
 	}
 	if tile.Subgroup {
 		module += "_subgroup"
@@ -57,22 +50,12 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 
 // ForwardProgram is scalar_forward fitted to a problem.
 type ForwardProgram struct {
-	kernel.CheckedKernels
-	Problem attn.Problem
-	name    string // of the kernel
-	Shape   ForwardTile
-	grid    kernel.Grid
-	Combine *kernel.Combiner // of keys in parts; nil: in one
-	rows    kernel.RowTables // of packed sequences
-}
-
-func (s *ForwardProgram) Scratch() []uint64 { return append(s.Combine.Scratch(), s.rows.Scratch()...) }
-func (s *ForwardProgram) Dispatches() int {
-	return s.grid.Dispatches() + s.Combine.Dispatches() + s.rows.Dispatches()
+	kernel.ForwardPass
+	Shape ForwardTile
 }
 
 func (s *ForwardProgram) Model() traffic.Model {
-	return traffic.QueriesOutside{Label: s.name, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts, Combine: s.Combine.Label()}
+	return traffic.QueriesOutside{Label: s.Label, Rows: s.Shape.BR, Keys: s.Shape.BC, QAgain: !s.Shape.QResident, Parts: s.Shape.Parts, Combine: s.Combine.Label()}
 }
 
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
@@ -85,42 +68,14 @@ func (s *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.
 	return c.And(kernel.PartsOrBlocks(p, s.Combine, t.Parts)), s.Env.Subgroups(t.Subgroup)
 }
 
-func (s *ForwardProgram) Record(r *kernel.Recorder, f *kernel.Operands) error {
-	k, err := s.Kernel(f.Variant(s.Combine))
-	if err != nil {
-		return err
-	}
-	return s.run(r, f, k)
-}
-
-// run records the dispatches with a given pipeline.
-func (s *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline.Kernel) error {
-	if err := s.rows.Record(r, &f.Scores, r.Scratch[len(r.Scratch)-len(s.rows):]); err != nil {
-		return err
-	}
-	return r.Forward(k, &s.Problem, f, s.grid, s.name, s.Combine)
-}
-
 // try runs a pipeline on a small problem, of two blocks of queries and three of keys, the last ones ragged, and says what is wrong with the
 // output.
 func (s *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
-	small := ForwardProgram{Problem: kernel.TrialOf(&s.Problem), name: s.name, Shape: s.Shape}
-	p := &small.Problem
+	p := kernel.TrialOf(&s.Problem)
 	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
-	kernel.GrowForBlocks(p, true)
-	kernel.PackTrial(p)
-	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks()); err != nil {
-		return "", err
-	}
-	if small.grid, err = kernel.NewGrid(s.Shape.groups(p)*uint64(s.Shape.Parts), 0); err != nil {
-		return "", err
-	}
-	if s.Combine != nil {
-		if small.Combine, err = kernel.NewCombiner(s.Env, p, s.Shape.Parts, kernel.NewTuning(nil)); err != nil {
-			return "", err
-		}
-	}
-	return s.Env.TryForward(p, v, small.Scratch(), func(r *kernel.Recorder, f *kernel.Operands) error { return small.run(r, f, k) })
+	kernel.GrowForBlocks(&p, true)
+	kernel.PackTrial(&p)
+	return s.TryOn(&p, s.Shape.workgroups(&p), k, v)
 }
 
 // candidates are the shapes that were fastest on some device, and their neighbours.

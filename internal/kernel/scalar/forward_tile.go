@@ -28,6 +28,10 @@ func (t *ForwardTile) groups(p *attn.Problem) uint64 {
 	return t.blocks().Most(p) * uint64(p.Heads)
 }
 
+func (t *ForwardTile) workgroups(p *attn.Problem) kernel.Cut {
+	return kernel.Cut{Groups: t.groups(p), Parts: t.Parts, Blocks: t.blocks()}
+}
+
 // blocks is how queries are cut.
 func (t *ForwardTile) blocks() kernel.RowBlocks { return kernel.RowBlocks{Rows: t.BR, Columns: t.BC} }
 
@@ -173,10 +177,7 @@ func firstForwardTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning,
 			break // the caller's numbers do not fit: say so rather than look for others that go with them
 		}
 	}
-	if len(t.Given) > 0 {
-		return ForwardTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return ForwardTile{}, &kernel.Declined{Why: why}
+	return ForwardTile{}, t.NoTile(why)
 }
 
 // fit completes a tile whose shape is set. It gives the rule that cannot be kept, "" when all are.

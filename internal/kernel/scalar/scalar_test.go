@@ -56,7 +56,7 @@ func TestForwardTiles(t *testing.T) {
 		require.LessOrEqual(t, 16*sh.Length+4*sh.reduce, int(l.MaxSharedMemory), what)
 		require.False(t, tile.Subgroup, what+": no device here has shuffles")
 		require.Equal(t, tile.BR*tile.Tx(), sh.reduce, what)
-		prog := &ForwardProgram{CheckedKernels: kernel.CheckedKernels{Env: &kernel.Env{Caps: *c}}, Problem: *p, Shape: tile}
+		prog := &ForwardProgram{ForwardPass: kernel.ForwardPass{CheckedKernels: kernel.CheckedKernels{Env: &kernel.Env{Caps: *c}}, Problem: *p}, Shape: tile}
 		constants, _ := prog.Describe(kernel.Variant{LSE: true})
 		require.Equal(t, []int{tile.Threads(), sh.KAt, sh.VAt, sh.PAt, sh.Length, p.HeadDim, p.ValueDim, 1},
 			[]int{constants["WG"], constants["K_AT"], constants["V_AT"], constants["P_AT"], constants["SHARED_V4"], constants["D"], constants["DV"], constants["WRITE_LSE"]}, what)
@@ -127,7 +127,7 @@ func TestDecodeTiles(t *testing.T) {
 				require.Empty(t, why, name)
 				require.LessOrEqual(t, tile.registers(p), decodeMostSpilled)
 				require.Greater(t, tile.Parts, 8, "%v %v %d: one key head of 65,536 keys", dtype, cache, dim)
-				constants, info := (&DecodeProgram{Problem: *p, Shape: tile}).Describe(kernel.Variant{})
+				constants, info := (&DecodeProgram{ForwardPass: kernel.ForwardPass{Problem: *p}, Shape: tile}).Describe(kernel.Variant{})
 				require.Equal(t, [5]int{tile.W * 32, tile.Rows, tile.LPR, tile.U, tile.Parts}, [5]int{constants["WG"], constants["ROWS"], constants["LPR"], constants["U"], constants["PARTS"]})
 				require.Equal(t, uint32(32), info.SubgroupSize)
 				require.True(t, info.FullSubgroups)

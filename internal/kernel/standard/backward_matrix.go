@@ -96,13 +96,10 @@ func ChooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 			why = fmt.Sprintf("%swc·%sfc·n = %d must be at least the dimension %d", x.name, x.name, cols, x.dim)
 		}
 	}
-	switch {
-	case why == "":
-		return s, nil
-	case len(t.Given) > 0:
-		return nil, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
+	if why != "" {
+		return nil, t.NoTile(why)
 	}
-	return nil, &kernel.Declined{Why: why}
+	return s, nil
 }
 
 // override replaces the numbers of a block by those that the caller gave under the names with this prefix.

@@ -225,14 +225,10 @@ func ChooseMatrixTile(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment
 	if tile.RowThreads = t.Get("row_threads", softmaxLanes(c, p, "standard_softmax_subgroup")); tile.RowThreads > 0 {
 		tile.RowKeep = softmaxKeep(p, tile.RowThreads)
 	}
-	why := tile.Check(p, c)
-	switch {
-	case why == "":
-		return tile, nil
-	case len(t.Given) > 0:
-		return tile, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
+	if why := tile.Check(p, c); why != "" {
+		return tile, t.NoTile(why)
 	}
-	return tile, &kernel.Declined{Why: why}
+	return tile, nil
 }
 
 func planMatrix(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {

@@ -123,10 +123,7 @@ func ChooseScalarTile(c *kernel.Capabilities, p *attn.Problem, t *kernel.Tuning)
 			return tile, nil
 		}
 	}
-	if len(t.Given) > 0 {
-		return ScalarTile{}, attn.BadArgument("WithTuning", fmt.Sprint(t.Given), "%s", why)
-	}
-	return ScalarTile{}, &kernel.Declined{Why: why}
+	return ScalarTile{}, t.NoTile(why)
 }
 
 func planScalar(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Program, error) {
