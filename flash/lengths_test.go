@@ -12,7 +12,7 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// TestLengthsOnMatrices: kernels on matrices prove themselves with lengths, both passes, in all forms: their self-checks compare with float64 what comes
+// TestLengthsOnMatrices: backward kernels on matrices prove themselves with lengths, in all forms: their self-checks compare with float64 what comes
 // out of two batch entries, one of them shorter than its tensors, which hold NaN from there on.
 func TestLengthsOnMatrices(t *testing.T) {
 	d := testDevice(t)
