@@ -132,10 +132,16 @@ func TestHazardsOrderEveryConflict(t *testing.T) {
 			}
 		})
 		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
-			return event{
-				stage:   rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer}).Draw(t, "stage"),
+			e := event{
+				stage:   rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer, vk.StageIndirect}).Draw(t, "stage"),
 				touches: rapid.SliceOfN(genTouch, 1, 3).Draw(t, "touches"),
 			}
+			for i := range e.touches {
+				if e.stage == vk.StageIndirect {
+					e.touches[i].mode &= Read
+				}
+			}
+			return e
 		}), 1, 12).Draw(t, "ops")
 		events := run(ops)
 		computeOnly := !slices.ContainsFunc(ops, func(e event) bool { return e.stage != vk.StageCompute })
