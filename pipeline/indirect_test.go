@@ -70,6 +70,7 @@ func TestIndirectDispatchRepeats(t *testing.T) {
 	}
 	record()
 	require.Zero(t, testing.AllocsPerRun(10, record))
+	require.Equal(t, 1, r.Indirect())
 }
 
 // TestBadIndirectDispatch: where the numbers are is checked before anything is recorded.

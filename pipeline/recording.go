@@ -34,6 +34,7 @@ type Recording struct {
 	labels   []string // of the operations so far
 	bindings int      // of the dispatches so far
 	barriers int
+	indirect int
 	sealed   bool
 	err      error
 
@@ -91,6 +92,14 @@ func (r *Recording) Barriers() int {
 	return r.barriers
 }
 
+// Indirect is the number of operations so far whose workgroups the device counts: DispatchIndirect.
+func (r *Recording) Indirect() int {
+	if r == nil {
+		return 0
+	}
+	return r.indirect
+}
+
 // Err returns the first error since Reset.
 func (r *Recording) Err() error {
 	if r == nil || r.ctx == nil {
@@ -112,7 +121,7 @@ func (r *Recording) Reset() error {
 	r.hazards.reset()
 	r.sets.reset()
 	r.labels = r.labels[:0]
-	r.bindings, r.barriers = 0, 0
+	r.bindings, r.barriers, r.indirect = 0, 0, 0
 	r.sealed, r.err = false, nil
 	r.run.recorded, r.run.finished = false, false
 	return nil
@@ -315,6 +324,7 @@ func (r *Recording) dispatch(k *Kernel, access []Access, push []byte, groups [3]
 	}
 	if indirect.Buffer != nil {
 		r.stream.DispatchIndirect(indirect.Buffer, indirect.Offset)
+		r.indirect++
 		r.hazards.did(indirect.Buffer.Handle(), indirect.Offset, indirect.Offset+indirect.Size, vk.StageIndirect, Read)
 	} else {
 		r.stream.Dispatch(groups[0], groups[1], groups[2])
