@@ -9,10 +9,10 @@ import (
 func (r *Recorder) Forward(k *pipeline.Kernel, p *attn.Problem, f *Operands, g Grid, label string, c *Combiner) error {
 	access, at := r.forwardAccess(k, p, f), r.Push.Forward(p, f)
 	if c == nil {
-		return r.Dispatch(k, access, at, g, g.Total, label)
+		return r.DispatchBlocks(k, p, access, at, g, label)
 	}
 	c.bind(r)
-	if err := r.Dispatch(k, access, at, g, g.Total, label); err != nil {
+	if err := r.DispatchBlocks(k, p, access, at, g, label); err != nil {
 		return err
 	}
 	return c.Record(r, f)

@@ -23,7 +23,7 @@ var Decode = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		MostRows:       DecodeRows,
-		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.Parameters{
+		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.Parameters{
 			kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "keys": kernel.Between(1, 256), "parts": kernel.PartsRange,
 		}),
 		Yields:      true,
@@ -72,7 +72,7 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p).Planned(p, prog.grid, tile.Parts, "", t)); err != nil {
 		return nil, err
 	}
 	if tile.Parts > 1 {
@@ -220,10 +220,10 @@ func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string,
 	p.Heads = p.KeyHeads * s.Problem.Group()
 	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*s.Shape.W*s.Shape.Keys*s.Shape.Parts+3
 	kernel.PackTrial(p)
-	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p)); err != nil {
+	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
 		return "", err
 	}
-	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
+	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p).Over(small.grid, s.Shape.Parts, s.rows.Counted(0))); err != nil {
 		return "", err
 	}
 	if s.combine != nil {

@@ -18,7 +18,7 @@ var Forward = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		Parameters:     tileRanges.And(headRanges, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Parameters:     tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
 	},
@@ -53,7 +53,7 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 			return nil, err
 		}
 	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p).Planned(p, g, tile.Parts, "", t)); err != nil {
 		return nil, err
 	}
 	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
@@ -132,10 +132,11 @@ func (m *ForwardProgram) run(r *kernel.Recorder, f *kernel.Operands, k *pipeline
 // try runs a pipeline on a small problem and says what is wrong with the output.
 func (m *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string, err error) {
 	small := ForwardProgram{Problem: m.Shape.trial(&m.Problem), name: m.name, Shape: m.Shape}
-	if small.rows, err = kernel.NewRowTables(m.Env, &small.Problem, m.Shape.blocks(&small.Problem)); err != nil {
+	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
 		return "", err
 	}
-	if small.grid, err = kernel.NewGrid(small.Shape.Groups(&small.Problem)*uint64(small.Shape.Parts), 0); err != nil {
+	blocks := m.Shape.blocks(&small.Problem).Over(small.grid, m.Shape.Parts, m.rows.Counted(0))
+	if small.rows, err = kernel.NewRowTables(m.Env, &small.Problem, blocks); err != nil {
 		return "", err
 	}
 	if m.Combine != nil {

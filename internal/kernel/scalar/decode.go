@@ -37,7 +37,7 @@ const DecodeRows = 8
 const DecodeKernel = "scalar_decode"
 
 // decodeRanges are its parameters.
-var decodeRanges = kernel.GroupBound.And(kernel.Parameters{
+var decodeRanges = kernel.GroupBound.And(kernel.IndirectRange, kernel.Parameters{
 	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "lpr": kernel.Powers(1, 128), "u": kernel.Between(1, 16), "parts": kernel.PartsRange,
 })
 
@@ -57,7 +57,7 @@ func planDecode(e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (kernel.Progra
 	if prog.grid, err = kernel.GridFor(e, tile.Groups(p)*uint64(tile.Parts), p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p)); err != nil {
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks(p).Planned(p, prog.grid, tile.Parts, "", t)); err != nil {
 		return nil, err
 	}
 	if tile.Parts > 1 {
@@ -122,10 +122,10 @@ func (s *DecodeProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string,
 	p.Heads = p.KeyHeads * s.Problem.Group()
 	p.QueryLen, p.KeyLen = s.Problem.QueryLen, 2*s.Shape.W*s.Shape.batch()*s.Shape.Parts+3
 	kernel.PackTrial(p)
-	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p)); err != nil {
+	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
 		return "", err
 	}
-	if small.grid, err = kernel.NewGrid(s.Shape.Groups(p)*uint64(s.Shape.Parts), 0); err != nil {
+	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks(p).Over(small.grid, s.Shape.Parts, s.rows.Counted(0))); err != nil {
 		return "", err
 	}
 	if s.combine != nil {

@@ -15,7 +15,7 @@ var Forward = &kernel.Kernel{
 		Tier:           kernel.TierScalar,
 		MostDim:        attn.MostDim,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		Parameters:     forwardRanges.And(kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Parameters:     forwardRanges.And(kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
 		Unsupported:    kernel.ScalarLacks,
 	},
 	Plan:       planForward,
@@ -44,7 +44,7 @@ func fitForward(name string, e *kernel.Env, p *attn.Problem, t *kernel.Tuning) (
 			return nil, err
 		}
 	}
-	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks()); err != nil {
+	if prog.rows, err = kernel.NewRowTables(e, p, tile.blocks().Planned(p, g, tile.Parts, "", t)); err != nil {
 		return nil, err
 	}
 	if tile.Subgroup {
@@ -109,10 +109,10 @@ func (s *ForwardProgram) try(k *pipeline.Kernel, v kernel.Variant) (wrong string
 	p.QueryLen, p.KeyLen = s.Shape.BR+3, 2*s.Shape.BC+3
 	kernel.GrowForBlocks(p, true)
 	kernel.PackTrial(p)
-	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks()); err != nil {
+	if small.grid, err = kernel.NewGrid(s.Shape.groups(p)*uint64(s.Shape.Parts), 0); err != nil {
 		return "", err
 	}
-	if small.grid, err = kernel.NewGrid(s.Shape.groups(p)*uint64(s.Shape.Parts), 0); err != nil {
+	if small.rows, err = kernel.NewRowTables(s.Env, p, s.Shape.blocks().Over(small.grid, s.Shape.Parts, s.rows.Counted(0))); err != nil {
 		return "", err
 	}
 	if s.Combine != nil {
