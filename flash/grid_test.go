@@ -40,6 +40,9 @@ func TestGridCoversEachGroupOnce(t *testing.T) {
 			if limit > 0 && live > limit {
 				t.Fatalf("%d workgroups in a dispatch, limit %d", live, limit)
 			}
+			if spare := uint64(s[0])*uint64(s[1]) - live; spare >= uint64(s[1]) {
+				t.Fatalf("%d workgroups of %v for nothing", spare, s)
+			}
 		}
 		require.Equal(t, n, g.Dispatches())
 		for i, c := range seen {
