@@ -51,7 +51,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		return program, "", nil
 	}
 	s.first = len(program.Scratch())
-	if s.rows, err = scalar.NewScoreTables(e, p, nil); err != nil {
+	if s.rows, err = scalar.NewScoreTables(e, p, s.anyCaptured()); err != nil {
 		return nil, "", err
 	}
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {
@@ -112,6 +112,16 @@ func (s *scoreGradients) planCaptured(e *kernel.Env, p *attn.Problem, of kernel.
 			return err
 		}
 		s.sums = max(s.sums, s.captured[i].Bytes())
+	}
+	return nil
+}
+
+// anyCaptured is one of the captured tensors' gradients, nil if there is none.
+func (s *scoreGradients) anyCaptured() *scalar.CapturedGradient {
+	for _, c := range s.captured {
+		if c != nil {
+			return c
+		}
 	}
 	return nil
 }

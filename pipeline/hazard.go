@@ -9,8 +9,8 @@ import "github.com/vkattn/vkattn/vk"
 // asks for a barrier. Barriers are global memory barriers: one covers every dependency known so far that has the same source
 // stages, so two dependent chains that advance together need one barrier a step, not two.
 //
-// Only compute and transfer commands occur inside a recording. A barrier therefore makes all accesses of its destination
-// stage wait, and the state needs stages only.
+// Only compute and transfer commands occur inside a recording, and the reads of an indirect dispatch's workgroups. A barrier therefore
+// makes all accesses of its destination stage wait, and the state needs stages only.
 type hazards struct {
 	ranges []rangeState
 	prior  priorState // what ranges start from that nobody declared
@@ -31,10 +31,13 @@ type rangeState struct {
 	declared bool // prior was declared for exactly this range; else hazards.prior holds
 	next     Use
 
-	write       vk.Stage // stages of the last write; 0 when the recording has not written
-	writeSeenBy vk.Stage // stages ordered behind it, with its data visible
-	reads       [2]reads // since the last write: by compute, by transfer
+	write       vk.Stage       // stages of the last write; 0 when the recording has not written
+	writeSeenBy vk.Stage       // stages ordered behind it, with its data visible
+	reads       [readers]reads // since the last write: by compute, by transfer, of the workgroups of dispatches
 }
+
+// readers is the number of stages that read.
+const readers = 3
 
 // reads are what one stage has read.
 type reads struct {
@@ -64,6 +67,9 @@ func allAccesses(stages vk.Stage) (a vk.Access) {
 	}
 	if stages&vk.StageTransfer != 0 {
 		a |= vk.AccessTransferRead | vk.AccessTransferWrite
+	}
+	if stages&vk.StageIndirect != 0 {
+		a |= vk.AccessIndirectRead
 	}
 	return a
 }
@@ -177,7 +183,7 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 		// Ranges inside the written one have nothing left to wait for that this write does not imply: it waited for them.
 		for i := range h.ranges {
 			if o := &h.ranges[i]; o.buffer == buffer && lo <= o.lo && o.hi <= hi {
-				o.write, o.writeSeenBy, o.reads = 0, 0, [2]reads{}
+				o.write, o.writeSeenBy, o.reads = 0, 0, [readers]reads{}
 				o.prior, o.declared = priorState{use: Untouched}, true
 			}
 		}
@@ -185,8 +191,11 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 		return
 	}
 	k := 0
-	if stage == vk.StageTransfer {
+	switch stage {
+	case vk.StageTransfer:
 		k = 1
+	case vk.StageIndirect:
+		k = 2
 	}
 	r.reads[k] = reads{stage: stage}
 }
@@ -196,7 +205,7 @@ func (h *hazards) did(buffer uintptr, lo, hi uint64, stage vk.Stage, mode Mode) 
 func (h *hazards) final() (b barrier) {
 	for i := range h.ranges {
 		r := &h.ranges[i]
-		if r.write == 0 && r.reads == ([2]reads{}) {
+		if r.write == 0 && r.reads == ([readers]reads{}) {
 			continue
 		}
 		covered := false
@@ -224,7 +233,7 @@ func (b *barrier) before(r *rangeState, next Use) {
 	if r.write != 0 {
 		b.merge(barrier{r.write, writes(r.write), stages, next.Accesses})
 	}
-	if read := r.reads[0].stage | r.reads[1].stage; read != 0 && next.Accesses&writeAccesses != 0 {
+	if read := r.reads[0].stage | r.reads[1].stage | r.reads[2].stage; read != 0 && next.Accesses&writeAccesses != 0 {
 		b.merge(barrier{read, 0, stages, next.Accesses})
 	}
 }

@@ -132,10 +132,16 @@ func TestHazardsOrderEveryConflict(t *testing.T) {
 			}
 		})
 		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
-			return event{
-				stage:   rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer}).Draw(t, "stage"),
+			e := event{
+				stage:   rapid.SampledFrom([]vk.Stage{vk.StageCompute, vk.StageCompute, vk.StageTransfer, vk.StageIndirect}).Draw(t, "stage"),
 				touches: rapid.SliceOfN(genTouch, 1, 3).Draw(t, "touches"),
 			}
+			for i := range e.touches {
+				if e.stage == vk.StageIndirect {
+					e.touches[i].mode &= Read
+				}
+			}
+			return e
 		}), 1, 12).Draw(t, "ops")
 		events := run(ops)
 		computeOnly := !slices.ContainsFunc(ops, func(e event) bool { return e.stage != vk.StageCompute })
@@ -274,6 +280,12 @@ func TestHazardsForgetWhatAWriteImplies(t *testing.T) {
 	assert.Zero(t, access(0, 64, transfer, Read))
 	assert.Zero(t, access(0, 64, compute, Read))
 	behind(access(0, 64, transfer, Write), compute|transfer, 0, transfer, "in whichever order")
+	begin(Untouched)
+	assert.Zero(t, access(0, 64, compute, Read))
+	assert.Zero(t, access(0, 64, vk.StageIndirect, Read))
+	behind(access(0, 64, compute, Write), compute|vk.StageIndirect, 0, compute, "a write waits for a dispatch's read of its workgroups too")
+	behind(access(0, 64, vk.StageIndirect, Read), compute, vk.AccessShaderWrite, vk.StageIndirect, "which waits for the write")
+	assert.Equal(t, compute|vk.StageIndirect, func() vk.Stage { b := h.final(); return b.srcStages }(), "and what follows for both")
 
 	begin(Use{Stages: fragment, Accesses: vk.AccessShaderWrite})
 	behind(access(0, 64, compute, Write), fragment, vk.AccessShaderWrite, compute, "a write waits for what was before the recording")

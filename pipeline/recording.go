@@ -9,7 +9,7 @@ import (
 
 // RecordingInfo sizes a recording.
 type RecordingInfo struct {
-	MaxDispatches int  // operations: dispatches, copies and fills
+	MaxDispatches int  // operations: dispatches, indirect ones too, copies and fills
 	MaxBindings   int  // bindings of all dispatches together
 	Timestamps    bool // time every operation, where the queue can; see Recording.HasTimestamps
 }
@@ -20,7 +20,7 @@ type RecordingInfo struct {
 // Between Reset and Record or Submit the operations are listed in the order in which they shall take effect. The first
 // error sticks: it is returned by the call that made it and by Record and Submit.
 //
-// After a warm-up of the same shape, Reset, Prior, Next, Dispatch, Copy, Fill, Record, Submit and Wait allocate nothing.
+// After a warm-up of the same shape, Reset, Prior, Next, Dispatch, DispatchIndirect, Copy, Fill, Record, Submit and Wait allocate nothing.
 //
 // A recording belongs to one goroutine at a time. While a command buffer that it was written into may still run, it must
 // not be Reset, nor what its bindings name be closed; for its own command buffer Reset refuses to.
@@ -34,6 +34,7 @@ type Recording struct {
 	labels   []string // of the operations so far
 	bindings int      // of the dispatches so far
 	barriers int
+	indirect int
 	sealed   bool
 	err      error
 
@@ -91,6 +92,14 @@ func (r *Recording) Barriers() int {
 	return r.barriers
 }
 
+// Indirect is the number of operations so far whose workgroups the device counts: DispatchIndirect.
+func (r *Recording) Indirect() int {
+	if r == nil {
+		return 0
+	}
+	return r.indirect
+}
+
 // Err returns the first error since Reset.
 func (r *Recording) Err() error {
 	if r == nil || r.ctx == nil {
@@ -112,7 +121,7 @@ func (r *Recording) Reset() error {
 	r.hazards.reset()
 	r.sets.reset()
 	r.labels = r.labels[:0]
-	r.bindings, r.barriers = 0, 0
+	r.bindings, r.barriers, r.indirect = 0, 0, 0
 	r.sealed, r.err = false, nil
 	r.run.recorded, r.run.finished = false, false
 	return nil
@@ -260,7 +269,36 @@ func (r *Recording) Dispatch(k *Kernel, access []Access, push []byte, groups [3]
 		return err
 	}
 	defer r.leave()
-	if err := r.checkDispatch(k, access, push, groups, label); err != nil {
+	l := &r.ctx.facts.Limits.MaxWorkgroupCount
+	for d, n := range groups {
+		if n == 0 || n > l[d] {
+			return r.fail(argErr(fmt.Sprintf("Dispatch %q", label), "groups", groups, fmt.Sprintf("each must be at least 1 and at most %v, the device's limit", *l)))
+		}
+	}
+	return r.dispatch(k, access, push, groups, Binding{}, label)
+}
+
+// DispatchIndirect is Dispatch on as many workgroups as the device finds in memory when it comes to it, three numbers of 32 bits at the
+// beginning of groups: x, y and z. What wrote them before is waited for as for a binding. None may be above the device's limit, which nothing
+// checks; where one is 0, nothing runs. groups.Offset must be a multiple of 4; Size says what is read, vk.DispatchIndirectBytes.
+func (r *Recording) DispatchIndirect(k *Kernel, access []Access, push []byte, groups Binding, label string) error {
+	if err := r.open("DispatchIndirect"); err != nil {
+		return err
+	}
+	defer r.leave()
+	name, value, rule := r.ctx.check(&groups, 4)
+	if rule == "" && groups.Size != vk.DispatchIndirectBytes {
+		name, value, rule = "Size", groups.Size, fmt.Sprintf("it must be %d", vk.DispatchIndirectBytes)
+	}
+	if rule != "" {
+		return r.fail(argErr(fmt.Sprintf("DispatchIndirect %q", label), "groups."+name, value, rule))
+	}
+	return r.dispatch(k, access, push, [3]uint32{}, groups, label)
+}
+
+// dispatch adds a run on a number of workgroups, or on those in memory where there is a buffer. The recording is open.
+func (r *Recording) dispatch(k *Kernel, access []Access, push []byte, groups [3]uint32, indirect Binding, label string) error {
+	if err := r.checkDispatch(k, access, push, label); err != nil {
 		return r.fail(err)
 	}
 	var set vk.DescriptorSet
@@ -276,12 +314,21 @@ func (r *Recording) Dispatch(k *Kernel, access []Access, push []byte, groups [3]
 		a := &access[i]
 		r.hazards.need(&b, a.Buffer.Handle(), a.Offset, a.Offset+a.Size, vk.StageCompute, a.Mode)
 	}
+	if indirect.Buffer != nil {
+		r.hazards.need(&b, indirect.Buffer.Handle(), indirect.Offset, indirect.Offset+indirect.Size, vk.StageIndirect, Read)
+	}
 	r.barrier(b)
 	r.stream.Bind(k.pipeline, set)
 	if len(push) > 0 {
 		r.stream.Push(push)
 	}
-	r.stream.Dispatch(groups[0], groups[1], groups[2])
+	if indirect.Buffer != nil {
+		r.stream.DispatchIndirect(indirect.Buffer, indirect.Offset)
+		r.indirect++
+		r.hazards.did(indirect.Buffer.Handle(), indirect.Offset, indirect.Offset+indirect.Size, vk.StageIndirect, Read)
+	} else {
+		r.stream.Dispatch(groups[0], groups[1], groups[2])
+	}
 	for i := range access {
 		a := &access[i]
 		r.hazards.did(a.Buffer.Handle(), a.Offset, a.Offset+a.Size, vk.StageCompute, a.Mode)
@@ -290,7 +337,7 @@ func (r *Recording) Dispatch(k *Kernel, access []Access, push []byte, groups [3]
 	return r.end(label)
 }
 
-func (r *Recording) checkDispatch(k *Kernel, access []Access, push []byte, groups [3]uint32, label string) error {
+func (r *Recording) checkDispatch(k *Kernel, access []Access, push []byte, label string) error {
 	bad := func(name string, value any, rule string) error {
 		return argErr(fmt.Sprintf("Dispatch %q", label), name, value, rule)
 	}
@@ -309,11 +356,6 @@ func (r *Recording) checkDispatch(k *Kernel, access []Access, push []byte, group
 		return bad("bindings", r.bindings+len(access), fmt.Sprintf("the recording was made for %d (MaxBindings)", r.info.MaxBindings))
 	}
 	l := &r.ctx.facts.Limits
-	for d, n := range groups {
-		if n == 0 || n > l.MaxWorkgroupCount[d] {
-			return bad("groups", groups, fmt.Sprintf("each must be at least 1 and at most %v, the device's limit", l.MaxWorkgroupCount))
-		}
-	}
 	for i := range access {
 		b := &access[i].Binding
 		if name, value, rule := r.ctx.check(b, max(l.MinStorageBufferAlignment, 1)); rule != "" {

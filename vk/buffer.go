@@ -39,7 +39,7 @@ func (k MemoryKind) String() string {
 // and fills, which need multiples of 4, reach its end.
 const bufferGranularity = 16
 
-// Buffer is a VkBuffer that storage bindings, copies and fills can use, with memory of its own unless it was wrapped.
+// Buffer is a VkBuffer that storage bindings, indirect dispatches, copies and fills can use, with memory of its own unless it was wrapped.
 type Buffer struct {
 	object
 	memory    uintptr
@@ -163,7 +163,7 @@ func (d *Device) memoryTypes(kind MemoryKind, allowed uint32) []int {
 }
 
 // WrapBuffer makes a Buffer of somebody else's VkBuffer of at least size bytes, which must have been created with the usages
-// storage, transfer source and transfer destination as far as they are used. Close forgets it.
+// storage, indirect, transfer source and transfer destination as far as they are used. Close forgets it.
 func (d *Device) WrapBuffer(handle uintptr, size uint64) (*Buffer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err

@@ -91,6 +91,7 @@ enum {
 	OP_IMAGE_BARRIER,
 	OP_COPY_TO_IMAGE,
 	OP_COPY_FROM_IMAGE,
+	OP_DISPATCH_INDIRECT,
 };
 
 int64_t vka_command_execute(vka_device *d, uint64_t cmd, const uint64_t *words, size_t n) {
@@ -149,6 +150,9 @@ int64_t vka_command_execute(vka_device *d, uint64_t cmd, const uint64_t *words, 
 			break;
 		case OP_COPY_FROM_IMAGE:
 			vka_image_copy(d, c, w, 0);
+			break;
+		case OP_DISPATCH_INDIRECT:
+			d->CmdDispatchIndirect(c, (VkBuffer)w[0], w[1]);
 			break;
 		default:
 			return (int64_t)at;

@@ -102,7 +102,7 @@ static int32_t buffer_create(vka_device *d, const void *next, VkBufferUsageFlags
 int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_buffer *out) {
 	return buffer_create(d, NULL,
 		VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
-			(device_address ? VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT : 0),
+			VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT | (device_address ? VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT : 0),
 		size, out);
 }
 

@@ -11,6 +11,7 @@ type Stage uint32
 // The stages that compute meets.
 const (
 	StageTop      Stage = 1 << 0
+	StageIndirect Stage = 1 << 1 // reads the workgroups of an indirect dispatch
 	StageCompute  Stage = 1 << 11
 	StageTransfer Stage = 1 << 12
 	StageBottom   Stage = 1 << 13
@@ -23,6 +24,7 @@ type Access uint32
 
 // The accesses that compute meets.
 const (
+	AccessIndirectRead  Access = 1 << 0
 	AccessShaderRead    Access = 1 << 5
 	AccessShaderWrite   Access = 1 << 6
 	AccessTransferRead  Access = 1 << 11
@@ -59,6 +61,7 @@ const (
 	opImageBarrier
 	opCopyToImage
 	opCopyFromImage
+	opDispatchIndirect
 )
 
 // Stream is a list of commands, encoded in plain words, that [CommandBuffer.Execute] records with a single call into C.
@@ -182,6 +185,27 @@ func (s *Stream) Dispatch(x, y, z uint32) {
 	}
 	s.op(opDispatch, 3)
 	s.words = append(s.words, uint64(x), uint64(y), uint64(z))
+}
+
+// DispatchIndirectBytes is what DispatchIndirect reads: VkDispatchIndirectCommand, the numbers of workgroups x, y and z in 32 bits each.
+const DispatchIndirectBytes = 12
+
+// DispatchIndirect runs the bound pipeline on as many workgroups as the three numbers at a byte offset of a buffer say once the device comes
+// to it: StageIndirect reads them, with AccessIndirectRead. None may be above MaxWorkgroupCount, which nothing checks; where one is 0,
+// nothing runs. The offset must be a multiple of 4, and the buffer one of NewBuffer, or have the usage indirect.
+func (s *Stream) DispatchIndirect(b *Buffer, offset uint64) {
+	if s.err != nil {
+		return
+	}
+	if s.pipeline == nil {
+		s.fail("DispatchIndirect", "pipeline", "not bound", "Bind must come first")
+		return
+	}
+	if r := (BufferRange{b, offset, DispatchIndirectBytes}); !s.checkRange("DispatchIndirect", "groups", &r, 4) {
+		return
+	}
+	s.op(opDispatchIndirect, 2)
+	s.words = append(s.words, uint64(b.handle.Load()), offset)
 }
 
 // Barrier makes what srcStage did through srcAccess visible to dstAccess of dstStage: for the given buffer ranges, or for

@@ -34,8 +34,8 @@
 	X(UpdateDescriptorSets) \
 	X(CreateCommandPool) X(DestroyCommandPool) X(ResetCommandPool) X(AllocateCommandBuffers) X(FreeCommandBuffers) \
 	X(BeginCommandBuffer) X(EndCommandBuffer) X(ResetCommandBuffer) \
-	X(CmdBindPipeline) X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch) X(CmdPipelineBarrier) \
-	X(CmdCopyBuffer) X(CmdCopyBufferToImage) X(CmdCopyImageToBuffer) X(CmdFillBuffer) X(CmdWriteTimestamp) X(CmdResetQueryPool) \
+	X(CmdBindPipeline) X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch) X(CmdDispatchIndirect) \
+	X(CmdPipelineBarrier) X(CmdCopyBuffer) X(CmdCopyBufferToImage) X(CmdCopyImageToBuffer) X(CmdFillBuffer) X(CmdWriteTimestamp) X(CmdResetQueryPool) \
 	X(CreateFence) X(DestroyFence) X(ResetFences) X(GetFenceStatus) X(WaitForFences) \
 	X(CreateSemaphore) X(DestroySemaphore) \
 	X(CreateQueryPool) X(DestroyQueryPool) X(GetQueryPoolResults)

@@ -180,6 +180,41 @@ func (r *rig) upload(t testing.TB) {
 	require.NoError(t, r.up.Flush(0, vk.WholeSize))
 }
 
+// TestIndirectDispatch: as many workgroups run as memory says when the device comes to it, none among them.
+func TestIndirectDispatch(t *testing.T) {
+	dev := vktest.Open(t, vktest.Options{SyncValidation: true})
+	r := newRig(t, dev, 256, 3)
+	r.upload(t)
+	groups, err := dev.NewBuffer(32, vk.DeviceLocal)
+	require.NoError(t, err)
+	for _, x := range []uint32{4, 0, 1} {
+		const poison, offset = 0xdeadbeef, 8
+		s := &r.stream
+		s.Reset()
+		s.Copy(r.x, 0, r.up, 0, uint64(4*r.n))
+		s.Fill(vk.BufferRange{Buffer: r.y, Size: vk.WholeSize}, poison)
+		s.Fill(vk.BufferRange{Buffer: groups, Offset: offset, Size: 4}, x)
+		s.Fill(vk.BufferRange{Buffer: groups, Offset: offset + 4, Size: 8}, 1)
+		s.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageCompute|vk.StageIndirect, vk.AccessShaderRead|vk.AccessShaderWrite|vk.AccessIndirectRead)
+		s.Bind(r.pipeline, r.set)
+		s.Push(args(r.n, 1))
+		s.DispatchIndirect(groups, offset)
+		s.Barrier(vk.StageCompute, vk.AccessShaderWrite, vk.StageTransfer, vk.AccessTransferRead)
+		s.Copy(r.down, 0, r.y, 0, uint64(4*r.n))
+		s.Barrier(vk.StageTransfer, vk.AccessTransferWrite, vk.StageHost, vk.AccessHostRead)
+		require.NoError(t, s.Err())
+		require.NoError(t, r.run())
+		require.NoError(t, r.down.Invalidate(0, vk.WholeSize))
+		for i, have := range words(r.down)[:r.n] {
+			want := 3*uint32(i) + 1
+			if uint32(i) >= 64*x {
+				want = poison
+			}
+			require.Equal(t, want, have, "element %d of %d workgroups of 64", i, x)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	dev := vktest.Open(t, vktest.Options{SyncValidation: true})
 	r := newRig(t, dev, 1001, 7)

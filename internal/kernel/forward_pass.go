@@ -29,6 +29,7 @@ func (s *ForwardPass) Fit(e *Env, p *attn.Problem, label string, c Cut, flops fl
 	if err != nil {
 		return err
 	}
+	c.Blocks = c.Blocks.Planned(p, grid, c.Parts, "", t)
 	return s.lay(e, p, label, c, grid, t)
 }
 
@@ -69,10 +70,10 @@ func (s *ForwardPass) run(k *pipeline.Kernel, r *Recorder, f *Operands) error {
 	}
 	access, at := r.forwardAccess(k, &s.Problem, f), r.Push.Forward(&s.Problem, f)
 	if s.Combine == nil {
-		return r.Dispatch(k, access, at, s.grid, s.grid.Total, s.Label)
+		return r.DispatchBlocks(k, &s.Problem, access, at, s.grid, s.Label)
 	}
 	s.Combine.bind(r)
-	if err := r.Dispatch(k, access, at, s.grid, s.grid.Total, s.Label); err != nil {
+	if err := r.DispatchBlocks(k, &s.Problem, access, at, s.grid, s.Label); err != nil {
 		return err
 	}
 	return s.Combine.Record(r, f)
@@ -89,6 +90,7 @@ func (s *ForwardPass) TryOnWithin(bound float64, p *attn.Problem, c Cut, k *pipe
 	if err != nil {
 		return "", err
 	}
+	c.Blocks = c.Blocks.Over(grid, c.Parts, s.rows.Counted(0))
 	var small ForwardPass
 	if err := small.lay(s.Env, p, s.Label, c, grid, NewTuning(nil)); err != nil {
 		return "", err

@@ -50,6 +50,7 @@ type Recorder struct {
 	Access  [mostBindings + MostCaptured + 1]pipeline.Access // one more than a kernel has, for counting
 	More    *pipeline.Buffer                                 // further arguments, mapped; nil where the problem has none
 	Rows    pipeline.Binding                                 // the table of packed sequences and of the next kernel's blocks
+	Groups  pipeline.Binding                                 // where it has counted the workgroups of that kernel's first dispatch; none where it has not
 	Count   *CountingBuilds
 }
 
@@ -63,6 +64,25 @@ func (r *Recorder) Dispatch(k *pipeline.Kernel, access []pipeline.Access, baseAt
 		if err := r.Rec.Dispatch(k, access, r.Push.Bytes(), g.Size(uint32(base)), label); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// DispatchBlocks is Dispatch of a kernel whose workgroups are blocks of rows: of packed sequences, where the table that Take gave has counted the
+// workgroups, of those and no others.
+func (r *Recorder) DispatchBlocks(k *pipeline.Kernel, p *attn.Problem, access []pipeline.Access, baseAt int, g Grid, label string) error {
+	if p.Packed.None() || r.Groups.Buffer == nil {
+		return r.Dispatch(k, access, baseAt, g, g.Total, label)
+	}
+	r.Push.Set(baseAt+4, g.Total)
+	access = r.Count.bind(access, label)
+	groups := r.Groups
+	for base := uint64(0); base < uint64(g.Total); base += uint64(g.Step) {
+		r.Push.Set(baseAt, uint32(base))
+		if err := r.Rec.DispatchIndirect(k, access, r.Push.Bytes(), groups, label); err != nil {
+			return err
+		}
+		groups.Offset += groups.Size
 	}
 	return nil
 }

@@ -5,17 +5,54 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/pipeline"
+	"github.com/vkattn/vkattn/vk"
 )
 
 // Packed sequences. Where they begin is known on the device alone, so that a kernel's blocks of rows are a table that the device makes before it
-// (shaders/common/row_table.comp): as many workgroups are dispatched as there may be blocks, and those beyond the table's end at once.
+// (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond the table's end at once; or, where it
+// may well be shorter, the table counts the workgroups too, and those are dispatched.
 
-// RowBlocks is how a kernel cuts the rows of sequences.
+// RowBlocks is how a kernel cuts the rows of sequences, and what it is dispatched over.
 type RowBlocks struct {
 	Keys    bool // rows are keys, and the kernel walks over queries
 	Rows    int  // of a block
 	Columns int  // rows of a tile that it walks over
 	Members int  // query heads that share a block; 0 is 1
+	Parts   int  // workgroups of a block, one for each part of the keys; 0 is 1
+	Grid    Grid // of the most workgroups that there may be
+	Counted bool // workgroups are counted on the device
+}
+
+// IndirectParameter is the tuning parameter that has the workgroups of packed sequences counted on the device (1) or not (0).
+const IndirectParameter = "indirect"
+
+// IndirectRange is that of kernels that can do with packed sequences.
+var IndirectRange = Parameters{IndirectParameter: OnOff}
+
+// Planned completes how rows are cut by the kernel's dispatches, and takes the choice whether its workgroups are counted on the device; prefix is that of
+// the kernel's tuning parameters.
+func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t *Tuning) RowBlocks {
+	counted := false
+	if !p.Packed.None() {
+		counted = t.Get(prefix+IndirectParameter, BoolInt(b.mayEndEarly(p))) != 0
+	}
+	return b.Over(g, parts, counted)
+}
+
+// Over completes how rows are cut by the kernel's dispatches.
+func (b RowBlocks) Over(g Grid, parts int, counted bool) RowBlocks {
+	b.Grid, b.Parts, b.Counted = g, parts, counted
+	return b
+}
+
+// mayEndEarly says whether the table may be shorter than Most even where sequences fill all rows that there are for them. One sequence is as long as
+// its rows, and blocks of rows that are no sequences are known to the host: an indirect dispatch would cost what it costs and save nothing.
+func (b RowBlocks) mayEndEarly(p *attn.Problem) bool {
+	rows := p.Packed.Queries * max(b.Members, 1)
+	if b.Keys {
+		rows = p.Packed.Keys
+	}
+	return rows > 0 && b.Most(p) > uint64(attn.CeilDiv(rows, b.Rows))
 }
 
 // Most is the number of blocks of a head, or of Members heads, that there may be of a problem.
@@ -58,17 +95,37 @@ func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, 
 
 // RowTableConstants are its specialization constants, with workgroups of so many threads.
 func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
-	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys),
+	parts, step := 0, 0
+	if b.Counted {
+		parts = max(b.Parts, 1)
+		if b.Grid.Dispatches() > 1 {
+			step = int(b.Grid.Step)
+		}
+	}
+	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys), "PARTS": parts, "STEP": step,
 		"USED_KEYS": BoolInt(p.KeyLengths), "USED_QUERIES": BoolInt(p.QueryLengths)}.And(MaskConstants(p), LengthConstants(p))
 }
 
-// Scratch is the tables' memory, which rows.glsl describes: eight words, eight for each sequence and one more, two for each block.
+// Scratch is the tables' memory, which rows.glsl describes: eight words, eight for each sequence and one more, two for each block. Behind lie the
+// workgroups of each dispatch, where they are counted.
 func (all RowTables) Scratch() (sizes []uint64) {
 	for _, t := range all {
-		sizes = append(sizes, 4*(8+8*(uint64(t.problem.Batch)+1)+2*t.blocks.Most(&t.problem)))
+		size := t.counts()
+		if t.blocks.Counted {
+			size += vk.DispatchIndirectBytes * uint64(t.blocks.Grid.Dispatches())
+		}
+		sizes = append(sizes, size)
 	}
 	return sizes
 }
+
+// counts is where in the table the workgroups of dispatches begin.
+func (t *rowTable) counts() uint64 {
+	return 4 * (8 + 8*(uint64(t.problem.Batch)+1) + 2*t.blocks.Most(&t.problem))
+}
+
+// Counted says whether the workgroups of the kernels that take table i are counted on the device.
+func (all RowTables) Counted(i int) bool { return i < len(all) && all[i].blocks.Counted }
 
 // Dispatches is the number of their dispatches.
 func (all RowTables) Dispatches() int { return len(all) }
@@ -86,8 +143,12 @@ func (all RowTables) Record(r *Recorder, s *Scores, to []pipeline.Binding) error
 
 // Take lets kernels from now on find table i of those that Record made there.
 func (all RowTables) Take(r *Recorder, from []pipeline.Binding, i int) {
-	if len(all) > 0 {
-		r.Rows = from[i]
+	if len(all) == 0 {
+		return
+	}
+	r.Rows, r.Groups = from[i], pipeline.Binding{}
+	if t := all[i]; t.blocks.Counted {
+		r.Groups = pipeline.Binding{Buffer: from[i].Buffer, Offset: from[i].Offset + t.counts(), Size: vk.DispatchIndirectBytes}
 	}
 }
 
@@ -105,6 +166,6 @@ func (t *rowTable) record(r *Recorder, s *Scores, to pipeline.Binding) error {
 	r.bindMore(4, p, s)
 	r.Access[5] = pipeline.Access{Binding: to, Mode: pipeline.ReadWrite}
 	at := r.Push.Begin(&PassArgs().Forward, p, &Draw{})
-	r.Push.Set(at+4, 1)
+	r.Push.Set(at+4, max(t.blocks.Grid.Total, 1))
 	return r.Rec.Dispatch(t.kernel, r.Access[:6], r.Push.Bytes(), [3]uint32{1, 1, 1}, rowTableLabel)
 }

@@ -10,14 +10,21 @@
 // the whole device waits: sequences are taken by 16 lanes each, so that neither many short ones nor a few long ones leave lanes idle.
 // Blocks of one cost come in any order, and kernels must not care.
 //
+// With PARTS it also counts the workgroups of the kernel that the table is for. Behind the last item that there is room for lie the three
+// numbers that vkCmdDispatchIndirect takes, for each of the kernel's dispatches. One workgroup that is started for nothing costs little,
+// but where sequences fill a few of the rows that there are, nearly all would be.
+//
 // Bindings: 0 starts of queries, 1 starts of keys [B+1], 2 lengths of keys, 3 lengths of queries [B], int32, anything where the constants
-// say that there are none; 4 further arguments (include/more.glsl), 5 the table. Push constants: include/args.glsl. Workgroups: 1.
+// say that there are none; 4 further arguments (include/more.glsl), 5 the table. Push constants: include/args.glsl, where total is the most
+// workgroups that the kernel of this table can have. Workgroups: 1.
 //
 //   0 WG         workgroup size, a power of two from 16 to 1024
 //   1 ROWS       rows of a block     2 COLUMNS   rows of a tile that it walks over
 //   3 MEMBERS    query heads that share a block: its rows are ROWS of slots times MEMBERS
 //   4 OWN_KEYS   1: blocks are of keys, tiles of queries
 //   6 USED_KEYS, 7 USED_QUERIES   lengths are given
+//   8 PARTS      workgroups of a block and head of that kernel, one for each part of the keys; 0: nothing is counted
+//   9 STEP       workgroups of one of its dispatches; 0: there is one
 //   5 and 58 include/mask.glsl     90..92, 100, 101 include/lengths.glsl, rows.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -32,6 +39,8 @@ layout(constant_id = 3) const uint MEMBERS = 1;
 layout(constant_id = 4) const bool OWN_KEYS = false;
 layout(constant_id = 6) const bool USED_KEYS = false;
 layout(constant_id = 7) const bool USED_QUERIES = false;
+layout(constant_id = 8) const uint PARTS = 0;
+layout(constant_id = 9) const uint STEP = 0;
 
 layout(set = 0, binding = 0, std430) readonly buffer QueryStarts { int query_starts[]; };
 layout(set = 0, binding = 1, std430) readonly buffer KeyStarts { int key_starts[]; };
@@ -42,6 +51,7 @@ layout(set = 0, binding = 5, std430) coherent buffer Table { uint table[]; };
 
 const uint SHARE = 16;       // lanes of a sequence
 const uint BUCKETS = 1024;   // of costs
+const uint MOST_GROUPS = 65535;   // that every device allows in a dimension
 shared uint buckets[BUCKETS];
 shared uvec2 scan[WG];
 
@@ -152,6 +162,17 @@ void put_blocks() {
   }
 }
 
+// The groups of each dispatch, split as Grid.Size of internal/kernel/grid.go has it: what is rounded up is not work, and ends at once.
+void put_counts(uint blocks) {
+  const uint of_block = (OWN_KEYS ? key_heads() : heads() / MEMBERS) * PARTS;
+  const uint at = ROW_HEAD + ROW_WORDS * (batch + 1) + 2 * (total / of_block);
+  const uint groups = blocks * of_block, step = STEP == 0 ? total : STEP;
+  for (uint i = lid; i <= (total - 1) / step; i += WG) {
+    const uint n = min(max(groups, i * step) - i * step, step), y = max((n + MOST_GROUPS - 1) / MOST_GROUPS, 1);
+    table[at + 3 * i] = (n + y - 1) / y; table[at + 3 * i + 1] = y; table[at + 3 * i + 2] = 1;
+  }
+}
+
 void main() {
   lid = gl_LocalInvocationIndex;
   take_starts();
@@ -162,4 +183,5 @@ void main() {
   const uint all = place_buckets();
   if (lid == 0) table[0] = all;
   put_blocks();
+  if (PARTS > 0) put_counts(all);
 }

@@ -152,8 +152,14 @@ void tile(bool masked) {
 void main() {
   take_place();
   if (workgroup_index() >= total) return;
-  const uint groups = total / PARTS;   // of a part of the keys
+  uint groups = total / PARTS;   // of a part of the keys: of packed sequences those that there are, for no more may have been started
+#ifdef KEY_PARTS
+  if (PACKED) groups = max(items() * (PACK ? key_heads() : heads()), 1);
+#endif
   const uint part = PARTS == 1 ? 0 : workgroup_index() / groups, id = workgroup_index() - part * groups;
+#ifdef KEY_PARTS
+  if (PACKED && part >= PARTS) return;
+#endif
   if (!is_work(id, PACK ? key_heads() : heads())) return;
 
   // which query block of which head

@@ -130,7 +130,8 @@ float score_factor, value_factor;   // with the scales of keys and values
 layout(constant_id = 21) const uint PARTS = 2;
 layout(set = 0, binding = 3, std430) writeonly buffer Sums { vec4 sums[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer Statistics { float statistics[]; };
-#define GROUPS (total / PARTS)  // of a part
+// Of a part: of packed sequences those that there are, for no more may have been started.
+#define GROUPS (PACKED ? max(items() * heads(), 1) : total / PARTS)
 #else
 OUTPUT(o, 3)
 layout(set = 0, binding = 4, std430) writeonly buffer Lse { float lse[]; };
@@ -278,7 +279,7 @@ void main() {
 #ifdef KEY_PARTS
   if (workgroup_index() >= total) return;
   const uint part = workgroup_index() / GROUPS, id = workgroup_index() % GROUPS;
-  if (!is_work(id, heads())) return;
+  if (PACKED && part >= PARTS || !is_work(id, heads())) return;
 #else
   const uint id = workgroup_index();
   if (id >= total || !is_work(id, heads())) return;

@@ -10,8 +10,8 @@ var (
 var hostMutants = []Mutant{
 	{
 		ID: "grid-rows", File: "internal/kernel/grid.go",
-		Old: "return [3]uint32{x, (n + x - 1) / x, 1}", New: "return [3]uint32{x, n / x, 1}",
-		Breaks: "the last row of a grid of workgroups is left out",
+		Old: "return [3]uint32{(n + y - 1) / y, y, 1}", New: "return [3]uint32{n / y, y, 1}",
+		Breaks: "the last workgroups of a grid of several rows are left out",
 		Kill:   []Killer{in("./flash", "TestGridCoversEachGroupOnce")},
 	},
 	{

@@ -35,6 +35,18 @@ var pipelineMutants = []Mutant{
 		Kill:   []Killer{hazardTests},
 	},
 	{
+		ID: "hazard-indirect", File: "pipeline/recording.go",
+		Old: "indirect.Offset+indirect.Size, vk.StageIndirect, Read)\n	}\n	r.barrier(b)", New: "indirect.Offset+indirect.Size, vk.StageCompute, Read)\n	}\n	r.barrier(b)",
+		Breaks: "the workgroups of an indirect dispatch are read before they are counted",
+		Kill:   []Killer{in("./pipeline", "TestIndirectDispatch")},
+	},
+	{
+		ID: "hazard-indirect-read", File: hazardFile,
+		Old: "	case vk.StageIndirect:\n		k = 2\n", New: "",
+		Breaks: "the read of a dispatch's workgroups takes the place of what kernels read",
+		Kill:   []Killer{hazardTests},
+	},
+	{
 		ID: "hazard-overlap", File: hazardFile,
 		Old: "if r.buffer != buffer || r.hi <= lo || hi <= r.lo {", New: "if r.buffer != buffer || r.lo != lo || r.hi != hi {",
 		Breaks: "ranges that overlap and are not the same count as apart",

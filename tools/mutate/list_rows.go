@@ -60,6 +60,24 @@ var rowMutants = []Mutant{
 		Kill:   []Killer{in("./internal/attn", "TestPackedBlocks"), in("./flash", "TestPackedIsSequenceBySequence")},
 	},
 	{
+		ID: "indirect-cut", File: rowTableShader, Modules: "row_table",
+		Old: "min(max(groups, i * step) - i * step, step)", New: "min(groups, step)",
+		Breaks: "each dispatch of packed blocks is counted as the first one",
+		Kill:   []Killer{in("./flash", "TestPackedIndirect")},
+	},
+	{
+		ID: "indirect-members", File: rowTableShader, Modules: "row_table",
+		Old: "key_heads() : heads() / MEMBERS) * PARTS", New: "key_heads() : heads()) * PARTS",
+		Breaks: "query heads that share a block are counted each",
+		Kill:   []Killer{in("./flash", "TestPackedIndirect")},
+	},
+	{
+		ID: "indirect-parts", File: scalarForward, Modules: "scalar_forward_parts",
+		Old: "#define GROUPS (PACKED ? max(items() * heads(), 1) : total / PARTS)", New: "#define GROUPS (total / PARTS)",
+		Breaks: "workgroups look for their part of the keys behind as many blocks as there may be, and fewer were started",
+		Kill:   []Killer{in("./flash", "TestPackedIndirect")},
+	},
+	{
 		ID: "append-ring", File: appendShader, Modules: "append.",
 		Old: "return (from + i) % n;", New: "return min(from + i, n - 1);",
 		Breaks: "a circular cache does not begin again where it ends",

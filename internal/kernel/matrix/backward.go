@@ -19,7 +19,7 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.Of("kv_"), columnRanges.Of("q_"),
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.And(kernel.IndirectRange).Of("kv_"), columnRanges.And(kernel.IndirectRange).Of("q_"),
 			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: backwardLacks,
@@ -69,7 +69,7 @@ func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
 			return err
 		}
 	}
-	if s.rows, err = s.tables(e, p); err != nil {
+	if s.rows, err = kernel.NewRowTables(e, p, s.Kv.Tile.blocks().Planned(p, s.Kv.grid, 1, "kv_", t), s.Q.Tile.blocks().Planned(p, s.Q.grid, 1, "q_", t)); err != nil {
 		return err
 	}
 	// The usual case is dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave
@@ -101,10 +101,6 @@ type BackwardProgram struct {
 
 // Tables of packed sequences, by place in BackwardProgram.rows.
 const tableOfKeys, tableOfQueries = 0, 1
-
-func (s *BackwardProgram) tables(e *kernel.Env, p *attn.Problem) (kernel.RowTables, error) {
-	return kernel.NewRowTables(e, p, s.Kv.Tile.blocks(), s.Q.Tile.blocks())
-}
 
 // BackwardPart is the kernel of keys or that of queries.
 type BackwardPart struct {
@@ -281,7 +277,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 		if parts != onlyDV {
 			s.bindSums(r, k, pipeline.ReadWrite)
 		}
-		if err := r.Dispatch(k, access, at, s.Kv.grid, s.Kv.grid.Total, s.label(&s.Kv)); err != nil {
+		if err := r.DispatchBlocks(k, &s.Problem, access, at, s.Kv.grid, s.label(&s.Kv)); err != nil {
 			return err
 		}
 	}
@@ -296,7 +292,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
 	access := r.BackwardScores(k, &s.Problem, g)
 	s.bindSums(r, k, pipeline.Read)
-	return r.Dispatch(k, access, at, s.Q.grid, s.Q.grid.Total, s.label(&s.Q))
+	return r.DispatchBlocks(k, &s.Problem, access, at, s.Q.grid, s.label(&s.Q))
 }
 
 // compiled is what the driver compiles for a variant.
@@ -346,7 +342,8 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 			part[0].kernels[piece][kernel.BoolInt(aligned)+2*kernel.BoolInt(accumulate)].Store(k)
 		}
 	}
-	if mine.rows, err = mine.tables(s.env, &p); err != nil {
+	if mine.rows, err = kernel.NewRowTables(s.env, &p, mine.Kv.Tile.blocks().Over(mine.Kv.grid, 1, s.rows.Counted(tableOfKeys)),
+		mine.Q.Tile.blocks().Over(mine.Q.grid, 1, s.rows.Counted(tableOfQueries))); err != nil {
 		return "", err
 	}
 	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {

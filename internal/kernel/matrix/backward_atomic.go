@@ -16,7 +16,7 @@ var BackwardAtomic = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            Backward.Can,
-		Parameters:     kernel.FormRanges.And(kernel.GroupBound, atomicMatrixRanges.Of("kv_"), kernel.Parameters{kernel.OneParameter: kernel.OnOff}),
+		Parameters:     kernel.FormRanges.And(kernel.GroupBound, atomicMatrixRanges.And(kernel.IndirectRange).Of("kv_"), kernel.IndirectRange.Of("q_"), kernel.Parameters{kernel.OneParameter: kernel.OnOff}),
 		AnyOrder:       true,
 		Yields:         true, // to the kernels that have tiles of their own for dQ
 		Reserved:       kernel.ReservedOnCPU,

@@ -23,7 +23,7 @@ var Decode = &kernel.Kernel{
 		MostDim:        kernel.PlainDims,
 		Can:            attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
 		MostRows:       DecodeRows,
-		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.Parameters{
+		Parameters: kernel.GroupBound.And(kernel.SideRanges, kernel.IndirectRange, kernel.Parameters{
 			kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "keys": kernel.Between(1, 256), "parts": kernel.PartsRange,
 		}),
 		Yields:      true,

@@ -24,7 +24,7 @@ var ForwardSplit = &kernel.Kernel{
 		Storage:        []attn.DType{attn.F32},
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters: tileRanges.And(headRanges, kernel.Parameters{"terms": kernel.Between(2, 3), "bf16": kernel.OnOff,
+		Parameters: tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{"terms": kernel.Between(2, 3), "bf16": kernel.OnOff,
 			kernel.DecodeParameter: kernel.OnOff}),
 		Reserved:    splitReserved,
 		Unsupported: splitLacks,

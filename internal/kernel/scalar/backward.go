@@ -19,7 +19,7 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierScalar,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters:     kernel.GroupBound.And(backwardRanges.Of("kv_"), backwardRanges.Of("q_")),
+		Parameters:     kernel.GroupBound.And(backwardRanges.And(kernel.IndirectRange).Of("kv_"), backwardRanges.And(kernel.IndirectRange).Of("q_")),
 		Unsupported:    backwardLacks,
 	},
 	Plan: planBackward,
@@ -45,14 +45,14 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	if s.Q.Tile, err = ChooseBackwardTile(&e.Caps, p, "q_", t); err != nil {
 		return nil, err
 	}
-	if s.rows, err = s.tables(e, p); err != nil {
-		return nil, err
-	}
 	// Of the seven products, four are of the kernel of keys. Forward has two.
 	if s.Kv.grid, err = kernel.GridFor(e, s.Kv.Tile.keyBlocks(p), 2*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
 	if s.Q.grid, err = kernel.GridFor(e, s.Q.Tile.queryBlocks(p), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
+		return nil, err
+	}
+	if s.rows, err = kernel.NewRowTables(e, p, s.Kv.Tile.blocks(true).Planned(p, s.Kv.grid, 1, "kv_", t), s.Q.Tile.blocks(false).Planned(p, s.Q.grid, 1, "q_", t)); err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors, gradients overwritten.
@@ -117,7 +117,8 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 	if mine.Q.grid, err = kernel.NewGrid(mine.Q.Tile.queryBlocks(&p), 0); err != nil {
 		return "", err
 	}
-	if mine.rows, err = mine.tables(s.env, &p); err != nil {
+	if mine.rows, err = kernel.NewRowTables(s.env, &p, mine.Kv.Tile.blocks(true).Over(mine.Kv.grid, 1, s.rows.Counted(tableOfKeys)),
+		mine.Q.Tile.blocks(false).Over(mine.Q.grid, 1, s.rows.Counted(tableOfQueries))); err != nil {
 		return "", err
 	}
 	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
@@ -144,10 +145,6 @@ func (t *BackwardTile) blocks(keys bool) kernel.RowBlocks {
 
 // Tables of packed sequences, by place in BackwardProgram.rows.
 const tableOfKeys, tableOfQueries = 0, 1
-
-func (s *BackwardProgram) tables(e *kernel.Env, p *attn.Problem) (kernel.RowTables, error) {
-	return kernel.NewRowTables(e, p, s.Kv.Tile.blocks(true), s.Q.Tile.blocks(false))
-}
 
 // BackwardProgram is the three kernels fitted to a problem.
 type BackwardProgram struct {
@@ -241,7 +238,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DK)
 	r.Access[7] = g.Output(&g.DV)
-	if err := r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Kv.grid, s.Kv.grid.Total, keysLabel); err != nil {
+	if err := r.DispatchBlocks(k, &s.Problem, r.BackwardScores(k, &s.Problem, g), at, s.Kv.grid, keysLabel); err != nil {
 		return err
 	}
 	if k, err = s.Kernel(&s.Q, aligned, g.Accumulate); err != nil {
@@ -252,5 +249,5 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
 	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
-	return r.Dispatch(k, r.BackwardScores(k, &s.Problem, g), at, s.Q.grid, s.Q.grid.Total, queriesLabel)
+	return r.DispatchBlocks(k, &s.Problem, r.BackwardScores(k, &s.Problem, g), at, s.Q.grid, queriesLabel)
 }

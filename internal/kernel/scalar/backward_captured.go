@@ -72,21 +72,24 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 	return s, nil
 }
 
-// NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of CapturedGradient, whose
-// tile is given; nil: as it is chosen. The others take of the table where sequences lie alone.
-func NewScoreTables(e *kernel.Env, p *attn.Problem, tile *BackwardTile) (kernel.RowTables, error) {
+// NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of CapturedGradient, for
+// one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the table where sequences lie alone.
+func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowTables, error) {
 	if p.Packed.None() {
 		return nil, nil
 	}
-	if tile == nil {
-		t, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
-		if err != nil {
-			return nil, err
-		}
-		tile = &t
+	if of != nil {
+		return kernel.NewRowTables(e, p, of.tile.blocks(false).Planned(p, of.grid, 1, "", kernel.NewBackwardTuning(nil)))
+	}
+	tile, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
+	if err != nil {
+		return nil, err
 	}
 	return kernel.NewRowTables(e, p, tile.blocks(false))
 }
+
+// Tile is how it cuts queries and keys.
+func (s *CapturedGradient) Tile() BackwardTile { return s.tile }
 
 // Bytes is the size of its workspace.
 func (s *CapturedGradient) Bytes() uint64 { return 8 + 8*uint64(s.elements) }
@@ -164,7 +167,7 @@ func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
-	rows, err := NewScoreTables(s.env, p, &s.tile)
+	rows, err := NewScoreTables(s.env, p, mine)
 	if err != nil {
 		return "", err
 	}
@@ -242,7 +245,7 @@ func (s *CapturedGradient) Record(r *kernel.Recorder, g *kernel.Gradients, delta
 		r.BackwardInputs(g, delta)
 		r.Access[6] = pipeline.Access{Binding: totals, Mode: pipeline.ReadWrite}
 		r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
-		if err := r.Dispatch(k, r.BackwardScores(k, &s.problem, g), at, s.grid, s.grid.Total, CapturedLabel); err != nil {
+		if err := r.DispatchBlocks(k, &s.problem, r.BackwardScores(k, &s.problem, g), at, s.grid, CapturedLabel); err != nil {
 			return err
 		}
 	}

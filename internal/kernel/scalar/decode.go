@@ -37,7 +37,7 @@ const DecodeRows = 8
 const DecodeKernel = "scalar_decode"
 
 // decodeRanges are its parameters.
-var decodeRanges = kernel.GroupBound.And(kernel.Parameters{
+var decodeRanges = kernel.GroupBound.And(kernel.IndirectRange, kernel.Parameters{
 	kernel.DecodeParameter: kernel.OnOff, "rows": kernel.Between(1, DecodeRows), "w": kernel.Between(1, 32), "lpr": kernel.Powers(1, 128), "u": kernel.Between(1, 16), "parts": kernel.PartsRange,
 })
 
