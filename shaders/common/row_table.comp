@@ -10,8 +10,9 @@
 // the whole device waits: sequences are taken by 16 lanes each, so that neither many short ones nor a few long ones leave lanes idle.
 // Blocks of one cost come in any order, and kernels must not care.
 //
-// With PARTS it also counts the workgroups of the kernel that the table is for, as vkCmdDispatchIndirect takes them. A workgroup that is
-// started for nothing costs little, but where sequences are few rows of many that there is room for, most would be.
+// With PARTS it also counts the workgroups of the kernel that the table is for. Behind the last item that there is room for lie the three
+// numbers that vkCmdDispatchIndirect takes, for each of the kernel's dispatches. One workgroup that is started for nothing costs little,
+// but where sequences fill a few of the rows that there are, nearly all would be.
 //
 // Bindings: 0 starts of queries, 1 starts of keys [B+1], 2 lengths of keys, 3 lengths of queries [B], int32, anything where the constants
 // say that there are none; 4 further arguments (include/more.glsl), 5 the table. Push constants: include/args.glsl, where total is the most
