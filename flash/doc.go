@@ -72,7 +72,8 @@
 // embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate] turns queries, and gradients back.
 //
 // Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is device memory too, so
-// that one plan, and one recording, serves whatever is packed into its rows.
+// that one plan, and one recording, serves whatever is packed into its rows. Of several sequences the device counts the
+// workgroups of attention's kernels: rows that no sequence fills start none.
 //
 // A [Cache] owns pages and the sequences in them, which are added, forked, truncated and freed, and a [CacheBatch] has the tensors that tell plans of
 // them: a program that generates makes its plans and recordings once, whatever the lengths become.
