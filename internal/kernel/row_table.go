@@ -9,8 +9,8 @@ import (
 )
 
 // Packed sequences. Where they begin is known on the device alone, so that a kernel's blocks of rows are a table that the device makes before it
-// (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond the table's end at once; or, where it
-// may well be shorter, the table counts the workgroups too, and those are dispatched.
+// (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond its end return at once; or, where it
+// may be shorter, it has the number of workgroups too, and that is what is dispatched: nothing of it is read back, nor does the host wait.
 
 // RowBlocks is how a kernel cuts the rows of sequences, and what it is dispatched over.
 type RowBlocks struct {
