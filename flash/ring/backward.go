@@ -38,14 +38,15 @@ func (w *pass) backward(b *flash.Backward) error {
 	if b.DSinks != nil {
 		all = append(all, wanted{"DSinks", b.DSinks, [4]int{1, 1, 1, w.problem.Heads}})
 	}
-	w.of = operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, captured: b.Captured, seed: b.Seed, offset: b.Offset}
+	w.of = operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
+		captured: b.Captured, seed: b.Seed, offset: b.Offset}
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
 		return w.gradients(&launch{problem: w.problem}, *b)
 	}
-	if err := w.takeStarts("Backward"); err != nil {
+	if err := w.takeSequences("Backward"); err != nil {
 		return err
 	}
 	if w.overHeads() {
@@ -138,13 +139,12 @@ func split(s step) (first, last step) {
 
 // gradients are the sums of a backward pass, in fp32: by segment of the rank's queries and of its own keys.
 type gradients struct {
-	b                     *flash.Backward
-	queries, keys         []Span // segments
-	idleQueries, idleKeys []Span // rows of sequences that do not use them
-	dq                    *flash.Tensor
-	own                   pair
-	dqParts, ownParts     []int         // how many parts each segment has
-	dbias                 *flash.Tensor // where queries share a bias: its gradient, in fp32
+	b                 *flash.Backward
+	queries, keys     []Span // segments
+	dq                *flash.Tensor
+	own               pair
+	dqParts, ownParts []int         // how many parts each segment has
+	dbias             *flash.Tensor // where queries share a bias: its gradient, in fp32
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -160,14 +160,14 @@ func spansOf(of []Span) (out []Span) {
 func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err error) {
 	rank, p := w.ring.Rank(), &w.problem
 	g = &gradients{b: b}
-	g.queries, g.idleQueries = w.sched.ownQueries(rank, w.steps)
+	g.queries = w.sched.ownQueries(rank, w.steps)
 	g.dqParts = make([]int, len(g.queries))
 	n := b.Q.Shape()[2]
 	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{entries(p), p.Heads, n, p.HeadDim}, n); err != nil {
 		return nil, err
 	}
 	if keys {
-		g.keys, g.idleKeys = w.sched.ownKeys(rank)
+		g.keys = w.sched.ownKeys(rank)
 		g.ownParts = make([]int, len(g.keys))
 		if g.own, err = w.pair("sum", flash.F32, w.sched.keys.rows(rank)); err != nil {
 			return nil, err
@@ -272,6 +272,7 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
 		return in, err
 	}
+	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
 	if in.Bias, err = slice(w.of.bias, l); err != nil {
 		return in, err
 	}
@@ -409,15 +410,15 @@ func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []rea
 	return out, nil
 }
 
-// finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0, as have rows of a sequence that does not use them.
+// finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0.
 func (g *gradients) finish(w *pass) error {
 	sums := []struct {
-		segments, idle []Span
-		parts          []int
-		of             []*flash.Tensor
-		to             []*flash.Tensor
-	}{{g.queries, g.idleQueries, g.dqParts, []*flash.Tensor{g.dq}, []*flash.Tensor{g.b.DQ}},
-		{g.keys, g.idleKeys, g.ownParts, []*flash.Tensor{g.own.k, g.own.v}, []*flash.Tensor{g.b.DK, g.b.DV}}}
+		segments []Span
+		parts    []int
+		of       []*flash.Tensor
+		to       []*flash.Tensor
+	}{{g.queries, g.dqParts, []*flash.Tensor{g.dq}, []*flash.Tensor{g.b.DQ}},
+		{g.keys, g.ownParts, []*flash.Tensor{g.own.k, g.own.v}, []*flash.Tensor{g.b.DK, g.b.DV}}}
 	for _, s := range sums {
 		for i := range s.of {
 			for k, at := range s.segments {
@@ -436,18 +437,6 @@ func (g *gradients) finish(w *pass) error {
 					return err
 				}
 				if err := w.copies(from, to); err != nil {
-					return err
-				}
-			}
-			if g.b.Accumulate {
-				continue // to which nothing is added
-			}
-			for _, at := range s.idle {
-				to, err := rows(s.to[i], at)
-				if err != nil {
-					return err
-				}
-				if err := w.fill(to, 0); err != nil {
 					return err
 				}
 			}

@@ -14,8 +14,8 @@ import (
 // While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over launches are
 // fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
 //
-// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts are those of the whole, the same of
-// every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the
+// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and KeyLengths where
+// the problem has them, are those of the whole, the same of every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the
 // rank's own queries and all keys of the whole: Plan.BiasShape, Plan.MaskShape.
 //
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the communicator,
@@ -33,14 +33,15 @@ func (w *pass) forward(f *flash.Forward) error {
 	if f.LSE != nil {
 		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
 	}
-	w.of = operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, captured: f.Captured, seed: f.Seed, offset: f.Offset}
+	w.of = operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
+		captured: f.Captured, seed: f.Seed, offset: f.Offset}
 	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
 		return w.attend(&launch{problem: w.problem}, *f)
 	}
-	if err := w.takeStarts("Forward"); err != nil {
+	if err := w.takeSequences("Forward"); err != nil {
 		return err
 	}
 	if w.overHeads() {
@@ -97,7 +98,7 @@ func (w *pass) alone() *launch {
 
 // outputs are the sums of a forward pass: of each segment of the rank's queries what all keys so far give, in fp32.
 type outputs struct {
-	segments, idle []Span
+	segments, idle []Span // idle: rows of sequences that do not use them, where segments begin with sinks
 	o              *flash.Tensor
 	lse            [2]*flash.Tensor // by turns
 	joins          []int            // how many parts a segment has
@@ -106,7 +107,10 @@ type outputs struct {
 func (w *pass) newOutputs() (s *outputs, err error) {
 	rank := w.ring.Rank()
 	s = &outputs{}
-	s.segments, s.idle = w.sched.ownQueries(rank, w.steps)
+	s.segments = w.sched.ownQueries(rank, w.steps)
+	if w.problem.Sinks && w.sched.packed != nil {
+		_, s.idle = w.sched.packed.ofQueries(&w.sched.queries, rank)
+	}
 	s.joins = make([]int, len(s.segments))
 	n := w.sched.queries.rows(rank)
 	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
@@ -150,6 +154,7 @@ func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forw
 	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
 		return in, err
 	}
+	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
 	if in.Bias, err = slice(w.of.bias, l); err != nil {
 		return in, err
 	}
@@ -229,7 +234,7 @@ func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor)
 	return w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: sum, XLSE: lse, YLSE: before, LSE: after})
 }
 
-// finish writes the caller's tensors. Queries that see no key of any rank, and those of a sequence that does not use them, are told so.
+// finish writes the caller's tensors. Queries that see no key of any rank are told so, and with sinks those that a sequence does not use.
 func (s *outputs) finish(w *pass, f *flash.Forward) error {
 	for i, at := range append(s.segments[:len(s.segments):len(s.segments)], s.idle...) {
 		o, err := rows(f.O, at)

@@ -31,6 +31,12 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 	t.Helper()
 	m, err := NewModel(s.problem, shard, ranks)
 	require.NoError(t, err)
+	if s.queryStarts != nil {
+		m, err = m.Sequences(s.queryStarts, s.keyStarts)
+		require.NoError(t, err)
+		m, err = m.Lengths(s.queryLengths, s.keyLengths)
+		require.NoError(t, err)
+	}
 	comms, err := Local(ranks)
 	require.NoError(t, err)
 	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)

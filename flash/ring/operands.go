@@ -13,17 +13,21 @@ import (
 type operands struct {
 	bias, mask             *flash.Tensor // of the rank's queries and all keys
 	sinks                  *flash.Tensor
-	queryStarts, keyStarts *flash.Tensor // of the whole
-	captured               flash.Captured
-	seed                   uint64
-	offset                 uint32
+	queryStarts, keyStarts *flash.Tensor // of the whole, as are lengths
+
+	queryLengths, keyLengths *flash.Tensor
+
+	captured flash.Captured
+	seed     uint64
+	offset   uint32
 }
 
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem
 	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()}, {"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
-		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}}} {
+		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}},
+		{"QueryLengths", o.queryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.keyLengths, [4]int{1, 1, 1, g.Batch}}} {
 		if has(g, x.name) {
 			all = append(all, x)
 		}
@@ -42,6 +46,10 @@ func has(g *flash.Problem, field string) bool {
 		return g.Sinks
 	case "QueryStarts", "KeyStarts":
 		return g.Packed != flash.Packed{}
+	case "QueryLengths":
+		return g.QueryLengths
+	case "KeyLengths":
+		return g.KeyLengths
 	}
 	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"}, field)
 }

@@ -33,7 +33,7 @@ func (s *outputs) beginWithSinks(w *pass, i int, at Span) error {
 }
 
 // sinkGradient submits what the rank's queries add to the gradient by sinks, −Σ exp(sink − lse)·δ (flash.Backward), to a sum in fp32. Launches know nothing of
-// sinks: one over a single key computes it, whose other gradients nobody looks at.
+// sinks: one over a single key, of zeros, computes it, whose other gradients nobody looks at.
 func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	p := &w.problem
 	shape := [4]int{1, 1, 1, p.Heads}
@@ -48,16 +48,28 @@ func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	if err := w.fill(sum, 0); err != nil {
 		return nil, err
 	}
-	used, _ := w.sched.ownQueries(w.ring.Rank(), nil)
+	used := w.sched.ownQueries(w.ring.Rank(), nil)
+	if w.sched.packed != nil {
+		used, _ = w.sched.packed.ofQueries(&w.sched.queries, w.ring.Rank())
+	}
+	one, err := w.pair("one key", p.DType, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range []*flash.Tensor{one.k, one.v} {
+		if err := w.fill(t, 0); err != nil {
+			return nil, err
+		}
+	}
 	for _, at := range used {
-		in := flash.Backward{Sinks: b.Sinks, DSinks: part}
+		in := flash.Backward{K: one.k, V: one.v, Sinks: b.Sinks, DSinks: part}
 		l := launch{problem: flash.Problem{Batch: entries(p), Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: at.Len(), KeyLen: 1, HeadDim: p.HeadDim,
 			ValueDim: p.ValueDim, DType: p.DType, Scale: p.Scale, Sinks: true}}
 		for _, x := range []struct {
 			to **flash.Tensor
 			of *flash.Tensor
 			at Span
-		}{{&in.Q, b.Q, at}, {&in.O, b.O, at}, {&in.DO, b.DO, at}, {&in.K, b.K, Span{0, 1}}, {&in.V, b.V, Span{0, 1}}} {
+		}{{&in.Q, b.Q, at}, {&in.O, b.O, at}, {&in.DO, b.DO, at}} {
 			if *x.to, err = rows(x.of, x.at); err != nil {
 				return nil, err
 			}

@@ -35,13 +35,23 @@ func randomStarts(r *rand.Rand, sequences, rows int) []int32 {
 	return out
 }
 
+// randomLengths are lengths of sequences, some more than any can have, or fewer than none; nil where they are not wanted.
+func randomLengths(r *rand.Rand, wanted bool, sequences, most int) (out []int32) {
+	for range sequences {
+		if wanted {
+			out = append(out, int32(r.IntN(most+8)-3))
+		}
+	}
+	return out
+}
+
 // TestPackedScheduleCovers draws packed problems and checks that launches of all ranks together compute every pair that is seen exactly once, at the
 // places of its sequence, and no other.
 func TestPackedScheduleCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 6))
 	for range 300 {
 		p := flash.Problem{Batch: 1 + r.IntN(8), Heads: 1, QueryLen: 5 + r.IntN(60), KeyLen: 5 + r.IntN(60), HeadDim: 8, Causal: flash.Causal(r.IntN(3)),
-			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)]}
+			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)], QueryLengths: r.IntN(2) == 0, KeyLengths: r.IntN(2) == 0}
 		if r.IntN(8) == 0 {
 			p.QueryLen, p.KeyLen, p.Packed = 700, 700, flash.Packed{Queries: 900 + r.IntN(90), Keys: 900 + r.IntN(90)}
 		}
@@ -52,7 +62,8 @@ func TestPackedScheduleCovers(t *testing.T) {
 		require.NoError(t, err)
 		ranks := 1 + r.IntN(4)
 		s := newSchedule(p, Shard{Order: Order(r.IntN(3))}, ranks)
-		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys))
+		queryLens, keyLens := randomLengths(r, p.QueryLengths, p.Batch, p.QueryLen), randomLengths(r, p.KeyLengths, p.Batch, p.KeyLen)
+		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys)).using(queryLens, keyLens)
 		s.packed = of
 		counts := map[[2]int]int{}
 		whole := func(spans []Span, row int) int {
@@ -83,7 +94,13 @@ func TestPackedScheduleCovers(t *testing.T) {
 						for b := range p.Batch {
 							qs, ks := starts[b:b+2], starts[p.Batch+1+b:p.Batch+3+b]
 							nq, nk := min(int(qs[1]-qs[0]), p.QueryLen), min(int(ks[1]-ks[0]), p.KeyLen)
-							if nq == 0 || nk == 0 {
+							if queryLens != nil {
+								nq = min(nq, int(queryLens[b]))
+							}
+							if keyLens != nil {
+								nk = min(nk, int(keyLens[b]))
+							}
+							if nq <= 0 || nk <= 0 {
 								continue
 							}
 							m := attn.Problem{QueryLen: nq, KeyLen: nk, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
@@ -270,7 +287,7 @@ func TestStartsAgree(t *testing.T) {
 		}
 		defer plan.Close()
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
-		s.queryStarts, s.keyStarts = []int32{0, 11, 30}, []int32{0, 12 + int32(rank), 30}
+		s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: []int32{0, 12 + int32(rank), 30}}
 		out := newResults(&n, 2)
 		return s.once(ctx, r.Device(), plan, &out, false)
 	}) {
@@ -278,6 +295,23 @@ func TestStartsAgree(t *testing.T) {
 		require.ErrorAs(t, err, &which)
 		require.Equal(t, rank, which.Rank)
 		require.Equal(t, "KeyStarts[1]", which.Differences[0].What)
+	}
+	_, ranks = rings(t, 2)
+	p.KeyLengths, n.KeyLengths = true, true
+	for rank, err := range each(ranks, func(rank int, r *Ring) error {
+		plan, err := r.Plan(ctx, p, Shard{})
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
+		s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: []int32{0, 11, 30}, keyLengths: []int32{7, 3 + int32(rank)}}
+		out := newResults(&n, 2)
+		return s.once(ctx, r.Device(), plan, &out, false)
+	}) {
+		var which *ShardError
+		require.ErrorAs(t, err, &which)
+		require.Equal(t, Difference{Rank: 1 - rank, What: "KeyLengths[1]", Mine: fmt.Sprint(3 + rank), Their: fmt.Sprint(4 - rank)}, which.Differences[0])
 	}
 }
 
@@ -294,7 +328,7 @@ func TestWhatCannotBeSpread(t *testing.T) {
 		"few packed rows":        {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
 		"bias with heads":        {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
 		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
-		"lengths":                {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
+		"lengths of a batch":     {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
 	} {
 		_, ranks := rings(t, 2)
 		for _, err := range each(ranks, func(_ int, r *Ring) error {
@@ -340,6 +374,39 @@ func TestPackedMoves(t *testing.T) {
 			sum, largest, most = sum+own, max(largest, own), max(most, others)
 		}
 		require.Equal(t, c.want, fmt.Sprintf("%.2f %d", largest*ranks/sum, most), "%v, sequences of %d", c.order, c.length)
+	}
+}
+
+// TestModelLengths: of slots that are used in part the model counts the pairs that are, and blocks that somebody sees.
+func TestModelLengths(t *testing.T) {
+	p := flash.Problem{Batch: 2, Heads: 3, QueryLen: 256, HeadDim: 8, Packed: flash.Packed{Queries: 512, Keys: 512}, KeyLengths: true}
+	m, err := NewModel(p, Shard{}, 4)
+	require.NoError(t, err)
+	m, err = m.Sequences([]int32{0, 256, 512}, []int32{0, 256, 512})
+	require.NoError(t, err)
+	some, err := m.Lengths(nil, []int32{100, 200})
+	require.NoError(t, err)
+	pairs := func(m *Model, rank int) (n, received float64) {
+		for _, x := range m.Steps(rank) {
+			n += x.Pairs
+			received += x.Received
+		}
+		return n, received
+	}
+	for rank := range 4 { // of 128 queries each, two ranks a sequence
+		n, received := pairs(m, rank)
+		require.Equal(t, 128.0*256*3, n)
+		require.Positive(t, received)
+		used := []float64{100, 200}[rank/2]
+		n, received = pairs(some, rank)
+		require.Equal(t, 128*used*3, n)
+		if rank == 0 { // nobody's keys but its own are used
+			require.Zero(t, received)
+		}
+	}
+	for _, bad := range [][2][]int32{{nil, nil}, {{1, 2}, {1, 2}}, {nil, {1, 2, 3}}} {
+		_, err := m.Lengths(bad[0], bad[1])
+		require.ErrorIs(t, err, flash.ErrArgument)
 	}
 }
 

@@ -68,8 +68,8 @@ type Plan struct {
 // others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each sequence. A problem has
-// no KeyLengths, QueryLengths, Pages, Blocks or Classes; with Packed it has keys packed too, and no Bias or Mask; with Bias or Mask the ring moves keys
-// ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
+// no Pages, Blocks or Classes; KeyLengths and QueryLengths only with Packed; with Packed it has keys packed too, and no Bias or Mask; with Bias or Mask the
+// ring moves keys ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -136,10 +136,20 @@ func supported(p *flash.Problem) error {
 	if p.Packed != (flash.Packed{}) && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
 		return badArgument("Problem.Packed", p.Packed, "must be zero beside Bias and Mask, which have no rows of a rank's queries then: use a function of scores, or mask functions")
 	}
+	for _, x := range []struct {
+		name string
+		set  bool
+	}{{"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}} {
+		if x.set && p.Packed == (flash.Packed{}) {
+			return badArgument("Problem."+x.name, true, "must be false without Problem.Packed: ranks cut all entries of a batch at the same places, and those beyond a short one's end "+
+				"would have nothing to do; sequences packed one behind the other are cut evenly")
+		}
+	}
 	other := *p // less what can be
 	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0, 0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.Score, other.Sees = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
+	other.KeyLengths, other.QueryLengths = false, false
 	unmask(&other)
 	if p.KeyType == p.DType {
 		other.KeyType = 0

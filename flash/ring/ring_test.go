@@ -124,26 +124,26 @@ type sample struct {
 	seed       uint64
 	dropOffset uint32
 
-	queryStarts, keyStarts []int32     // of packed sequences
-	bias, mask             *ref.Tensor // of all queries and keys; the mask 0 or 1
+	sequencesOf             // packed ones
+	bias, mask  *ref.Tensor // of all queries and keys; the mask 0 or 1
 }
 
 var refTypes = map[flash.DType]ref.DType{flash.F32: ref.F32, flash.F16: ref.F16, flash.BF16: ref.BF16}
 
 func newSample(t testing.TB, r *rand.Rand, p flash.Problem) *sample {
 	t.Helper()
-	return newPackedSample(t, r, p, nil, nil)
+	return newPackedSample(t, r, p, sequencesOf{})
 }
 
 // newPackedSample is one of packed sequences, where there are starts.
-func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, queryStarts, keyStarts []int32) *sample {
+func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, of sequencesOf) *sample {
 	t.Helper()
 	p, err := p.Normalize()
 	require.NoError(t, err)
 	s := newInputs(r, p)
-	s.queryStarts, s.keyStarts = queryStarts, keyStarts
+	s.sequencesOf = of
 	dtype := refTypes[p.DType]
-	if queryStarts != nil {
+	if of.queryStarts != nil {
 		s.packedReference(t)
 		return s
 	}
@@ -339,11 +339,11 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
 	if err := plan.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}); err != nil {
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
 	if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, Sinks: x.sinks, Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	for _, f := range []struct {
