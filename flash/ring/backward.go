@@ -27,19 +27,8 @@ func (w *pass) backward(b *flash.Backward) error {
 		return err
 	}
 	local := w.Local()
-	all := []wanted{{"Q", b.Q, local.QShape()}, {"K", b.K, local.KShape()}, {"V", b.V, local.VShape()}, {"O", b.O, local.OShape()}, {"LSE", b.LSE, local.LSEShape()},
-		{"DO", b.DO, local.OShape()}, {"DQ", b.DQ, local.QShape()}, {"DK", b.DK, local.KShape()}, {"DV", b.DV, local.VShape()}}
-	if b.DLSE != nil {
-		all = append(all, wanted{"DLSE", b.DLSE, local.LSEShape()})
-	}
-	if b.DBias != nil {
-		all = append(all, wanted{"DBias", b.DBias, w.BiasShape()})
-	}
-	if b.DSinks != nil {
-		all = append(all, wanted{"DSinks", b.DSinks, [4]int{1, 1, 1, w.problem.Heads}})
-	}
-	w.of = operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
-		captured: b.Captured, seed: b.Seed, offset: b.Offset}
+	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()}, wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
+	w.of = ofBackward(b)
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
@@ -105,6 +94,17 @@ func (w *pass) backward(b *flash.Backward) error {
 		return err
 	}
 	return w.overAllQueries(g)
+}
+
+// wantedOfQueries are the tensors of a backward pass but for keys, values and gradients by them.
+func (w *pass) wantedOfQueries(b *flash.Backward, p *flash.Problem) []wanted {
+	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()}, {"DQ", b.DQ, p.QShape()}}
+	for _, x := range []wanted{{"DLSE", b.DLSE, p.LSEShape()}, {"DBias", b.DBias, w.BiasShape()}, {"DSinks", b.DSinks, [4]int{1, 1, 1, p.Heads}}} {
+		if x.given != nil {
+			all = append(all, x)
+		}
+	}
+	return all
 }
 
 // fine is the local step of a backward pass: in pieces, so that some of it can wait.

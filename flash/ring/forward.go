@@ -33,8 +33,7 @@ func (w *pass) forward(f *flash.Forward) error {
 	if f.LSE != nil {
 		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
 	}
-	w.of = operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
-		captured: f.Captured, seed: f.Seed, offset: f.Offset}
+	w.of = ofForward(f)
 	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}

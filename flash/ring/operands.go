@@ -22,6 +22,16 @@ type operands struct {
 	offset   uint32
 }
 
+func ofForward(f *flash.Forward) operands {
+	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
+		captured: f.Captured, seed: f.Seed, offset: f.Offset}
+}
+
+func ofBackward(b *flash.Backward) operands {
+	return operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
+		captured: b.Captured, seed: b.Seed, offset: b.Offset}
+}
+
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem

@@ -117,7 +117,7 @@ func (g *gradients) beginBias(w *pass) (err error) {
 	}
 	rank := w.ring.Rank()
 	for i, q := range w.sched.queries.spans[rank] {
-		for owner := range w.ring.Size() {
+		for owner := range w.sched.ranks {
 			for j, k := range w.sched.keys.spans[owner] {
 				if w.sched.band(q, k).kind != none {
 					continue

@@ -107,7 +107,7 @@ func (p *Plan) prepare() (err error) {
 	if p.mover, err = p.ring.dev.NewMover(); err != nil {
 		return err
 	}
-	if p.ring.Size() == 1 && (len(p.steps) == 0 || p.steps[0].number == 0) { // no stream
+	if p.ring.Size() == 1 && !p.sched.streamed {
 		_, err = p.launch(p.problem)
 		return err
 	}

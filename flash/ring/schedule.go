@@ -13,13 +13,14 @@ import (
 // gradients goes home likewise. That is as many bytes as when blocks are handed on from neighbour to neighbour, and where some see no block in between
 // it is fewer.
 type schedule struct {
-	problem flash.Problem // of all tokens, normalized
-	whole   attn.Mask
-	packed  *sequences // of packed sequences; nil
-	ranks   int
-	order   Order
-	queries layout
-	keys    layout
+	problem  flash.Problem // of all tokens, normalized
+	whole    attn.Mask
+	packed   *sequences // of packed sequences; nil
+	ranks    int
+	order    Order
+	queries  layout
+	keys     layout
+	streamed bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
 	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the sequence then.
 	positional bool
 }
@@ -87,6 +88,9 @@ type step struct {
 
 // steps are those of a rank, its own block first.
 func (s *schedule) steps(rank int) []step {
+	if s.streamed {
+		return s.streamedSteps()
+	}
 	var out []step
 	for n := range s.ranks {
 		owner := (rank - n + s.ranks) % s.ranks
@@ -157,6 +161,9 @@ func bandOf(m attn.Mask) band {
 func (s *schedule) launches(rank, owner int) []launch {
 	if s.packed != nil {
 		return s.packedLaunches(rank, owner)
+	}
+	if s.streamed {
+		return s.neighbours(owner)
 	}
 	nq, nk := len(s.queries.spans[rank]), len(s.keys.spans[owner])
 	var best []launch

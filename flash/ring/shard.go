@@ -43,6 +43,9 @@ type Span struct{ Begin, End int }
 // Len is the number of positions.
 func (s Span) Len() int { return s.End - s.Begin }
 
+// behind is the span, counted from the beginning of another, as positions that are counted as the other's are.
+func (s Span) behind(of Span) Span { return Span{s.Begin + of.Begin, s.End + of.Begin} }
+
 // from is the span, counted from the beginning of another that has it.
 func (s Span) from(of Span) Span { return Span{s.Begin - of.Begin, s.End - of.Begin} }
 
