@@ -16,6 +16,8 @@ import (
 // dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank and the number of ranks
 // alone.
 //
+// DSinks, and DBias of a bias that queries share or that is of packed sequences, are the whole gradient, of every rank: all give them, or none.
+//
 // Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and errors are those
 // of Forward.
 func (p *Plan) Backward(ctx context.Context, b flash.Backward) error {
@@ -273,7 +275,7 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 		return in, err
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = slice(w.of.bias, l); err != nil {
+	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
 		return in, err
 	}
 	if in.Mask, err = w.maskOf(l); err != nil {

@@ -16,7 +16,7 @@ import (
 //
 // Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and KeyLengths where
 // the problem has them, are those of the whole, the same of every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the
-// rank's own queries and all keys of the whole: Plan.BiasShape, Plan.MaskShape.
+// rank's own queries and all keys of the whole, and of packed sequences, whose places they are by, all that the problem's have: Plan.BiasShape, Plan.MaskShape.
 //
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the communicator,
 // cannot be used any more: ranks no longer agree on what was said.
@@ -154,7 +154,7 @@ func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forw
 		return in, err
 	}
 	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
-	if in.Bias, err = slice(w.of.bias, l); err != nil {
+	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
 		return in, err
 	}
 	in.Mask, err = w.maskOf(l)

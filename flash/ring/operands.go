@@ -82,56 +82,10 @@ func (w *pass) refuse(call string, in any) error {
 	return nil
 }
 
-// BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the order of its
-// tensors, and of all keys of the whole, in the order of the whole. It is zero where the problem has none.
-func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
-
-// MaskShape is that of Forward.Mask likewise.
-func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
-
-func (p *Plan) perScore(of flash.PerScore) [4]int {
-	if of.Queries > 1 {
-		of.Queries = p.sched.queries.rows(p.ring.Rank())
-	}
-	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
-}
-
-// partOf is the part of a tensor by score that some queries and keys have.
-func partOf(of flash.PerScore, queries, keys Span) flash.PerScore {
-	if of.Queries > 1 {
-		of.Queries = queries.Len()
-	}
-	if of.Keys > 1 {
-		of.Keys = keys.Len()
-	}
-	return of
-}
-
-// slice is a launch's part of a rank's bias or mask; nil of nil.
-func slice(t *flash.Tensor, l *launch) (*flash.Tensor, error) {
-	if t == nil {
-		return nil, nil
-	}
-	shape, strides := t.Shape(), t.Strides()
-	at := 0
-	if shape[2] > 1 {
-		at += l.queries.Begin * strides[2]
-		shape[2] = l.queries.Len()
-	}
-	if shape[3] > 1 {
-		at += l.position
-		shape[3] = l.keys.Len()
-	}
-	if t.DType() == flash.Bit { // eight of a byte
-		return t.View(t.Offset()+uint64(at/8), t.DType(), shape, strides)
-	}
-	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
-}
-
 // maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out.
 func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
 	if l.pad == 0 {
-		return slice(w.of.mask, l)
+		return slice(w.of.mask, l.problem.Mask, l)
 	}
 	t, err := w.constant("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
 		return t.UploadBytes(w.ctx, append(make([]byte, granule), bytes.Repeat([]byte{1}, granule)...))

@@ -62,8 +62,8 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 		}
 	}
 	own := func(t *ref.Tensor) ([4]int, []float32) {
-		if t.N == 1 {
-			return [4]int{t.B, t.H, 1, t.D}, t.Data
+		if t.N == 1 || s.queryStarts != nil {
+			return [4]int{t.B, t.H, t.N, t.D}, t.Data
 		}
 		values := cut(*t, p.Queries())
 		return [4]int{t.B, t.H, len(values) / (t.B * t.H * t.D), t.D}, values
@@ -124,8 +124,8 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 		return err
 	}
 	spans := p.Queries()
-	if to.dbias.N == 1 {
-		spans = []Span{{0, 1}}
+	if to.dbias.N == 1 || p.sched.packed != nil { // the whole, of every rank
+		spans = []Span{{0, to.dbias.N}}
 	}
 	pasting.Lock()
 	defer pasting.Unlock()
@@ -234,6 +234,14 @@ var packedCases = []struct {
 		KeyLengths: true}, []int32{0, 131, 140, 200, 251}, []int32{0, 100, 100, 290, 330}, Shard{}, false, nil, []int32{77, 10, 150, 40}},
 	{"lengths of queries, sinks", flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 120, HeadDim: 8, DType: flash.F32, Causal: flash.CausalTopLeft, Window: flash.SlidingWindow(40, -1), Sinks: true,
 		Packed: flash.Packed{Queries: 200, Keys: 200}, QueryLengths: true}, []int32{0, 60, 61, 150, 198}, nil, Shard{Order: Zigzag}, false, []int32{33, 1, 50, 20}, nil},
+	{"bias, lengths", flash.Problem{Batch: 5, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 200, Keys: 220},
+		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 90, Keys: 100}, KeyLengths: true}, []int32{0, 40, 41, 125, 190, 196}, []int32{0, 60, 61, 140, 200, 214},
+		Shard{}, false, nil, []int32{60, 0, 70, 44, 14}},
+	{"bias and mask of each sequence fp16", flash.Problem{Batch: 4, Heads: 4, QueryLen: 80, HeadDim: 16, DType: flash.F16, Packed: flash.Packed{Queries: 200, Keys: 200}, Sinks: true,
+		Bias: flash.PerScore{DType: flash.F16, Batch: 4, Heads: 1, Queries: 1, Keys: 80}, Mask: flash.PerScore{DType: flash.Bool, Batch: 4, Heads: 1, Queries: 80, Keys: 80}},
+		[]int32{0, 55, 130, 135, 200}, nil, Shard{Order: Zigzag}, false, nil, nil},
+	{"bias, dropout", flash.Problem{Batch: 3, Heads: 2, QueryLen: 150, HeadDim: 8, DType: flash.F32, Dropout: 0.25, Packed: flash.Packed{Queries: 260, Keys: 260},
+		Bias: flash.PerScore{DType: flash.F32, Batch: 3, Heads: 2, Queries: 150, Keys: 150}}, []int32{0, 100, 120, 260}, nil, Shard{}, false, nil, nil},
 	{"lengths, heads, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
 		Packed: flash.Packed{Queries: 150, Keys: 150}, QueryLengths: true, KeyLengths: true}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true,
 		[]int32{22, 1, 60, 0}, []int32{30, 0, 77, 4}},
@@ -274,7 +282,7 @@ func TestPackedRanks(t *testing.T) {
 				require.NoError(t, err)
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1], "the second run")
-				if c.queryLens != nil && c.keyLens != nil && !c.heads {
+				if (c.queryLens != nil || c.keyLens != nil) && ranks == 3 {
 					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks), "over messages, not memory that ranks share")
 				}
 			})

@@ -8,7 +8,8 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// What belongs to all queries: sinks, and biases that queries share. Every rank has them, and every rank is given the whole gradient by them.
+// What belongs to all queries: sinks, and biases that queries share, or sequences of several ranks. Every rank has them, and every rank is given the whole
+// gradient by them.
 
 // beginWithSinks begins the sum of a segment with a part that is its head's sink, of weight exp(sink) and value 0: so it counts once, whatever launches
 // there are, and these know nothing of it.
@@ -98,16 +99,19 @@ func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
 	return sum, nil
 }
 
-// sharedBias says whether queries share the bias.
-func (p *Plan) sharedBias() bool { return p.problem.Bias.Queries == 1 && p.problem.QueryLen > 1 }
+// sharedBias says whether queries share the bias, so that its gradient is a sum over launches, and ranks.
+func (s *schedule) sharedBias() bool {
+	b := s.problem.Bias
+	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil)
+}
 
 // beginBias begins the gradient by the bias: where queries share it a sum, else 0 wherever no launch writes.
 func (g *gradients) beginBias(w *pass) (err error) {
 	if g.b.DBias == nil {
 		return nil
 	}
-	if w.sharedBias() {
-		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), 1); err != nil {
+	if w.sched.sharedBias() {
+		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), w.BiasShape()[2]); err != nil {
 			return err
 		}
 		return w.fill(g.dbias, 0)
@@ -123,7 +127,7 @@ func (g *gradients) beginBias(w *pass) (err error) {
 					continue
 				}
 				l := w.sched.make(rank, owner, Span{i, i + 1}, Span{j, j + 1})
-				none, err := slice(g.b.DBias, &l)
+				none, err := slice(g.b.DBias, l.problem.Bias, &l)
 				if err != nil {
 					return err
 				}
@@ -141,8 +145,8 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 	if g.b.DBias == nil {
 		return nil, nil
 	}
-	to, err := slice(g.b.DBias, l)
-	if err != nil || !g.b.Accumulate && !w.sharedBias() {
+	to, err := slice(g.b.DBias, l.problem.Bias, l)
+	if err != nil || !g.b.Accumulate && !w.sched.sharedBias() {
 		return to, err
 	}
 	return w.likeBias("part.dbias", to.DType(), to.Shape())
@@ -151,7 +155,10 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 // likeBias is a tensor for a launch's part of what has the shape of the bias.
 func (w *pass) likeBias(name string, dtype flash.DType, shape [4]int) (*flash.Tensor, error) {
 	most := w.BiasShape()
-	columns := w.sched.keys.most()
+	columns := min(most[3], w.sched.keys.most())
+	if w.sched.packed != nil {
+		columns = most[3] // all places of a sequence
+	}
 	whole, err := w.tensor(name, dtype, [4]int{most[0], most[1], most[2], columns}, most[2])
 	if err != nil {
 		return nil, err
@@ -164,14 +171,14 @@ func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) error {
 	switch {
 	case part == nil:
 		return nil
-	case w.sharedBias():
-		sum, err := slice(g.dbias, l)
+	case w.sched.sharedBias():
+		sum, err := slice(g.dbias, l.problem.Bias, l)
 		if err != nil {
 			return err
 		}
 		return w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: sum})
 	case g.b.Accumulate:
-		to, err := slice(g.b.DBias, l)
+		to, err := slice(g.b.DBias, l.problem.Bias, l)
 		if err != nil {
 			return err
 		}
@@ -209,7 +216,7 @@ func (w *pass) overAllQueries(g *gradients) error {
 			return err
 		}
 	}
-	if w.sharedBias() {
+	if w.sched.sharedBias() {
 		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)
 	}
 	return nil

@@ -229,12 +229,18 @@ func near(t *testing.T, got, want []float64, what string, a ...any) {
 
 // TestBiasAccumulate: gradients by a bias and by sinks are added to what there is.
 func TestBiasAccumulate(t *testing.T) {
-	for _, queries := range []int{50, 1} {
-		p, err := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
-			Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}}.Normalize()
+	bias := func(queries int) flash.PerScore {
+		return flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}
+	}
+	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}
+	for _, queries := range []int{50, 1, -50} { // packed
+		p, none := plain, [][2][]int32{{nil, nil}}
+		if p.Bias = bias(queries); queries < 0 {
+			p.Bias, p.Packed, none = bias(-queries), flash.Packed{Queries: 90, Keys: 90}, [][2][]int32{{{0, 41, 88}, {0, 41, 88}}}
+		}
+		p, err := p.Normalize()
 		require.NoError(t, err)
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
-		none := [][2][]int32{{nil, nil}}
 		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0], passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
 		near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries", queries)
 		near(t, ranks.dk.Data, one.dk.Data, "dk")
@@ -323,12 +329,16 @@ func TestWhatCannotBeSpread(t *testing.T) {
 		shard    Shard
 		argument string
 	}{
-		"packed queries alone":   {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{}, "Problem.Packed.Keys"},
-		"packed with bias":       {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias, Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Packed"},
-		"few packed rows":        {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
-		"bias with heads":        {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
-		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
-		"lengths of a batch":     {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
+		"packed queries alone": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{}, "Problem.Packed.Keys"},
+		"packed with bits": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
+			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
+		"packed with a mask and dropout": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Dropout: 0.5, Mask: flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
+			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
+		"packed with bias over heads": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias, Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{Over: Heads}, "Shard.Over"},
+		"few packed rows":             {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
+		"bias with heads":             {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
+		"bits that begin inside":      {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
+		"lengths of a batch":          {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
 	} {
 		_, ranks := rings(t, 2)
 		for _, err := range each(ranks, func(_ int, r *Ring) error {

@@ -68,8 +68,8 @@ type Plan struct {
 // others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each sequence. A problem has
-// no Pages, Blocks or Classes; KeyLengths and QueryLengths only with Packed; with Packed it has keys packed too, and no Bias or Mask; with Bias or Mask the
-// ring moves keys ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
+// no Pages, Blocks or Classes; KeyLengths and QueryLengths only with Packed; with Packed it has keys packed too, and a Mask of type Bool, without
+// Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -133,9 +133,6 @@ func supported(p *flash.Problem) error {
 	if p.Packed != (flash.Packed{}) && p.Packed.Keys == 0 {
 		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread over ranks")
 	}
-	if p.Packed != (flash.Packed{}) && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
-		return badArgument("Problem.Packed", p.Packed, "must be zero beside Bias and Mask, which have no rows of a rank's queries then: use a function of scores, or mask functions")
-	}
 	for _, x := range []struct {
 		name string
 		set  bool
@@ -191,7 +188,7 @@ func (p *Plan) Local() flash.Problem {
 		return l
 	}
 	l.QueryLen, l.KeyLen = queries, keys
-	l.Bias, l.Mask = partOf(l.Bias, Span{0, queries}, Span{0, keys}), partOf(l.Mask, Span{0, queries}, Span{0, keys})
+	l.Bias, l.Mask = partOf(l.Bias, queries, keys), partOf(l.Mask, queries, keys)
 	return l
 }
 

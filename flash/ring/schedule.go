@@ -70,7 +70,7 @@ type launch struct {
 	ownQueries, ownKeys Span // those of them that it computes something of: all, but where packed sequences have some of them
 	problem             flash.Problem
 	pairs               float64 // of a head
-	position            int     // of the first key in the whole, where it is over one chunk of keys
+	scores              corner
 
 	packed    bool   // it is over packed sequences
 	sequences Span   // which
@@ -324,10 +324,11 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 		begin := s.row(l, rank, of.Begin, Span{0, of.Begin})
 		return Span{begin, begin + s.row(l, rank, of.End, of)}
 	}
-	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), problem: s.problem, position: s.keys.spans[owner][ks.Begin].Begin}
+	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), problem: s.problem}
+	l.scores = corner{query: l.queries.Begin, key: s.keys.spans[owner][ks.Begin].Begin} // a launch with a bias or a mask is over one chunk of keys
 	l.ownQueries, l.ownKeys = l.queries, l.keys
 	l.problem.Sinks = false // the sums' own
-	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries, l.keys), partOf(s.problem.Mask, l.queries, l.keys)
+	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries.Len(), l.keys.Len()), partOf(s.problem.Mask, l.queries.Len(), l.keys.Len())
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
 		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}

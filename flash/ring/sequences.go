@@ -221,6 +221,11 @@ func (s *schedule) pieceOf(c *chunks2, b int, queries, keys Span, pad int) (l la
 	p := &l.problem
 	p.Batch, p.Packed, p.KeyLengths, p.QueryLengths, p.Sinks = 1, flash.Packed{}, false, false, false
 	p.QueryLen, p.KeyLen = queries.Len(), pad+keys.Len()
+	for _, x := range []*flash.PerScore{&p.Bias, &p.Mask} {
+		*x = partOf(*x, p.QueryLen, p.KeyLen)
+		x.Batch = min(x.Batch, 1)
+	}
+	l.scores = corner{b, query, key - pad}
 	if pad > 0 {
 		p.Mask = flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: p.KeyLen}
 	}

@@ -148,8 +148,11 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
 		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
 	}
-	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && parts > 1 {
+	if ranks == 1 {
+		return nil
+	}
+	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
 		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits do then", granule*parts)
 	}
-	return nil
+	return checkCut(p)
 }

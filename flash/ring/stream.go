@@ -17,7 +17,7 @@ type Stream struct {
 
 // StreamForward is a forward pass. Tensors are those of [flash.Forward]; K and V are in memory of the host, in row-major order as [flash.Problem] has
 // their shapes, from its first byte on. Tensors beside queries, keys and values are given where the problem has them, and nil without: a bias or a mask
-// tensor has all queries and keys, and lies on the device.
+// tensor is the problem's own, of all queries and keys, and lies on the device.
 type StreamForward struct {
 	Q, O, LSE *flash.Tensor // LSE may be nil
 	K, V      *flash.HostMemory
@@ -77,8 +77,13 @@ func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, 
 	}
 	_, keys := tokens(&problem)
 	n := (keys + block - 1) / block
-	if problem.Dropout != 0 && problem.Packed == (flash.Packed{}) || problem.Mask.DType == flash.Bit && problem.Mask.Keys > 1 {
+	if problem.Packed == (flash.Packed{}) && (problem.Dropout != 0 || problem.Mask.DType == flash.Bit && problem.Mask.Keys > 1) {
 		n = max(1, min(n, keys/granule)) // blocks begin where draws, and bytes of bits, do
+	}
+	if n > 1 {
+		if err := checkCut(&problem); err != nil {
+			return nil, err
+		}
 	}
 	comms, err := Local(1)
 	if err != nil {
