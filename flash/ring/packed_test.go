@@ -152,9 +152,9 @@ func TestPackedScheduleCovers(t *testing.T) {
 }
 
 // passesOn runs both passes on ranks, one after the other for several starts, and gives o, lse, dq, dk and dv of all rows.
-func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, starts [][2][]int32, accumulate bool) (out []results) {
+func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, of []sequencesOf, accumulate bool) (out []results) {
 	t.Helper()
-	for range starts {
+	for range of {
 		out = append(out, newResults(&s.problem, len(devices)))
 	}
 	comms, err := Local(len(devices))
@@ -170,9 +170,9 @@ func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, sta
 			return err
 		}
 		defer plan.Close()
-		for i := range starts {
+		for i := range of {
 			one := *s
-			one.queryStarts, one.keyStarts = starts[i][0], starts[i][1]
+			one.sequencesOf = of[i]
 			if err := one.once(ctx, devices[rank], plan, &out[i], accumulate); err != nil {
 				return err
 			}
@@ -185,12 +185,13 @@ func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, sta
 // TestPackedLikeOneDevice: whatever starts say, and from pass to pass, ranks give what one device gives; rows of no sequence stay as they are.
 func TestPackedLikeOneDevice(t *testing.T) {
 	p := flash.Problem{Batch: 5, Heads: 2, QueryLen: 60, KeyLen: 70, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
-		Packed: flash.Packed{Queries: 180, Keys: 190}}
-	starts := [][2][]int32{
-		{{3, 90, 80, 95, 150, 400}, {5, 100, 100, 101, 185, 188}}, // longer than there can be, backwards, outside
-		{{0, 0, 0, 0, 0, 0}, {0, 10, 20, 30, 40, 190}},            // no queries
-		{{0, 40, 80, 120, 160, 180}, {0, 40, 80, 120, 160, 180}},
-		{{-7, 50, 110, 110, 170, 175}, {0, 0, 60, 61, 130, 190}},
+		Packed: flash.Packed{Queries: 180, Keys: 190}, QueryLengths: true, KeyLengths: true}
+	whole := []int32{1000, 1000, 1000, 1000, 1000}
+	starts := []sequencesOf{
+		{[]int32{3, 90, 80, 95, 150, 400}, []int32{5, 100, 100, 101, 185, 188}, whole, whole}, // longer than there can be, backwards, outside
+		{[]int32{0, 0, 0, 0, 0, 0}, []int32{0, 10, 20, 30, 40, 190}, whole, whole},            // no queries
+		{[]int32{0, 40, 80, 120, 160, 180}, []int32{0, 40, 80, 120, 160, 180}, []int32{40, 7, -5, 0, 20}, []int32{0, 31, 40, 12, 1 << 30}},
+		{[]int32{-7, 50, 110, 110, 170, 175}, []int32{0, 0, 60, 61, 130, 190}, []int32{33, 50, 9, 59, 2}, []int32{3, 44, -1 << 31, 69, 17}},
 	}
 	n, err := p.Normalize()
 	require.NoError(t, err)
@@ -234,9 +235,9 @@ func TestBiasAccumulate(t *testing.T) {
 	}
 	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}
 	for _, queries := range []int{50, 1, -50} { // packed
-		p, none := plain, [][2][]int32{{nil, nil}}
+		p, none := plain, []sequencesOf{{}}
 		if p.Bias = bias(queries); queries < 0 {
-			p.Bias, p.Packed, none = bias(-queries), flash.Packed{Queries: 90, Keys: 90}, [][2][]int32{{{0, 41, 88}, {0, 41, 88}}}
+			p.Bias, p.Packed, none = bias(-queries), flash.Packed{Queries: 90, Keys: 90}, []sequencesOf{{queryStarts: []int32{0, 41, 88}, keyStarts: []int32{0, 41, 88}}}
 		}
 		p, err := p.Normalize()
 		require.NoError(t, err)
