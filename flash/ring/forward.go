@@ -63,7 +63,7 @@ func (w *pass) forward(f *flash.Forward) error {
 
 // forwardOver computes with the rank's own block, and then with others as they arrive.
 func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
-	sums, err := w.newOutputs()
+	sums, err := w.newOutputs(f)
 	if err != nil {
 		return err
 	}
@@ -97,19 +97,16 @@ func (w *pass) alone() *launch {
 
 // outputs are the sums of a forward pass: of each segment of the rank's queries what all keys so far give, in fp32.
 type outputs struct {
-	segments, idle []Span // idle: rows of sequences that do not use them, where segments begin with sinks
-	o              *flash.Tensor
-	lse            [2]*flash.Tensor // by turns
-	joins          []int            // how many parts a segment has
+	segments []Span
+	o        *flash.Tensor
+	lse      [2]*flash.Tensor // by turns
+	joins    []int            // how many parts a segment has
 }
 
-func (w *pass) newOutputs() (s *outputs, err error) {
+func (w *pass) newOutputs(f *flash.Forward) (s *outputs, err error) {
 	rank := w.ring.Rank()
 	s = &outputs{}
 	s.segments = w.sched.ownQueries(rank, w.steps)
-	if w.problem.Sinks && w.sched.packed != nil {
-		_, s.idle = w.sched.packed.ofQueries(&w.sched.queries, rank)
-	}
 	s.joins = make([]int, len(s.segments))
 	n := w.sched.queries.rows(rank)
 	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
@@ -120,12 +117,8 @@ func (w *pass) newOutputs() (s *outputs, err error) {
 			return nil, err
 		}
 	}
-	if w.problem.Sinks { // what each row's sum begins with
-		for i, at := range s.segments {
-			if err := s.beginWithSinks(w, i, at); err != nil {
-				return nil, err
-			}
-		}
+	if w.problem.Sinks {
+		return s, s.beginWithSinks(w, f)
 	}
 	return s, nil
 }
@@ -233,9 +226,9 @@ func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor)
 	return w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: sum, XLSE: lse, YLSE: before, LSE: after})
 }
 
-// finish writes the caller's tensors. Queries that see no key of any rank are told so, and with sinks those that a sequence does not use.
+// finish writes the caller's tensors. Queries that see no key of any rank are told so.
 func (s *outputs) finish(w *pass, f *flash.Forward) error {
-	for i, at := range append(s.segments[:len(s.segments):len(s.segments)], s.idle...) {
+	for i, at := range s.segments {
 		o, err := rows(f.O, at)
 		if err != nil {
 			return err
@@ -246,7 +239,7 @@ func (s *outputs) finish(w *pass, f *flash.Forward) error {
 				return err
 			}
 		}
-		if i >= len(s.segments) || s.joins[i] == 0 {
+		if s.joins[i] == 0 {
 			if err := w.fill(o, 0); err != nil {
 				return err
 			}

@@ -251,12 +251,3 @@ func (l *layout) rowsIn(rank int, of Span) (out []Span) {
 	}
 	return out
 }
-
-// ofQueries splits the rows of a rank's queries that sequences have: those that are used, and those that are not.
-func (q *sequences) ofQueries(l *layout, rank int) (used, idle []Span) {
-	for b := range q.queryLens {
-		at := q.usedQueries(b)
-		used, idle = append(used, l.rowsIn(rank, at)...), append(idle, l.rowsIn(rank, Span{at.End, q.queries[b+1]})...)
-	}
-	return union(used), union(idle)
-}

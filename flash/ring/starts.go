@@ -14,6 +14,7 @@ type seen struct {
 	sched   *schedule
 	steps   []step
 	tensor  *flash.Tensor // starts of launches, one behind the other; nil where there are none
+	sinksAt int           // where the numbers of sinks alone stand in it
 }
 
 // sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has none.
@@ -118,6 +119,12 @@ func (w *pass) derive(of *sequences) error {
 			for _, x := range of.startsOf(l) {
 				all = binary.NativeEndian.AppendUint32(all, uint32(x))
 			}
+		}
+	}
+	if w.problem.Sinks && !w.overHeads() {
+		w.seen.sinksAt = len(all) / 4
+		for _, x := range sched.sinkNumbers(w.ring.Rank()) {
+			all = binary.NativeEndian.AppendUint32(all, uint32(x))
 		}
 	}
 	if have := w.seen.tensor; len(all) > 0 && (have == nil || have.Elements() < len(all)/4) {
