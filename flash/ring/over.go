@@ -41,7 +41,7 @@ func (s Shard) checkOver(p *flash.Problem, ranks int) error {
 		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys takes any", ranks)
 	}
 	if s.Over == Heads && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
-		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, of which a rank has the rows of its own queries alone")
+		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, which go with a rank's own queries, and not with heads that it has of all")
 	}
 	v := s.Speeds
 	for _, x := range [...]float64{v.Forward, v.Backward, v.Link, v.Latency} {

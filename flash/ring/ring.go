@@ -68,7 +68,7 @@ type Plan struct {
 // others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each sequence. A problem has
-// no Pages, Blocks or Classes; KeyLengths and QueryLengths only with Packed; with Packed it has keys packed too, and a Mask of type Bool, without
+// no Pages, Blocks or Classes, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed too, and a Mask is of type Bool, beside no
 // Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()

@@ -58,8 +58,9 @@ func (b *StreamBackward) backward() *flash.Backward {
 }
 
 // NewStream plans attention whose keys and values come in blocks of that many tokens, of which the device holds four with their gradients; 0 chooses
-// blocks of 256 MiB or less. With Dropout, and with a Mask of bits, blocks have 64 tokens at least, for they begin at multiples of as many. Blocks come beside
-// kernels on a device that was opened with [flash.WithCopyQueues]. A problem may have what [Ring.Plan] takes, and the error is that of Ring.Plan.
+// blocks of 256 MiB or less. Without Packed, blocks have 64 tokens at least where there is Dropout or a Mask of bits, for they begin at multiples of as many.
+// Blocks come beside kernels on a device that was opened with [flash.WithCopyQueues]. A problem may have what [Ring.Plan] takes, and the error is that of
+// Ring.Plan.
 func NewStream(dev *flash.Device, problem flash.Problem, block int) (_ *Stream, err error) {
 	problem, err = problem.Normalize()
 	if err != nil {
