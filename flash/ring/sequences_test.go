@@ -118,3 +118,22 @@ func (s *sample) spoil(queries []Span, usedQueries []int, keys []Span, usedKeys 
 		}
 	}
 }
+
+// ofSequences is what passes of packed sequences write: of rows of no sequence, which stay as they were, the rest is to be judged without. Their numbers, large as
+// they are, would set the bound otherwise.
+func ofSequences(t *testing.T, name string, got, want, plain []float64) (g, w, p []float64) {
+	t.Helper()
+	for i, x := range want {
+		if math.Abs(x) > poison/2 && !math.IsInf(x, 0) {
+			if got[i] != x {
+				t.Fatalf("%s[%d], of no sequence, is %g and was %g", name, i, got[i], x)
+			}
+			continue
+		}
+		g, w = append(g, got[i]), append(w, x)
+		if plain != nil {
+			p = append(p, plain[i])
+		}
+	}
+	return g, w, p
+}
