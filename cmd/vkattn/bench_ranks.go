@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/bench/ranks"
 	"github.com/vkattn/vkattn/internal/bench/rows"
-	"github.com/vkattn/vkattn/internal/plainjson"
 	"github.com/vkattn/vkattn/internal/report"
 )
 
@@ -122,7 +120,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	s := &spreadRun{f: f, first: true, stderr: stderr}
 	if f.over.links != "" {
-		if s.link, err = readLinks(f.over.links); err != nil {
+		if s.link, err = ranks.ReadLinks(f.over.links); err != nil {
 			return err
 		}
 	}
@@ -133,8 +131,8 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 	s.n = f.over.ranks
 	if f.over.mpi {
 		var device *flash.Device
-		if s.comm, device, err = joinMPI(ctx, infos, f.over.share, f.device.options()); err != nil {
-			return err
+		if s.comm, device, err = joinMPI(ctx, f.over.share, f.device.options()); err != nil {
+			return ranksError("--mpi", err)
 		}
 		defer func() { err = errors.Join(err, s.comm.Close()) }()
 		s.devices, s.n, s.first = []*flash.Device{device}, s.comm.Size(), s.comm.Rank() == 0
@@ -157,11 +155,7 @@ func runSpread(cmd *cobra.Command, f *benchFlags, args []string) (err error) {
 		s.devices, err = ring.Open(s.n, f.over.share, f.device.options()...)
 	}
 	if err != nil {
-		var bad *flash.ArgumentError
-		if errors.As(err, &bad) && bad.Argument == "ranks" {
-			return fmt.Errorf("--ranks %s: %s (--share-device)", bad.Value, bad.Rule)
-		}
-		return err
+		return ranksError("--ranks", err)
 	}
 	defer func() {
 		for _, d := range s.devices {
@@ -293,7 +287,7 @@ func (s *spreadRun) had(p flash.Problem, backward bool) bool {
 		case s.f.over.over == ranks.OverAuto:
 			over = r.Chosen
 		}
-		return over && r.Error == "" && r.Device == s.devices[0].Info().Name && r.Problem == p.String() && r.Ranks == s.n && (r.Bwd.Ranks > 0 || !backward)
+		return over && r.Error == "" && r.Of(s.devices[0].Info().Name, p.String(), s.n) && (r.Bwd.Ranks > 0 || !backward)
 	})
 }
 
@@ -358,6 +352,29 @@ func (s *spreadRun) run(ctx context.Context, cases []bench.Case, backward bool, 
 	return results, nil
 }
 
+// measureLink measures what a plan chooses from; other processes are waited for a minute.
+func (s *spreadRun) measureLink(ctx context.Context) (err error) {
+	if s.comm == nil {
+		s.link, err = ranks.MeasureLink(ctx, nil, s.devices)
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if s.link, err = ranks.MeasureLink(limited, s.comm, s.devices); err != nil {
+		s.comm.Abort(err)
+	}
+	return err
+}
+
+// ranksError names the flags, where there are more ranks on a host than devices.
+func ranksError(flag string, err error) error {
+	var bad *flash.ArgumentError
+	if errors.As(err, &bad) && bad.Argument == "ranks" {
+		return fmt.Errorf("%s, %s on this host: %s (--share-device)", flag, bad.Value, bad.Rule)
+	}
+	return err
+}
+
 // finish writes the trace and closes the files.
 func (s *spreadRun) finish(ctx context.Context) (err error) {
 	if s.traceFile != nil {
@@ -371,46 +388,4 @@ func (s *spreadRun) finish(ctx context.Context) (err error) {
 		err = errors.Join(err, s.out.Close())
 	}
 	return err
-}
-
-// measureLink measures what a plan chooses from.
-func (s *spreadRun) measureLink(ctx context.Context) (err error) {
-	bytes := 64 << 20
-	if s.cpu {
-		bytes = 4 << 20
-	}
-	if s.comm != nil {
-		limited, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		if s.link, err = ranks.MeasureExchange(limited, s.comm, s.devices[0], bytes); err != nil {
-			s.comm.Abort(err)
-		}
-		return err
-	}
-	links, err := ranks.MeasureLinks(ctx, s.devices, bytes)
-	if err != nil {
-		return err
-	}
-	s.link, err = ranks.Slowest(links)
-	return err
-}
-
-// readLinks reads what info --links --json wrote.
-func readLinks(path string) (l ranks.Link, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return l, err
-	}
-	var links []ranks.Link
-	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
-		var x ranks.Link
-		if err := plainjson.Unmarshal([]byte(line), &x); err != nil {
-			return l, fmt.Errorf("%s:%d: %w", path, i+1, err)
-		}
-		links = append(links, x)
-	}
-	if l, err = ranks.Slowest(links); err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
-	}
-	return l, err
 }

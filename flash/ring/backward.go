@@ -16,6 +16,8 @@ import (
 // dv of another goes home in the storage type, rounded once, and is summed there in fp32, by step. The order depends on the rank and the number of ranks
 // alone.
 //
+// DSinks, and DBias of a bias that queries share or that is of packed sequences, are the whole gradient, of every rank: all give them, or none.
+//
 // Half of what a rank computes with its own block waits until the end, where it hides the way home of the last gradients. Context and errors are those
 // of Forward.
 func (p *Plan) Backward(ctx context.Context, b flash.Backward) error {
@@ -27,25 +29,15 @@ func (w *pass) backward(b *flash.Backward) error {
 		return err
 	}
 	local := w.Local()
-	all := []wanted{{"Q", b.Q, local.QShape()}, {"K", b.K, local.KShape()}, {"V", b.V, local.VShape()}, {"O", b.O, local.OShape()}, {"LSE", b.LSE, local.LSEShape()},
-		{"DO", b.DO, local.OShape()}, {"DQ", b.DQ, local.QShape()}, {"DK", b.DK, local.KShape()}, {"DV", b.DV, local.VShape()}}
-	if b.DLSE != nil {
-		all = append(all, wanted{"DLSE", b.DLSE, local.LSEShape()})
-	}
-	if b.DBias != nil {
-		all = append(all, wanted{"DBias", b.DBias, w.BiasShape()})
-	}
-	if b.DSinks != nil {
-		all = append(all, wanted{"DSinks", b.DSinks, [4]int{1, 1, 1, w.problem.Heads}})
-	}
-	w.of = operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, captured: b.Captured, seed: b.Seed, offset: b.Offset}
+	all := append(w.wantedOfQueries(b, &local), wanted{"K", b.K, local.KShape()}, wanted{"V", b.V, local.VShape()}, wanted{"DK", b.DK, local.KShape()}, wanted{"DV", b.DV, local.VShape()})
+	w.of = ofBackward(b)
 	if err := w.check("Backward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
 		return w.gradients(&launch{problem: w.problem}, *b)
 	}
-	if err := w.takeStarts("Backward"); err != nil {
+	if err := w.takeSequences("Backward"); err != nil {
 		return err
 	}
 	if w.overHeads() {
@@ -92,6 +84,17 @@ func (w *pass) backward(b *flash.Backward) error {
 	return w.overAllQueries(g)
 }
 
+// wantedOfQueries are the tensors of a backward pass but for keys, values and gradients by them.
+func (w *pass) wantedOfQueries(b *flash.Backward, p *flash.Problem) []wanted {
+	all := []wanted{{"Q", b.Q, p.QShape()}, {"O", b.O, p.OShape()}, {"LSE", b.LSE, p.LSEShape()}, {"DO", b.DO, p.OShape()}, {"DQ", b.DQ, p.QShape()}}
+	for _, x := range []wanted{{"DLSE", b.DLSE, p.LSEShape()}, {"DBias", b.DBias, w.BiasShape()}, {"DSinks", b.DSinks, [4]int{1, 1, 1, p.Heads}}} {
+		if x.given != nil {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
 // fine is the local step of a backward pass: in pieces, so that some of it can wait.
 func (w *pass) fine() step {
 	s := w.local()
@@ -124,13 +127,12 @@ func split(s step) (first, last step) {
 
 // gradients are the sums of a backward pass, in fp32: by segment of the rank's queries and of its own keys.
 type gradients struct {
-	b                     *flash.Backward
-	queries, keys         []Span // segments
-	idleQueries, idleKeys []Span // rows of sequences that do not use them
-	dq                    *flash.Tensor
-	own                   pair
-	dqParts, ownParts     []int         // how many parts each segment has
-	dbias                 *flash.Tensor // where queries share a bias: its gradient, in fp32
+	b                 *flash.Backward
+	queries, keys     []Span // segments
+	dq                *flash.Tensor
+	own               pair
+	dqParts, ownParts []int         // how many parts each segment has
+	dbias             *flash.Tensor // where queries share a bias: its gradient, in fp32
 }
 
 func spansOf(of []Span) (out []Span) {
@@ -146,14 +148,14 @@ func spansOf(of []Span) (out []Span) {
 func (w *pass) newGradients(b *flash.Backward, keys bool) (g *gradients, err error) {
 	rank, p := w.ring.Rank(), &w.problem
 	g = &gradients{b: b}
-	g.queries, g.idleQueries = w.sched.ownQueries(rank, w.steps)
+	g.queries = w.sched.ownQueries(rank, w.steps)
 	g.dqParts = make([]int, len(g.queries))
 	n := b.Q.Shape()[2]
 	if g.dq, err = w.tensor("sum.dq", flash.F32, [4]int{entries(p), p.Heads, n, p.HeadDim}, n); err != nil {
 		return nil, err
 	}
 	if keys {
-		g.keys, g.idleKeys = w.sched.ownKeys(rank)
+		g.keys = w.sched.ownKeys(rank)
 		g.ownParts = make([]int, len(g.keys))
 		if g.own, err = w.pair("sum", flash.F32, w.sched.keys.rows(rank)); err != nil {
 			return nil, err
@@ -258,7 +260,8 @@ func (w *pass) gradientsOf(g *gradients, l *launch, block pair) (in flash.Backwa
 	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
 		return in, err
 	}
-	if in.Bias, err = slice(w.of.bias, l); err != nil {
+	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
+	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
 		return in, err
 	}
 	if in.Mask, err = w.maskOf(l); err != nil {
@@ -415,15 +418,15 @@ func (w *pass) remoteStep(g *gradients, s step, block pair, i int, arrived []rea
 	return out, nil
 }
 
-// finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0, as have rows of a sequence that does not use them.
+// finish writes the caller's tensors. Keys that no query of any rank sees have gradient 0.
 func (g *gradients) finish(w *pass) error {
 	sums := []struct {
-		segments, idle []Span
-		parts          []int
-		of             []*flash.Tensor
-		to             []*flash.Tensor
-	}{{g.queries, g.idleQueries, g.dqParts, []*flash.Tensor{g.dq}, []*flash.Tensor{g.b.DQ}},
-		{g.keys, g.idleKeys, g.ownParts, []*flash.Tensor{g.own.k, g.own.v}, []*flash.Tensor{g.b.DK, g.b.DV}}}
+		segments []Span
+		parts    []int
+		of       []*flash.Tensor
+		to       []*flash.Tensor
+	}{{g.queries, g.dqParts, []*flash.Tensor{g.dq}, []*flash.Tensor{g.b.DQ}},
+		{g.keys, g.ownParts, []*flash.Tensor{g.own.k, g.own.v}, []*flash.Tensor{g.b.DK, g.b.DV}}}
 	for _, s := range sums {
 		for i := range s.of {
 			for k, at := range s.segments {
@@ -442,18 +445,6 @@ func (g *gradients) finish(w *pass) error {
 					return err
 				}
 				if err := w.copies(from, to); err != nil {
-					return err
-				}
-			}
-			if g.b.Accumulate {
-				continue // to which nothing is added
-			}
-			for _, at := range s.idle {
-				to, err := rows(s.to[i], at)
-				if err != nil {
-					return err
-				}
-				if err := w.fill(to, 0); err != nil {
 					return err
 				}
 			}

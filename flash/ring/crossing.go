@@ -2,7 +2,6 @@ package ring
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/vkattn/vkattn/flash"
 )
@@ -289,8 +288,7 @@ func (w *pass) present(x cargo) []Span {
 	if x.keys {
 		starts = w.sched.packed.keys
 	}
-	in, _ := rowsOf(l.spans[w.ring.Rank()], starts, math.MaxInt32)
-	return in
+	return l.rowsIn(w.ring.Rank(), slotRows(starts))
 }
 
 // deposit writes a result where the caller wants it, or adds it there, in fp32.

@@ -14,9 +14,10 @@ import (
 // While the device computes with one block, the next one arrives. What a launch gives is rounded to the storage type once, and sums over launches are
 // fp32, in an order that depends on the rank and the number of ranks alone: the same inputs give the same bits.
 //
-// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts are those of the whole, the same of
-// every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every rank, and counted once. Bias and Mask have the rows of the
-// rank's own queries and all keys of the whole: Plan.BiasShape, Plan.MaskShape.
+// Packed sequences may begin and end anywhere in a rank's rows, and be longer than these: QueryStarts and KeyStarts, and QueryLengths and KeyLengths where
+// the problem has them, are those of the whole, the same of every rank, which ranks compare before any work ([*ShardError]). Sinks are the same of every
+// rank, and counted once. Bias and Mask have the rows of the rank's own queries and all keys of the whole (Plan.BiasShape, Plan.MaskShape); of packed
+// sequences, whose places they are by, every rank has the problem's.
 //
 // The context bounds the whole pass, and with it how long ranks wait for one that does not come. After an error the plan, and the communicator,
 // cannot be used any more: ranks no longer agree on what was said.
@@ -33,14 +34,14 @@ func (w *pass) forward(f *flash.Forward) error {
 	if f.LSE != nil {
 		all = append(all, wanted{"LSE", f.LSE, local.LSEShape()})
 	}
-	w.of = operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, captured: f.Captured, seed: f.Seed, offset: f.Offset}
+	w.of = ofForward(f)
 	if err := w.check("Forward", append(all, w.of.wanted(w.Plan)...)); err != nil {
 		return err
 	}
 	if w.ring.Size() == 1 {
 		return w.attend(&launch{problem: w.problem}, *f)
 	}
-	if err := w.takeStarts("Forward"); err != nil {
+	if err := w.takeSequences("Forward"); err != nil {
 		return err
 	}
 	if w.overHeads() {
@@ -63,7 +64,7 @@ func (w *pass) forward(f *flash.Forward) error {
 
 // forwardOver computes with the rank's own block, and then with others as they arrive.
 func (w *pass) forwardOver(e *exchange, f *flash.Forward) error {
-	sums, err := w.newOutputs()
+	sums, err := w.newOutputs(f)
 	if err != nil {
 		return err
 	}
@@ -97,16 +98,16 @@ func (w *pass) alone() *launch {
 
 // outputs are the sums of a forward pass: of each segment of the rank's queries what all keys so far give, in fp32.
 type outputs struct {
-	segments, idle []Span
-	o              *flash.Tensor
-	lse            [2]*flash.Tensor // by turns
-	joins          []int            // how many parts a segment has
+	segments []Span
+	o        *flash.Tensor
+	lse      [2]*flash.Tensor // by turns
+	joins    []int            // how many parts a segment has
 }
 
-func (w *pass) newOutputs() (s *outputs, err error) {
+func (w *pass) newOutputs(f *flash.Forward) (s *outputs, err error) {
 	rank := w.ring.Rank()
 	s = &outputs{}
-	s.segments, s.idle = w.sched.ownQueries(rank, w.steps)
+	s.segments = w.sched.ownQueries(rank, w.steps)
 	s.joins = make([]int, len(s.segments))
 	n := w.sched.queries.rows(rank)
 	if s.o, err = w.tensor("sum.o", flash.F32, [4]int{entries(&w.problem), w.problem.Heads, n, w.problem.ValueDim}, n); err != nil {
@@ -117,12 +118,8 @@ func (w *pass) newOutputs() (s *outputs, err error) {
 			return nil, err
 		}
 	}
-	if w.problem.Sinks { // what each row's sum begins with
-		for i, at := range s.segments {
-			if err := s.beginWithSinks(w, i, at); err != nil {
-				return nil, err
-			}
-		}
+	if w.problem.Sinks {
+		return s, s.beginWithSinks(w, f)
 	}
 	return s, nil
 }
@@ -150,7 +147,8 @@ func (w *pass) forwardOf(l *launch, f *flash.Forward, block pair) (in flash.Forw
 	if in.QueryStarts, in.KeyStarts, err = w.startsOf(l); err != nil {
 		return in, err
 	}
-	if in.Bias, err = slice(w.of.bias, l); err != nil {
+	in.QueryLengths, in.KeyLengths = w.lengthsOf(l)
+	if in.Bias, err = slice(w.of.bias, l.problem.Bias, l); err != nil {
 		return in, err
 	}
 	in.Mask, err = w.maskOf(l)
@@ -229,9 +227,9 @@ func (s *outputs) join(w *pass, i int, at Span, l *launch, o, lse *flash.Tensor)
 	return w.accumulate(flash.AccumulateJoin, flash.Accumulate{X: o, Y: sum, XLSE: lse, YLSE: before, LSE: after})
 }
 
-// finish writes the caller's tensors. Queries that see no key of any rank, and those of a sequence that does not use them, are told so.
+// finish writes the caller's tensors. Queries that see no key of any rank are told so.
 func (s *outputs) finish(w *pass, f *flash.Forward) error {
-	for i, at := range append(s.segments[:len(s.segments):len(s.segments)], s.idle...) {
+	for i, at := range s.segments {
 		o, err := rows(f.O, at)
 		if err != nil {
 			return err
@@ -242,7 +240,7 @@ func (s *outputs) finish(w *pass, f *flash.Forward) error {
 				return err
 			}
 		}
-		if i >= len(s.segments) || s.joins[i] == 0 {
+		if s.joins[i] == 0 {
 			if err := w.fill(o, 0); err != nil {
 				return err
 			}

@@ -112,7 +112,7 @@ func (w *pass) forwardHeads(f *flash.Forward) error {
 	if err != nil {
 		return err
 	}
-	if err := w.attend(&l, flash.Forward{Sinks: sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts,
+	if err := w.attend(&l, flash.Forward{Sinks: sinks, QueryStarts: f.QueryStarts, KeyStarts: f.KeyStarts, QueryLengths: f.QueryLengths, KeyLengths: f.KeyLengths,
 		Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: out.cargo[0].whole, LSE: out.cargo[1].whole,
 		Captured: f.Captured, Seed: f.Seed, Offset: f.Offset}); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (w *pass) backwardHeads(b *flash.Backward) error {
 	if err != nil {
 		return err
 	}
-	g := flash.Backward{Sinks: sinks, QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts,
+	g := flash.Backward{Sinks: sinks, QueryStarts: b.QueryStarts, KeyStarts: b.KeyStarts, QueryLengths: b.QueryLengths, KeyLengths: b.KeyLengths,
 		Q: in.cargo[0].whole, K: in.cargo[1].whole, V: in.cargo[2].whole, O: in.cargo[3].whole, LSE: in.cargo[4].whole, DO: in.cargo[5].whole,
 		DQ: out.cargo[0].whole, DK: out.cargo[1].whole, DV: out.cargo[2].whole, Captured: b.Captured, Seed: b.Seed, Offset: b.Offset}
 	if statistics {

@@ -43,6 +43,30 @@ func (m *Model) Sequences(queryStarts, keyStarts []int32) (*Model, error) {
 	return &Model{&s, m.over}, nil
 }
 
+// Lengths is the model of the same packed sequences that use so many rows of their slots, as Forward.QueryLengths and KeyLengths say; nil of a problem without
+// QueryLengths or KeyLengths. What travels is what it was but for blocks that nobody sees then: rows that are not used go with those around them. The error
+// is an [*flash.ArgumentError] of lengths that the problem does not have, or of another number of them.
+func (m *Model) Lengths(queryLengths, keyLengths []int32) (*Model, error) {
+	s := *m.sched
+	for _, x := range []struct {
+		name string
+		has  bool
+		of   []int32
+	}{{"queryLengths", s.problem.QueryLengths, queryLengths}, {"keyLengths", s.problem.KeyLengths, keyLengths}} {
+		want := 0
+		if x.has {
+			want = s.problem.Batch
+		}
+		if len(x.of) != want {
+			return nil, badArgument("len("+x.name+")", len(x.of), "must be %d: Problem.Batch where the problem has them, else 0", want)
+		}
+	}
+	if s.packed != nil { // which a problem with lengths has
+		s.packed = s.packed.using(queryLengths, keyLengths)
+	}
+	return &Model{&s, m.over}, nil
+}
+
 // Step is what a rank computes with one block, and what it sends and receives for that, in bytes.
 type Step struct {
 	Number   int     // how many ranks away the block's owner is

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -31,6 +32,12 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 	t.Helper()
 	m, err := NewModel(s.problem, shard, ranks)
 	require.NoError(t, err)
+	if s.queryStarts != nil {
+		m, err = m.Sequences(s.queryStarts, s.keyStarts)
+		require.NoError(t, err)
+		m, err = m.Lengths(s.queryLengths, s.keyLengths)
+		require.NoError(t, err)
+	}
 	comms, err := Local(ranks)
 	require.NoError(t, err)
 	recorders, wrapped := make([]*Recorder, ranks), make([]Comm, ranks)
@@ -40,7 +47,11 @@ func requireModelOfBytes(t *testing.T, s *sample, devices []*flash.Device, shard
 	}
 	got, err := s.run(soon(t), devices, wrapped, shard, 1, nil)
 	require.NoError(t, err)
+	agreed, err := json.Marshal(statement{Fields: stated(s.problem, shard, ranks)})
+	require.NoError(t, err)
 	for rank, r := range recorders {
+		b := m.Moved(rank)
+		require.Equal(t, float64((ranks-1)*len(agreed))+b.ForwardGathered+b.BackwardGathered, float64(r.Gathered()), "gathered by rank %d", rank)
 		var want Step
 		for _, x := range m.Steps(rank) {
 			want.Received += x.Received

@@ -15,6 +15,42 @@ import (
 //
 // The error is an [*flash.ArgumentError] where there are more ranks than devices, and none are shared.
 func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device, err error) {
+	turns, err := turnsOf(ranks, share, opts)
+	if err != nil {
+		return nil, err
+	}
+	var out []*flash.Device
+	for _, index := range turns {
+		d, e := openIndex(index, opts)
+		if e != nil {
+			for _, d := range out {
+				e = errors.Join(e, d.Close())
+			}
+			return nil, e
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// OpenRank opens the device that Open would open for one of the ranks: of processes that share a host, each opens its own.
+func OpenRank(rank, ranks int, share bool, opts ...flash.DeviceOption) (*flash.Device, error) {
+	if rank < 0 || rank >= ranks {
+		return nil, badArgument("rank", rank, "must be from 0 to %d, of %d ranks", ranks-1, ranks)
+	}
+	turns, err := turnsOf(ranks, share, opts)
+	if err != nil {
+		return nil, err
+	}
+	return openIndex(turns[rank], opts)
+}
+
+func openIndex(index int, opts []flash.DeviceOption) (*flash.Device, error) {
+	return flash.Open(append(opts[:len(opts):len(opts)], flash.WithCopyQueues(), flash.WithDevice(strconv.Itoa(index)))...)
+}
+
+// turnsOf is the number of the device of each rank.
+func turnsOf(ranks int, share bool, opts []flash.DeviceOption) (turns []int, err error) {
 	if ranks < 1 {
 		return nil, badArgument("ranks", ranks, "must be at least 1")
 	}
@@ -37,16 +73,8 @@ func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device,
 	if ranks > len(gpus) && !share {
 		return nil, badArgument("ranks", ranks, "must be at most %d, a device each, unless ranks share devices", len(gpus))
 	}
-	var out []*flash.Device
 	for i := range ranks {
-		d, e := flash.Open(append(opts[:len(opts):len(opts)], flash.WithCopyQueues(), flash.WithDevice(strconv.Itoa(gpus[i%len(gpus)])))...)
-		if e != nil {
-			for _, d := range out {
-				e = errors.Join(e, d.Close())
-			}
-			return nil, e
-		}
-		out = append(out, d)
+		turns = append(turns, gpus[i%len(gpus)])
 	}
-	return out, nil
+	return turns, nil
 }

@@ -13,17 +13,31 @@ import (
 type operands struct {
 	bias, mask             *flash.Tensor // of the rank's queries and all keys
 	sinks                  *flash.Tensor
-	queryStarts, keyStarts *flash.Tensor // of the whole
-	captured               flash.Captured
-	seed                   uint64
-	offset                 uint32
+	queryStarts, keyStarts *flash.Tensor // of the whole, as are lengths
+
+	queryLengths, keyLengths *flash.Tensor
+
+	captured flash.Captured
+	seed     uint64
+	offset   uint32
+}
+
+func ofForward(f *flash.Forward) operands {
+	return operands{bias: f.Bias, mask: f.Mask, sinks: f.Sinks, queryStarts: f.QueryStarts, keyStarts: f.KeyStarts, queryLengths: f.QueryLengths, keyLengths: f.KeyLengths,
+		captured: f.Captured, seed: f.Seed, offset: f.Offset}
+}
+
+func ofBackward(b *flash.Backward) operands {
+	return operands{bias: b.Bias, mask: b.Mask, sinks: b.Sinks, queryStarts: b.QueryStarts, keyStarts: b.KeyStarts, queryLengths: b.QueryLengths, keyLengths: b.KeyLengths,
+		captured: b.Captured, seed: b.Seed, offset: b.Offset}
 }
 
 // wanted lists those that the problem has.
 func (o *operands) wanted(p *Plan) (all []wanted) {
 	g := &p.problem
 	for _, x := range []wanted{{"Bias", o.bias, p.BiasShape()}, {"Mask", o.mask, p.MaskShape()}, {"Sinks", o.sinks, [4]int{1, 1, 1, g.Heads}},
-		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}}} {
+		{"QueryStarts", o.queryStarts, [4]int{1, 1, 1, g.Batch + 1}}, {"KeyStarts", o.keyStarts, [4]int{1, 1, 1, g.Batch + 1}},
+		{"QueryLengths", o.queryLengths, [4]int{1, 1, 1, g.Batch}}, {"KeyLengths", o.keyLengths, [4]int{1, 1, 1, g.Batch}}} {
 		if has(g, x.name) {
 			all = append(all, x)
 		}
@@ -42,6 +56,10 @@ func has(g *flash.Problem, field string) bool {
 		return g.Sinks
 	case "QueryStarts", "KeyStarts":
 		return g.Packed != flash.Packed{}
+	case "QueryLengths":
+		return g.QueryLengths
+	case "KeyLengths":
+		return g.KeyLengths
 	}
 	return slices.Contains([]string{"Q", "K", "V", "O", "LSE", "DO", "DLSE", "DQ", "DK", "DV", "Accumulate", "Captured", "Seed", "Offset"}, field)
 }
@@ -64,56 +82,10 @@ func (w *pass) refuse(call string, in any) error {
 	return nil
 }
 
-// BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the order of its
-// tensors, and of all keys of the whole, in the order of the whole. It is zero where the problem has none.
-func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
-
-// MaskShape is that of Forward.Mask likewise.
-func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
-
-func (p *Plan) perScore(of flash.PerScore) [4]int {
-	if of.Queries > 1 {
-		of.Queries = p.sched.queries.rows(p.ring.Rank())
-	}
-	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
-}
-
-// partOf is the part of a tensor by score that some queries and keys have.
-func partOf(of flash.PerScore, queries, keys Span) flash.PerScore {
-	if of.Queries > 1 {
-		of.Queries = queries.Len()
-	}
-	if of.Keys > 1 {
-		of.Keys = keys.Len()
-	}
-	return of
-}
-
-// slice is a launch's part of a rank's bias or mask; nil of nil.
-func slice(t *flash.Tensor, l *launch) (*flash.Tensor, error) {
-	if t == nil {
-		return nil, nil
-	}
-	shape, strides := t.Shape(), t.Strides()
-	at := 0
-	if shape[2] > 1 {
-		at += l.queries.Begin * strides[2]
-		shape[2] = l.queries.Len()
-	}
-	if shape[3] > 1 {
-		at += l.position
-		shape[3] = l.keys.Len()
-	}
-	if t.DType() == flash.Bit { // eight of a byte
-		return t.View(t.Offset()+uint64(at/8), t.DType(), shape, strides)
-	}
-	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
-}
-
 // maskOf is a launch's mask: a part of the caller's, or of keys that begin with rows of zeros, what leaves these out.
 func (w *pass) maskOf(l *launch) (*flash.Tensor, error) {
 	if l.pad == 0 {
-		return slice(w.of.mask, l)
+		return slice(w.of.mask, l.problem.Mask, l)
 	}
 	t, err := w.constant("pad.mask", flash.Bool, 2*granule, func(t *flash.Tensor) error {
 		return t.UploadBytes(w.ctx, append(make([]byte, granule), bytes.Repeat([]byte{1}, granule)...))

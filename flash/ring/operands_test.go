@@ -17,7 +17,7 @@ import (
 )
 
 // more is a rank's tensors besides queries, keys and values; nil where a problem has none.
-type more struct{ queryStarts, keyStarts, sinks, dsinks, bias, dbias, mask *flash.Tensor }
+type more struct{ queryStarts, keyStarts, queryLengths, keyLengths, sinks, dsinks, bias, dbias, mask *flash.Tensor }
 
 // randomPerScore draws the problem's bias and mask.
 func (s *sample) randomPerScore(r *rand.Rand) {
@@ -45,70 +45,25 @@ func (s *sample) randomPerScore(r *rand.Rand) {
 // poison is what outputs hold before a pass.
 const poison = 12345
 
-// packedReference is what is right of packed sequences. Rows behind the last, which is a sequence more for the oracle, stay as they were.
-func (s *sample) packedReference(t testing.TB) {
-	t.Helper()
-	p := &s.problem
-	dtype := refTypes[p.DType]
-	last := len(s.queryStarts) - 1
-	q, k := append(s.queryStarts[:last+1:last+1], int32(p.Packed.Queries)), append(s.keyStarts[:last+1:last+1], int32(p.Packed.Keys))
-	var err error
-	s.o, s.lse, err = ref.ForwardPacked(s.in, q, k)
-	require.NoError(t, err)
-	s.plainO, _, err = ref.PlainForwardPacked(s.in, dtype, q, k)
-	require.NoError(t, err)
-	do, dlse := s.do, s.dlse
-	s.do, s.dlse = ref.NewTensor(do.B, do.H, do.N, do.D), append([]float32(nil), dlse...)
-	copy(s.do.Data, do.Data)
-	for h := range p.Heads { // what they would add to the gradient by sinks
-		for i := int(q[last]); i < p.Packed.Queries; i++ {
-			clear(do.Row(0, h, i))
-			dlse[h*p.Packed.Queries+i] = 0
-		}
-	}
-	s.grad, err = ref.BackwardPacked(s.in, q, k, do, dlse)
-	require.NoError(t, err)
-	s.plainGrad, err = ref.PlainBackwardPacked(s.in, dtype, q, k, do, dlse)
-	require.NoError(t, err)
-	for _, x := range []struct {
-		of   []ref.Array
-		from int32
-	}{{[]ref.Array{s.o, s.plainO, s.lse, s.grad.DQ, s.plainGrad.DQ}, q[last]}, {[]ref.Array{s.grad.DK, s.plainGrad.DK, s.grad.DV, s.plainGrad.DV}, k[last]}} {
-		for _, a := range x.of {
-			for h := range a.H {
-				for i := int(x.from); i < a.N; i++ {
-					for c := range a.Row(0, h, i) {
-						a.Row(0, h, i)[c] = float64(dtype.Round(poison))
-					}
-				}
-			}
-		}
-	}
-	for h := range p.Heads {
-		for i := int(q[last]); i < p.Packed.Queries; i++ {
-			s.lse.Row(0, h, i)[0] = poison
-		}
-	}
-}
-
 // placeMore uploads what a rank has besides queries, keys and values.
 func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x more, err error) {
-	if s.queryStarts != nil {
-		for _, f := range []struct {
-			to     **flash.Tensor
-			starts []int32
-		}{{&x.queryStarts, s.queryStarts}, {&x.keyStarts, s.keyStarts}} {
-			if *f.to, err = d.NewTensor(flash.Int32, 1, 1, 1, len(f.starts)); err != nil {
-				return x, err
-			}
-			if err := (*f.to).UploadBytes(ctx, bytesOf(f.starts)); err != nil {
-				return x, err
-			}
+	for _, f := range []struct {
+		to **flash.Tensor
+		of []int32
+	}{{&x.queryStarts, s.queryStarts}, {&x.keyStarts, s.keyStarts}, {&x.queryLengths, s.queryLengths}, {&x.keyLengths, s.keyLengths}} {
+		if f.of == nil {
+			continue
+		}
+		if *f.to, err = d.NewTensor(flash.Int32, 1, 1, 1, len(f.of)); err != nil {
+			return x, err
+		}
+		if err := (*f.to).UploadBytes(ctx, bytesOf(f.of)); err != nil {
+			return x, err
 		}
 	}
 	own := func(t *ref.Tensor) ([4]int, []float32) {
-		if t.N == 1 {
-			return [4]int{t.B, t.H, 1, t.D}, t.Data
+		if t.N == 1 || s.queryStarts != nil {
+			return [4]int{t.B, t.H, t.N, t.D}, t.Data
 		}
 		values := cut(*t, p.Queries())
 		return [4]int{t.B, t.H, len(values) / (t.B * t.H * t.D), t.D}, values
@@ -146,7 +101,7 @@ func (s *sample) placeMore(ctx context.Context, d *flash.Device, p *Plan) (x mor
 }
 
 func (x *more) close() (err error) {
-	for _, t := range []*flash.Tensor{x.queryStarts, x.keyStarts, x.sinks, x.dsinks, x.bias, x.dbias, x.mask} {
+	for _, t := range []*flash.Tensor{x.queryStarts, x.keyStarts, x.queryLengths, x.keyLengths, x.sinks, x.dsinks, x.bias, x.dbias, x.mask} {
 		err = errors.Join(err, t.Close())
 	}
 	return err
@@ -169,8 +124,8 @@ func (x *more) download(ctx context.Context, p *Plan, to *results) error {
 		return err
 	}
 	spans := p.Queries()
-	if to.dbias.N == 1 {
-		spans = []Span{{0, 1}}
+	if to.dbias.N == 1 || p.sched.packed != nil { // the whole, of every rank
+		spans = []Span{{0, to.dbias.N}}
 	}
 	pasting.Lock()
 	defer pasting.Unlock()
@@ -254,21 +209,42 @@ var packedCases = []struct {
 	queries, keys []int32 // starts; nil keys: those of queries
 	shard         Shard
 	heads         bool
+
+	queryLens, keyLens []int32
 }{
 	{"causal", flash.Problem{Batch: 7, Heads: 2, QueryLen: 190, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 300, Keys: 300}},
-		[]int32{0, 33, 33, 34, 100, 290, 295, 297}, nil, Shard{}, false},
+		[]int32{0, 33, 33, 34, 100, 290, 295, 297}, nil, Shard{}, false, nil, nil},
 	{"grouped heads fp16, other keys, plain", flash.Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 90, KeyLen: 120, HeadDim: 32, ValueDim: 24, DType: flash.F16, Causal: flash.CausalBottomRight,
-		Packed: flash.Packed{Queries: 201, Keys: 260}}, []int32{0, 70, 70, 155, 160, 201}, []int32{0, 40, 55, 130, 250, 260}, Shard{Order: Plain}, false},
+		Packed: flash.Packed{Queries: 201, Keys: 260}}, []int32{0, 70, 70, 155, 160, 201}, []int32{0, 40, 55, 130, 250, 260}, Shard{Order: Plain}, false, nil, nil},
 	{"window, not causal, zigzag", flash.Problem{Batch: 4, Heads: 2, QueryLen: 150, HeadDim: 16, DType: flash.F32, Window: flash.SlidingWindow(31, 7), Packed: flash.Packed{Queries: 230, Keys: 230}},
-		[]int32{0, 20, 170, 171, 230}, nil, Shard{Order: Zigzag}, false},
+		[]int32{0, 20, 170, 171, 230}, nil, Shard{Order: Zigzag}, false, nil, nil},
 	{"dropout", flash.Problem{Batch: 6, Heads: 2, QueryLen: 330, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Dropout: 0.3, Packed: flash.Packed{Queries: 500, Keys: 500}},
-		[]int32{0, 5, 37, 367, 367, 490, 500}, nil, Shard{}, false},
+		[]int32{0, 5, 37, 367, 367, 490, 500}, nil, Shard{}, false, nil, nil},
 	{"dropout fp16, sinks", flash.Problem{Batch: 3, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330}},
-		[]int32{0, 131, 140, 251}, []int32{0, 100, 100, 290}, Shard{}, false},
+		[]int32{0, 131, 140, 251}, []int32{0, 100, 100, 290}, Shard{}, false, nil, nil},
 	{"functions", flash.Problem{Batch: 4, Heads: 2, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Score: bySequence(), Packed: flash.Packed{Queries: 150, Keys: 150}},
-		[]int32{0, 40, 41, 141, 150}, nil, Shard{}, false},
+		[]int32{0, 40, 41, 141, 150}, nil, Shard{}, false, nil, nil},
 	{"heads, dropout, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F16, Causal: flash.CausalBottomRight, Dropout: 0.25, Sinks: true,
-		Packed: flash.Packed{Queries: 150, Keys: 150}}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true},
+		Packed: flash.Packed{Queries: 150, Keys: 150}}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true, nil, nil},
+	// Slots of which some rows are used: all, none, more than there are, fewer than none, queries without keys and keys without queries.
+	{"lengths", flash.Problem{Batch: 8, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 330, Keys: 340},
+		QueryLengths: true, KeyLengths: true}, []int32{2, 40, 90, 100, 180, 200, 210, 290, 325}, []int32{0, 50, 90, 110, 200, 220, 221, 310, 337}, Shard{}, false,
+		[]int32{38, 12, 0, 71, 5, 99, 60, -3}, []int32{31, 40, 9, 64, 0, 1, 80, 20}},
+	{"lengths of keys, sinks, dropout fp16", flash.Problem{Batch: 4, Heads: 2, QueryLen: 200, HeadDim: 16, DType: flash.F16, Dropout: 0.2, Sinks: true, Packed: flash.Packed{Queries: 260, Keys: 330},
+		KeyLengths: true}, []int32{0, 131, 140, 200, 251}, []int32{0, 100, 100, 290, 330}, Shard{}, false, nil, []int32{77, 10, 150, 40}},
+	{"lengths of queries, sinks", flash.Problem{Batch: 4, Heads: 4, KeyHeads: 2, QueryLen: 120, HeadDim: 8, DType: flash.F32, Causal: flash.CausalTopLeft, Window: flash.SlidingWindow(40, -1), Sinks: true,
+		Packed: flash.Packed{Queries: 200, Keys: 200}, QueryLengths: true}, []int32{0, 60, 61, 150, 198}, nil, Shard{Order: Zigzag}, false, []int32{33, 1, 50, 20}, nil},
+	{"bias, lengths", flash.Problem{Batch: 5, Heads: 2, QueryLen: 90, KeyLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Packed: flash.Packed{Queries: 200, Keys: 220},
+		Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 90, Keys: 100}, KeyLengths: true}, []int32{0, 40, 41, 125, 190, 196}, []int32{0, 60, 61, 140, 200, 214},
+		Shard{}, false, nil, []int32{60, 0, 70, 44, 14}},
+	{"bias and mask of each sequence fp16", flash.Problem{Batch: 4, Heads: 4, QueryLen: 80, HeadDim: 16, DType: flash.F16, Packed: flash.Packed{Queries: 200, Keys: 200}, Sinks: true,
+		Bias: flash.PerScore{DType: flash.F16, Batch: 4, Heads: 1, Queries: 1, Keys: 80}, Mask: flash.PerScore{DType: flash.Bool, Batch: 4, Heads: 1, Queries: 80, Keys: 80}},
+		[]int32{0, 55, 130, 135, 200}, nil, Shard{Order: Zigzag}, false, nil, nil},
+	{"bias, dropout", flash.Problem{Batch: 3, Heads: 2, QueryLen: 150, HeadDim: 8, DType: flash.F32, Dropout: 0.25, Packed: flash.Packed{Queries: 260, Keys: 260},
+		Bias: flash.PerScore{DType: flash.F32, Batch: 3, Heads: 2, Queries: 150, Keys: 150}}, []int32{0, 100, 120, 260}, nil, Shard{}, false, nil, nil},
+	{"lengths, heads, sinks", flash.Problem{Batch: 4, Heads: 4, QueryLen: 100, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+		Packed: flash.Packed{Queries: 150, Keys: 150}, QueryLengths: true, KeyLengths: true}, []int32{0, 40, 41, 141, 145}, nil, Shard{Over: Heads}, true,
+		[]int32{22, 1, 60, 0}, []int32{30, 0, 77, 4}},
 }
 
 // bySequence depends on the places of queries and keys in their sequence, on the head and on the sequence's number.
@@ -297,7 +273,7 @@ func TestPackedRanks(t *testing.T) {
 				if keys == nil {
 					keys = c.queries
 				}
-				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem, c.queries, keys)
+				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), uint64(ranks))), c.problem, sequencesOf{c.queries, keys, c.queryLens, c.keyLens})
 				comms, err := Local(ranks)
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -306,6 +282,9 @@ func TestPackedRanks(t *testing.T) {
 				require.NoError(t, err)
 				s.judge(t, &got[0])
 				require.Equal(t, got[0], got[1], "the second run")
+				if (c.queryLens != nil || c.keyLens != nil) && ranks == 3 {
+					require.Equal(t, got[0], requireModelOfBytes(t, s, devices, c.shard, ranks), "over messages, not memory that ranks share")
+				}
 			})
 		}
 	}

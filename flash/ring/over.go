@@ -41,7 +41,7 @@ func (s Shard) checkOver(p *flash.Problem, ranks int) error {
 		return badArgument("Problem.KeyHeads", p.KeyHeads, "must be a multiple of %d, the number of ranks, with Shard.Over = Heads; Keys takes any", ranks)
 	}
 	if s.Over == Heads && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
-		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, of which a rank has the rows of its own queries alone")
+		return badArgument("Shard.Over", s.Over, "must be Keys with Problem.Bias or Mask, which go with a rank's own queries, and not with heads that it has of all")
 	}
 	v := s.Speeds
 	for _, x := range [...]float64{v.Forward, v.Backward, v.Link, v.Latency} {
@@ -98,12 +98,17 @@ func (m *Model) overHeads() bool { return m.over == Heads && m.sched.ranks > 1 }
 type Moved struct {
 	ForwardSent, ForwardReceived   float64
 	BackwardSent, BackwardReceived float64 // without DLSE; with it heads over devices move as much again as for LSE
+	// What it gets from all others besides, and gives to each: where packed sequences lie, and gradients by sinks and biases that ranks sum, where all are
+	// asked for.
+	ForwardGathered, BackwardGathered float64
 }
 
 // Moved counts what a rank sends and receives.
 func (m *Model) Moved(rank int) (b Moved) {
+	s := m.sched
+	b.ForwardGathered, b.BackwardGathered = s.gathered(false), s.gathered(true)
 	if m.overHeads() {
-		s := m.sched
+		b.BackwardGathered += float64(s.ranks - 1) // whether there is DLSE
 		for other := range s.ranks {
 			if other != rank {
 				b.ForwardSent += s.crossing(headsIn(), rank, other) + s.crossing(headsOut(), rank, other)
@@ -121,6 +126,26 @@ func (m *Model) Moved(rank int) (b Moved) {
 		b.BackwardReceived += x.Received + x.Got
 	}
 	return b
+}
+
+// gathered is the bytes that a rank gets in gatherings of a pass.
+func (s *schedule) gathered(backward bool) float64 {
+	p, numbers := &s.problem, 0
+	if s.packed != nil {
+		numbers += 2 * (p.Batch + 1)
+		for _, has := range []bool{p.QueryLengths, p.KeyLengths} {
+			if has {
+				numbers += p.Batch
+			}
+		}
+	}
+	if backward && p.Sinks {
+		numbers += p.Heads
+	}
+	if backward && s.sharedBias() {
+		numbers += p.Bias.Batch * p.Bias.Heads * p.Bias.Queries * p.Bias.Keys
+	}
+	return 4 * float64(numbers) * float64(s.ranks-1)
 }
 
 // crossing is the bytes from one rank to another in an exchange of heads.

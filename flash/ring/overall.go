@@ -8,94 +8,22 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// What belongs to all queries: sinks, and biases that queries share. Every rank has them, and every rank is given the whole gradient by them.
+// What belongs to all queries: sinks (sinks.go), and biases that queries share, or sequences of several ranks. Every rank has them, and every rank is given
+// the whole gradient by them.
 
-// beginWithSinks begins the sum of a segment with a part that is its head's sink, of weight exp(sink) and value 0: so it counts once, whatever launches
-// there are, and these know nothing of it.
-func (s *outputs) beginWithSinks(w *pass, i int, at Span) error {
-	o, err := rows(s.o, at)
-	if err != nil {
-		return err
-	}
-	lse, err := s.statistics(0, at)
-	if err != nil {
-		return err
-	}
-	sinks, err := w.of.sinks.View(w.of.sinks.Offset(), flash.F32, lse.Shape(), [4]int{0, 1, 0, 1})
-	if err != nil {
-		return err
-	}
-	if err := w.fill(o, 0); err != nil {
-		return err
-	}
-	s.joins[i] = 1
-	return w.copies(sinks, lse)
+// sharedBias says whether queries share the bias, so that its gradient is a sum over launches, and ranks.
+func (s *schedule) sharedBias() bool {
+	b := s.problem.Bias
+	return b != flash.PerScore{} && (b.Queries == 1 && s.problem.QueryLen > 1 || s.packed != nil)
 }
-
-// sinkGradient submits what the rank's queries add to the gradient by sinks, −Σ exp(sink − lse)·δ (flash.Backward), to a sum in fp32. Launches know nothing of
-// sinks: one over a single key computes it, whose other gradients nobody looks at.
-func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
-	p := &w.problem
-	shape := [4]int{1, 1, 1, p.Heads}
-	sum, err := w.tensor("sum.dsinks", flash.F32, shape, 1)
-	if err != nil {
-		return nil, err
-	}
-	part, err := w.tensor("part.dsinks", flash.F32, shape, 1)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.fill(sum, 0); err != nil {
-		return nil, err
-	}
-	used, _ := w.sched.ownQueries(w.ring.Rank(), nil)
-	for _, at := range used {
-		in := flash.Backward{Sinks: b.Sinks, DSinks: part}
-		l := launch{problem: flash.Problem{Batch: entries(p), Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: at.Len(), KeyLen: 1, HeadDim: p.HeadDim,
-			ValueDim: p.ValueDim, DType: p.DType, Scale: p.Scale, Sinks: true}}
-		for _, x := range []struct {
-			to **flash.Tensor
-			of *flash.Tensor
-			at Span
-		}{{&in.Q, b.Q, at}, {&in.O, b.O, at}, {&in.DO, b.DO, at}, {&in.K, b.K, Span{0, 1}}, {&in.V, b.V, Span{0, 1}}} {
-			if *x.to, err = rows(x.of, x.at); err != nil {
-				return nil, err
-			}
-		}
-		if in.LSE, err = w.statistics("part.lse", b.LSE, at); err != nil {
-			return nil, err
-		}
-		if in.DLSE, err = w.statistics("part.dlse", b.DLSE, at); err != nil {
-			return nil, err
-		}
-		if in.DQ, err = w.tensor("part.dq", p.DType, in.Q.Shape(), b.Q.Shape()[2]); err != nil {
-			return nil, err
-		}
-		d, err := w.pair("part.d", p.DType, 1)
-		if err != nil {
-			return nil, err
-		}
-		in.DK, in.DV = d.k, d.v
-		if err := w.gradients(&l, in); err != nil {
-			return nil, err
-		}
-		if err := w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: sum}); err != nil {
-			return nil, err
-		}
-	}
-	return sum, nil
-}
-
-// sharedBias says whether queries share the bias.
-func (p *Plan) sharedBias() bool { return p.problem.Bias.Queries == 1 && p.problem.QueryLen > 1 }
 
 // beginBias begins the gradient by the bias: where queries share it a sum, else 0 wherever no launch writes.
 func (g *gradients) beginBias(w *pass) (err error) {
 	if g.b.DBias == nil {
 		return nil
 	}
-	if w.sharedBias() {
-		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), 1); err != nil {
+	if w.sched.sharedBias() {
+		if g.dbias, err = w.tensor("sum.dbias", flash.F32, w.BiasShape(), w.BiasShape()[2]); err != nil {
 			return err
 		}
 		return w.fill(g.dbias, 0)
@@ -105,13 +33,13 @@ func (g *gradients) beginBias(w *pass) (err error) {
 	}
 	rank := w.ring.Rank()
 	for i, q := range w.sched.queries.spans[rank] {
-		for owner := range w.ring.Size() {
+		for owner := range w.sched.ranks {
 			for j, k := range w.sched.keys.spans[owner] {
 				if w.sched.band(q, k).kind != none {
 					continue
 				}
 				l := w.sched.make(rank, owner, Span{i, i + 1}, Span{j, j + 1})
-				none, err := slice(g.b.DBias, &l)
+				none, err := slice(g.b.DBias, l.problem.Bias, &l)
 				if err != nil {
 					return err
 				}
@@ -129,8 +57,8 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 	if g.b.DBias == nil {
 		return nil, nil
 	}
-	to, err := slice(g.b.DBias, l)
-	if err != nil || !g.b.Accumulate && !w.sharedBias() {
+	to, err := slice(g.b.DBias, l.problem.Bias, l)
+	if err != nil || !g.b.Accumulate && !w.sched.sharedBias() {
 		return to, err
 	}
 	return w.likeBias("part.dbias", to.DType(), to.Shape())
@@ -139,7 +67,10 @@ func (w *pass) biasGradient(g *gradients, l *launch) (*flash.Tensor, error) {
 // likeBias is a tensor for a launch's part of what has the shape of the bias.
 func (w *pass) likeBias(name string, dtype flash.DType, shape [4]int) (*flash.Tensor, error) {
 	most := w.BiasShape()
-	columns := w.sched.keys.most()
+	columns := min(most[3], w.sched.keys.most())
+	if w.sched.packed != nil {
+		columns = most[3] // all places of a sequence
+	}
 	whole, err := w.tensor(name, dtype, [4]int{most[0], most[1], most[2], columns}, most[2])
 	if err != nil {
 		return nil, err
@@ -152,14 +83,14 @@ func (w *pass) addBias(g *gradients, l *launch, part *flash.Tensor) error {
 	switch {
 	case part == nil:
 		return nil
-	case w.sharedBias():
-		sum, err := slice(g.dbias, l)
+	case w.sched.sharedBias():
+		sum, err := slice(g.dbias, l.problem.Bias, l)
 		if err != nil {
 			return err
 		}
 		return w.accumulate(flash.AccumulateAdd, flash.Accumulate{X: part, Y: sum})
 	case g.b.Accumulate:
-		to, err := slice(g.b.DBias, l)
+		to, err := slice(g.b.DBias, l.problem.Bias, l)
 		if err != nil {
 			return err
 		}
@@ -197,7 +128,7 @@ func (w *pass) overAllQueries(g *gradients) error {
 			return err
 		}
 	}
-	if w.sharedBias() {
+	if w.sched.sharedBias() {
 		return w.reduce("DBias", g.dbias, g.b.DBias, g.b.Accumulate)
 	}
 	return nil

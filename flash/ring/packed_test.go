@@ -35,13 +35,23 @@ func randomStarts(r *rand.Rand, sequences, rows int) []int32 {
 	return out
 }
 
+// randomLengths are lengths of sequences, some more than any can have, or fewer than none; nil where they are not wanted.
+func randomLengths(r *rand.Rand, wanted bool, sequences, most int) (out []int32) {
+	for range sequences {
+		if wanted {
+			out = append(out, int32(r.IntN(most+8)-3))
+		}
+	}
+	return out
+}
+
 // TestPackedScheduleCovers draws packed problems and checks that launches of all ranks together compute every pair that is seen exactly once, at the
 // places of its sequence, and no other.
 func TestPackedScheduleCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 6))
 	for range 300 {
 		p := flash.Problem{Batch: 1 + r.IntN(8), Heads: 1, QueryLen: 5 + r.IntN(60), KeyLen: 5 + r.IntN(60), HeadDim: 8, Causal: flash.Causal(r.IntN(3)),
-			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)]}
+			Packed: flash.Packed{Queries: 8 + r.IntN(90), Keys: 8 + r.IntN(90)}, Dropout: []float64{0, 0.5}[r.IntN(2)], QueryLengths: r.IntN(2) == 0, KeyLengths: r.IntN(2) == 0}
 		if r.IntN(8) == 0 {
 			p.QueryLen, p.KeyLen, p.Packed = 700, 700, flash.Packed{Queries: 900 + r.IntN(90), Keys: 900 + r.IntN(90)}
 		}
@@ -52,7 +62,8 @@ func TestPackedScheduleCovers(t *testing.T) {
 		require.NoError(t, err)
 		ranks := 1 + r.IntN(4)
 		s := newSchedule(p, Shard{Order: Order(r.IntN(3))}, ranks)
-		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys))
+		queryLens, keyLens := randomLengths(r, p.QueryLengths, p.Batch, p.QueryLen), randomLengths(r, p.KeyLengths, p.Batch, p.KeyLen)
+		of := newSequences(&p, randomStarts(r, p.Batch, p.Packed.Queries), randomStarts(r, p.Batch, p.Packed.Keys)).using(queryLens, keyLens)
 		s.packed = of
 		counts := map[[2]int]int{}
 		whole := func(spans []Span, row int) int {
@@ -83,7 +94,13 @@ func TestPackedScheduleCovers(t *testing.T) {
 						for b := range p.Batch {
 							qs, ks := starts[b:b+2], starts[p.Batch+1+b:p.Batch+3+b]
 							nq, nk := min(int(qs[1]-qs[0]), p.QueryLen), min(int(ks[1]-ks[0]), p.KeyLen)
-							if nq == 0 || nk == 0 {
+							if queryLens != nil {
+								nq = min(nq, int(queryLens[b]))
+							}
+							if keyLens != nil {
+								nk = min(nk, int(keyLens[b]))
+							}
+							if nq <= 0 || nk <= 0 {
 								continue
 							}
 							m := attn.Problem{QueryLen: nq, KeyLen: nk, Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window)}.Mask()
@@ -135,9 +152,9 @@ func TestPackedScheduleCovers(t *testing.T) {
 }
 
 // passesOn runs both passes on ranks, one after the other for several starts, and gives o, lse, dq, dk and dv of all rows.
-func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, starts [][2][]int32, accumulate bool) (out []results) {
+func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, of []sequencesOf, accumulate bool) (out []results) {
 	t.Helper()
-	for range starts {
+	for range of {
 		out = append(out, newResults(&s.problem, len(devices)))
 	}
 	comms, err := Local(len(devices))
@@ -153,9 +170,9 @@ func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, sta
 			return err
 		}
 		defer plan.Close()
-		for i := range starts {
+		for i := range of {
 			one := *s
-			one.queryStarts, one.keyStarts = starts[i][0], starts[i][1]
+			one.sequencesOf = of[i]
 			if err := one.once(ctx, devices[rank], plan, &out[i], accumulate); err != nil {
 				return err
 			}
@@ -168,12 +185,13 @@ func passesOn(t *testing.T, devices []*flash.Device, s *sample, shard Shard, sta
 // TestPackedLikeOneDevice: whatever starts say, and from pass to pass, ranks give what one device gives; rows of no sequence stay as they are.
 func TestPackedLikeOneDevice(t *testing.T) {
 	p := flash.Problem{Batch: 5, Heads: 2, QueryLen: 60, KeyLen: 70, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
-		Packed: flash.Packed{Queries: 180, Keys: 190}}
-	starts := [][2][]int32{
-		{{3, 90, 80, 95, 150, 400}, {5, 100, 100, 101, 185, 188}}, // longer than there can be, backwards, outside
-		{{0, 0, 0, 0, 0, 0}, {0, 10, 20, 30, 40, 190}},            // no queries
-		{{0, 40, 80, 120, 160, 180}, {0, 40, 80, 120, 160, 180}},
-		{{-7, 50, 110, 110, 170, 175}, {0, 0, 60, 61, 130, 190}},
+		Packed: flash.Packed{Queries: 180, Keys: 190}, QueryLengths: true, KeyLengths: true}
+	whole := []int32{1000, 1000, 1000, 1000, 1000}
+	starts := []sequencesOf{
+		{[]int32{3, 90, 80, 95, 150, 400}, []int32{5, 100, 100, 101, 185, 188}, whole, whole}, // longer than there can be, backwards, outside
+		{[]int32{0, 0, 0, 0, 0, 0}, []int32{0, 10, 20, 30, 40, 190}, whole, whole},            // no queries
+		{[]int32{0, 40, 80, 120, 160, 180}, []int32{0, 40, 80, 120, 160, 180}, []int32{40, 7, -5, 0, 20}, []int32{0, 31, 40, 12, 1 << 30}},
+		{[]int32{-7, 50, 110, 110, 170, 175}, []int32{0, 0, 60, 61, 130, 190}, []int32{33, 50, 9, 59, 2}, []int32{3, 44, -1 << 31, 69, 17}},
 	}
 	n, err := p.Normalize()
 	require.NoError(t, err)
@@ -212,12 +230,18 @@ func near(t *testing.T, got, want []float64, what string, a ...any) {
 
 // TestBiasAccumulate: gradients by a bias and by sinks are added to what there is.
 func TestBiasAccumulate(t *testing.T) {
-	for _, queries := range []int{50, 1} {
-		p, err := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
-			Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}}.Normalize()
+	bias := func(queries int) flash.PerScore {
+		return flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: queries, Keys: 50}
+	}
+	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}
+	for _, queries := range []int{50, 1, -50} { // packed
+		p, none := plain, []sequencesOf{{}}
+		if p.Bias = bias(queries); queries < 0 {
+			p.Bias, p.Packed, none = bias(-queries), flash.Packed{Queries: 90, Keys: 90}, []sequencesOf{{queryStarts: []int32{0, 41, 88}, keyStarts: []int32{0, 41, 88}}}
+		}
+		p, err := p.Normalize()
 		require.NoError(t, err)
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), p)
-		none := [][2][]int32{{nil, nil}}
 		one, ranks := passesOn(t, sharedDevices(t, 1), s, Shard{}, none, true)[0], passesOn(t, sharedDevices(t, 3), s, Shard{}, none, true)[0]
 		near(t, ranks.dbias.Data, one.dbias.Data, "dbias of %d queries", queries)
 		near(t, ranks.dk.Data, one.dk.Data, "dk")
@@ -270,7 +294,7 @@ func TestStartsAgree(t *testing.T) {
 		}
 		defer plan.Close()
 		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
-		s.queryStarts, s.keyStarts = []int32{0, 11, 30}, []int32{0, 12 + int32(rank), 30}
+		s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: []int32{0, 12 + int32(rank), 30}}
 		out := newResults(&n, 2)
 		return s.once(ctx, r.Device(), plan, &out, false)
 	}) {
@@ -278,6 +302,23 @@ func TestStartsAgree(t *testing.T) {
 		require.ErrorAs(t, err, &which)
 		require.Equal(t, rank, which.Rank)
 		require.Equal(t, "KeyStarts[1]", which.Differences[0].What)
+	}
+	_, ranks = rings(t, 2)
+	p.KeyLengths, n.KeyLengths = true, true
+	for rank, err := range each(ranks, func(rank int, r *Ring) error {
+		plan, err := r.Plan(ctx, p, Shard{})
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
+		s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: []int32{0, 11, 30}, keyLengths: []int32{7, 3 + int32(rank)}}
+		out := newResults(&n, 2)
+		return s.once(ctx, r.Device(), plan, &out, false)
+	}) {
+		var which *ShardError
+		require.ErrorAs(t, err, &which)
+		require.Equal(t, Difference{Rank: 1 - rank, What: "KeyLengths[1]", Mine: fmt.Sprint(3 + rank), Their: fmt.Sprint(4 - rank)}, which.Differences[0])
 	}
 }
 
@@ -289,12 +330,16 @@ func TestWhatCannotBeSpread(t *testing.T) {
 		shard    Shard
 		argument string
 	}{
-		"packed queries alone":   {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{}, "Problem.Packed.Keys"},
-		"packed with bias":       {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias, Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Packed"},
-		"few packed rows":        {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
-		"bias with heads":        {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
-		"bits that begin inside": {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
-		"lengths":                {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
+		"packed queries alone": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30}}, Shard{}, "Problem.Packed.Keys"},
+		"packed with bits": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
+			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
+		"packed with a mask and dropout": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Dropout: 0.5, Mask: flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: 20},
+			Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{}, "Problem.Mask"},
+		"packed with bias over heads": {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias, Packed: flash.Packed{Queries: 30, Keys: 30}}, Shard{Over: Heads}, "Shard.Over"},
+		"few packed rows":             {flash.Problem{Batch: 2, Heads: 2, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 3, Keys: 30}}, Shard{Order: Zigzag}, "Problem.Packed.Queries"},
+		"bias with heads":             {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Bias: bias}, Shard{Over: Heads}, "Shard.Over"},
+		"bits that begin inside":      {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, Mask: flash.PerScore{DType: flash.Bit, Batch: 1, Heads: 1, Queries: 1, Keys: 20}}, Shard{}, "Problem.Mask"},
+		"lengths of a batch":          {flash.Problem{Batch: 1, Heads: 2, QueryLen: 20, HeadDim: 8, KeyLengths: true}, Shard{}, "Problem.KeyLengths"},
 	} {
 		_, ranks := rings(t, 2)
 		for _, err := range each(ranks, func(_ int, r *Ring) error {
@@ -340,6 +385,39 @@ func TestPackedMoves(t *testing.T) {
 			sum, largest, most = sum+own, max(largest, own), max(most, others)
 		}
 		require.Equal(t, c.want, fmt.Sprintf("%.2f %d", largest*ranks/sum, most), "%v, sequences of %d", c.order, c.length)
+	}
+}
+
+// TestModelLengths: of slots that are used in part the model counts the pairs that are, and blocks that somebody sees.
+func TestModelLengths(t *testing.T) {
+	p := flash.Problem{Batch: 2, Heads: 3, QueryLen: 256, HeadDim: 8, Packed: flash.Packed{Queries: 512, Keys: 512}, KeyLengths: true}
+	m, err := NewModel(p, Shard{}, 4)
+	require.NoError(t, err)
+	m, err = m.Sequences([]int32{0, 256, 512}, []int32{0, 256, 512})
+	require.NoError(t, err)
+	some, err := m.Lengths(nil, []int32{100, 200})
+	require.NoError(t, err)
+	pairs := func(m *Model, rank int) (n, received float64) {
+		for _, x := range m.Steps(rank) {
+			n += x.Pairs
+			received += x.Received
+		}
+		return n, received
+	}
+	for rank := range 4 { // of 128 queries each, two ranks a sequence
+		n, received := pairs(m, rank)
+		require.Equal(t, 128.0*256*3, n)
+		require.Positive(t, received)
+		used := []float64{100, 200}[rank/2]
+		n, received = pairs(some, rank)
+		require.Equal(t, 128*used*3, n)
+		if rank == 0 { // nobody's keys but its own are used
+			require.Zero(t, received)
+		}
+	}
+	for _, bad := range [][2][]int32{{nil, nil}, {{1, 2}, {1, 2}}, {nil, {1, 2, 3}}} {
+		_, err := m.Lengths(bad[0], bad[1])
+		require.ErrorIs(t, err, flash.ErrArgument)
 	}
 }
 

@@ -68,8 +68,8 @@ type Plan struct {
 // others then.
 //
 // Dropout drops the weights that it drops on one device, and functions see the places of the whole; of packed sequences those of each sequence. A problem has
-// no KeyLengths, QueryLengths, Pages, Blocks or Classes; with Packed it has keys packed too, and no Bias or Mask; with Bias or Mask the ring moves keys
-// ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
+// no Pages, Blocks or Classes, and KeyLengths and QueryLengths only with Packed. With Packed its keys are packed too, and a Mask is of type Bool, beside no
+// Dropout; with Bias or Mask the ring moves keys ([Keys]); with a Mask of bits it has 64 keys or more for each chunk.
 func (r *Ring) Plan(ctx context.Context, problem flash.Problem, shard Shard) (_ *Plan, err error) {
 	problem, bad := problem.Normalize()
 	if bad == nil {
@@ -107,7 +107,7 @@ func (p *Plan) prepare() (err error) {
 	if p.mover, err = p.ring.dev.NewMover(); err != nil {
 		return err
 	}
-	if p.ring.Size() == 1 && (len(p.steps) == 0 || p.steps[0].number == 0) { // no stream
+	if p.ring.Size() == 1 && !p.sched.streamed {
 		_, err = p.launch(p.problem)
 		return err
 	}
@@ -133,13 +133,20 @@ func supported(p *flash.Problem) error {
 	if p.Packed != (flash.Packed{}) && p.Packed.Keys == 0 {
 		return badArgument("Problem.Packed.Keys", 0, "must be the rows of all keys: packed queries beside a batch of keys are not spread over ranks")
 	}
-	if p.Packed != (flash.Packed{}) && (p.Bias != flash.PerScore{} || p.Mask != flash.PerScore{}) {
-		return badArgument("Problem.Packed", p.Packed, "must be zero beside Bias and Mask, which have no rows of a rank's queries then: use a function of scores, or mask functions")
+	for _, x := range []struct {
+		name string
+		set  bool
+	}{{"KeyLengths", p.KeyLengths}, {"QueryLengths", p.QueryLengths}} {
+		if x.set && p.Packed == (flash.Packed{}) {
+			return badArgument("Problem."+x.name, true, "must be false without Problem.Packed: ranks cut all entries of a batch at the same places, and those beyond a short one's end "+
+				"would have nothing to do; sequences packed one behind the other are cut evenly")
+		}
 	}
 	other := *p // less what can be
 	other.Batch, other.Heads, other.KeyHeads, other.QueryLen, other.KeyLen, other.HeadDim, other.ValueDim, other.DType = 0, 0, 0, 0, 0, 0, 0, 0
 	other.Scale, other.Dropout, other.Score, other.Sees = 0, 0, score.Function{}, score.MaskFunction{}
 	other.Packed, other.Bias, other.Mask, other.Sinks = flash.Packed{}, flash.PerScore{}, flash.PerScore{}, false
+	other.KeyLengths, other.QueryLengths = false, false
 	unmask(&other)
 	if p.KeyType == p.DType {
 		other.KeyType = 0
@@ -181,7 +188,7 @@ func (p *Plan) Local() flash.Problem {
 		return l
 	}
 	l.QueryLen, l.KeyLen = queries, keys
-	l.Bias, l.Mask = partOf(l.Bias, Span{0, queries}, Span{0, keys}), partOf(l.Mask, Span{0, queries}, Span{0, keys})
+	l.Bias, l.Mask = partOf(l.Bias, queries, keys), partOf(l.Mask, queries, keys)
 	return l
 }
 

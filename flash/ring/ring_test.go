@@ -124,26 +124,26 @@ type sample struct {
 	seed       uint64
 	dropOffset uint32
 
-	queryStarts, keyStarts []int32     // of packed sequences
-	bias, mask             *ref.Tensor // of all queries and keys; the mask 0 or 1
+	sequencesOf             // packed ones
+	bias, mask  *ref.Tensor // of all queries and keys; the mask 0 or 1
 }
 
 var refTypes = map[flash.DType]ref.DType{flash.F32: ref.F32, flash.F16: ref.F16, flash.BF16: ref.BF16}
 
 func newSample(t testing.TB, r *rand.Rand, p flash.Problem) *sample {
 	t.Helper()
-	return newPackedSample(t, r, p, nil, nil)
+	return newPackedSample(t, r, p, sequencesOf{})
 }
 
 // newPackedSample is one of packed sequences, where there are starts.
-func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, queryStarts, keyStarts []int32) *sample {
+func newPackedSample(t testing.TB, r *rand.Rand, p flash.Problem, of sequencesOf) *sample {
 	t.Helper()
 	p, err := p.Normalize()
 	require.NoError(t, err)
 	s := newInputs(r, p)
-	s.queryStarts, s.keyStarts = queryStarts, keyStarts
+	s.sequencesOf = of
 	dtype := refTypes[p.DType]
-	if queryStarts != nil {
+	if of.queryStarts != nil {
 		s.packedReference(t)
 		return s
 	}
@@ -339,11 +339,11 @@ func (s *sample) once(ctx context.Context, d *flash.Device, plan *Plan, out *res
 // passes computes both passes of a rank, and puts its part into results.
 func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *results, accumulate bool) error {
 	if err := plan.Forward(ctx, flash.Forward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}); err != nil {
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask}); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
 	if err := plan.Backward(ctx, flash.Backward{Q: x.q, K: x.k, V: x.v, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, DK: x.dk, DV: x.dv, Seed: s.seed, Offset: s.dropOffset,
-		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, Sinks: x.sinks, Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
+		QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths, Sinks: x.sinks, Bias: x.bias, Mask: x.mask, DSinks: x.dsinks, DBias: x.dbias, Accumulate: accumulate}); err != nil {
 		return fmt.Errorf("backward: %w", err)
 	}
 	for _, f := range []struct {
@@ -366,15 +366,25 @@ func (s *sample) passes(ctx context.Context, plan *Plan, x *tensors, out *result
 func (s *sample) judge(t *testing.T, got *results) {
 	t.Helper()
 	dtype := refTypes[s.problem.DType]
-	for name, v := range map[string]ref.Verdict{
-		"o":   ref.CheckOutput(got.o.Data, s.o.Data, s.plainO.Data, dtype),
-		"lse": ref.CheckLSE(got.lse.Data, s.lse.Data, nil, dtype),
-		"dq":  ref.CheckGradient(got.dq.Data, s.grad.DQ.Data, s.plainGrad.DQ.Data, dtype),
-		"dk":  ref.CheckGradient(got.dk.Data, s.grad.DK.Data, s.plainGrad.DK.Data, dtype),
-		"dv":  ref.CheckGradient(got.dv.Data, s.grad.DV.Data, s.plainGrad.DV.Data, dtype),
-	} {
+	for _, x := range []struct {
+		name             string
+		got, want, plain []float64
+	}{{"o", got.o.Data, s.o.Data, s.plainO.Data}, {"lse", got.lse.Data, s.lse.Data, nil}, {"dq", got.dq.Data, s.grad.DQ.Data, s.plainGrad.DQ.Data},
+		{"dk", got.dk.Data, s.grad.DK.Data, s.plainGrad.DK.Data}, {"dv", got.dv.Data, s.grad.DV.Data, s.plainGrad.DV.Data}} {
+		if s.queryStarts != nil {
+			x.got, x.want, x.plain = ofSequences(t, x.name, x.got, x.want, x.plain)
+		}
+		var v ref.Verdict
+		switch x.name {
+		case "o":
+			v = ref.CheckOutput(x.got, x.want, x.plain, dtype)
+		case "lse":
+			v = ref.CheckLSE(x.got, x.want, nil, dtype)
+		default:
+			v = ref.CheckGradient(x.got, x.want, x.plain, dtype)
+		}
 		if !v.OK {
-			t.Errorf("%s: %v", name, v)
+			t.Errorf("%s: %v", x.name, v)
 		}
 	}
 	s.judgeMore(t, got)

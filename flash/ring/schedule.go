@@ -13,13 +13,14 @@ import (
 // gradients goes home likewise. That is as many bytes as when blocks are handed on from neighbour to neighbour, and where some see no block in between
 // it is fewer.
 type schedule struct {
-	problem flash.Problem // of all tokens, normalized
-	whole   attn.Mask
-	packed  *sequences // of packed sequences; nil
-	ranks   int
-	order   Order
-	queries layout
-	keys    layout
+	problem  flash.Problem // of all tokens, normalized
+	whole    attn.Mask
+	packed   *sequences // of packed sequences; nil
+	ranks    int
+	order    Order
+	queries  layout
+	keys     layout
+	streamed bool // queries are all rank 0's; blocks are of other "ranks", and come from the host (streamed.go)
 	// positional says that what becomes of a pair depends on more than the distance of its positions: launches are of neighbours in the sequence then.
 	positional bool
 }
@@ -69,7 +70,7 @@ type launch struct {
 	ownQueries, ownKeys Span // those of them that it computes something of: all, but where packed sequences have some of them
 	problem             flash.Problem
 	pairs               float64 // of a head
-	position            int     // of the first key in the whole, where it is over one chunk of keys
+	scores              corner
 
 	packed    bool   // it is over packed sequences
 	sequences Span   // which
@@ -87,6 +88,9 @@ type step struct {
 
 // steps are those of a rank, its own block first.
 func (s *schedule) steps(rank int) []step {
+	if s.streamed {
+		return s.streamedSteps()
+	}
 	var out []step
 	for n := range s.ranks {
 		owner := (rank - n + s.ranks) % s.ranks
@@ -157,6 +161,9 @@ func bandOf(m attn.Mask) band {
 func (s *schedule) launches(rank, owner int) []launch {
 	if s.packed != nil {
 		return s.packedLaunches(rank, owner)
+	}
+	if s.streamed {
+		return s.neighbours(owner)
 	}
 	nq, nk := len(s.queries.spans[rank]), len(s.keys.spans[owner])
 	var best []launch
@@ -317,10 +324,11 @@ func (s *schedule) make(rank, owner int, qs, ks Span) launch {
 		begin := s.row(l, rank, of.Begin, Span{0, of.Begin})
 		return Span{begin, begin + s.row(l, rank, of.End, of)}
 	}
-	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), problem: s.problem, position: s.keys.spans[owner][ks.Begin].Begin}
+	l := launch{queries: rows(&s.queries, rank, qs), keys: rows(&s.keys, owner, ks), problem: s.problem}
+	l.scores = corner{query: l.queries.Begin, key: s.keys.spans[owner][ks.Begin].Begin} // a launch with a bias or a mask is over one chunk of keys
 	l.ownQueries, l.ownKeys = l.queries, l.keys
 	l.problem.Sinks = false // the sums' own
-	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries, l.keys), partOf(s.problem.Mask, l.queries, l.keys)
+	l.problem.Bias, l.problem.Mask = partOf(s.problem.Bias, l.queries.Len(), l.keys.Len()), partOf(s.problem.Mask, l.queries.Len(), l.keys.Len())
 	l.problem.QueryLen, l.problem.KeyLen = l.queries.Len(), l.keys.Len()
 	l.problem.Within = flash.Within{Queries: s.problem.QueryLen, Keys: s.problem.KeyLen,
 		Query: s.queries.spans[rank][qs.Begin].Begin, Key: s.keys.spans[owner][ks.Begin].Begin}

@@ -77,28 +77,29 @@ func hull(launches []launch) (rows Span) {
 	return rows
 }
 
-// ownQueries are the rows of a rank's queries that take part, cut as its steps need it, and those that do not though they belong to a sequence.
-func (s *schedule) ownQueries(rank int, steps []step) (segments, idle []Span) {
+// ownQueries are the rows of a rank's queries, of packed sequences those that these have, cut as its steps need it. Rows that a sequence does not use are
+// among them: what launches add there is nothing.
+func (s *schedule) ownQueries(rank int, steps []step) []Span {
 	rows := spansOf(s.queries.spans[rank])
 	if s.packed != nil {
-		rows, idle = rowsOf(s.queries.spans[rank], s.packed.queries, s.packed.mostQueries)
+		rows = s.queries.rowsIn(rank, slotRows(s.packed.queries))
 	}
 	var at []Span
 	for _, st := range steps {
 		at = append(at, queryRows(st.launches)...)
 	}
-	return segmentsOf(rows, at), idle
+	return segmentsOf(rows, at)
 }
 
 // ownKeys are those of its keys, cut as all ranks need it.
-func (s *schedule) ownKeys(rank int) (segments, idle []Span) {
+func (s *schedule) ownKeys(rank int) []Span {
 	rows := spansOf(s.keys.spans[rank])
 	if s.packed != nil {
-		rows, idle = rowsOf(s.keys.spans[rank], s.packed.keys, s.packed.mostKeys)
+		rows = s.keys.rowsIn(rank, slotRows(s.packed.keys))
 	}
 	at := keyRows(s.launches(rank, rank))
 	for _, other := range s.receivers(rank) {
 		at = append(at, keyRows(s.launches(other, rank))...)
 	}
-	return segmentsOf(rows, at), idle
+	return segmentsOf(rows, at)
 }

@@ -7,18 +7,19 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 )
 
-// sequences are packed sequences of the whole, as kernels take the starts that they are given: sequence b has rows from queries[b] up to, not including,
-// queries[b+1], and keys likewise; of these it uses the first mostQueries and mostKeys.
+// sequences are packed sequences of the whole, as kernels take the starts and lengths that they are given: sequence b has the slot of rows from queries[b] up
+// to, not including, queries[b+1], and keys likewise; of these it uses the first queryLens[b] and keyLens[b].
 //
 // Ranks cut the rows of the whole without a look at sequences. Of two chunks, of queries and of keys, at most the first and the last sequence that have
 // rows of both are cut by an end of a chunk: each is a launch of its own, part of a longer problem (flash.Within). All between are whole, and one launch
 // of packed sequences.
 type sequences struct {
-	queries, keys         []int
-	mostQueries, mostKeys int
+	queries, keys      []int
+	queryLens, keyLens []int
 }
 
-// newSequences takes starts as kernels do: to the nearest of 0 to the rows that there are, and never below the one before.
+// newSequences takes starts as kernels do: to the nearest of 0 to the rows that there are, and never below the one before. Sequences use all rows of their
+// slots, up to as many as one can have.
 func newSequences(p *flash.Problem, queryStarts, keyStarts []int32) *sequences {
 	starts := func(given []int32, rows int) []int {
 		out, reached := make([]int, len(given)), 0
@@ -28,7 +29,33 @@ func newSequences(p *flash.Problem, queryStarts, keyStarts []int32) *sequences {
 		}
 		return out
 	}
-	return &sequences{queries: starts(queryStarts, p.Packed.Queries), keys: starts(keyStarts, p.Packed.Keys), mostQueries: p.QueryLen, mostKeys: p.KeyLen}
+	lens := func(starts []int, most int) []int {
+		out := make([]int, len(starts)-1)
+		for b := range out {
+			out[b] = min(starts[b+1]-starts[b], most)
+		}
+		return out
+	}
+	s := &sequences{queries: starts(queryStarts, p.Packed.Queries), keys: starts(keyStarts, p.Packed.Keys)}
+	s.queryLens, s.keyLens = lens(s.queries, p.QueryLen), lens(s.keys, p.KeyLen)
+	return s
+}
+
+// using is the same sequences that use so many of their rows, as kernels take lengths: none for a negative one. Nil: all.
+func (q *sequences) using(queryLengths, keyLengths []int32) *sequences {
+	most := func(lens []int, given []int32) []int {
+		if given == nil {
+			return lens
+		}
+		out := make([]int, len(lens))
+		for b, n := range lens {
+			out[b] = min(n, max(0, int(given[b])))
+		}
+		return out
+	}
+	out := *q
+	out.queryLens, out.keyLens = most(q.queryLens, queryLengths), most(q.keyLens, keyLengths)
+	return &out
 }
 
 // assumedSequences are those of a plan until it has seen starts: one behind the other, each as long as one can be while there are rows.
@@ -45,11 +72,11 @@ func assumedSequences(p *flash.Problem) *sequences {
 
 // usedQueries are the rows that a sequence uses.
 func (q *sequences) usedQueries(b int) Span {
-	return Span{q.queries[b], min(q.queries[b+1], q.queries[b]+q.mostQueries)}
+	return Span{q.queries[b], q.queries[b] + q.queryLens[b]}
 }
 
 func (q *sequences) usedKeys(b int) Span {
-	return Span{q.keys[b], min(q.keys[b+1], q.keys[b]+q.mostKeys)}
+	return Span{q.keys[b], q.keys[b] + q.keyLens[b]}
 }
 
 // mask is which keys of a sequence its queries see.
@@ -192,8 +219,13 @@ func (s *schedule) pieceOf(c *chunks2, b int, queries, keys Span, pad int) (l la
 	l.ownQueries, l.ownKeys = l.queries, l.keys
 	l.problem = s.problem
 	p := &l.problem
-	p.Batch, p.Packed, p.Sinks = 1, flash.Packed{}, false
+	p.Batch, p.Packed, p.KeyLengths, p.QueryLengths, p.Sinks = 1, flash.Packed{}, false, false, false
 	p.QueryLen, p.KeyLen = queries.Len(), pad+keys.Len()
+	for _, x := range []*flash.PerScore{&p.Bias, &p.Mask} {
+		*x = partOf(*x, p.QueryLen, p.KeyLen)
+		x.Batch = min(x.Batch, 1)
+	}
+	l.scores = corner{b, query, key - pad}
 	if pad > 0 {
 		p.Mask = flash.PerScore{DType: flash.Bool, Batch: 1, Heads: 1, Queries: 1, Keys: p.KeyLen}
 	}
@@ -206,30 +238,16 @@ func (s *schedule) pieceOf(c *chunks2, b int, queries, keys Span, pad int) (l la
 	return l, true
 }
 
-// rowsOf are a rank's rows, of its own tensors, that sequences use, and those of sequences that they do not use.
-func rowsOf(spans []Span, starts []int, most int) (used, idle []Span) {
-	for i, at := range spansOf(spans) {
-		here := func(of Span) Span {
-			x := meet(of, spans[i])
-			return Span{at.Begin + x.Begin - spans[i].Begin, at.Begin + x.End - spans[i].Begin}
-		}
-		in := touching(starts, spans[i])
-		for b := in.Begin; b < in.End; b++ {
-			middle := min(starts[b+1], starts[b]+most)
-			for _, x := range []struct {
-				to *[]Span
-				of Span
-			}{{&used, here(Span{starts[b], middle})}, {&idle, here(Span{middle, starts[b+1]})}} {
-				if x.of.Len() == 0 {
-					continue
-				}
-				if n := len(*x.to); n > 0 && (*x.to)[n-1].End == x.of.Begin && x.of.Begin != at.Begin {
-					(*x.to)[n-1].End = x.of.End // neighbours of one chunk
-					continue
-				}
-				*x.to = append(*x.to, x.of)
-			}
+// slotRows are the rows of the whole that sequences have, used or not: between them there are none.
+func slotRows(starts []int) Span { return Span{starts[0], starts[len(starts)-1]} }
+
+// rowsIn are the rows of a rank's tensors that lie in a span of the whole, by chunk.
+func (l *layout) rowsIn(rank int, of Span) (out []Span) {
+	for i, at := range spansOf(l.spans[rank]) {
+		chunk := l.spans[rank][i]
+		if x := meet(of, chunk); x.Len() > 0 {
+			out = append(out, Span{at.Begin + x.Begin - chunk.Begin, at.Begin + x.End - chunk.Begin})
 		}
 	}
-	return used, idle
+	return out
 }

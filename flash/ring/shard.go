@@ -43,6 +43,9 @@ type Span struct{ Begin, End int }
 // Len is the number of positions.
 func (s Span) Len() int { return s.End - s.Begin }
 
+// behind is the span, counted from the beginning of another, as positions that are counted as the other's are.
+func (s Span) behind(of Span) Span { return Span{s.Begin + of.Begin, s.End + of.Begin} }
+
 // from is the span, counted from the beginning of another that has it.
 func (s Span) from(of Span) Span { return Span{s.Begin - of.Begin, s.End - of.Begin} }
 
@@ -145,8 +148,11 @@ func (s Shard) check(p *flash.Problem, ranks int) error {
 	if s.Over != Heads && p.Packed == (flash.Packed{}) && p.Dropout != 0 && p.KeyLen < granule*parts && parts > 1 {
 		return badArgument("Problem.KeyLen", p.KeyLen, "must be at least %d with Dropout, whose draws serve %d keys: one lot for each of %d chunks", granule*parts, granule, parts)
 	}
-	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && parts > 1 {
+	if ranks == 1 {
+		return nil
+	}
+	if p.Mask.DType == flash.Bit && p.Mask.Keys > 1 && p.KeyLen < granule*parts && p.Packed == (flash.Packed{}) {
 		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool, or KeyLen at least %d: chunks of keys begin where bytes of bits do then", granule*parts)
 	}
-	return nil
+	return checkCut(p)
 }

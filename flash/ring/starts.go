@@ -8,43 +8,62 @@ import (
 	"github.com/vkattn/vkattn/flash"
 )
 
-// seen is what a plan derived from the starts of packed sequences that it saw last.
+// seen is what a plan derived from the starts, and lengths, of packed sequences that it saw last.
 type seen struct {
-	starts []byte // of queries, and of keys
-	sched  *schedule
-	steps  []step
-	tensor *flash.Tensor // starts of launches, one behind the other; nil where there are none
+	numbers []byte
+	sched   *schedule
+	steps   []step
+	tensor  *flash.Tensor // starts of launches, one behind the other; nil where there are none
+	sinksAt int           // where the numbers of sinks alone stand in it
 }
 
-// takeStarts reads the starts of packed sequences, which every rank was given, compares them with those of other ranks, and derives the pass's steps.
-func (w *pass) takeStarts(call string) error {
+// sequenceTensors are what tells where packed sequences lie, in the order in which ranks show them to one another; nil: the problem has none.
+func (o *operands) sequenceTensors() (names [4]string, of [4]*flash.Tensor) {
+	return [4]string{"QueryStarts", "KeyStarts", "QueryLengths", "KeyLengths"}, [4]*flash.Tensor{o.queryStarts, o.keyStarts, o.queryLengths, o.keyLengths}
+}
+
+// takeSequences reads the starts and lengths of packed sequences, which every rank was given, compares them with those of other ranks, and derives the pass's
+// steps.
+func (w *pass) takeSequences(call string) error {
 	if w.sched.packed == nil {
 		return nil
 	}
-	n := 4 * (w.problem.Batch + 1)
-	starts := make([]byte, 2*n)
-	for i, t := range []*flash.Tensor{w.of.queryStarts, w.of.keyStarts} {
-		if t.DType() != flash.Int32 {
-			return badArgument(call+[]string{".QueryStarts", ".KeyStarts"}[i], t, "must be of type %v", flash.Int32)
+	names, of := w.of.sequenceTensors()
+	var raw []byte
+	var each [4][]int32 // nil of nil
+	for i, t := range of {
+		if t == nil {
+			continue
 		}
-		if err := t.DownloadBytes(w.ctx, starts[i*n:(i+1)*n]); err != nil {
+		if t.DType() != flash.Int32 {
+			return badArgument(call+"."+names[i], t, "must be of type %v", flash.Int32)
+		}
+		one := make([]byte, 4*t.Elements())
+		if err := t.DownloadBytes(w.ctx, one); err != nil {
 			return err
 		}
+		each[i] = make([]int32, t.Elements())
+		for j := range each[i] {
+			each[i][j] = int32(binary.NativeEndian.Uint32(one[4*j:]))
+		}
+		raw = append(raw, one...)
 	}
-	if err := w.sameStarts(starts); err != nil {
+	if err := w.sameSequences(raw); err != nil {
 		return err
 	}
-	if w.seen.sched == nil || !slices.Equal(w.seen.starts, starts) {
-		if err := w.derive(starts, n); err != nil {
+	if w.seen.sched == nil || !slices.Equal(w.seen.numbers, raw) {
+		w.seen.sched = nil
+		if err := w.derive(newSequences(&w.problem, each[0], each[1]).using(each[2], each[3])); err != nil {
 			return err
 		}
+		w.seen.numbers = raw
 	}
 	w.sched, w.steps = w.seen.sched, w.seen.steps
 	return nil
 }
 
-// sameStarts tells all ranks what each was given.
-func (w *pass) sameStarts(mine []byte) error {
+// sameSequences tells all ranks what each was given.
+func (w *pass) sameSequences(mine []byte) error {
 	all, err := w.ring.comm.AllGather(w.ctx, mine)
 	if err != nil {
 		return err
@@ -59,11 +78,7 @@ func (w *pass) sameStarts(mine []byte) error {
 			if m == t {
 				continue
 			}
-			of, i := "QueryStarts", at/4
-			if at >= len(mine)/2 {
-				of, i = "KeyStarts", i-(w.problem.Batch+1)
-			}
-			wrong.Differences = append(wrong.Differences, Difference{Rank: rank, What: fmt.Sprintf("%s[%d]", of, i), Mine: fmt.Sprint(m), Their: fmt.Sprint(t)})
+			wrong.Differences = append(wrong.Differences, Difference{Rank: rank, What: w.of.sequenceNumber(at / 4), Mine: fmt.Sprint(m), Their: fmt.Sprint(t)})
 			break // the first of a rank says enough
 		}
 	}
@@ -73,18 +88,25 @@ func (w *pass) sameStarts(mine []byte) error {
 	return nil
 }
 
-// derive makes the schedule of sequences that start there.
-func (w *pass) derive(starts []byte, n int) error {
-	numbers := func(raw []byte) []int32 {
-		out := make([]int32, len(raw)/4)
-		for i := range out {
-			out[i] = int32(binary.NativeEndian.Uint32(raw[4*i:]))
+// sequenceNumber is the name of the i-th number that ranks compare.
+func (o *operands) sequenceNumber(i int) string {
+	names, of := o.sequenceTensors()
+	for k, t := range of {
+		if t == nil {
+			continue
 		}
-		return out
+		if i < t.Elements() {
+			return fmt.Sprintf("%s[%d]", names[k], i)
+		}
+		i -= t.Elements()
 	}
-	w.seen.sched = nil
+	return "a number of no tensor"
+}
+
+// derive makes the schedule of such sequences.
+func (w *pass) derive(of *sequences) error {
 	sched := *w.sched
-	sched.packed = newSequences(&w.problem, numbers(starts[:n]), numbers(starts[n:]))
+	sched.packed = of
 	steps := sched.steps(w.ring.Rank())
 	var all []byte
 	for _, s := range steps {
@@ -94,9 +116,15 @@ func (w *pass) derive(starts []byte, n int) error {
 				continue
 			}
 			l.startsAt = len(all) / 4
-			for _, x := range sched.packed.startsOf(l) {
+			for _, x := range of.startsOf(l) {
 				all = binary.NativeEndian.AppendUint32(all, uint32(x))
 			}
+		}
+	}
+	if w.problem.Sinks && !w.overHeads() {
+		w.seen.sinksAt = len(all) / 4
+		for _, x := range sched.sinkNumbers(w.ring.Rank()) {
+			all = binary.NativeEndian.AppendUint32(all, uint32(x))
 		}
 	}
 	if have := w.seen.tensor; len(all) > 0 && (have == nil || have.Elements() < len(all)/4) {
@@ -118,7 +146,7 @@ func (w *pass) derive(starts []byte, n int) error {
 			return err
 		}
 	}
-	w.seen.starts, w.seen.sched, w.seen.steps = starts, &sched, steps
+	w.seen.sched, w.seen.steps = &sched, steps
 	return nil
 }
 
@@ -135,4 +163,12 @@ func (w *pass) startsOf(l *launch) (queries, keys *flash.Tensor, err error) {
 		}
 	}
 	return queries, keys, nil
+}
+
+// lengthsOf is the lengths of a launch of packed sequences, which are those of the whole: it has all rows of its sequences. Nil of another.
+func (w *pass) lengthsOf(l *launch) (queries, keys *flash.Tensor) {
+	if !l.packed {
+		return nil, nil
+	}
+	return w.of.queryLengths, w.of.keyLengths
 }

@@ -21,63 +21,105 @@ func onHost(t *testing.T, dtype flash.DType, values []float32) *flash.HostMemory
 	return m
 }
 
+// streamed is a problem, and where its sequences lie.
+type streamed struct {
+	name    string
+	problem flash.Problem
+	of      sequencesOf
+}
+
+// streamedCases are the cases of ranks.
+func streamedCases() (all []streamed) {
+	for _, c := range cases {
+		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
+	}
+	for _, c := range operandCases {
+		all = append(all, streamed{c.name, c.problem, sequencesOf{}})
+	}
+	for _, c := range packedCases {
+		if c.heads {
+			continue
+		}
+		of := sequencesOf{c.queries, c.keys, c.queryLens, c.keyLens}
+		if of.keyStarts == nil {
+			of.keyStarts = c.queries
+		}
+		all = append(all, streamed{"packed " + c.name, c.problem, of})
+	}
+	return all
+}
+
 // TestStream compares attention over blocks from the host with the oracle, and its second run with the first.
 func TestStream(t *testing.T) {
-	for i, c := range cases {
+	for i, c := range streamedCases() {
 		for _, block := range []int{0, 40} {
+			if testing.Short() && (block == 0) != (i%5 == 0) {
+				continue // one block for every fifth case, several for the others
+			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, block), func(t *testing.T) {
-				d := sharedDevices(t, 1)[0]
-				s := newSample(t, rand.New(rand.NewPCG(uint64(i), 21)), c.problem)
-				p := &s.problem
-				k, v := onHost(t, p.DType, s.in.K.Data), onHost(t, p.DType, s.in.V.Data)
-				noise := make([]float32, len(s.in.K.Data)+len(s.in.V.Data))
-				for i := range noise {
-					noise[i] = 1234
-				}
-				dk, dv := onHost(t, p.DType, noise[:len(s.in.K.Data)]), onHost(t, p.DType, noise[:len(s.in.V.Data)])
-				ctx := soon(t)
-				stream, err := NewStream(d, c.problem, block)
-				require.NoError(t, err)
-				defer stream.Close()
-				if block > 0 {
-					require.Greater(t, stream.Blocks(), 1)
-				}
-				// A stream's plan of a rank that has all tokens has tensors as a ring of one.
-				comms, err := Local(1)
-				require.NoError(t, err)
-				r, err := New(comms[0], d)
-				require.NoError(t, err)
-				alone, err := r.Plan(ctx, c.problem, Shard{Order: Plain})
-				require.NoError(t, err)
-				defer alone.Close()
-				x, err := s.place(ctx, d, alone)
-				require.NoError(t, err)
-				defer x.close()
-				var runs [2]results
-				for n := range runs {
-					require.NoError(t, stream.Forward(ctx, StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset}))
-					require.NoError(t, stream.Backward(ctx, StreamBackward{Q: x.q, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, K: k, V: v, DK: dk, DV: dv,
-						Seed: s.seed, Offset: s.dropOffset}))
-					array := func(shape [4]int, from *flash.Tensor, raw []byte) ref.Array {
-						a := ref.NewArray(shape[0], shape[1], shape[2], shape[3])
-						values := make([]float32, len(a.Data))
-						if from != nil {
-							require.NoError(t, from.Download(ctx, values))
-						} else {
-							attn.Decode(attn.DType(p.DType), values, raw)
-						}
-						for i, v := range values {
-							a.Data[i] = float64(v)
-						}
-						return a
-					}
-					runs[n] = results{o: array(p.OShape(), x.o, nil), lse: array(p.LSEShape(), x.lse, nil), dq: array(p.QShape(), x.dq, nil), dk: array(p.KShape(), nil, dk.Bytes()), dv: array(p.VShape(), nil, dv.Bytes())}
-				}
-				s.judge(t, &runs[0])
-				require.Equal(t, runs[0], runs[1])
+				s := newPackedSample(t, rand.New(rand.NewPCG(uint64(i), 21)), c.problem, c.of)
+				got := s.stream(t, sharedDevices(t, 1)[0], block, 2)
+				s.judge(t, &got[0])
+				require.Equal(t, got[0], got[1])
 			})
 		}
 	}
+}
+
+// stream computes both passes with keys and values from the host, times times.
+func (s *sample) stream(t *testing.T, d *flash.Device, block, times int) (runs []results) {
+	t.Helper()
+	p := &s.problem
+	k, v := onHost(t, p.DType, s.in.K.Data), onHost(t, p.DType, s.in.V.Data)
+	noise := make([]float32, len(s.in.K.Data)+len(s.in.V.Data))
+	for i := range noise {
+		noise[i] = poison
+	}
+	dk, dv := onHost(t, p.DType, noise[:len(s.in.K.Data)]), onHost(t, p.DType, noise[:len(s.in.V.Data)])
+	ctx := soon(t)
+	stream, err := NewStream(d, *p, block)
+	require.NoError(t, err)
+	defer stream.Close()
+	if block > 0 {
+		require.Greater(t, stream.Blocks(), 1)
+	}
+	// A plan of a rank that has all tokens has tensors as a stream.
+	comms, err := Local(1)
+	require.NoError(t, err)
+	r, err := New(comms[0], d)
+	require.NoError(t, err)
+	alone, err := r.Plan(ctx, *p, Shard{Order: Plain})
+	require.NoError(t, err)
+	defer alone.Close()
+	x, err := s.place(ctx, d, alone)
+	require.NoError(t, err)
+	defer x.close()
+	for range times {
+		require.NoError(t, stream.Forward(ctx, StreamForward{Q: x.q, O: x.o, LSE: x.lse, K: k, V: v, Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask, Sinks: x.sinks,
+			QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}))
+		require.NoError(t, stream.Backward(ctx, StreamBackward{Q: x.q, O: x.o, LSE: x.lse, DO: x.do, DLSE: x.dlse, DQ: x.dq, K: k, V: v, DK: dk, DV: dv,
+			Seed: s.seed, Offset: s.dropOffset, Bias: x.bias, Mask: x.mask, Sinks: x.sinks, DBias: x.dbias, DSinks: x.dsinks,
+			QueryStarts: x.queryStarts, KeyStarts: x.keyStarts, QueryLengths: x.queryLengths, KeyLengths: x.keyLengths}))
+		one := newResults(p, 1)
+		for _, f := range []struct {
+			to   ref.Array
+			from *flash.Tensor
+			raw  []byte
+		}{{one.o, x.o, nil}, {one.lse, x.lse, nil}, {one.dq, x.dq, nil}, {one.dk, nil, dk.Bytes()}, {one.dv, nil, dv.Bytes()}} {
+			values := make([]float32, len(f.to.Data))
+			if f.from != nil {
+				require.NoError(t, f.from.Download(ctx, values))
+			} else {
+				attn.Decode(attn.DType(p.DType), values, f.raw)
+			}
+			for i, v := range values {
+				f.to.Data[i] = float64(v)
+			}
+		}
+		require.NoError(t, x.more.download(ctx, alone, &one))
+		runs = append(runs, one)
+	}
+	return runs
 }
 
 // TestStreamBadInput: what does not fit is named.
@@ -86,7 +128,7 @@ func TestStreamBadInput(t *testing.T) {
 	_, err := NewStream(d, small, -1)
 	require.ErrorIs(t, err, flash.ErrArgument)
 	p := small
-	p.Sinks = true
+	p.KeyLengths = true
 	_, err = NewStream(d, p, 0)
 	require.ErrorIs(t, err, flash.ErrArgument)
 	s, err := NewStream(d, small, 0)
@@ -101,6 +143,7 @@ func TestStreamBadInput(t *testing.T) {
 	require.NoError(t, err)
 	for name, f := range map[string]StreamForward{
 		"StreamForward.Q": {O: o}, "StreamForward.K": {Q: q, O: o, K: h, V: h}, "StreamForward.LSE": {Q: q, O: o, LSE: q},
+		"StreamForward.Sinks": {Q: q, O: o, Sinks: q},
 	} {
 		s, err := NewStream(d, small, 0)
 		require.NoError(t, err)

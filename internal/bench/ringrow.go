@@ -17,7 +17,7 @@ type RingRow struct {
 	Ranks   int    `json:"ranks"` // keys and values from the host: 1
 	Order   string `json:"order"`
 	Over    string `json:"over,omitempty"`   // what goes from rank to rank: OverRing, OverHeads; from the host: OverHost
-	Chosen  bool   `json:"chosen,omitempty"` // by the plan, from Link and the rates on one device
+	Chosen  bool   `json:"chosen,omitempty"` // by the plan, from LinkGBps, LatencyUs and the rates on one device
 	Direct  bool   `json:"direct"`           // ranks copy from one another's memory, which their devices import
 
 	Fwd  RingPass `json:"fwd"`
@@ -64,16 +64,16 @@ type RingTrace struct {
 	Lanes   []RingLane `json:"lanes,omitempty"`
 }
 
-// RingLane is what one lane of one rank did: Compute, or copies of one direction.
+// RingLane is what one lane of one rank did: kernels and sums, or copies of one direction.
 type RingLane struct {
 	Rank  int        `json:"rank"`
-	Lane  string     `json:"lane"`
+	Lane  string     `json:"lane"` // one of RingLanes
 	Spans []RingSpan `json:"spans"`
 }
 
 // RingSpan is something from one time of the pass to another.
 type RingSpan struct {
-	What  string  `json:"what"` // one of RingWhats
+	What  string  `json:"what"` // WhatKernels, WhatSums or WhatCopy
 	Step  int     `json:"step,omitempty"`
 	Begin float64 `json:"begin"` // ms from the beginning of the pass
 	End   float64 `json:"end"`
@@ -114,7 +114,12 @@ func (r *RingRow) Shape() string {
 
 // Same says whether two rows are of the same thing, measured twice.
 func (r *RingRow) Same(o *RingRow) bool {
-	return r.Device == o.Device && r.Problem == o.Problem && r.Ranks == o.Ranks && r.Order == o.Order && r.Over == o.Over
+	return r.Of(o.Device, o.Problem, o.Ranks) && r.Order == o.Order && r.Over == o.Over
+}
+
+// Of says whether the row is of a problem on so many ranks of a device: what is known of it before it is measured.
+func (r *RingRow) Of(device, problem string, ranks int) bool {
+	return r.Device == device && r.Problem == problem && r.Ranks == ranks
 }
 
 // Limits of what is read.

@@ -4,6 +4,7 @@ package mpi
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,13 +18,23 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// compute: a forward and a backward pass over the ranks, of a length that none of their numbers divides, against float64. All ranks make the same inputs, and
-// what they compute is gathered.
+// variant is attention that ranks compute.
+type variant struct {
+	problem flash.Problem
+	starts  []int32 // of packed sequences, of queries and of keys; nil
+}
+
+// variants are of lengths that no number of ranks divides; with packed sequences and sinks ranks gather starts and gradients too, and with a bias each has its
+// queries' rows.
+var variants = []variant{
+	{flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 151, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}, nil},
+	{flash.Problem{Batch: 4, Heads: 2, KeyHeads: 1, QueryLen: 90, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true,
+		Packed: flash.Packed{Queries: 151, Keys: 151}}, []int32{0, 20, 21, 108, 151}},
+	{flash.Problem{Batch: 1, Heads: 2, QueryLen: 61, HeadDim: 16, DType: flash.F32, Bias: flash.PerScore{DType: flash.F32, Batch: 1, Heads: 2, Queries: 61, Keys: 61}}, nil},
+}
+
+// compute: forward and backward passes over the ranks against float64. All ranks make the same inputs, and what they compute is gathered.
 func compute(ctx context.Context, c Comm) (err error) {
-	p, err := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 151, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}.Normalize()
-	if err != nil {
-		return err
-	}
 	var mu sync.Mutex
 	var messages []string
 	d, err := flash.Open(flash.WithoutDiskCache(), flash.WithValidation(func(m flash.Message) {
@@ -49,13 +60,85 @@ func compute(ctx context.Context, c Comm) (err error) {
 	if err != nil {
 		return err
 	}
-	plan, err := r.Plan(ctx, p, ring.Shard{})
+	for _, v := range variants {
+		if err := v.compute(ctx, c, r); err != nil {
+			return fmt.Errorf("%v: %w", v.problem, err)
+		}
+	}
+	return nil
+}
+
+// compute runs both passes of a variant on this rank.
+func (v *variant) compute(ctx context.Context, c Comm, r *ring.Ring) (err error) {
+	plan, err := r.Plan(ctx, v.problem, ring.Shard{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, plan.Close()) }()
+	p := plan.Problem()
+	queries, keys := plan.Queries(), plan.Keys()
+	all, source := v.inputs(&p, uint64(c.Size()))
+	x := &placed{ctx: ctx, d: r.Device()}
+	defer func() { err = errors.Join(err, x.close()) }()
+	none := func(heads, columns int) *ref.Tensor { // poison
+		t := ref.NewTensor(1, heads, max(all.Q.N, all.K.N), columns)
+		for i := range t.Data {
+			t.Data[i] = 12345
+		}
+		return &t
+	}
+	q, k, val := x.rows(&all.Q, queries), x.rows(&all.K, keys), x.rows(&all.V, keys)
+	o, lse, do := x.rows(none(p.Heads, p.ValueDim), queries), x.rows(none(p.Heads, 1), queries), x.rows(source, queries)
+	dq, dk, dv := x.rows(none(p.Heads, p.HeadDim), queries), x.rows(none(p.KeyHeads, p.HeadDim), keys), x.rows(none(p.KeyHeads, p.ValueDim), keys)
+	f := flash.Forward{Q: q, K: k, V: val, O: o, LSE: lse}
+	b := flash.Backward{Q: q, K: k, V: val, O: o, LSE: lse, DO: do, DQ: dq, DK: dk, DV: dv}
+	outputs := []*flash.Tensor{o, lse, dq, dk, dv}
+	if p.Sinks {
+		whole := []ring.Span{{Begin: 0, End: 1}}
+		f.Sinks = x.rows(&ref.Tensor{B: 1, H: 1, N: 1, D: p.Heads, Data: all.Sinks}, whole)
+		b.Sinks, b.DSinks = f.Sinks, x.rows(none(1, p.Heads), whole)
+		outputs = append(outputs, b.DSinks)
+	}
+	if v.starts != nil {
+		f.QueryStarts = x.integers(v.starts)
+		f.KeyStarts, b.QueryStarts, b.KeyStarts = f.QueryStarts, f.QueryStarts, f.QueryStarts
+	}
+	if all.Bias != nil {
+		f.Bias = x.rows(all.Bias, queries)
+		b.Bias, b.DBias = f.Bias, x.rows(none(p.Heads, p.KeyLen), queries)
+		outputs = append(outputs, b.DBias)
+	}
+	if x.err != nil {
+		return x.err
+	}
+	if err := plan.Forward(ctx, f); err != nil {
+		return fmt.Errorf("forward: %w", err)
+	}
+	if err := plan.Backward(ctx, b); err != nil {
+		return fmt.Errorf("backward: %w", err)
+	}
+	mine := share{Queries: queries, Keys: keys}
+	for _, t := range outputs {
+		values := make([]float32, t.Elements())
+		if err := t.Download(ctx, values); err != nil {
+			return err
+		}
+		mine.Values = append(mine.Values, values)
+	}
+	raw, err := json.Marshal(mine)
+	if err != nil {
+		return err
+	}
+	gathered, err := c.AllGather(ctx, raw)
+	if err != nil {
+		return err
+	}
+	return v.judge(&p, all, source, gathered)
+}
 
-	source := rand.New(rand.NewPCG(3, uint64(c.Size())))
+// inputs are those of all tokens, and the gradient by o.
+func (v *variant) inputs(p *flash.Problem, seed uint64) (*ref.Problem, *ref.Tensor) {
+	source := rand.New(rand.NewPCG(3, seed))
 	random := func(shape [4]int) ref.Tensor {
 		x := ref.NewTensor(shape[0], shape[1], shape[2], shape[3])
 		for i := range x.Data {
@@ -63,94 +146,109 @@ func compute(ctx context.Context, c Comm) (err error) {
 		}
 		return x
 	}
-	in := ref.Problem{Q: random(p.QShape()), K: random(p.KShape()), V: random(p.VShape()), Options: ref.Options{Scale: p.Scale, Causal: ref.BottomRight}}
+	in := &ref.Problem{Q: random(p.QShape()), K: random(p.KShape()), V: random(p.VShape()), Options: ref.Options{Scale: p.Scale}}
+	if p.Causal == flash.CausalBottomRight {
+		in.Causal = ref.BottomRight
+	}
+	if p.Sinks {
+		in.Sinks = random([4]int{1, 1, 1, p.Heads}).Data
+	}
+	if p.Bias != (flash.PerScore{}) {
+		bias := random([4]int{1, p.Heads, p.QueryLen, p.KeyLen})
+		in.Bias = &bias
+	}
 	do := random(p.OShape())
-	queries, keys := plan.Queries(), plan.Keys()
-	place := func(from *ref.Tensor, spans []ring.Span, columns int) *flash.Tensor {
-		rows, values := 0, []float32(nil)
+	return in, &do
+}
+
+// placed are tensors on a rank's device; err is the first error.
+type placed struct {
+	ctx context.Context
+	d   *flash.Device
+	all []*flash.Tensor
+	err error
+}
+
+// rows places some rows of a tensor of all.
+func (x *placed) rows(from *ref.Tensor, spans []ring.Span) *flash.Tensor {
+	rows, values := 0, []float32(nil)
+	for h := range from.H {
+		rows = 0
 		for _, s := range spans {
 			rows += s.Len()
-		}
-		heads := p.Heads
-		if from != nil {
-			heads = from.H
-		}
-		for h := range heads {
-			for _, s := range spans {
-				for i := s.Begin; i < s.End; i++ {
-					if from != nil {
-						values = append(values, from.Row(0, h, i)...)
-					} else {
-						for range columns { // poison
-							values = append(values, 12345)
-						}
-					}
-				}
+			for i := s.Begin; i < s.End; i++ {
+				values = append(values, from.Row(0, h, i)...)
 			}
 		}
-		t, e := d.NewTensor(flash.F32, 1, heads, rows, columns)
-		if e == nil {
-			e = t.Upload(ctx, values)
-		}
-		err = errors.Join(err, e)
-		return t
 	}
-	q, k, v := place(&in.Q, queries, p.HeadDim), place(&in.K, keys, p.HeadDim), place(&in.V, keys, p.ValueDim)
-	o, lse, tdo := place(nil, queries, p.ValueDim), place(nil, queries, 1), place(&do, queries, p.ValueDim)
-	poison := ref.NewTensor(1, p.KeyHeads, p.KeyLen, p.HeadDim)
-	for i := range poison.Data {
-		poison.Data[i] = 12345
+	t := x.tensor(flash.F32, from.H, rows, from.D)
+	if x.err == nil {
+		x.err = t.Upload(x.ctx, values)
 	}
-	dq, dk, dv := place(nil, queries, p.HeadDim), place(&poison, keys, p.HeadDim), place(&poison, keys, p.ValueDim)
-	defer func() {
-		for _, t := range []*flash.Tensor{q, k, v, o, lse, tdo, dq, dk, dv} {
-			if t != nil {
-				err = errors.Join(err, t.Close())
-			}
-		}
-	}()
-	if err != nil {
-		return err
-	}
-	if err := plan.Forward(ctx, flash.Forward{Q: q, K: k, V: v, O: o, LSE: lse}); err != nil {
-		return fmt.Errorf("forward: %w", err)
-	}
-	if err := plan.Backward(ctx, flash.Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: tdo, DQ: dq, DK: dk, DV: dv}); err != nil {
-		return fmt.Errorf("backward: %w", err)
-	}
+	return t
+}
 
-	type share struct {
-		Queries, Keys []ring.Span
-		Values        [5][]float32
+func (x *placed) integers(values []int32) *flash.Tensor {
+	t := x.tensor(flash.Int32, 1, 1, len(values))
+	var raw []byte
+	for _, n := range values {
+		raw = binary.NativeEndian.AppendUint32(raw, uint32(n))
 	}
-	mine := share{Queries: queries, Keys: keys}
-	for i, t := range []*flash.Tensor{o, lse, dq, dk, dv} {
-		mine.Values[i] = make([]float32, t.Elements())
-		if err := t.Download(ctx, mine.Values[i]); err != nil {
-			return err
-		}
+	if x.err == nil {
+		x.err = t.UploadBytes(x.ctx, raw)
 	}
-	raw, err := json.Marshal(mine)
-	if err != nil {
-		return err
+	return t
+}
+
+func (x *placed) tensor(dtype flash.DType, heads, rows, columns int) *flash.Tensor {
+	if x.err != nil {
+		return nil
 	}
-	all, err := c.AllGather(ctx, raw)
-	if err != nil {
-		return err
+	t, err := x.d.NewTensor(dtype, 1, heads, rows, columns)
+	if x.err = err; err == nil {
+		x.all = append(x.all, t)
 	}
-	var got [5]ref.Array
-	for i, shape := range [][4]int{p.OShape(), p.LSEShape(), p.QShape(), p.KShape(), p.VShape()} {
-		got[i] = ref.NewArray(shape[0], shape[1], shape[2], shape[3])
+	return t
+}
+
+func (x *placed) close() (err error) {
+	for _, t := range x.all {
+		err = errors.Join(err, t.Close())
 	}
-	for _, raw := range all {
+	return err
+}
+
+// share is what a rank has computed: o, lse, dq, dk, dv, and of sinks dsinks, which every rank has whole, or of a bias dbias.
+type share struct {
+	Queries, Keys []ring.Span
+	Values        [][]float32
+}
+
+// judge puts what ranks have computed together, and compares it with float64.
+func (v *variant) judge(p *flash.Problem, in *ref.Problem, do *ref.Tensor, gathered [][]byte) (err error) {
+	shapes := [][4]int{p.OShape(), p.LSEShape(), p.QShape(), p.KShape(), p.VShape()}
+	if p.Sinks {
+		shapes = append(shapes, [4]int{1, 1, 1, p.Heads})
+	}
+	if in.Bias != nil {
+		shapes = append(shapes, [4]int{1, p.Heads, p.QueryLen, p.KeyLen})
+	}
+	var got []ref.Array
+	for _, shape := range shapes {
+		got = append(got, ref.NewArray(shape[0], shape[1], shape[2], shape[3]))
+	}
+	for _, raw := range gathered {
 		var s share
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return err
 		}
 		for i, a := range got {
 			spans, values := s.Queries, s.Values[i]
-			if i > 2 {
+			switch {
+			case i == 3 || i == 4:
 				spans = s.Keys
+			case i == 5 && p.Sinks: // the last rank's count: all have the same
+				spans = []ring.Span{{Begin: 0, End: 1}}
 			}
 			for h := range a.H {
 				for _, span := range spans {
@@ -165,32 +263,44 @@ func compute(ctx context.Context, c Comm) (err error) {
 			}
 		}
 	}
-	wantO, wantLSE, err := ref.Forward(in)
+	wantO, wantLSE, grad, plainO, plain, err := v.reference(in, do)
 	if err != nil {
 		return err
 	}
-	plainO, _, err := ref.PlainForward(in, ref.F32)
-	if err != nil {
-		return err
-	}
-	grad, err := ref.Backward(in, do, nil)
-	if err != nil {
-		return err
-	}
-	plain, err := ref.PlainBackward(in, ref.F32, do, nil)
-	if err != nil {
-		return err
-	}
-	for name, v := range map[string]ref.Verdict{
+	verdicts := map[string]ref.Verdict{
 		"o":   ref.CheckOutput(got[0].Data, wantO.Data, plainO.Data, ref.F32),
 		"lse": ref.CheckLSE(got[1].Data, wantLSE.Data, nil, ref.F32),
 		"dq":  ref.CheckGradient(got[2].Data, grad.DQ.Data, plain.DQ.Data, ref.F32),
 		"dk":  ref.CheckGradient(got[3].Data, grad.DK.Data, plain.DK.Data, ref.F32),
 		"dv":  ref.CheckGradient(got[4].Data, grad.DV.Data, plain.DV.Data, ref.F32),
-	} {
+	}
+	if p.Sinks {
+		verdicts["dsinks"] = ref.CheckGradient(got[5].Data, grad.DSinks, plain.DSinks, ref.F32)
+	}
+	if in.Bias != nil {
+		verdicts["dbias"] = ref.CheckGradient(got[5].Data, grad.DBias.Data, plain.DBias.Data, ref.F32)
+	}
+	for name, v := range verdicts {
 		if !v.OK {
 			err = errors.Join(err, fmt.Errorf("%s: %v", name, v))
 		}
 	}
 	return err
+}
+
+// reference is what is right.
+func (v *variant) reference(in *ref.Problem, do *ref.Tensor) (o, lse ref.Array, grad *ref.Gradients, plainO ref.Array, plain *ref.Gradients, err error) {
+	var errs [4]error
+	if v.starts != nil {
+		o, lse, errs[0] = ref.ForwardPacked(*in, v.starts, v.starts)
+		plainO, _, errs[1] = ref.PlainForwardPacked(*in, ref.F32, v.starts, v.starts)
+		grad, errs[2] = ref.BackwardPacked(*in, v.starts, v.starts, *do, nil)
+		plain, errs[3] = ref.PlainBackwardPacked(*in, ref.F32, v.starts, v.starts, *do, nil)
+	} else {
+		o, lse, errs[0] = ref.Forward(*in)
+		plainO, _, errs[1] = ref.PlainForward(*in, ref.F32)
+		grad, errs[2] = ref.Backward(*in, *do, nil)
+		plain, errs[3] = ref.PlainBackward(*in, ref.F32, *do, nil)
+	}
+	return o, lse, grad, plainO, plain, errors.Join(errs[:]...)
 }

@@ -1,4 +1,3 @@
-// Package ranks measures attention that is spread over several devices beside the same on one: flash/ring, in one process.
 package ranks
 
 import (

@@ -112,6 +112,7 @@ func (s *set) close() error {
 	return err
 }
 
+// newSet makes tensors of some queries and keys; without keys, which lie elsewhere then, none of these and their gradients.
 func newSet(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, queries, keys []ring.Span, backward bool) (s *set, err error) {
 	s = &set{}
 	make1 := func(to **flash.Tensor, number, heads, columns int, spans []ring.Span) {
@@ -125,13 +126,17 @@ func newSet(ctx context.Context, d *flash.Device, data *noise, p flash.Problem, 
 		}
 	}
 	make1(&s.q, ofQ, p.Heads, p.HeadDim, queries)
-	make1(&s.k, ofK, p.KeyHeads, p.HeadDim, keys)
-	make1(&s.v, ofV, p.KeyHeads, p.ValueDim, keys)
+	if keys != nil {
+		make1(&s.k, ofK, p.KeyHeads, p.HeadDim, keys)
+		make1(&s.v, ofV, p.KeyHeads, p.ValueDim, keys)
+	}
 	blank(&s.o, p.DType, p.OShape())
 	blank(&s.lse, flash.F32, p.LSEShape())
 	if backward {
 		make1(&s.do, ofDO, p.Heads, p.ValueDim, queries)
 		blank(&s.dq, p.DType, p.QShape())
+	}
+	if backward && keys != nil {
 		blank(&s.dk, p.DType, p.KShape())
 		blank(&s.dv, p.DType, p.VShape())
 	}
@@ -144,6 +149,38 @@ func (s *set) forward() flash.Forward {
 }
 func (s *set) backward() flash.Backward {
 	return flash.Backward{Q: s.q, K: s.k, V: s.v, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, DK: s.dk, DV: s.dv}
+}
+
+// times runs passes of one device, once before and then as long and often as is asked for; waited, where there is such, is how long the host waited in the
+// latest, in ms.
+func (o *Options) times(forward, backward func() error, waited func() float64) (out passes, err error) {
+	pass := func(run func() error, took, wait *[]float64, counts bool) error {
+		begun := time.Now()
+		if err := run(); err != nil || !counts {
+			return err
+		}
+		*took = append(*took, ms(time.Since(begun)))
+		if waited != nil {
+			*wait = append(*wait, waited())
+		}
+		return nil
+	}
+	start := time.Now()
+	for n := -1; n < 0 || !o.enough(n, start); n++ {
+		if n == 0 {
+			start = time.Now()
+		}
+		if err := pass(forward, &out.fwd, &out.fwdWaited, n >= 0); err != nil {
+			return out, err
+		}
+		if !o.Backward {
+			continue
+		}
+		if err := pass(backward, &out.bwd, &out.bwdWaited, n >= 0); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
 }
 
 // measureOne times a plan of the whole problem.
@@ -161,29 +198,9 @@ func measureOne(ctx context.Context, d *flash.Device, data *noise, p flash.Probl
 	if err != nil {
 		return out, err
 	}
-	start := time.Now()
-	for n := -1; n < 0 || !o.enough(n, start); n++ {
-		t0 := time.Now()
-		if err := plan.Forward(ctx, s.forward()); err != nil {
-			return out, err
-		}
-		t1 := time.Now()
-		if o.Backward {
-			if err := plan.Backward(ctx, s.backward()); err != nil {
-				return out, err
-			}
-		}
-		if t2 := time.Now(); n >= 0 {
-			out.fwd = append(out.fwd, ms(t1.Sub(t0)))
-			if o.Backward {
-				out.bwd = append(out.bwd, ms(t2.Sub(t1)))
-			}
-		} else {
-			start = time.Now()
-		}
-	}
+	out, err = o.times(func() error { return plan.Forward(ctx, s.forward()) }, func() error { return plan.Backward(ctx, s.backward()) }, nil)
 	r.MemoryOne = d.Usage().Peak - before
-	return out, nil
+	return out, err
 }
 
 // measureRanks times the ranks of this process.
@@ -217,70 +234,35 @@ func measureStream(ctx context.Context, d *flash.Device, data *noise, p flash.Pr
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	all := []ring.Span{{End: p.QueryLen}}
-	var s set
+	s, err := newSet(ctx, d, data, p, all, nil, o.Backward)
 	defer func() { err = errors.Join(err, s.close()) }()
-	var host []*flash.HostMemory
-	defer func() {
-		for _, m := range host {
-			err = errors.Join(err, m.Close())
-		}
-	}()
-	if s.q, err = data.tensor(ctx, d, ofQ, p.Heads, p.HeadDim, all); err != nil {
-		return out, err
-	}
-	blank := func(to **flash.Tensor, dtype flash.DType, shape [4]int) {
-		if err == nil {
-			*to, err = d.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3])
-		}
-	}
-	blank(&s.o, p.DType, p.OShape())
-	blank(&s.lse, flash.F32, p.LSEShape())
-	if o.Backward && err == nil {
-		if s.do, err = data.tensor(ctx, d, ofDO, p.Heads, p.ValueDim, all); err == nil {
-			blank(&s.dq, p.DType, p.QShape())
-		}
-	}
-	for _, x := range [][2]int{{ofK, p.HeadDim}, {ofV, p.ValueDim}, {ofK, p.HeadDim}, {ofV, p.ValueDim}} {
-		if err != nil || len(host) == 2 && !o.Backward {
-			break
-		}
-		var m *flash.HostMemory
-		if m, err = data.host(x[0], p.KeyHeads, x[1], p.KeyLen); err == nil {
-			host = append(host, m)
-		}
-	}
 	if err != nil {
 		return out, err
 	}
-	start := time.Now()
-	for n := -1; n < 0 || !o.enough(n, start); n++ {
-		t0 := time.Now()
-		if err := stream.Forward(ctx, ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: host[0], V: host[1]}); err != nil {
+	var k, v, dk, dv *flash.HostMemory
+	for _, x := range []struct {
+		to              **flash.HostMemory
+		number, columns int
+		wanted          bool
+	}{{&k, ofK, p.HeadDim, true}, {&v, ofV, p.ValueDim, true}, {&dk, ofK, p.HeadDim, o.Backward}, {&dv, ofV, p.ValueDim, o.Backward}} {
+		if !x.wanted {
+			continue
+		}
+		if *x.to, err = data.host(x.number, p.KeyHeads, x.columns, p.KeyLen); err != nil {
 			return out, err
 		}
-		t1, waited := time.Now(), ms(stream.Plan().Waited())
-		if o.Backward {
-			if err := stream.Backward(ctx, ring.StreamBackward{Q: s.q, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, K: host[0], V: host[1], DK: host[2], DV: host[3]}); err != nil {
-				return out, err
-			}
-		}
-		if t2 := time.Now(); n >= 0 {
-			out.fwd, out.fwdWaited = append(out.fwd, ms(t1.Sub(t0))), append(out.fwdWaited, waited)
-			if o.Backward {
-				out.bwd, out.bwdWaited = append(out.bwd, ms(t2.Sub(t1))), append(out.bwdWaited, ms(stream.Plan().Waited()))
-			}
-		} else {
-			start = time.Now()
-		}
+		defer func() { err = errors.Join(err, (*x.to).Close()) }()
 	}
-	for i, run := range []func() error{
-		func() error {
-			return stream.Forward(ctx, ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: host[0], V: host[1]})
-		},
-		func() error {
-			return stream.Backward(ctx, ring.StreamBackward{Q: s.q, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, K: host[0], V: host[1], DK: host[2], DV: host[3]})
-		},
-	} {
+	forward := func() error {
+		return stream.Forward(ctx, ring.StreamForward{Q: s.q, O: s.o, LSE: s.lse, K: k, V: v})
+	}
+	backward := func() error {
+		return stream.Backward(ctx, ring.StreamBackward{Q: s.q, O: s.o, LSE: s.lse, DO: s.do, DQ: s.dq, K: k, V: v, DK: dk, DV: dv})
+	}
+	if out, err = o.times(forward, backward, func() float64 { return ms(stream.Plan().Waited()) }); err != nil {
+		return out, err
+	}
+	for i, run := range []func() error{forward, backward} {
 		if i == 1 && !o.Backward {
 			break
 		}

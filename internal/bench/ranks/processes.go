@@ -11,12 +11,12 @@ import (
 	"github.com/vkattn/vkattn/flash/ring"
 )
 
-// told is what a rank tells the others after a pass, and at the end of all.
+// told is what a rank tells the others: after a pass, after a round of passes, and after all rounds.
 type told struct {
-	Waited float64 // in the pass
-	Memory uint64
-	MaxErr float64
-	More   bool // of rank 0: there is another round
+	Waited float64 // after a pass: by the rank's host in it, in ms
+	More   bool    // after a round, of rank 0: there is another
+	Memory uint64  // after all: bytes of the rank's device at most
+	MaxErr float64 // after all: of the rank's rows that were compared
 }
 
 // gather gives every rank what each of them has.
@@ -88,7 +88,7 @@ func measureRank(ctx context.Context, comm ring.Comm, d *flash.Device, data *noi
 	if err != nil {
 		return out, err
 	}
-	// pass gives its time, and the longest that a rank's device has waited in it.
+	// pass gives its time in ms, from barrier to barrier, and the longest that any rank's host waited in it for what had not arrived.
 	pass := func(run func(context.Context) error) (took, waited float64, err error) {
 		limited, cancel := context.WithTimeout(ctx, o.Timeout)
 		defer cancel()

@@ -1,0 +1,67 @@
+package ring
+
+import "github.com/vkattn/vkattn/flash"
+
+// Tensors by score, biases and masks. A rank has the rows of its own queries and all keys, and a launch takes its part. Those of packed sequences are by places
+// in a sequence, whatever rows these are: every rank has all of them.
+
+// BiasShape is the shape of the rank's Forward.Bias and Backward.DBias: of its own queries, where the bias has numbers for each, in the order of its
+// tensors, and of all keys of the whole, in the order of the whole. Of packed sequences it is that of the problem's. It is zero where the problem has none.
+func (p *Plan) BiasShape() [4]int { return p.perScore(p.problem.Bias) }
+
+// MaskShape is that of Forward.Mask likewise.
+func (p *Plan) MaskShape() [4]int { return p.perScore(p.problem.Mask) }
+
+func (p *Plan) perScore(of flash.PerScore) [4]int {
+	if of.Queries > 1 && p.sched.packed == nil {
+		of.Queries = p.sched.queries.rows(p.ring.Rank())
+	}
+	return [4]int{of.Batch, of.Heads, of.Queries, of.Keys}
+}
+
+// partOf is the part of a tensor by score that some queries and keys have.
+func partOf(of flash.PerScore, queries, keys int) flash.PerScore {
+	if of.Queries > 1 {
+		of.Queries = queries
+	}
+	if of.Keys > 1 {
+		of.Keys = keys
+	}
+	return of
+}
+
+// corner is where a launch's part of a rank's tensors by score begins.
+type corner struct{ batch, query, key int }
+
+// slice is a launch's part, described by its problem, of a rank's bias or mask; nil of nil.
+func slice(t *flash.Tensor, part flash.PerScore, l *launch) (*flash.Tensor, error) {
+	if t == nil {
+		return nil, nil
+	}
+	shape, strides := t.Shape(), t.Strides()
+	at := 0
+	for i, begin := range [4]int{l.scores.batch, 0, l.scores.query, l.scores.key} {
+		if shape[i] > 1 {
+			at += begin * strides[i]
+		}
+	}
+	shape = [4]int{part.Batch, part.Heads, part.Queries, part.Keys}
+	if t.DType() == flash.Bit { // eight of a byte
+		return t.View(t.Offset()+uint64(at/8), t.DType(), shape, strides)
+	}
+	return t.View(t.Offset()+uint64(at*t.DType().Size()), t.DType(), shape, strides)
+}
+
+// checkCut says which mask of packed sequences cannot be cut where an end of a rank's rows, or of a block, cuts a sequence.
+func checkCut(p *flash.Problem) error {
+	switch {
+	case p.Packed == flash.Packed{} || p.Mask == flash.PerScore{}:
+		return nil
+	case p.Mask.DType == flash.Bit && p.Mask.Keys > 1:
+		return badArgument("Problem.Mask", p.Mask.DType, "must be Bool beside Packed: where a sequence is cut, its keys may begin within a byte of bits")
+	case p.Dropout != 0:
+		return badArgument("Problem.Mask", p.Mask.DType, "must be zero beside Packed and Dropout: keys of a sequence that is cut where no draws begin are computed behind others, which "+
+			"only a mask of the launch's own leaves out; Problem.Sees may be a function, which captures the mask")
+	}
+	return nil
+}

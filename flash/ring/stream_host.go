@@ -1,0 +1,139 @@
+package ring
+
+import (
+	"fmt"
+
+	"github.com/vkattn/vkattn/flash"
+)
+
+// hostPair is keys and values, or gradients by them, of all tokens in memory of the host.
+type hostPair struct{ k, v *flash.HostMemory }
+
+// checkHost says which memory is missing or too short.
+func (w *pass) checkHost(call string, h hostPair, k, v string) error {
+	p := &w.problem
+	size := func(shape [4]int) int { return shape[0] * shape[1] * shape[2] * shape[3] * p.DType.Size() }
+	for _, x := range []struct {
+		name string
+		of   *flash.HostMemory
+		want int
+	}{{k, h.k, size(p.KShape())}, {v, h.v, size(p.VShape())}} {
+		if got := len(x.of.Bytes()); got < x.want {
+			return badArgument(call+"."+x.name, fmt.Sprintf("%d bytes", got), "must be at least %d bytes of the host: all keys, or values, in row-major order", x.want)
+		}
+	}
+	return nil
+}
+
+// runs calls f with each run of bytes that some keys have in one piece, one for each batch entry and head: where it stands in a tensor, of keys from the
+// first on, and on the host.
+func (w *pass) runs(keys Span, on pair, first int, host hostPair, f func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error) error {
+	p := &w.problem
+	_, all := tokens(p)
+	for _, x := range []struct {
+		t    *flash.Tensor
+		h    *flash.HostMemory
+		cols int
+	}{{on.k, host.k, p.HeadDim}, {on.v, host.v, p.ValueDim}} {
+		row, held := x.cols*p.DType.Size(), 0
+		if x.t != nil {
+			held = x.t.Shape()[2]
+		}
+		for i := range entries(p) * p.KeyHeads {
+			if err := f(x.t, uint64((i*held+keys.Begin-first)*row), x.h, uint64((i*all+keys.Begin)*row), uint64(keys.Len()*row)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fromHost brings blocks, one after the other.
+func (w *pass) fromHost(s *Stream, host hostPair) (*exchange, error) {
+	steps := w.remote()
+	e := newExchange(len(steps), 1)
+	for i, st := range steps {
+		var err error
+		if e.blocks[i], err = w.pair(fmt.Sprint("block", i%slots), w.problem.DType, s.blocks[st.owner].Len()); err != nil {
+			return nil, err
+		}
+	}
+	w.others.Go(func() (err error) {
+		var copies moves
+		defer func() { err = copies.end(err) }()
+		for i, st := range steps {
+			var free, end flash.Point
+			if i >= slots {
+				if free, err = e.released[i-slots].await(w.ctx); err != nil {
+					return err
+				}
+			}
+			block := s.blocks[st.owner]
+			if err := w.runs(block, e.blocks[i], block.Begin, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
+				m, err := w.mover.StartToDevice(w.ctx, t, offset, h, at, n, free)
+				if err != nil {
+					return err
+				}
+				end = m.End()
+				return copies.add(m, nil)
+			}); err != nil {
+				return err
+			}
+			e.arrived[i][0].is(end)
+		}
+		return nil
+	})
+	return e, nil
+}
+
+// toHost takes gradients of blocks as they are computed. Each block's are complete then: every query is on the device. What no step computes is 0.
+func (w *pass) toHost(s *Stream, host hostPair) *delivery {
+	steps := w.remote()
+	d := &delivery{sent: readies(len(steps)), given: make(chan given, len(steps))}
+	launches := make([][]launch, len(s.blocks))
+	for _, st := range steps {
+		launches[st.owner] = st.launches
+	}
+	w.others.Go(func() (err error) {
+		var copies moves
+		defer func() { err = copies.end(err) }()
+		for range steps {
+			x, err := d.next(w.ctx)
+			if err != nil {
+				return err
+			}
+			if err := x.wait(); err != nil {
+				return err
+			}
+			b := steps[x.step].owner
+			block, written := s.blocks[b], hull(launches[b])
+			parts, _ := w.sched.written(b, launches[b])
+			for _, part := range parts {
+				if err := w.runs(part.behind(block), x.pair, block.Begin+written.Begin, host, func(t *flash.Tensor, offset uint64, h *flash.HostMemory, at, n uint64) error {
+					m, err := w.mover.StartToHost(w.ctx, h, at, t, offset, n, x.at)
+					if err != nil {
+						return err
+					}
+					return copies.add(m, nil)
+				}); err != nil {
+					return err
+				}
+			}
+			if err := copies.end(nil); err != nil {
+				return err
+			}
+			d.sent[x.step].is(flash.Point{})
+		}
+		for b, block := range s.blocks {
+			_, unseen := w.sched.written(b, launches[b])
+			for _, part := range unseen {
+				_ = w.runs(part.behind(block), pair{}, 0, host, func(_ *flash.Tensor, _ uint64, h *flash.HostMemory, at, n uint64) error {
+					clear(h.Bytes()[at : at+n])
+					return nil
+				})
+			}
+		}
+		return nil
+	})
+	return d
+}
