@@ -115,6 +115,11 @@ func (p *Plan) prepare() (err error) {
 		_, err = p.launch(p.ownHeads())
 		return err
 	}
+	if p.problem.Sinks && p.sched.packed != nil { // in each pass; otherwise in backward passes alone
+		if _, err := p.launch(p.sched.sinksAlone(p.ring.Rank())); err != nil {
+			return err
+		}
+	}
 	for _, s := range p.steps {
 		for _, l := range s.launches {
 			if s.number > 0 {

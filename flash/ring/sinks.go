@@ -9,12 +9,12 @@ import "github.com/vkattn/vkattn/flash"
 // sinksAlone is the problem of these: all of the rank's queries, and one key of zeros, since a problem has one at least. No packed sequence has it, and the
 // gradient by sinks depends on keys by lse and o alone, which are given. What a chunk has of a packed sequence is a sequence here, in the order of the
 // rank's rows.
-func (w *pass) sinksAlone() flash.Problem {
-	p, rows := &w.problem, w.sched.queries.rows(w.ring.Rank())
+func (s *schedule) sinksAlone(rank int) flash.Problem {
+	p, rows := &s.problem, s.queries.rows(rank)
 	alone := flash.Problem{Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: rows, KeyLen: 1, HeadDim: p.HeadDim, ValueDim: p.ValueDim, DType: p.DType,
 		Scale: p.Scale, Sinks: true}
-	if w.sched.packed != nil {
-		alone.Batch *= len(w.sched.queries.spans[w.ring.Rank()])
+	if s.packed != nil {
+		alone.Batch *= len(s.queries.spans[rank])
 		alone.QueryLen = min(p.QueryLen, rows)
 		alone.Packed, alone.QueryLengths = flash.Packed{Queries: rows, Keys: 1}, true
 	}
@@ -110,7 +110,7 @@ func (s *outputs) beginWithSinks(w *pass, f *flash.Forward) error {
 
 // sinkStatistics submits lse of packed sequences over sinks alone: −∞ of rows that are not used.
 func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor, err error) {
-	l := launch{problem: w.sinksAlone()}
+	l := launch{problem: w.sched.sinksAlone(w.ring.Rank())}
 	key, err := w.zeroKey()
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (w *pass) sinkStatistics(f *flash.Forward) (lse *flash.Tensor, err error) {
 
 // sinkGradient submits what the rank's queries give of the gradient by sinks, −Σ exp(sink − lse)·δ (flash.Backward), in fp32.
 func (w *pass) sinkGradient(b *flash.Backward) (*flash.Tensor, error) {
-	l := launch{problem: w.sinksAlone()}
+	l := launch{problem: w.sched.sinksAlone(w.ring.Rank())}
 	p := &w.problem
 	key, err := w.zeroKey()
 	if err != nil {
