@@ -245,7 +245,7 @@ func TestHeadsBadInput(t *testing.T) {
 	}
 }
 
-// TestEither: what is foretold faster is taken, by the slowest of what ranks measured, and keys where nothing was measured or heads do not divide.
+// TestEither: what is predicted to be faster is taken, by the slowest of what ranks measured, and keys where nothing was measured or heads do not divide.
 func TestEither(t *testing.T) {
 	long := flash.Problem{Batch: 1, Heads: 16, QueryLen: 128 << 10, HeadDim: 128, DType: flash.F16, Causal: flash.CausalBottomRight}
 	fast := Speeds{Forward: 350e12, Backward: 270e12, Link: 45e9, Latency: 60e-6}
@@ -313,7 +313,7 @@ func TestEither(t *testing.T) {
 	})...))
 }
 
-// overTable foretells both ways, as docs/scale.md has them.
+// overTable predicts both ways, as docs/scale.md has them.
 func overTable(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "| link | tokens | ranks | GiB received, ring | heads | speed-up, ring | heads | taken |")

@@ -145,13 +145,13 @@ type Times struct {
 	Waiting float64 // of it for blocks, on that rank
 }
 
-// Forward foretells a forward pass: a rank computes with a block while the next arrives, two at most being on the device.
-func (m *Model) Forward(v Speeds) Times { return m.foretell(v, false) }
+// Forward predicts a forward pass: a rank computes with a block while the next arrives, two at most being on the device.
+func (m *Model) Forward(v Speeds) Times { return m.predict(v, false) }
 
-// Backward foretells a backward pass: gradients go home beside the next step, the last ones beside half of the rank's own block.
-func (m *Model) Backward(v Speeds) Times { return m.foretell(v, true) }
+// Backward predicts a backward pass: gradients go home beside the next step, the last ones beside half of the rank's own block.
+func (m *Model) Backward(v Speeds) Times { return m.predict(v, true) }
 
-func (m *Model) foretell(v Speeds, backward bool) (t Times) {
+func (m *Model) predict(v Speeds, backward bool) (t Times) {
 	s, p := m.sched, &m.sched.problem
 	perPair := 2 * float64(p.HeadDim+p.ValueDim) / v.Forward
 	if backward {
@@ -159,7 +159,7 @@ func (m *Model) foretell(v Speeds, backward bool) (t Times) {
 	}
 	t.One = s.pairs() * perPair
 	if m.overHeads() {
-		t.Waiting = s.foretellHeads(v, backward)
+		t.Waiting = s.predictHeads(v, backward)
 		t.Ranks = t.One/float64(s.ranks) + t.Waiting
 		return t
 	}

@@ -147,7 +147,7 @@ var links = []struct {
 	{"400 Gb/s", Speeds{Link: 45e9, Latency: 15e-6}},
 }
 
-// scaleTable foretells speed-ups, as docs/scale.md has them.
+// scaleTable predicts speed-ups, as docs/scale.md has them.
 func scaleTable(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "| link | tokens | ranks | forward × | of ideal | backward × | of ideal | GiB a rank |")

@@ -11,7 +11,7 @@ import (
 type Over uint8
 
 const (
-	// Either is Heads where [Shard].Speeds are measured, heads divide, and a forward and a backward pass together are foretold faster with it, by
+	// Either is Heads where [Shard].Speeds are measured, heads divide, and a forward and a backward pass together are predicted to be faster with it, by
 	// [Model.Forward] and [Model.Backward]; with Speeds.Backward zero, a forward pass alone. It is Keys otherwise, and where both take as long. Bytes
 	// alone do not decide: what goes around a ring is hidden behind kernels, and the exchanges of heads are not. [Model.Moved] counts them.
 	Either Over = iota
@@ -156,8 +156,8 @@ func (s *schedule) crossing(c crossing, from, to int) (n float64) {
 	return n
 }
 
-// foretellHeads is the seconds that a pass takes for its two exchanges, on the rank that takes longest: nothing is computed meanwhile.
-func (s *schedule) foretellHeads(v Speeds, backward bool) (t float64) {
+// predictHeads is the seconds that a pass takes for its two exchanges, on the rank that takes longest: nothing is computed meanwhile.
+func (s *schedule) predictHeads(v Speeds, backward bool) (t float64) {
 	both := [2]crossing{headsIn(), headsOut()}
 	if backward {
 		both = [2]crossing{gradientsIn(), gradientsOut()}
