@@ -40,8 +40,8 @@ func TestColumns(t *testing.T) {
 		long   bool
 	}{
 		{`^core/gqa/f16$`, byTwo, false},
-		{`^scores/all/f16$`, byTwo, true},
-		{`^scores/bias-rows/f16$`, byTwo, true}, // whose gradient the kernel of biases sums over queries
+		{`^scores/softcap-window/f16$`, byTwo, true},
+		{`^packed/bias-heads/f16$`, byTwo, true}, // whose gradient takes a kernel beside these
 		{`^packed/used/f16$`, byTwo, true},
 		{`^lengths/window-causal/f16$`, byFour, true},
 	} {
