@@ -44,20 +44,22 @@ func mapCover(cases []*Case, chosen [][]Target) map[[2]int]bool {
 	return out
 }
 
-// mayMap leaves out targets of which maps would have nothing of their own: what differs between forms, and in a kernel for few rows, is not in maps.
+// mayMap leaves out targets of which maps would have nothing of their own: what differs between forms, in a kernel for few rows, and in operands that are
+// sums of terms, is not in maps.
 func (c *Case) mayMap(t Target) bool {
 	if c.NoLSE || c.moves() || len(c.lacks) > 0 || c.operator != nil || c.once || !mayRun(c, t) {
 		return false
 	}
-	return t.Implementation == flash.Flash && t.Tuning["form"] <= 1 && t.Tuning["decode"] != 1 && !(testing.Short() && t.Tier != flash.TierScalar)
+	return t.Implementation == flash.Flash && t.Tuning["form"] <= 1 && t.Tuning["decode"] != 1 && t.Tuning[terms] == 0 && !(testing.Short() && t.Tier != flash.TierScalar)
 }
 
-// mapOptions are those of a case's options that maps know: nothing of values, gradients and dropout. With -short they need only occur.
+// mapOptions are those of a case's options that maps know: nothing of values, gradients and dropout. With -short, and where a CPU compiles kernels of
+// fragments, they need only occur.
 func (c *Case) mapOptions(t Target) []option {
 	options := slices.DeleteFunc(c.options(t), func(o option) bool {
 		return slices.Contains([]string{"value dimension", "dropout", "lse", "gradients", "accumulates", "type of values", "classes", "size"}, o.axis)
 	})
-	if testing.Short() {
+	if testing.Short() || t.light {
 		for i := range options {
 			options[i].concern = 0
 		}
@@ -127,7 +129,8 @@ func (c *Case) mapped(ctx context.Context, dev *flash.Device, plan *flash.Plan, 
 		{flash.PoolMax, flash.Range{Begin: p.Heads - 1, End: p.Heads}, flash.Range{}, flash.Range{}, within(p.QueryLen, 1<<9), within(p.KeyLen, 1<<9)},
 		{flash.PoolMean, flash.Range{}, queries, keys, within(7, queries.End-queries.Begin), within(13, keys.End)},
 	} {
-		if max := x.pool == flash.PoolMax; testing.Short() && max != (hash(c.Name)%3 == 0) { // another kernel: each case has one of the two
+		// Another kernel, which a CPU compiles for as long: there each case has one of the two.
+		if max := x.pool == flash.PoolMax; onCPU(dev.Info()) && max != (hash(c.Name)%3 == 0) {
 			continue
 		}
 		m.Pool, m.Heads, m.Queries, m.Keys = x.pool, x.heads, x.queries, x.keys
