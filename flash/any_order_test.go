@@ -35,9 +35,9 @@ func TestAnyOrder(t *testing.T) {
 	}{
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 16, Causal: CausalBottomRight}, map[string]int{"kv_w": 3, "kv_k_reg": 2, "max_groups": 3}},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16}, map[string]int{"kv_k_reg": 2, "kv_prefetch": 1, "kv_split": 1}},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 20, ValueDim: 8, Causal: CausalTopLeft}, map[string]int{"kv_w": 2, "kv_bc": 16, "kv_ck": 16, "kv_k_reg": 1}},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 16, Dropout: 0.25}, map[string]int{"kv_w": 5, "kv_rm": 2, "kv_prefetch": 2, "kv_bc": 16, "kv_ck": 8}},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 16, Window: SlidingWindow(9, 4)}, map[string]int{"form": 2}},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 12, ValueDim: 8, Causal: CausalTopLeft}, map[string]int{"kv_w": 2, "kv_bc": 16, "kv_ck": 16, "kv_k_reg": 1}},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 8, Dropout: 0.25}, map[string]int{"kv_w": 5, "kv_rm": 2, "kv_prefetch": 2, "kv_bc": 16, "kv_ck": 8}},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 8, Window: SlidingWindow(9, 4)}, map[string]int{"form": 2}},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 13}, map[string]int{"form": 3, "kv_prefetch": 1}},
 	} {
 		c.p.DType = F16
