@@ -1,6 +1,6 @@
 #version 460
-// Each of the hooks, in a loop over keys as kernels have them: out[i] = s′, s′ and its slope, the mask, coefficient and index, s′ made
-// in units of log 2, that and its slope, for the key i.
+// Each of the hooks, in a loop over keys as kernels have them: out[i] = s′, s′ and its slope, the mask, coefficient and index,
+// s′ made in units of log 2, that and its slope, for the key i.
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const bool SCORE = true;
 layout(binding = 0, std430) readonly buffer Points { uvec4 pair[]; }; // batch, head, query, bits of position
