@@ -33,7 +33,8 @@ func Open(ranks int, share bool, opts ...flash.DeviceOption) (_ []*flash.Device,
 	return out, nil
 }
 
-// OpenRank opens the device that Open would open for one of the ranks: of processes that share a host, each opens its own.
+// OpenRank opens the device that [Open] would open for one of the ranks, from 0 on: of processes that share a host, each opens its own. ranks is their number
+// on this host, and share as in Open. The device is the caller's to close; the error is Open's.
 func OpenRank(rank, ranks int, share bool, opts ...flash.DeviceOption) (*flash.Device, error) {
 	if rank < 0 || rank >= ranks {
 		return nil, badArgument("rank", rank, "must be from 0 to %d, of %d ranks", ranks-1, ranks)

@@ -280,45 +280,41 @@ func TestEveryRankAsks(t *testing.T) {
 	}
 }
 
-// TestStartsAgree: ranks that were given different starts say so, and compute nothing.
+// TestStartsAgree: ranks that were given different starts, or lengths, say so, and compute nothing.
 func TestStartsAgree(t *testing.T) {
-	_, ranks := rings(t, 2)
-	p := flash.Problem{Batch: 2, Heads: 1, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30, Keys: 30}}
-	n, err := p.Normalize()
-	require.NoError(t, err)
-	ctx := soon(t)
-	for rank, err := range each(ranks, func(rank int, r *Ring) error {
-		plan, err := r.Plan(ctx, p, Shard{})
-		if err != nil {
-			return err
+	for _, x := range []struct {
+		what       string
+		first      int // what differs, of rank 0; rank 1 has one more
+		keyStarts  func(rank int32) []int32
+		keyLengths func(rank int32) []int32
+	}{
+		{"KeyStarts[1]", 12, func(rank int32) []int32 { return []int32{0, 12 + rank, 30} }, nil},
+		{"KeyLengths[1]", 3, func(int32) []int32 { return []int32{0, 11, 30} }, func(rank int32) []int32 { return []int32{7, 3 + rank} }},
+	} {
+		_, ranks := rings(t, 2)
+		p := flash.Problem{Batch: 2, Heads: 1, QueryLen: 20, HeadDim: 8, Packed: flash.Packed{Queries: 30, Keys: 30}, KeyLengths: x.keyLengths != nil}
+		n, err := p.Normalize()
+		require.NoError(t, err)
+		ctx := soon(t)
+		for rank, err := range each(ranks, func(rank int, r *Ring) error {
+			plan, err := r.Plan(ctx, p, Shard{})
+			if err != nil {
+				return err
+			}
+			defer plan.Close()
+			s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
+			s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: x.keyStarts(int32(rank))}
+			if x.keyLengths != nil {
+				s.keyLengths = x.keyLengths(int32(rank))
+			}
+			out := newResults(&n, 2)
+			return s.once(ctx, r.Device(), plan, &out, false)
+		}) {
+			var which *ShardError
+			require.ErrorAs(t, err, &which)
+			require.Equal(t, rank, which.Rank)
+			require.Equal(t, Difference{Rank: 1 - rank, What: x.what, Mine: fmt.Sprint(x.first + rank), Their: fmt.Sprint(x.first + 1 - rank)}, which.Differences[0])
 		}
-		defer plan.Close()
-		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
-		s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: []int32{0, 12 + int32(rank), 30}}
-		out := newResults(&n, 2)
-		return s.once(ctx, r.Device(), plan, &out, false)
-	}) {
-		var which *ShardError
-		require.ErrorAs(t, err, &which)
-		require.Equal(t, rank, which.Rank)
-		require.Equal(t, "KeyStarts[1]", which.Differences[0].What)
-	}
-	_, ranks = rings(t, 2)
-	p.KeyLengths, n.KeyLengths = true, true
-	for rank, err := range each(ranks, func(rank int, r *Ring) error {
-		plan, err := r.Plan(ctx, p, Shard{})
-		if err != nil {
-			return err
-		}
-		defer plan.Close()
-		s := newInputs(rand.New(rand.NewPCG(3, 9)), n)
-		s.sequencesOf = sequencesOf{queryStarts: []int32{0, 11, 30}, keyStarts: []int32{0, 11, 30}, keyLengths: []int32{7, 3 + int32(rank)}}
-		out := newResults(&n, 2)
-		return s.once(ctx, r.Device(), plan, &out, false)
-	}) {
-		var which *ShardError
-		require.ErrorAs(t, err, &which)
-		require.Equal(t, Difference{Rank: 1 - rank, What: "KeyLengths[1]", Mine: fmt.Sprint(3 + rank), Their: fmt.Sprint(4 - rank)}, which.Differences[0])
 	}
 }
 
