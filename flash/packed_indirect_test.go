@@ -111,11 +111,7 @@ func TestPackedIndirect(t *testing.T) {
 					tuning[kernel.IndirectParameter] = 0
 				}
 				plan, err := d.Plan(p, WithTier(x.tier), WithTuning(tuning))
-				if errors.Is(err, ErrUnsupported) {
-					require.NotContains(t, err.Error(), "self-check failed")
-					t.Skip(err)
-				}
-				require.NoError(t, err)
+				skipUnsupported(t, err)
 				defer plan.Close()
 				rec, err := plan.NewRecording(WithTimestamps())
 				require.NoError(t, err)
@@ -334,4 +330,15 @@ func TestPackedDirect(t *testing.T) {
 	}
 	_, err := d.Plan(Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 8, DType: F32}, WithTuning(map[string]int{"indirect": 2}))
 	require.ErrorContains(t, err, "WithTuning[indirect] is 2: must be 0 or 1")
+	dense := Problem{Batch: 1, Heads: 1, QueryLen: 4, HeadDim: 8, DType: F32}
+	for _, few := range []int{0, 1} {
+		_, err = d.Plan(dense, WithTuning(map[string]int{"decode": few, "indirect": 1}))
+		require.ErrorContains(t, err, "WithTuning[indirect] is 1: counts the workgroups of packed sequences: it must be 0 where Problem.Packed is zero")
+	}
+	for _, name := range []string{"kv_indirect", "q_indirect"} {
+		plan := mustPlan(t, d, dense, WithTier(TierScalar), WithBackwardTuning(map[string]int{name: 1}))
+		_, err = plan.BackwardInfo()
+		require.ErrorContains(t, err, "WithBackwardTuning["+name+"] is 1: counts the workgroups")
+		require.NoError(t, plan.Close())
+	}
 }

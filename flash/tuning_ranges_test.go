@@ -110,9 +110,6 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 	return out
 }
 
-// ofPacked says whether a parameter is of packed sequences, and read where a problem has them.
-func ofPacked(name string) bool { return strings.HasSuffix(name, kernel.IndirectParameter) }
-
 // TestKernelParameters: the table of ranges has what kernels take, no more and no less, and their own choices are within it. Whether workgroups are counted
 // on the device is asked of packed sequences alone, and every kernel that can do with those has it.
 func TestKernelParameters(t *testing.T) {
@@ -129,6 +126,7 @@ func TestKernelParameters(t *testing.T) {
 		}
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)
+		ofPacked := func(name string) bool { return strings.HasSuffix(name, kernel.IndirectParameter) }
 		names := slices.Sorted(maps.Keys(known))
 		require.Equal(t, k.kernel.Can&attn.WithPacked != 0, slices.ContainsFunc(names, ofPacked), k.kernel.Name)
 		require.Equal(t, slices.DeleteFunc(names, ofPacked), slices.Sorted(maps.Keys(tn.Effect)), k.kernel.Name)
@@ -205,9 +203,6 @@ func TestHostileTuningsThatRun(t *testing.T) {
 		s := newSample(t, k.p)
 		f := s.tensors(t, d, plainly(t, d))
 		for name, r := range k.kernel.Parameters {
-			if ofPacked(name) {
-				continue // TestPackedIndirect
-			}
 			for _, v := range probesOf(r) {
 				given := map[string]int{name: v}
 				if name != kernel.DecodeParameter && k.kernel.Implementation == kernel.Flash && k.kernel.Needs == 0 {
@@ -251,9 +246,6 @@ func TestHostileBackwardTuningsThatRun(t *testing.T) {
 			continue
 		}
 		for name, r := range k.kernel.Parameters {
-			if ofPacked(name) {
-				continue
-			}
 			for _, v := range probesOf(r) {
 				if err := k.plan(planning, map[string]int{name: v}); !errors.Is(err, errPlanned) {
 					continue

@@ -29,7 +29,9 @@ func (s *ForwardPass) Fit(e *Env, p *attn.Problem, label string, c Cut, flops fl
 	if err != nil {
 		return err
 	}
-	c.Blocks = c.Blocks.Planned(p, grid, c.Parts, "", t)
+	if c.Blocks, err = c.Blocks.Planned(p, grid, c.Parts, "", t); err != nil {
+		return err
+	}
 	return s.lay(e, p, label, c, grid, t)
 }
 

@@ -30,13 +30,17 @@ const IndirectParameter = "indirect"
 var IndirectRange = Parameters{IndirectParameter: OnOff}
 
 // Planned completes how rows are cut by the kernel's dispatches, and takes the choice whether its workgroups are counted on the device; prefix is that of
-// the kernel's tuning parameters.
-func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t *Tuning) RowBlocks {
-	counted := false
+// the kernel's tuning parameters. Counting is refused where there is nothing to count.
+func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t *Tuning) (RowBlocks, error) {
+	name := prefix + IndirectParameter
 	if !p.Packed.None() {
-		counted = t.Get(prefix+IndirectParameter, BoolInt(b.mayEndEarly(p))) != 0
+		return b.Over(g, parts, t.Get(name, BoolInt(b.mayEndEarly(p))) != 0), nil
 	}
-	return b.Over(g, parts, counted)
+	if t.Given[name] != 0 {
+		t.Effect[name] = t.Given[name]
+		return b, t.Bad(name, "counts the workgroups of packed sequences: it must be 0 where Problem.Packed is zero")
+	}
+	return b.Over(g, parts, false), nil
 }
 
 // Over completes how rows are cut by the kernel's dispatches.
@@ -93,6 +97,18 @@ func NewRowTables(e *Env, p *attn.Problem, all ...RowBlocks) (tables RowTables, 
 	return tables, e.Caps.Holds(tables.Scratch())
 }
 
+// NewBackwardTables builds those of a backward pass: of the kernel of keys, then of that of queries.
+func NewBackwardTables(e *Env, p *attn.Problem, t *Tuning, kv RowBlocks, ofKv Grid, q RowBlocks, ofQ Grid) (RowTables, error) {
+	kv, err := kv.Planned(p, ofKv, 1, "kv_", t)
+	if err != nil {
+		return nil, err
+	}
+	if q, err = q.Planned(p, ofQ, 1, "q_", t); err != nil {
+		return nil, err
+	}
+	return NewRowTables(e, p, kv, q)
+}
+
 // RowTableConstants are its specialization constants, with workgroups of so many threads.
 func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
 	parts, step := 0, 0
@@ -102,7 +118,7 @@ func RowTableConstants(p *attn.Problem, b RowBlocks, threads int) Constants {
 			step = int(b.Grid.Step)
 		}
 	}
-	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys), "PARTS": parts, "STEP": step,
+	return Constants{"WG": threads, "ROWS": b.Rows, "COLUMNS": b.Columns, "MEMBERS": max(b.Members, 1), "OWN_KEYS": BoolInt(b.Keys), "PARTS": parts, "STEP": step, "MOST_GROUPS": maxGroupsX,
 		"USED_KEYS": BoolInt(p.KeyLengths), "USED_QUERIES": BoolInt(p.QueryLengths)}.And(MaskConstants(p), LengthConstants(p))
 }
 

@@ -25,6 +25,7 @@
 //   6 USED_KEYS, 7 USED_QUERIES   lengths are given
 //   8 PARTS      workgroups of a block and head of that kernel, one for each part of the keys; 0: nothing is counted
 //   9 STEP       workgroups of one of its dispatches; 0: there is one
+//  10 MOST_GROUPS   of a row of a dispatch
 //   5 and 58 include/mask.glsl     90..92, 100, 101 include/lengths.glsl, rows.glsl
 
 #extension GL_EXT_control_flow_attributes : require
@@ -41,6 +42,7 @@ layout(constant_id = 6) const bool USED_KEYS = false;
 layout(constant_id = 7) const bool USED_QUERIES = false;
 layout(constant_id = 8) const uint PARTS = 0;
 layout(constant_id = 9) const uint STEP = 0;
+layout(constant_id = 10) const uint MOST_GROUPS = 1;
 
 layout(set = 0, binding = 0, std430) readonly buffer QueryStarts { int query_starts[]; };
 layout(set = 0, binding = 1, std430) readonly buffer KeyStarts { int key_starts[]; };
@@ -51,7 +53,6 @@ layout(set = 0, binding = 5, std430) coherent buffer Table { uint table[]; };
 
 const uint SHARE = 16;       // lanes of a sequence
 const uint BUCKETS = 1024;   // of costs
-const uint MOST_GROUPS = 65535;   // that every device allows in a dimension
 shared uint buckets[BUCKETS];
 shared uvec2 scan[WG];
 

@@ -69,7 +69,7 @@ func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
 			return err
 		}
 	}
-	if s.rows, err = kernel.NewRowTables(e, p, s.Kv.Tile.blocks().Planned(p, s.Kv.grid, 1, "kv_", t), s.Q.Tile.blocks().Planned(p, s.Q.grid, 1, "q_", t)); err != nil {
+	if s.rows, err = kernel.NewBackwardTables(e, p, t, s.Kv.Tile.blocks(), s.Kv.grid, s.Q.Tile.blocks(), s.Q.grid); err != nil {
 		return err
 	}
 	// The usual case is dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave

@@ -52,7 +52,7 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	if s.Q.grid, err = kernel.GridFor(e, s.Q.Tile.queryBlocks(p), 1.5*p.ForwardFLOPs(), kernel.ScalarPace, t); err != nil {
 		return nil, err
 	}
-	if s.rows, err = kernel.NewRowTables(e, p, s.Kv.Tile.blocks(true).Planned(p, s.Kv.grid, 1, "kv_", t), s.Q.Tile.blocks(false).Planned(p, s.Q.grid, 1, "q_", t)); err != nil {
+	if s.rows, err = kernel.NewBackwardTables(e, p, t, s.Kv.Tile.blocks(true), s.Kv.grid, s.Q.Tile.blocks(false), s.Q.grid); err != nil {
 		return nil, err
 	}
 	// The usual case is dense tensors, gradients overwritten.

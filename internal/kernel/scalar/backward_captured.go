@@ -79,7 +79,11 @@ func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kerne
 		return nil, nil
 	}
 	if of != nil {
-		return kernel.NewRowTables(e, p, of.tile.blocks(false).Planned(p, of.grid, 1, "", kernel.NewBackwardTuning(nil)))
+		blocks, err := of.tile.blocks(false).Planned(p, of.grid, 1, "", kernel.NewBackwardTuning(nil))
+		if err != nil {
+			return nil, err
+		}
+		return kernel.NewRowTables(e, p, blocks)
 	}
 	tile, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
 	if err != nil {
