@@ -85,6 +85,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	}
 	atomicTile, err := matrix.ChooseAtomicTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(map[string]int{"one": 1}))
 	require.NoError(t, err)
+	weights, _, err := matrix.ChooseWeights(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
+	require.NoError(t, err)
 	inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
 	require.NoError(t, err)
 	standardMatrix, err := standard.ChooseMatrixTile(c, attnOf(p), fragment, kernel.NewTuning(nil))
@@ -115,6 +117,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_backward_sum":        matrix.SumConstants(attnOf(p), &atomicTile, &backMatrix.Layout, true, false),
 		"matrix_backward_kv_columns": byColumns.Constants(&byColumns.Kv, 3, true, false),
 		"matrix_backward_q_columns":  byColumns.Constants(&byColumns.Q, 3, true, false),
+		"matrix_backward_weights":    weights.Compiled(attnOf(p), true, 2, 64).Constants,
 		"matrix_backward_bias":       matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
 		"scalar_backward_bias":       scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
 		"scalar_backward_captured":   scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),

@@ -375,6 +375,7 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
 		{"in columns", TierMatrix, false, map[string]int{"kv_columns": 2, "kv_share": 2, "kv_w": 4, "kv_bc": 32, "kv_ck": 16,
 			"q_columns": 4, "q_share": 4, "q_roles": 2, "q_w": 4, "q_bc": 32, "q_ck": 16}},
+		{"by slabs", TierMatrix, true, map[string]int{"slabs": 1, "max_slab": 2 * 67 * 72 * 2}},
 	} {
 		names := []string{"grouped", "unaligned"}
 		if slowCompiler(d) {

@@ -9,6 +9,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/kernel/scalar"
+	"github.com/vkattn/vkattn/internal/kernel/slabs"
 	"github.com/vkattn/vkattn/internal/kernel/standard"
 )
 
@@ -88,6 +89,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
 var backwardKernels = []*kernel.BackwardKernel{
 	matrix.BackwardAtomic,
+	slabs.Backward,
 	matrix.Backward,
 	scalar.Backward,
 	standard.MatrixBackward,

@@ -91,6 +91,9 @@ func (t *Tuning) Decodes(o *Offer) error {
 // OneParameter is the tuning parameter that turns the backward pass in one kernel, with sums in any order, off (0) or insists on it (1).
 const OneParameter = "one"
 
+// SlabsParameter is the tuning parameter that turns the backward pass by way of P and dS in memory off (0) or insists on it (1).
+const SlabsParameter = "slabs"
+
 func SameTuning(a, b map[string]int) bool {
 	if len(a) != len(b) {
 		return false

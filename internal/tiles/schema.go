@@ -24,26 +24,29 @@ var (
 	backwardMatrix = backwardOfRows.and(values{"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}})
 	// one: it is taken where the caller allows sums in any order. k_reg: slices of K for dQ in registers, as many as there are at most.
 	backwardAtomic = backwardOfRows.and(values{"one": onOff, "k_reg": {0, 256, true}})
-	pieces         = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
-	forwardScalar  = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
-	backwardScalar = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
+	// slabs: it is taken where the caller says nothing.
+	backwardWeights = backwardOfRows.and(values{"slabs": onOff})
+	pieces          = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
+	forwardScalar   = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
+	backwardScalar  = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
 )
 
 // kernels are the kernels, and the steps of such, that have rows.
 var kernels = map[string]values{
-	"matrix_forward":         forwardMatrix,
-	"matrix_forward_blocks":  forwardMatrix, // before those of matrix_forward
-	"matrix_forward_split":   forwardMatrix,
-	"matrix_forward_wide":    forwardWide,
-	"matrix_flash1":          forwardMatrix,
-	"matrix_backward_kv":     backwardMatrix,
-	"matrix_backward_q":      backwardMatrix,
-	"matrix_backward_atomic": backwardAtomic,
-	"scalar_forward":         forwardScalar,
-	"scalar_forward_blocks":  forwardScalar, // before those of scalar_forward
-	"scalar_flash1":          pieces,
-	"scalar_backward_kv":     backwardScalar,
-	"scalar_backward_q":      backwardScalar,
+	"matrix_forward":          forwardMatrix,
+	"matrix_forward_blocks":   forwardMatrix, // before those of matrix_forward
+	"matrix_forward_split":    forwardMatrix,
+	"matrix_forward_wide":     forwardWide,
+	"matrix_flash1":           forwardMatrix,
+	"matrix_backward_kv":      backwardMatrix,
+	"matrix_backward_q":       backwardMatrix,
+	"matrix_backward_atomic":  backwardAtomic,
+	"matrix_backward_weights": backwardWeights,
+	"scalar_forward":          forwardScalar,
+	"scalar_forward_blocks":   forwardScalar, // before those of scalar_forward
+	"scalar_flash1":           pieces,
+	"scalar_backward_kv":      backwardScalar,
+	"scalar_backward_q":       backwardScalar,
 	// registers: words of Q and O in a lane; in_flight: words of K and V on their way; beside: workgroups of a multiprocessor; part_keys:
 	// fewer keys in a part are not worth a workgroup; shared_kib: for sums of subgroups.
 	"scalar_decode": {"w": {1, 32, false}, "lpr": {1, 128, false}, "u": {1, 16, false}, "registers": side, "in_flight": side, "beside": side,

@@ -14,6 +14,7 @@ var kinds = map[string]func(data []byte) (Model, error){
 	Standard{}.Kind():           read[Standard],
 	BackwardFused{}.Kind():      read[BackwardFused],
 	BackwardAtomic{}.Kind():     read[BackwardAtomic],
+	BackwardSlabs{}.Kind():      read[BackwardSlabs],
 	BackwardStandard{}.Kind():   read[BackwardStandard],
 	ForwardOperations{}.Kind():  read[ForwardOperations],
 	BackwardOperations{}.Kind(): read[BackwardOperations],

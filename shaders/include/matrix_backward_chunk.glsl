@@ -118,6 +118,9 @@ void weights_of_piece(uint row, uint col0, uint s_at, uint dp_at, bool masked, o
     if (DROPOUT) w = kept(drawn_word(query, key, key / 2 % 4), byte_of(key)) ? w : -w;
     ds[e] = score_gradient(w, E[dp_at + e], delta_at(row, col, 0, 0));
     if (SLOPES) ds[e] *= slope;
+#ifdef TO_MEMORY
+    ds[e] *= scale;
+#endif
     p[e] = kept_part(w);
   }
   weights = uvec4(PAIR(p[0], p[1]), PAIR(p[2], p[3]), PAIR(p[4], p[5]), PAIR(p[6], p[7]));

@@ -8,12 +8,13 @@
 // With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
-// columns of dQ: include/matrix_backward_columns.glsl.
+// columns of dQ: include/matrix_backward_columns.glsl; built with TO_MEMORY, P and dS go to memory, and nothing is summed:
+// include/matrix_backward_weights.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask, 12 and 13 lengths.
 // Push constants: include/args_backward.glsl (x is dQ).
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; SLICED of both. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; SLICED and TO_MEMORY of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #include "matrix_backward.glsl"
@@ -32,6 +33,8 @@ void add_tile(bool masked) {
   } else shared_weights(masked);
   ADD_TEAM(dQ, DS_AT, tile_at, A_PITCH, DS, DN)   // dQ += dS K
 }
+#elif defined(TO_MEMORY)
+#include "matrix_backward_weights.glsl"
 #else
 const uint SUM_RM = RM, DS = DN, slice = 0;
 ACC dQ[RM * DN];
@@ -63,12 +66,14 @@ void chunk(uint c, bool masked) {
 }
 #endif
 
+#ifndef TO_MEMORY
 void store_dq() {
   [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < DS; ++d) {
     coopMatStore(dQ[r * DS + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
     store_x(r, slice * DS + d, scale * keep_scale * P_UNIT); MEET
   }
 }
+#endif
 
 void main() {
   if (workgroup_index() >= total || !is_work(workgroup_index(), heads())) return;
@@ -86,11 +91,17 @@ void main() {
   a_rows = q_off() + query_origin(b, q_sb, q_sn) + h * q_sh; b_rows = g_off() + query_origin(b, g_sb, g_sn) + h * g_sh;
   a_columns = k_off() + key_origin(b, k_sb, k_sn) + h / group() * k_sh; a_member = 0;
   b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
+#ifdef TO_MEMORY
+  slab_at = x_off() + (matrix - x_sb) * x_sh;
+#else
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
+#endif
 
   load_a();   // Q
   load_b();   // dO
+#ifndef TO_MEMORY
   [[unroll]] for (uint x = 0; x < dQ.length(); ++x) dQ[x] = ACC(0.0);
+#endif
   load_statistics();
   barrier();
   zero_edges();
@@ -104,9 +115,13 @@ void main() {
     if (MASKS) walk(full, keys.end - full, true);
   } else walk(keys.begin, keys.end - keys.begin, true);
 
+#ifdef TO_MEMORY
+  put_zeros(keys.end);
+#else
   barrier();
 #ifdef SLICED
   take_sums();
 #endif
   store_dq();
+#endif
 }

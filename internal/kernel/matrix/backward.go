@@ -20,7 +20,7 @@ var Backward = &kernel.BackwardKernel{
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.And(kernel.IndirectRange).Of("kv_"), columnRanges.And(kernel.IndirectRange).Of("q_"),
-			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff}),
+			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: backwardLacks,
 	},
@@ -38,6 +38,9 @@ func backwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
 func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
 	fragment, layout, form, err := e.ChooseForm(p.DType, t)
 	if err != nil {
+		return nil, err
+	}
+	if err := staysInRegisters(t); err != nil {
 		return nil, err
 	}
 	if err := staysOrdered(t); err != nil {

@@ -36,6 +36,8 @@ type BackwardTile struct {
 	// subgroups that make the scores of the same rows, and whether half of them make dP alone.
 	Columns, Share, Roles int
 
+	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
+
 	Atomic bool // the kernel of keys makes dQ too, by atomic sums
 	KReg   int  // then: slices of K for dQ in registers
 }
@@ -209,6 +211,8 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 		}
 	case t.Form != kernel.FormRegisters:
 		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
+	case t.ToMemory:
+		s.h = t.W * 2 * f.M * (t.CK/8 | 1)
 	}
 	switch {
 	case t.Keys:
@@ -356,7 +360,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
 			AReg: row.Get("a_reg"), BReg: row.Get("b_reg"), Columns: max(row.Get("columns"), 1), Share: max(row.Get("share"), 1), Roles: max(row.Get("roles"), 1)}
-		tile.Atomic = rows == atomicLabel
+		tile.Atomic, tile.ToMemory = rows == atomicLabel, rows == weightsLabel
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = attn.CeilDiv(tile.CK, whole) * whole
@@ -382,7 +386,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		} {
 			*x.value = t.Get(prefix+x.name, x.def)
 		}
-		if !tile.Atomic {
+		if !tile.Atomic && !tile.ToMemory {
 			tile.Columns, tile.Share, tile.Roles = t.Get(prefix+"columns", tile.Columns), t.Get(prefix+"share", tile.Share), t.Get(prefix+"roles", tile.Roles)
 		}
 		if tile.Keys {
@@ -398,7 +402,8 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		}
 	}
 	one, given := t.Given[kernel.OneParameter]
-	if len(t.Given) > kernel.BoolInt(given) && (rows != atomicLabel || one != 0) { // one is about no tile; without insisting on it two kernels may take the others
+	_, slabs := t.Given[kernel.SlabsParameter]
+	if len(t.Given) > kernel.BoolInt(given)+kernel.BoolInt(slabs) && (rows != atomicLabel || one != 0) { // one and slabs are about no tile; without insisting on it two kernels may take the others
 		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
 	}
 	return BackwardTile{}, &kernel.Declined{Why: why}

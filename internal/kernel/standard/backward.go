@@ -74,27 +74,9 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 	}
 	for i := range forward.slabs {
 		b := &forward.slabs[i]
-		heads, rows, pairs := uint64(b.Heads), uint64(b.Heads)*uint64(b.Rows), float64(b.Heads)*float64(b.Rows)*float64(p.KeyLen)
-		keyHeads := uint64(b.keyHeads(p.Group()))
 		var g [standardGradients]kernel.Grid
 		for part := range standardGradients {
-			br, bc := shape.block(part)
-			groups, flops, at := heads*uint64(attn.CeilDiv(b.Rows, br)), 2*pairs, shape.pace()
-			switch part {
-			case gradWeights:
-				groups *= uint64(attn.CeilDiv(p.KeyLen, bc))
-				flops *= float64(max(64, p.ValueDim))
-			case gradScores:
-				groups, flops, at = (rows+uint64(br)-1)/uint64(br), 16*pairs, kernel.ScalarPace
-			case gradValues:
-				groups = keyHeads * uint64(attn.CeilDiv(p.KeyLen, br))
-				flops *= float64(max(64, p.ValueDim))
-			case gradQueries:
-				flops *= float64(max(64, p.HeadDim))
-			case gradKeys:
-				groups = keyHeads * uint64(attn.CeilDiv(p.KeyLen, br))
-				flops *= float64(max(64, p.HeadDim))
-			}
+			groups, flops, at := s.work(b, part)
 			if g[part], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
 				return nil, err
 			}
@@ -106,6 +88,27 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 		s.grids = append(s.grids, g)
 	}
 	return s, nil
+}
+
+// work is a kernel's workgroups over a slab, its operations, and the pace of them.
+func (s *BackwardProgram) work(b *Slab, part gradient) (groups uint64, flops float64, at kernel.Pace) {
+	p := &s.problem
+	br, bc := s.shape.block(part)
+	heads, rows := uint64(b.Heads), uint64(b.Heads)*uint64(b.Rows)
+	pairs := float64(b.Heads) * float64(b.Rows) * float64(p.KeyLen)
+	queryBlocks, keyBlocks := heads*uint64(attn.CeilDiv(b.Rows, br)), uint64(b.keyHeads(p.Group()))*uint64(attn.CeilDiv(p.KeyLen, br))
+	values, keys := 2*pairs*float64(max(64, p.ValueDim)), 2*pairs*float64(max(64, p.HeadDim))
+	switch part {
+	case gradWeights:
+		return queryBlocks * uint64(attn.CeilDiv(p.KeyLen, bc)), values, s.shape.pace()
+	case gradScores:
+		return (rows + uint64(br) - 1) / uint64(br), 16 * pairs, kernel.ScalarPace
+	case gradValues:
+		return keyBlocks, values, s.shape.pace()
+	case gradQueries:
+		return queryBlocks, keys, s.shape.pace()
+	}
+	return keyBlocks, keys, s.shape.pace()
 }
 
 // keyHeads is the number of key heads, batch included, whose query heads a slab has.
@@ -224,7 +227,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 			}
 		}
 		for part := range standardGradients {
-			if err := s.recordPart(r, g, i, part); err != nil {
+			if err := s.recordPart(r, g, i, part, g.Weights[i], r.Scratch[i], standardGradientLabels[part]); err != nil {
 				return err
 			}
 		}
@@ -237,9 +240,9 @@ func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
 	return r.Scratch[len(s.forward.slabs)+i]
 }
 
-func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient) error {
+// recordPart records a kernel over slab i, whose P and dP (later dS) are weights and grads.
+func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient, weights, grads pipeline.Binding, label string) error {
 	b, w := &s.forward.slabs[i], &r.Push
-	weights, grads := g.Weights[i], r.Scratch[i]
 	total := s.grids[i][part].Total
 	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
 	k := s.kernels[part][g.Variant().Index()].Load()
@@ -284,7 +287,7 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		read(1, g.Q.Binding)
 		r.Access[2] = s.sum(g, &g.DK, i)
 	}
-	return r.Dispatch(k, access, at, s.grids[i][part], total, standardGradientLabels[part])
+	return r.Dispatch(k, access, at, s.grids[i][part], total, label)
 }
 
 // sum is how a slab's dispatch touches a gradient to which every slab may add.

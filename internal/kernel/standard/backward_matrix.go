@@ -178,3 +178,10 @@ func (t *matrixGradients) trial(of *attn.Problem) attn.Problem {
 	}
 	return p
 }
+
+// productsString names the products alone.
+func (s *matrixGradients) productsString() string {
+	keys, _ := s.keys.productBlock()
+	queries, _ := s.queries.productBlock()
+	return fmt.Sprintf("dk %dx%d, dq %dx%d", keys, s.keys.ProductTile.stage, queries, s.queries.ProductTile.stage)
+}

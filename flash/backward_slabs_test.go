@@ -1,0 +1,58 @@
+package flash
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// TestBackwardBySlabs compares the backward pass by way of memory with float64: in one slab and in several, with tiles of weights whose blocks are no
+// multiples of those of the products, so that zeros behind a row's last key are read, in every form.
+func TestBackwardBySlabs(t *testing.T) {
+	d := testDevice(t)
+	causal := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 24, ValueDim: 37, DType: F16, Causal: CausalBottomRight}
+	blind := Problem{Batch: 1, Heads: 2, QueryLen: 61, KeyLen: 29, HeadDim: 16, DType: F16, Causal: CausalBottomRight} // rows that see nothing
+	plain := Problem{Batch: 1, Heads: 3, QueryLen: 35, KeyLen: 48, HeadDim: 40, DType: F16}
+	for _, c := range []struct {
+		name   string
+		p      Problem
+		tuning map[string]int
+		long   string
+	}{
+		{"causal, a slab of each key head", causal, map[string]int{"max_slab": 2 * 41 * 56 * 2}, ""},
+		{"causal, one slab", causal, map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 32, "weights_ck": 16, "weights_prefetch": 1}, "one slab, a prefetch"},
+		{"rows of nothing", blind, map[string]int{"weights_w": 1, "weights_rm": 1, "weights_prefetch": 2}, "causal"},
+		{"plain", plain, map[string]int{"weights_a_reg": 1, "weights_b_reg": 2}, "no mask"},
+		{"form 2", plain, map[string]int{"form": 2, "max_slab": 2 * 35 * 48 * 2}, "the form"},
+		{"form 3, causal", causal, map[string]int{"form": 3}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			vktest.Budget(t)
+			if c.long != "" {
+				vktest.Long(t, c.long)
+			}
+			c.tuning["slabs"] = 1
+			compareGradients(t, d, c.p, c.tuning, c.long == "")
+		})
+	}
+}
+
+// TestSlabsAreWholeKeyHeads: where the query heads of a key head are too much for memory, the kernels that keep P to themselves take the problem, and
+// who insists is told why.
+func TestSlabsAreWholeKeyHeads(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16}
+	head := 16 * 16 * 2
+	for slab, kernel := range map[int]string{2 * head: "matrix_backward_slabs", 2*head - 1: "matrix_backward"} {
+		plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(map[string]int{"max_slab": slab, "slabs": 1}))
+		defer plan.Close()
+		if slab == 2*head {
+			require.Contains(t, backwardInfo(t, plan).Kernel, kernel)
+			continue
+		}
+		_, err := plan.BackwardInfo()
+		require.ErrorContains(t, err, "P of the heads of a key head takes 1024 bytes, and 1023 are left for it")
+	}
+}

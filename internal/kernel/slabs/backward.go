@@ -1,0 +1,248 @@
+package slabs
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/kernel/standard"
+	"github.com/vkattn/vkattn/internal/traffic"
+	"github.com/vkattn/vkattn/pipeline"
+)
+
+// Backward is the backward pass of wide heads on cooperative matrices, in five products: shaders/common/backward_delta.comp,
+// matrix_backward_q.comp built with TO_MEMORY, which makes P and dS from lse as FlashAttention does (Dao 2023, algorithm 2) and puts them into
+// memory, and the products of standard attention's backward pass. In matrix.Backward, sums of wide heads leave no room in registers for what they
+// are made of, and P and dS are made two or three times. What stands in memory is bounded: some heads at a time, of a share of the device's memory.
+var Backward = &kernel.BackwardKernel{
+	Offer: kernel.Offer{
+		Name:           name,
+		Implementation: kernel.Flash,
+		Tier:           kernel.TierMatrix,
+		MostDim:        kernel.PlainDims,
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
+			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff, "max_slab": kernel.Between(0, 1<<31-1)}),
+		Yields:      true, // to the kernels that keep P and dS to themselves
+		Reserved:    kernel.ReservedOnCPU,
+		Unsupported: lacks,
+	},
+	Plan: plan,
+}
+
+const name = "matrix_backward_slabs"
+
+// memoryShare is the part of the device's memory that P and dS may take.
+const memoryShare = 64
+
+func lacks(c *kernel.Capabilities, p *attn.Problem) string {
+	if why := c.LacksArguments(&kernel.PassArgs().Backward); why != "" {
+		return why
+	}
+	return c.LacksMatrix(p.DType)
+}
+
+func plan(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
+	fragment, layout, form, err := e.ChooseForm(p.DType, t)
+	if err != nil {
+		return nil, err
+	}
+	if fragment.M%8 != 0 {
+		return nil, &kernel.Declined{Why: fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
+	}
+	asked, given := t.Given[kernel.SlabsParameter]
+	s := &program{env: e, problem: *p, pitch: attn.CeilDiv(p.KeyLen, 8) * 8}
+	var taken bool
+	if s.weights, taken, err = matrix.ChooseWeights(&e.Caps, p, &layout, fragment, form, t); err != nil {
+		return nil, err
+	}
+	switch use := t.Get(kernel.SlabsParameter, kernel.BoolInt(taken)); {
+	case use == 0 && given:
+		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.SlabsParameter + "] is 0"}
+	case use == 0:
+		return nil, &kernel.Declined{Why: "P and dS in memory are not measured to be faster here; WithBackwardTuning[" + kernel.SlabsParameter + "] = 1 insists"}
+	}
+	if s.products, err = standard.ChooseProducts(&e.Caps, p, fragment, t); err != nil {
+		return nil, err
+	}
+	if err := s.cut(t); err != nil {
+		if asked != 0 {
+			return nil, t.Bad(kernel.SlabsParameter, "cannot be: %v", err)
+		}
+		return nil, &kernel.Declined{Why: err.Error()}
+	}
+	if s.delta, err = kernel.NewDeltaProgram(e, p, t); err != nil {
+		return nil, err
+	}
+	perHead := uint64(attn.CeilDiv(p.QueryLen, s.weights.Tile.BlockRows()))
+	grid, err := kernel.GridFor(e, perHead*uint64(p.Batch)*uint64(p.Heads), 2*kernel.PaddedFLOPs(p), kernel.MatrixPace, t)
+	if err != nil {
+		return nil, err
+	}
+	s.step = grid.Step
+	if err := s.products.Over(e, s.slabs, s.pitch, t); err != nil {
+		return nil, err
+	}
+	return s, s.usual()
+}
+
+// program is the kernels fitted to a problem.
+type program struct {
+	env      *kernel.Env
+	problem  attn.Problem
+	weights  *matrix.Weights
+	products *standard.Products
+	delta    *kernel.DeltaProgram
+	slabs    []standard.Slab
+	pitch    int    // elements from row to row of P and dS
+	step     uint32 // workgroups of a dispatch of weights, at most
+
+	kernels [2]atomic.Pointer[pipeline.Kernel] // of weights, by alignment
+	checked [8]atomic.Bool                     // by variant
+}
+
+// cut makes slabs of whole key heads, as even as can be.
+func (s *program) cut(t *kernel.Tuning) error {
+	p, l := &s.problem, &s.env.Caps.Facts.Limits
+	head := uint64(p.QueryLen) * uint64(s.pitch) * uint64(p.DType.Size())
+	most := s.env.Caps.Memory() / memoryShare / 2
+	for _, m := range []uint64{l.MaxStorageBufferRange, l.MaxAllocationSize, l.MaxBufferSize, uint64(t.Get("max_slab", 0))} {
+		if m > 0 {
+			most = min(most, m)
+		}
+	}
+	each := int(min(most/head, uint64(p.Batch*p.Heads))) / p.Group()
+	if each == 0 {
+		return fmt.Errorf("P of the heads of a key head takes %d bytes, and %d are left for it", head*uint64(p.Group()), most)
+	}
+	all := p.Batch * p.KeyHeads
+	each = attn.CeilDiv(all, attn.CeilDiv(all, each)) // even parts
+	for first := 0; first < all; first += each {
+		n := min(each, all-first)
+		s.slabs = append(s.slabs, standard.Slab{Head0: first * p.Group(), Heads: n * p.Group(), Rows: p.QueryLen})
+	}
+	return nil
+}
+
+func (s *program) Tile() string {
+	return fmt.Sprintf("weights %v, %v %v form %d", &s.weights.Tile, s.products, s.weights.Tile.Fragment, s.weights.Tile.Form)
+}
+
+func (s *program) Dispatches() int {
+	n := s.delta.Grid.Dispatches() + s.products.Dispatches()
+	for i := range s.slabs {
+		groups := s.slabs[i].Heads * attn.CeilDiv(s.problem.QueryLen, s.weights.Tile.BlockRows())
+		n += attn.CeilDiv(groups, int(s.step))
+	}
+	return n
+}
+
+// Scratch is δ, and P and dS of a slab.
+func (s *program) Scratch() []uint64 {
+	slab := uint64(s.slabs[0].Heads) * uint64(s.problem.QueryLen) * uint64(s.pitch) * uint64(s.problem.DType.Size())
+	return []uint64{s.delta.Bytes(), slab, slab}
+}
+
+func (s *program) Model() traffic.Model {
+	m := traffic.BackwardSlabs{Delta: kernel.DeltaLabel, Weights: s.weights.Model(&s.problem), Behind: s.products.Behind()}
+	m.Values, m.Queries, m.Keys = s.products.Models()
+	return m
+}
+
+// ofWeights is the build of the kernel of weights.
+func (s *program) ofWeights(aligned bool) kernel.Compiled {
+	return s.weights.Compiled(&s.problem, aligned, s.slabs[0].Heads, s.products.Behind())
+}
+
+// build makes the pipelines of a variant and lets those that were never run on this device and driver prove themselves.
+func (s *program) build(v kernel.GradientVariant) error {
+	if s.checked[v.Index()].Load() {
+		return nil
+	}
+	w := s.ofWeights(v.Aligned)
+	if _, err := s.env.Variant(&s.kernels[kernel.BoolInt(v.Aligned)], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
+		return w.Constants, s.weights.Info()
+	}); err != nil {
+		return err
+	}
+	if err := s.products.Build(v); err != nil {
+		return err
+	}
+	tried := append(s.products.Compiled(v), w)
+	if err := s.env.Prove(name+" "+s.Tile(), tried, func() (string, error) { return s.try(v) }); err != nil {
+		return err
+	}
+	s.checked[v.Index()].Store(true)
+	return nil
+}
+
+// usual builds the variant of dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave alone, the others
+// are looked at now too.
+func (s *program) usual() error {
+	size := s.problem.DType.Size()
+	aligned := s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0
+	err := s.build(kernel.GradientVariant{Aligned: aligned})
+	for i := range 8 {
+		v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
+		if err == nil && s.env.Attached && (aligned || !v.Aligned) {
+			err = s.build(v)
+		}
+	}
+	return err
+}
+
+func (s *program) Record(r *kernel.Recorder, g *kernel.Gradients) error {
+	if err := s.build(g.Variant()); err != nil {
+		return err
+	}
+	return s.run(r, g)
+}
+
+func (s *program) run(r *kernel.Recorder, g *kernel.Gradients) error {
+	delta, weights, gradients := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1], r.Scratch[2]
+	if err := s.delta.Record(r, g, &delta); err != nil {
+		return err
+	}
+	k := s.kernels[kernel.BoolInt(g.Aligned())].Load()
+	for i := range s.slabs {
+		b := &s.slabs[i]
+		if err := s.weights.Record(r, k, &s.problem, g, &delta, b.Head0, b.Heads, s.pitch, s.step, weights, gradients); err != nil {
+			return err
+		}
+		if err := s.products.Record(r, g, i, weights, gradients); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
+func (s *program) trial() attn.Problem {
+	small := kernel.TrialOf(&s.problem)
+	queries, keys := s.products.Rows()
+	t := &s.weights.Tile
+	small.QueryLen = max(t.BlockRows(), queries) + t.Fragment.M/2 + 1
+	small.KeyLen = max(2*t.BC, keys) + 3
+	if !small.Masked() && s.problem.KeyLen%t.BC == 0 {
+		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
+	}
+	return small
+}
+
+// try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
+func (s *program) try(v kernel.GradientVariant) (wrong string, err error) {
+	p := s.trial()
+	mine := &program{env: s.env, problem: p, weights: s.weights, pitch: attn.CeilDiv(p.KeyLen, 8) * 8}
+	mine.slabs = []standard.Slab{{Heads: p.Batch * p.Heads, Rows: p.QueryLen}}
+	mine.step = uint32(p.Batch * p.Heads * attn.CeilDiv(p.QueryLen, s.weights.Tile.BlockRows()))
+	i := kernel.BoolInt(v.Aligned)
+	mine.kernels[i].Store(s.kernels[i].Load()) // the very pipelines that are in question
+	if mine.products, err = s.products.On(s.env, &p, mine.pitch); err != nil {
+		return "", err
+	}
+	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
+		return "", err
+	}
+	return s.env.TryBackward(&p, v, nil, mine.Scratch(), mine.run)
+}
