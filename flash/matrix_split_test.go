@@ -290,3 +290,24 @@ func TestSplitChoice(t *testing.T) {
 	require.Empty(t, info.Backward)
 	require.Empty(t, info.Missing, "of types that it is not for")
 }
+
+// TestSplitThatDoesNotFit: where no tile of so many terms fits into shared memory, the device does not offer what is asked for, and says so; it is no
+// mistake in the number of terms. Numbers of a tile that do not fit are one.
+func TestSplitThatDoesNotFit(t *testing.T) {
+	d := planningDevice(t)
+	facts := *d.env.Caps.Facts
+	facts.Limits.MaxSharedMemory = 16 << 10
+	d.env.Caps.Facts = &facts
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 100, HeadDim: 256, DType: F32}
+	_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": 3, "bf16": 0, "decode": 0}))
+	var unsupported *UnsupportedError
+	require.ErrorAs(t, err, &unsupported)
+	require.False(t, unsupported.Denied)
+	require.Contains(t, unsupported.Reasons[len(unsupported.Reasons)-1], "bytes of shared memory pass the device's 16384")
+	_, err = d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": 3, "bf16": 0, "decode": 0, "bc": 16}))
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "bytes of shared memory pass the device's 16384")
+	p.HeadDim = 32
+	_, err = d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": 3, "bf16": 0, "decode": 0}))
+	require.ErrorIs(t, err, errPlanned)
+}

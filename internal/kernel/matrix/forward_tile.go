@@ -213,7 +213,12 @@ func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *ke
 			return tile, nil
 		}
 	}
-	return Tile{}, t.NoTile(why)
+	for name := range numberRanges.And(headRanges) {
+		if _, given := t.Given[name]; given {
+			return Tile{}, t.NoTile(why)
+		}
+	}
+	return Tile{}, &kernel.Declined{Why: why} // whatever else was given, no row of tiles fits the device
 }
 
 // Complete fills in what a row of the table leaves open.

@@ -128,6 +128,27 @@ func TestSplitTiles(t *testing.T) {
 	})
 }
 
+// TestSplitThatDoesNotFit: a kernel of which no tile fits declines, whatever terms and form it is asked for; numbers of a tile that do not fit are the
+// caller's mistake.
+func TestSplitThatDoesNotFit(t *testing.T) {
+	d := devices[0]
+	choose := func(dim int, given map[string]int) error {
+		p := kerneltest.Problem(attn.Problem{HeadDim: dim, QueryLen: 1000})
+		_, err := ChooseSplitTile(d.caps, p, 3, false, d.fragment, kernel.FormRegisters, kernel.NewTuning(given))
+		return err
+	}
+	terms := map[string]int{"terms": 3, "form": kernel.FormRegisters, kernel.DecodeParameter: 0}
+	var no *kernel.Declined
+	require.NoError(t, choose(240, terms))
+	require.ErrorAs(t, choose(256, terms), &no)
+	require.Contains(t, no.Why, "bytes of shared memory pass the device's 49152")
+	for _, given := range []map[string]int{{"terms": 3, "bc": 64}, {"q_reg": 7, "w": 8}, {"parts": 2}} {
+		err := choose(256, given)
+		require.NotErrorAs(t, err, &no, "%v", given)
+		require.ErrorIs(t, err, attn.ErrArgument, "%v", given)
+	}
+}
+
 // TestWideTiles: heads wider than a row of O in registers is are spread over a team of subgroups, on every device.
 func TestWideTiles(t *testing.T) {
 	everyProblem(ForwardWide.LeastDim, ForwardWide.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
