@@ -82,6 +82,7 @@ type Constants struct {
 	ScalarBeside      int     // workgroups of scalar_forward on a multiprocessor that parts are chosen by
 	HalfPace          float64 // of a pair where a fragment of keys serves one row fragment and not two
 	SmallPace         float64 // of a pair where fewer subgroups share a tile of keys
+	SplitSmallPace    float64 // the same of matrix_forward_split, which splits it into terms too
 	AlonePace         float64 // of a pair of a workgroup whose multiprocessor would hold another, as long as it has none
 	CombinePairs      float64 // what the second dispatch of keys in parts costs
 	PartRowPairs      float64 // what it costs to store a row of a part, and to load it again
@@ -100,6 +101,7 @@ var constants = map[string]struct {
 	"scalar_beside":      {1, 64, func(c *Constants) any { return &c.ScalarBeside }},
 	"half_pace":          {0.1, 10, func(c *Constants) any { return &c.HalfPace }},
 	"small_pace":         {0.1, 10, func(c *Constants) any { return &c.SmallPace }},
+	"split_small_pace":   {0.1, 10, func(c *Constants) any { return &c.SplitSmallPace }},
 	"alone_pace":         {0.1, 10, func(c *Constants) any { return &c.AlonePace }},
 	"combine_pairs":      {0, 1e9, func(c *Constants) any { return &c.CombinePairs }},
 	"part_row_pairs":     {0, 1e6, func(c *Constants) any { return &c.PartRowPairs }},

@@ -149,6 +149,19 @@ func TestSplitThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestSplitIsCutByItsOwnPace: where a device would not be full, keys are cut into parts before subgroups share the splitting of a tile with fewer.
+func TestSplitIsCutByItsOwnPace(t *testing.T) {
+	d := devices[0]
+	for dim, keys := range map[int]int{64: 32, 128: 16} {
+		for _, c := range []struct{ heads, queries, parts int }{{64, 2048, 1}, {8, 1024, 2}, {8, 512, 2}, {8, 128, 1}} {
+			p := kerneltest.Problem(attn.Problem{DType: attn.F32, HeadDim: dim, Heads: c.heads, KeyHeads: c.heads, QueryLen: c.queries})
+			tile, err := ChooseSplitTile(d.caps, p, 3, false, d.fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+			require.NoError(t, err)
+			require.Equal(t, [4]int{8, 1, keys, c.parts}, [4]int{tile.W, tile.RM, tile.BC, tile.Parts}, "%d: %+v", dim, c)
+		}
+	}
+}
+
 // TestWideTiles: heads wider than a row of O in registers is are spread over a team of subgroups, on every device.
 func TestWideTiles(t *testing.T) {
 	everyProblem(ForwardWide.LeastDim, ForwardWide.MostDim, func(d fragmented, form int, p *attn.Problem, what string) {
