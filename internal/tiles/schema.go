@@ -18,7 +18,9 @@ var (
 
 	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff, "max_first": onOff,
 		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
-	forwardWide = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
+	// default: it is taken where no tier is asked for.
+	forwardSplit = forwardMatrix.and(values{"default": onOff})
+	forwardWide  = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
 	backwardOfRows = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
 	backwardMatrix = backwardOfRows.and(values{"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}})
@@ -33,7 +35,7 @@ var (
 var kernels = map[string]values{
 	"matrix_forward":         forwardMatrix,
 	"matrix_forward_blocks":  forwardMatrix, // before those of matrix_forward
-	"matrix_forward_split":   forwardMatrix,
+	"matrix_forward_split":   forwardSplit,
 	"matrix_forward_wide":    forwardWide,
 	"matrix_flash1":          forwardMatrix,
 	"matrix_backward_kv":     backwardMatrix,

@@ -27,11 +27,10 @@ func TestRefusals(t *testing.T) {
 	require.True(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{})))
 	require.False(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{DType: attn.BF16})), "matrices take it as it is")
 	require.Equal(t, "the device lacks the feature cooperativeMatrix", ForwardSplit.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})))
-	require.Contains(t, ForwardSplit.Reserved(kerneltest.Hopper()), "WithTier(TierMatrix) insists")
 	require.Equal(t, "the device lacks the feature cooperativeMatrix", Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
 	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
-	require.Empty(t, Forward.Reserved(kerneltest.Hopper()))
-	require.Contains(t, Forward.Reserved(kerneltest.CPU()), "WithTier(TierMatrix) insists")
+	require.Empty(t, Forward.Reserved(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
+	require.Contains(t, Forward.Reserved(kerneltest.CPU(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "WithTier(TierMatrix) insists")
 }
 
 // fragmented is a device with a fragment that it offers.
