@@ -152,6 +152,34 @@ func TestSplitIsAsCloseAsScalar(t *testing.T) {
 	require.NoError(t, scalar.Close())
 }
 
+// TestSplitGradients: backward passes, which are in fp32 arithmetic, follow a forward pass on matrices with gradients as close to float64 as theirs
+// behind the scalar tier's. Here the tiers are asked for; where sums of terms are taken unasked, plans choose so.
+func TestSplitGradients(t *testing.T) {
+	d := matrixDevice(t)
+	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 53, HeadDim: 20, ValueDim: 12, DType: F32, Causal: CausalBottomRight}.Normalize()
+	require.NoError(t, err)
+	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
+	copy(do.Data, randomValues(rand.New(rand.NewPCG(3, 4)), F32, p.OShape())) // as newBackwardSample has it
+	for tier, name := range map[Tier]string{TierScalar: "scalar_forward", TierMatrix: "matrix_forward_split"} {
+		plan := mustPlan(t, d, p, WithTier(tier))
+		require.Equal(t, name, plan.KernelName())
+		plan.gradient.tier = TierScalar
+		s, b := newBackwardSample(t, d, plan, F32)
+		require.NoError(t, plan.Backward(bg, b))
+		want, err := ref.Backward(s.in, do, nil)
+		require.NoError(t, err)
+		for what, x := range map[string]struct {
+			got  *Tensor
+			want []float64
+		}{"dq": {b.DQ, want.DQ.Data}, "dk": {b.DK, want.DK.Data}, "dv": {b.DV, want.DV.Data}} {
+			for i, got := range download(t, x.got) {
+				require.InDelta(t, x.want[i], float64(got), 2e-6*max(1, math.Abs(x.want[i])), "%s: %s[%d]", name, what, i)
+			}
+		}
+		require.NoError(t, plan.Close())
+	}
+}
+
 // TestSplitOfSpecialNumbers: what is not finite stays in its rows and columns, whatever scales their others; denormals and the largest numbers
 // are numbers like others.
 func TestSplitOfSpecialNumbers(t *testing.T) {
