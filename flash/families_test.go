@@ -2,6 +2,7 @@ package flash
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,6 +79,15 @@ func (g *madeUpGPU) caps() *kernel.Capabilities {
 	return c
 }
 
+// everything is the same with every feature of kernels on matrices enabled, and room for arguments.
+func (g *madeUpGPU) everything() *kernel.Capabilities {
+	c := g.caps()
+	c.Facts.Limits.MaxPushConstants = 256
+	e := &c.Enabled
+	e.CooperativeMatrix, e.VulkanMemoryModel, e.Float16, e.Int16, e.BFloat16Type, e.BFloat16CooperativeMatrix = true, true, true, true, true, true
+	return c
+}
+
 // words is what a lane holds of Q, O, the scores of a chunk and the next tile, in words of 32 bits.
 func (g *madeUpGPU) wordsOf(t *matrix.Tile, p *Problem) int {
 	f := &t.Fragment
@@ -121,6 +131,66 @@ func TestFamilies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDefaultOfFP32: attention of fp32 goes to matrices unasked where that was measured to be faster, in three terms of bf16: on the Hopper family, up
+// to head dimension 128, where queries fill a workgroup. Whoever asks for the tier has it elsewhere too, and plans say why it is not taken.
+func TestDefaultOfFP32(t *testing.T) {
+	choose := func(c *kernel.Capabilities, p Problem, tier Tier) (name, why string) {
+		p, err := p.Normalize()
+		require.NoError(t, err)
+		k, _, reasons, err := pick(&Device{env: &kernel.Env{Caps: *c}}, attnOf(p), kernels, "", Flash, tier, func(k *kernel.Kernel) (*kernel.Tuning, string, error) {
+			return kernel.NewTuning(nil), "", nil
+		})
+		require.NoError(t, err)
+		if at := slices.IndexFunc(reasons, func(r string) bool { return strings.HasPrefix(r, "matrix_forward_split: ") }); at >= 0 {
+			why = strings.TrimPrefix(reasons[at], "matrix_forward_split: ")
+		}
+		return k.Name, why
+	}
+	sized := func(dim, queries int) Problem {
+		return Problem{Batch: 4, Heads: 16, QueryLen: queries, KeyLen: 2048, HeadDim: dim, DType: F32}
+	}
+	const notMeasured = "it was not measured to be faster than the scalar tier"
+	for i := range madeUpGPUs {
+		g := &madeUpGPUs[i]
+		t.Run(g.name, func(t *testing.T) {
+			c := g.everything()
+			for _, dim := range []int{8, 64, 72, 128, 136, 256} {
+				for _, queries := range []int{64, 65, 2048} {
+					for _, causal := range []Causal{CausalNone, CausalBottomRight} {
+						p := sized(dim, queries)
+						p.Causal = causal
+						name, why := choose(c, p, "")
+						switch {
+						case g.family == "hopper" && dim <= 128 && queries > 64:
+							require.Equal(t, "matrix_forward_split", name, "%v", p)
+							require.Empty(t, why)
+							continue
+						case g.family == "hopper" && dim == 256: // three terms do not fit
+							require.Contains(t, why, "bytes of shared memory pass the device's 49152")
+						case len(g.fragments) > 0:
+							require.True(t, strings.Contains(why, notMeasured) || strings.Contains(why, "bytes of shared memory pass"), "%v: %s", p, why)
+						default:
+							require.NotEmpty(t, why)
+						}
+						require.Equal(t, "scalar_forward", name, "%v", p)
+						if len(g.fragments) > 0 {
+							name, _ = choose(c, p, TierMatrix)
+							require.Equal(t, "matrix_forward_split", name, "%v", p)
+						}
+					}
+				}
+			}
+		})
+	}
+	without := madeUpGPUs[1].everything() // two terms of fp16 are not fp32
+	without.Enabled.BFloat16CooperativeMatrix = false
+	name, why := choose(without, sized(64, 2048), "")
+	require.Equal(t, "scalar_forward", name)
+	require.Contains(t, why, "for three of bf16 the device lacks the feature shaderBFloat16CooperativeMatrix; WithTier(TierMatrix) insists")
+	name, _ = choose(without, sized(64, 2048), TierMatrix)
+	require.Equal(t, "matrix_forward_split", name)
 }
 
 // requireTiles checks the tiles of every kernel for a problem, and notes the rows that they are from.

@@ -46,7 +46,7 @@ func (p *Plan) mapping() (*kernel.MapProgram, []string, error) {
 		}
 		why := k.why(&p.dev.env.Caps, &p.attn)
 		if why == "" && k.tier == kernel.TierMatrix && p.gradient.tier == "" {
-			why = kernel.ReservedOnCPU(&p.dev.env.Caps)
+			why = kernel.ReservedOnCPU(&p.dev.env.Caps, &p.attn)
 		}
 		if why == "" {
 			program, err := k.plan(p.dev.env, &p.attn)

@@ -152,6 +152,34 @@ func TestSplitIsAsCloseAsScalar(t *testing.T) {
 	require.NoError(t, scalar.Close())
 }
 
+// TestSplitGradients: backward passes, which are in fp32 arithmetic, follow a forward pass on matrices with gradients as close to float64 as theirs
+// behind the scalar tier's. Here the tiers are asked for; where sums of terms are taken unasked, plans choose so.
+func TestSplitGradients(t *testing.T) {
+	d := matrixDevice(t)
+	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 53, HeadDim: 20, ValueDim: 12, DType: F32, Causal: CausalBottomRight}.Normalize()
+	require.NoError(t, err)
+	do := ref.NewTensor(p.Batch, p.Heads, p.QueryLen, p.ValueDim)
+	copy(do.Data, randomValues(rand.New(rand.NewPCG(3, 4)), F32, p.OShape())) // as newBackwardSample has it
+	for tier, name := range map[Tier]string{TierScalar: "scalar_forward", TierMatrix: "matrix_forward_split"} {
+		plan := mustPlan(t, d, p, WithTier(tier))
+		require.Equal(t, name, plan.KernelName())
+		plan.gradient.tier = TierScalar
+		s, b := newBackwardSample(t, d, plan, F32)
+		require.NoError(t, plan.Backward(bg, b))
+		want, err := ref.Backward(s.in, do, nil)
+		require.NoError(t, err)
+		for what, x := range map[string]struct {
+			got  *Tensor
+			want []float64
+		}{"dq": {b.DQ, want.DQ.Data}, "dk": {b.DK, want.DK.Data}, "dv": {b.DV, want.DV.Data}} {
+			for i, got := range download(t, x.got) {
+				require.InDelta(t, x.want[i], float64(got), 2e-6*max(1, math.Abs(x.want[i])), "%s: %s[%d]", name, what, i)
+			}
+		}
+		require.NoError(t, plan.Close())
+	}
+}
+
 // TestSplitOfSpecialNumbers: what is not finite stays in its rows and columns, whatever scales their others; denormals and the largest numbers
 // are numbers like others.
 func TestSplitOfSpecialNumbers(t *testing.T) {
@@ -289,4 +317,25 @@ func TestSplitChoice(t *testing.T) {
 	require.Equal(t, []DType{F32}, info.DTypes)
 	require.Empty(t, info.Backward)
 	require.Empty(t, info.Missing, "of types that it is not for")
+}
+
+// TestSplitThatDoesNotFit: where no tile of so many terms fits into shared memory, the device does not offer what is asked for, and says so; it is no
+// mistake in the number of terms. Numbers of a tile that do not fit are one.
+func TestSplitThatDoesNotFit(t *testing.T) {
+	d := planningDevice(t)
+	facts := *d.env.Caps.Facts
+	facts.Limits.MaxSharedMemory = 16 << 10
+	d.env.Caps.Facts = &facts
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 100, HeadDim: 256, DType: F32}
+	_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": 3, "bf16": 0, "decode": 0}))
+	var unsupported *UnsupportedError
+	require.ErrorAs(t, err, &unsupported)
+	require.False(t, unsupported.Denied)
+	require.Contains(t, unsupported.Reasons[len(unsupported.Reasons)-1], "bytes of shared memory pass the device's 16384")
+	_, err = d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": 3, "bf16": 0, "decode": 0, "bc": 16}))
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, "bytes of shared memory pass the device's 16384")
+	p.HeadDim = 32
+	_, err = d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"terms": 3, "bf16": 0, "decode": 0}))
+	require.ErrorIs(t, err, errPlanned)
 }

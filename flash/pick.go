@@ -54,7 +54,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 			continue
 		}
 		if o.Reserved != nil && insisted == "" {
-			if why := o.Reserved(&d.env.Caps); why != "" {
+			if why := o.Reserved(&d.env.Caps, p); why != "" {
 				not(why)
 				continue
 			}

@@ -19,7 +19,7 @@ func remedy[K kernel.AnyKernel](c *kernel.Capabilities, p *attn.Problem, list []
 	}
 	runs := func(of Implementation) string {
 		for _, k := range list {
-			if o := k.Offered(); o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c) == "") {
+			if o := k.Offered(); o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c, p) == "") {
 				return o.Name
 			}
 		}

@@ -150,6 +150,9 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 		note("scalar_decode", &tile, tn, err)
 	}
 	if p.DType == F32 {
+		tn := kernel.NewTuning(nil)
+		tile, err := matrix.ChooseSplitTile(c, attnOf(*p), 3, false, g.fragment, kernel.FormRegisters, tn)
+		note("matrix_forward_split", &tile, tn, err)
 		return out
 	}
 	for _, form := range []int{kernel.FormRegisters, kernel.FormShared} {

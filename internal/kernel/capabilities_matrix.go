@@ -109,7 +109,7 @@ func (c *Capabilities) ChooseFragment(dtype attn.DType, t *Tuning) (Fragment, er
 
 // ReservedOnCPU is the reason not to take a kernel on matrices although it can run, unless its tier is asked for: a driver on a CPU
 // compiles its unrolled fragments for seconds, and then multiplies them one number at a time.
-func ReservedOnCPU(c *Capabilities) string {
+func ReservedOnCPU(c *Capabilities, _ *attn.Problem) string {
 	if c.Facts.Type == vk.DeviceCPU {
 		return "matrices on a CPU are slower than the scalar tier; WithTier(TierMatrix) insists"
 	}

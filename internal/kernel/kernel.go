@@ -30,8 +30,9 @@ type Offer struct {
 	// Unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it
 	// also describes devices that are not open.
 	Unsupported func(c *Capabilities, p *attn.Problem) string
-	// Reserved says why a device runs the kernel only when its tier is asked for, "" where it is taken like any other; nil: on every device.
-	Reserved func(c *Capabilities) string
+	// Reserved says why a device runs a problem by the kernel only when its tier is asked for, "" where it is taken like any
+	// other, as it always is where this is nil.
+	Reserved func(c *Capabilities, p *attn.Problem) string
 }
 
 func (o *Offer) Offered() *Offer { return o }

@@ -18,7 +18,9 @@ var (
 
 	forwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 5, true}, "pipe": onOff, "max_first": onOff,
 		"q_reg": slicesOf, "keep_masks": onOff, "steps": onOff, "whole": onOff, "heads_together": together}
-	forwardWide = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
+	// default: it is taken where no tier is asked for.
+	forwardSplit = forwardMatrix.and(values{"default": onOff})
+	forwardWide  = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
 	backwardOfRows = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
 	backwardMatrix = backwardOfRows.and(values{"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}})
@@ -35,7 +37,7 @@ var (
 var kernels = map[string]values{
 	"matrix_forward":          forwardMatrix,
 	"matrix_forward_blocks":   forwardMatrix, // before those of matrix_forward
-	"matrix_forward_split":    forwardMatrix,
+	"matrix_forward_split":    forwardSplit,
 	"matrix_forward_wide":     forwardWide,
 	"matrix_flash1":           forwardMatrix,
 	"matrix_backward_kv":      backwardMatrix,
@@ -85,6 +87,7 @@ type Constants struct {
 	ScalarBeside      int     // workgroups of scalar_forward on a multiprocessor that parts are chosen by
 	HalfPace          float64 // of a pair where a fragment of keys serves one row fragment and not two
 	SmallPace         float64 // of a pair where fewer subgroups share a tile of keys
+	SplitSmallPace    float64 // the same of matrix_forward_split, which splits it into terms too
 	AlonePace         float64 // of a pair of a workgroup whose multiprocessor would hold another, as long as it has none
 	CombinePairs      float64 // what the second dispatch of keys in parts costs
 	PartRowPairs      float64 // what it costs to store a row of a part, and to load it again
@@ -103,6 +106,7 @@ var constants = map[string]struct {
 	"scalar_beside":      {1, 64, func(c *Constants) any { return &c.ScalarBeside }},
 	"half_pace":          {0.1, 10, func(c *Constants) any { return &c.HalfPace }},
 	"small_pace":         {0.1, 10, func(c *Constants) any { return &c.SmallPace }},
+	"split_small_pace":   {0.1, 10, func(c *Constants) any { return &c.SplitSmallPace }},
 	"alone_pace":         {0.1, 10, func(c *Constants) any { return &c.AlonePace }},
 	"combine_pairs":      {0, 1e9, func(c *Constants) any { return &c.CombinePairs }},
 	"part_row_pairs":     {0, 1e6, func(c *Constants) any { return &c.PartRowPairs }},

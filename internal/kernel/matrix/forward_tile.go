@@ -213,7 +213,12 @@ func firstTile(rows []*tiles.Row, c *kernel.Capabilities, p *attn.Problem, t *ke
 			return tile, nil
 		}
 	}
-	return Tile{}, t.NoTile(why)
+	for name := range numberRanges.And(headRanges) {
+		if _, given := t.Given[name]; given {
+			return Tile{}, t.NoTile(why)
+		}
+	}
+	return Tile{}, &kernel.Declined{Why: why} // whatever else was given, no row of tiles fits the device
 }
 
 // Complete fills in what a row of the table leaves open.
@@ -275,14 +280,17 @@ func (t *Tile) blocks(p *attn.Problem) kernel.RowBlocks {
 // fill takes fewer rows a workgroup, or cuts the keys into parts, where that is predicted to be faster: where there are too few
 // workgroups to fill the device.
 func (t Tile) fill(k *kernel.Prediction, p *attn.Problem) Tile {
-	best, least := t, math.Inf(1)
+	best, least, small := t, math.Inf(1), k.SmallPace
+	if t.Terms > 0 {
+		small = k.SplitSmallPace
+	}
 	for tile, more := t, true; more; more = tile.shrink(p) {
-		pace := 1.0
+		pace := float64(tile.products())
 		if tile.RM < t.RM {
 			pace *= k.HalfPace
 		}
 		if tile.W < t.W {
-			pace *= k.SmallPace
+			pace *= small
 		}
 		if cost := tile.cutKeys(k, p, pace); cost < least {
 			best, least = tile, cost
@@ -313,7 +321,7 @@ func (t *Tile) recut(c *kernel.Capabilities, p *attn.Problem, o *kernel.Tuning) 
 	if !k.Fill {
 		return
 	}
-	t.cutKeys(&k, p, 1)
+	t.cutKeys(&k, p, float64(t.products()))
 	o.Effect["parts"] = t.Parts
 }
 

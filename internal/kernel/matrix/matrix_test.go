@@ -27,11 +27,10 @@ func TestRefusals(t *testing.T) {
 	require.True(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{})))
 	require.False(t, ForwardSplit.Exists(kerneltest.Problem(attn.Problem{DType: attn.BF16})), "matrices take it as it is")
 	require.Equal(t, "the device lacks the feature cooperativeMatrix", ForwardSplit.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{})))
-	require.Contains(t, ForwardSplit.Reserved(kerneltest.Hopper()), "WithTier(TierMatrix) insists")
 	require.Equal(t, "the device lacks the feature cooperativeMatrix", Forward.Unsupported(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
 	require.Contains(t, Forward.Unsupported(kerneltest.Least(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "1.3 is needed")
-	require.Empty(t, Forward.Reserved(kerneltest.Hopper()))
-	require.Contains(t, Forward.Reserved(kerneltest.CPU()), "WithTier(TierMatrix) insists")
+	require.Empty(t, Forward.Reserved(kerneltest.Hopper(), kerneltest.Problem(attn.Problem{DType: attn.F16})))
+	require.Contains(t, Forward.Reserved(kerneltest.CPU(), kerneltest.Problem(attn.Problem{DType: attn.F16})), "WithTier(TierMatrix) insists")
 }
 
 // fragmented is a device with a fragment that it offers.
@@ -126,6 +125,40 @@ func TestSplitTiles(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSplitThatDoesNotFit: a kernel of which no tile fits declines, whatever terms and form it is asked for; numbers of a tile that do not fit are the
+// caller's mistake.
+func TestSplitThatDoesNotFit(t *testing.T) {
+	d := devices[0]
+	choose := func(dim int, given map[string]int) error {
+		p := kerneltest.Problem(attn.Problem{HeadDim: dim, QueryLen: 1000})
+		_, err := ChooseSplitTile(d.caps, p, 3, false, d.fragment, kernel.FormRegisters, kernel.NewTuning(given))
+		return err
+	}
+	terms := map[string]int{"terms": 3, "form": kernel.FormRegisters, kernel.DecodeParameter: 0}
+	var no *kernel.Declined
+	require.NoError(t, choose(240, terms))
+	require.ErrorAs(t, choose(256, terms), &no)
+	require.Contains(t, no.Why, "bytes of shared memory pass the device's 49152")
+	for _, given := range []map[string]int{{"terms": 3, "bc": 64}, {"q_reg": 7, "w": 8}, {"parts": 2}} {
+		err := choose(256, given)
+		require.NotErrorAs(t, err, &no, "%v", given)
+		require.ErrorIs(t, err, attn.ErrArgument, "%v", given)
+	}
+}
+
+// TestSplitIsCutByItsOwnPace: where a device would not be full, keys are cut into parts before subgroups share the splitting of a tile with fewer.
+func TestSplitIsCutByItsOwnPace(t *testing.T) {
+	d := devices[0]
+	for dim, keys := range map[int]int{64: 32, 128: 16} {
+		for _, c := range []struct{ heads, queries, parts int }{{64, 2048, 1}, {8, 1024, 2}, {8, 512, 2}, {8, 128, 1}} {
+			p := kerneltest.Problem(attn.Problem{DType: attn.F32, HeadDim: dim, Heads: c.heads, KeyHeads: c.heads, QueryLen: c.queries})
+			tile, err := ChooseSplitTile(d.caps, p, 3, false, d.fragment, kernel.FormRegisters, kernel.NewTuning(nil))
+			require.NoError(t, err)
+			require.Equal(t, [4]int{8, 1, keys, c.parts}, [4]int{tile.W, tile.RM, tile.BC, tile.Parts}, "%d: %+v", dim, c)
+		}
+	}
 }
 
 // TestWideTiles: heads wider than a row of O in registers is are spread over a team of subgroups, on every device.

@@ -49,13 +49,26 @@ func splitLacks(c *kernel.Capabilities, _ *attn.Problem) string {
 	return why
 }
 
-// splitReserved is why no device takes it by itself.
-func splitReserved(c *kernel.Capabilities) string {
-	if why := kernel.ReservedOnCPU(c); why != "" {
+// splitReserved is why a device does not take it by itself. Three terms of bf16 alone may stand for fp32 unasked, and where a row of tiles says so.
+func splitReserved(c *kernel.Capabilities, p *attn.Problem) string {
+	if why := kernel.ReservedOnCPU(c, p); why != "" {
 		return why
 	}
-	return "it was timed on no device yet; WithTier(TierMatrix) insists"
+	if why := c.LacksMatrix(attn.BF16); why != "" {
+		return "two terms of fp16 may lose bits that fp32 keeps, and for three of bf16 " + why + "; WithTier(TierMatrix) insists"
+	}
+	t := kernel.NewTuning(nil)
+	if _, err := ChooseSplitTile(c, p, 3, false, c.Fragments(attn.BF16)[0], kernel.FormRegisters, t); err != nil {
+		return err.Error()
+	}
+	if !t.Rows[0].On(byDefault) {
+		return "for such problems it was not measured to be faster than the scalar tier on devices of this family; WithTier(TierMatrix) insists"
+	}
+	return ""
 }
+
+// byDefault is the switch of a row of tiles for problems that the kernel runs without being asked for.
+const byDefault = "default"
 
 // splitOperands is the type of terms and their number: what is asked for, else three of bf16, or two of fp16 where the device has no bf16.
 func splitOperands(c *kernel.Capabilities, t *kernel.Tuning) (attn.DType, int, error) {
