@@ -165,6 +165,14 @@ func (g *goldenDevice) choices(t *testing.T, p *Problem) map[string]string {
 			note(fmt.Sprintf("matrix_backward %s form %d", prefix, form), &tile, tn, err)
 		}
 	}
+	tn = kernel.NewBackwardTuning(nil)
+	weights, taken, err := matrix.ChooseWeights(c, attnOf(*p), layout, g.fragment, kernel.FormRegisters, tn)
+	if err == nil {
+		tn.Get(kernel.SlabsParameter, kernel.BoolInt(taken))
+		note("matrix_backward_weights", &weights.Tile, tn, err)
+	} else {
+		note("matrix_backward_weights", nil, tn, err)
+	}
 	tn = kernel.NewTuning(nil)
 	products, err := standard.ChooseMatrixTile(c, attnOf(*p), g.fragment, tn)
 	note("standard_matrix", &products, tn, err)

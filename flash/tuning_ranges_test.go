@@ -124,6 +124,9 @@ func TestKernelParameters(t *testing.T) {
 		if k.kernel.AnyOrder {
 			given[kernel.OneParameter] = 1 // whatever is predicted
 		}
+		if _, ok := known["max_slab"]; ok && k.kernel.Implementation == kernel.Flash {
+			given[kernel.SlabsParameter] = 1
+		}
 		tn := kernel.NewTuning(given)
 		require.ErrorIs(t, k.fit(d, tn), errPlanned, k.kernel.Name)
 		ofPacked := func(name string) bool { return strings.HasSuffix(name, kernel.IndirectParameter) }

@@ -384,6 +384,9 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			{"a_reg", &tile.AReg, cmp.Or(tile.AReg, attn.CeilDiv(p.HeadDim, f.K))}, {"b_reg", &tile.BReg, cmp.Or(tile.BReg, attn.CeilDiv(p.ValueDim, f.K))},
 			{"heads_together", &tile.HeadsTogether, tile.HeadsTogether},
 		} {
+			if tile.ToMemory && x.value == &tile.HeadsTogether {
+				continue // those of a slab
+			}
 			*x.value = t.Get(prefix+x.name, x.def)
 		}
 		if !tile.Atomic && !tile.ToMemory {

@@ -17,7 +17,7 @@ type Weights struct {
 }
 
 // WeightsRanges are the ranges of its tuning parameters.
-var WeightsRanges = backwardMatrixRanges.Of("weights_")
+var WeightsRanges = backwardTileRanges.Of("weights_")
 
 // ChooseWeights takes the first row of tiles that fits. taken is that row's word on whether a device takes the kernel where the caller says nothing.
 func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, t *kernel.Tuning) (w *Weights, taken bool, err error) {
@@ -40,11 +40,7 @@ func (w *Weights) Compiled(p *attn.Problem, aligned bool, heads, zero int) kerne
 
 // staysInRegisters notes that P and dS are not put into memory, and refuses where the caller insists on that.
 func staysInRegisters(t *kernel.Tuning) error {
-	slabs, given := t.Given[kernel.SlabsParameter]
-	if given {
-		t.Effect[kernel.SlabsParameter] = 0
-	}
-	if slabs != 0 {
+	if t.Get(kernel.SlabsParameter, 0) != 0 {
 		return t.Bad(kernel.SlabsParameter, "asks for P and dS in memory, which this problem, its tuning or the device does not allow")
 	}
 	return nil

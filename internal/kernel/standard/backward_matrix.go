@@ -56,6 +56,11 @@ type matrixGradients struct {
 
 // ChooseMatrixGradients takes the tiles aimed at, made smaller until they fit; overrides from t replace single numbers.
 func ChooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning) (*matrixGradients, error) {
+	return chooseMatrixGradients(c, p, f, t, true)
+}
+
+// chooseMatrixGradients leaves the tile of dP out where weights is not set.
+func chooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning, weights bool) (*matrixGradients, error) {
 	s := new(matrixGradients)
 	turned := *p // sums over queries
 	turned.QueryLen, turned.KeyLen = p.KeyLen, p.QueryLen
@@ -68,6 +73,9 @@ func ChooseMatrixGradients(c *kernel.Capabilities, p *attn.Problem, f kernel.Fra
 		dim  int
 		turn bool
 	}{{"dp_", &s.weights, *p, p.ValueDim, false}, {"dq_", &s.queries, *p, p.HeadDim, false}, {"dv_", &s.values, turned, p.ValueDim, true}, {"dk_", &s.keys, turned, p.HeadDim, true}} {
+		if x.to == &s.weights && !weights {
+			continue
+		}
 		x.p.HeadDim, x.p.ValueDim = x.dim, x.dim
 		var err error
 		if *x.to, err = ChooseMatrixTile(c, &x.p, f, kernel.NewTuning(map[string]int{"half": half})); err != nil {

@@ -22,7 +22,7 @@ var ProductRanges = blockRanges.Of("dq_").And(blockRanges.Of("dv_"), blockRanges
 
 // ChooseProducts chooses their tiles.
 func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning) (*Products, error) {
-	tiles, err := ChooseMatrixGradients(c, p, f, t)
+	tiles, err := chooseMatrixGradients(c, p, f, t, false)
 	if err != nil {
 		return nil, err
 	}
