@@ -3,7 +3,8 @@
 #
 #   tools/results.sh DIR [step...]     steps, all of them when none is named:
 #     verify      the conformance suite, NAME-verify.txt        papers      the papers' grid forward, beside FlashAttention-2
-#     backward    the papers' grid backward, head dim 64, 128   train-long  64k tokens, forward and backward
+#     backward    the papers' grid backward, head dim 64, 128   wide        the same with 256; 160 and 192
+#     train-long  64k tokens, forward and backward
 #     dropout     GPT-2 medium, dropout 0 and 0.1               reports     every sweep of the reports, beside PyTorch
 #     dims, bf16  other head dimensions, the other type         scalar      the kernels for any GPU
 #     standard    standard attention beside PyTorch's, both passes
@@ -51,6 +52,12 @@ verify() { # the whole suite; some seven minutes on an H200 with 16 CPU cores
 }
 papers()   { bench forward --suite papers --impl flash "${beside[@]}"; }
 backward() { bench backward --suite papers --impl flash --head-dim 64,128 --pass bwd,both "${beside[@]}"; }
+wide()     {
+  bench backward-wide --suite papers --impl flash --head-dim 256 --pass bwd "${beside[@]}"
+  bench backward-wide --impl flash --tokens 16k --heads 10 --head-dim 192 --seq 1k --causal=both --pass bwd "${beside[@]}"
+  bench backward-wide --impl flash --tokens 16k --heads 12 --head-dim 160 --seq 1k --causal=both --pass bwd "${beside[@]}"
+  bench backward-wide --impl flash --batch 1 --heads 16 --head-dim 160,192 --seq 4k --causal=both --pass bwd "${beside[@]}"
+}
 train-long() { bench train-long --impl flash --batch 1 --heads 16 --seq 64k --head-dim 64 --causal --pass fwd,bwd "${beside[@]}"; }
 dropout()  { bench dropout --suite dropout --impl flash,standard ${peer:+--peer "$peer" --peer-impl fa2,standard}; }
 reports()  { bench reports --suite reports ${peer:+--peer "$peer" --peer-impl fa2,standard}; } # some nine minutes on an H200: LIMIT=600
@@ -67,7 +74,7 @@ scalar()  {
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
-steps=(verify papers backward train-long dropout standard reports dims few guard bf16 scalar)
+steps=(verify papers backward wide train-long dropout standard reports dims few guard bf16 scalar)
 [ $# -gt 0 ] || set -- "${steps[@]}"
 for step in "$@"; do
   case " ${steps[*]} " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]}" >&2; exit 2 ;; esac
