@@ -15,7 +15,7 @@
 # PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an
 # interrupted step keeps its rows, and goes on with the next call; verify begins again, and says that it was interrupted.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1; shift
 mkdir -p "$dir"
