@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -160,14 +161,15 @@ func planBoth(t *testing.T, d *Device, p Problem, backward map[string]int) *Plan
 	return plan
 }
 
-// requireOnMatrices requires of a plan that it says this, and that the first kernels on matrices take its backward pass. It closes the plan.
+// requireOnMatrices requires of a plan that it says this, and that the first kernels on matrices take its backward pass but for those that put weights
+// into memory, which take fewer problems. It closes the plan.
 func requireOnMatrices(t *testing.T, plan *Plan, says string) {
 	t.Helper()
 	defer plan.Close()
 	require.Contains(t, plan.String(), says)
 	info := backwardInfo(t, plan)
 	require.Equal(t, TierMatrix, info.Tier)
-	require.Empty(t, info.WhyNotFaster)
+	require.Empty(t, slices.DeleteFunc(info.WhyNotFaster, func(why string) bool { return strings.HasPrefix(why, "matrix_backward_slabs: ") }))
 }
 
 // backwardInfo is what a plan says of its backward pass. The test skips where the device has none of its tier.

@@ -166,7 +166,7 @@ func TestMatrixTilesMeasured(t *testing.T) {
 	k := c.Prediction()
 	require.Equal(t, "hopper", c.Family().Name)
 	for i, r := range c.Family().Rows("matrix_forward") {
-		if r.Source != tiles.Measured {
+		if r.Source != tiles.Measured || r.When.Packed { // those of packed sequences: below
 			continue
 		}
 		row := matrix.TileOf(r)
@@ -187,6 +187,12 @@ func TestMatrixTilesMeasured(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, shadowed, "the last row of D 256 is for devices with less shared memory; every other one is taken")
+	for dim, rows := range map[int]int{64: 128, 128: 128} {
+		p := Problem{Batch: 32, Heads: 32, QueryLen: 1403, HeadDim: dim, DType: F16}
+		require.Equal(t, 2*rows, func() int { x := choose(p); return x.Rows() }(), "a batch of dimension %d", dim)
+		p.Packed = Packed{Queries: 16384, Keys: 16384}
+		require.Equal(t, rows, func() int { x := choose(p); return x.Rows() }(), "packed sequences of dimension %d", dim)
+	}
 	for keys, heads := range map[int]int{512: 64, 4096: 16, 65536: 4} { // 128 KiB, 1 MiB, 16 MiB a head, of the backward pass
 		p, err := Problem{Batch: 4, Heads: 32, QueryLen: keys, HeadDim: 64, DType: F16, Causal: CausalTopLeft}.Normalize()
 		require.NoError(t, err)

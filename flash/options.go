@@ -164,9 +164,9 @@ func SplitTunings(values map[string]int) (forward, backward map[string]int) {
 //   - workspace of dq's size in fp32: BackwardInfo.WorkspaceBytes
 //
 // It allows but does not insist. It needs cooperative matrices and the feature shaderBufferFloat32AtomicAdd of VK_EXT_shader_atomic_float, which Open
-// enables where there is one and the owner of an attached device says that it did (vk.Features.AtomicAddF32); and it is done where it is predicted to
-// be faster, or WithBackwardTuning's "one" is 1. Elsewhere the kernels are those without this option. BackwardInfo.AnyOrder says whether it is done,
-// and BackwardInfo.WhyNotFaster why not.
+// enables where there is one and the owner of an attached device says that it did (vk.Features.AtomicAddF32); and it is done where the device's tiles
+// say that it is faster, or WithBackwardTuning's "one" is 1. No built-in tiles say so: on an H200 it is slower. Elsewhere the kernels are those without
+// this option. BackwardInfo.AnyOrder says whether it is done, and BackwardInfo.WhyNotFaster why not.
 func WithAnyOrder() PlanOption {
 	return func(o *planOptions) error {
 		o.anyOrder = true

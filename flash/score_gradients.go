@@ -51,7 +51,7 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		return program, "", nil
 	}
 	s.first = len(program.Scratch())
-	if s.rows, err = scalar.NewScoreTables(e, p, s.anyCaptured()); err != nil {
+	if s.rows, err = scalar.NewScoreTables(e, p, s.anyCaptured(), given["q_"+kernel.IndirectParameter] != 0); err != nil {
 		return nil, "", err
 	}
 	if s.delta, err = kernel.NewDeltaProgram(e, p, kernel.NewBackwardTuning(nil)); err != nil {

@@ -9,8 +9,9 @@ import (
 )
 
 // Packed sequences. Where they begin is known on the device alone, so that a kernel's blocks of rows are a table that the device makes before it
-// (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond its end return at once; or, where it
-// may be shorter, it has the number of workgroups too, and that is what is dispatched: nothing of it is read back, nor does the host wait.
+// (shaders/common/row_table.comp). As many workgroups as there may be blocks are dispatched, and those beyond its end return at once; or, where the
+// caller insists, it has the number of workgroups too, and that is what is dispatched: nothing of it is read back, nor does the host wait. Counting
+// costs more than it saves where rows are full (docs/notes.md).
 
 // RowBlocks is how a kernel cuts the rows of sequences, and what it is dispatched over.
 type RowBlocks struct {
@@ -34,7 +35,7 @@ var IndirectRange = Parameters{IndirectParameter: OnOff}
 func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t *Tuning) (RowBlocks, error) {
 	name := prefix + IndirectParameter
 	if !p.Packed.None() {
-		return b.Over(g, parts, t.Get(name, BoolInt(b.mayEndEarly(p))) != 0), nil
+		return b.Over(g, parts, t.Get(name, 0) != 0), nil
 	}
 	if t.Given[name] != 0 {
 		t.Effect[name] = t.Given[name]
@@ -47,16 +48,6 @@ func (b RowBlocks) Planned(p *attn.Problem, g Grid, parts int, prefix string, t 
 func (b RowBlocks) Over(g Grid, parts int, counted bool) RowBlocks {
 	b.Grid, b.Parts, b.Counted = g, parts, counted
 	return b
-}
-
-// mayEndEarly says whether the table may be shorter than Most even where sequences fill all rows that there are for them. One sequence is as long as
-// its rows, and blocks of rows that are no sequences are known to the host: an indirect dispatch would cost what it costs and save nothing.
-func (b RowBlocks) mayEndEarly(p *attn.Problem) bool {
-	rows := p.Packed.Queries * max(b.Members, 1)
-	if b.Keys {
-		rows = p.Packed.Keys
-	}
-	return rows > 0 && b.Most(p) > uint64(attn.CeilDiv(rows, b.Rows))
 }
 
 // Most is the number of blocks of a head, or of Members heads, that there may be of a problem.

@@ -59,7 +59,7 @@ func planAtomic(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuni
 	return s, s.prepare(t)
 }
 
-// ChooseAtomicTile is the tile of keys with atomic sums, or a *Declined where two kernels are predicted to be faster. Rows say what is predicted; the
+// ChooseAtomicTile is the tile of keys with atomic sums, or a *Declined where it is not known to be faster than two kernels. Rows say where it is; the
 // tuning parameter one goes before them.
 func ChooseAtomicTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, t *kernel.Tuning) (BackwardTile, error) {
 	tile, err := chooseBackwardTile(c, p, l, f, form, "kv_", atomicLabel, t)
@@ -73,7 +73,7 @@ func ChooseAtomicTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragmen
 	case given:
 		return tile, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.OneParameter + "] is 0"}
 	}
-	return tile, &kernel.Declined{Why: "two kernels that sum in order are predicted to be as fast here; WithBackwardTuning[" + kernel.OneParameter + "] = 1 insists"}
+	return tile, &kernel.Declined{Why: "one kernel is not known to be faster here than two that sum in order; WithBackwardTuning[" + kernel.OneParameter + "] = 1 insists"}
 }
 
 // staysOrdered notes that there are two kernels. It refuses where the caller insists on one: has not allowed what comes of it, or is told why that one

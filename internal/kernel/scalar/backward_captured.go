@@ -74,16 +74,13 @@ func PlanCaptured(e *kernel.Env, p *attn.Problem, by score.Gradient, of kernel.I
 
 // NewScoreTables makes the table of packed sequences for the kernels of gradients by what goes with scores: with the blocks of CapturedGradient, for
 // one of those that the problem has, which all have the same tile and grid, or for none (nil). The others take of the table where sequences lie alone.
-func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient) (kernel.RowTables, error) {
+// As in the kernel of queries, whose tile that is, workgroups are counted on the device where counted says so.
+func NewScoreTables(e *kernel.Env, p *attn.Problem, of *CapturedGradient, counted bool) (kernel.RowTables, error) {
 	if p.Packed.None() {
 		return nil, nil
 	}
 	if of != nil {
-		blocks, err := of.tile.blocks(false).Planned(p, of.grid, 1, "", kernel.NewBackwardTuning(nil))
-		if err != nil {
-			return nil, err
-		}
-		return kernel.NewRowTables(e, p, blocks)
+		return kernel.NewRowTables(e, p, of.tile.blocks(false).Over(of.grid, 1, counted))
 	}
 	tile, err := ChooseBackwardTile(&e.Caps, p, "q_", kernel.NewBackwardTuning(nil))
 	if err != nil {
@@ -171,7 +168,7 @@ func (s *CapturedGradient) try(aligned bool) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
-	rows, err := NewScoreTables(s.env, p, mine)
+	rows, err := NewScoreTables(s.env, p, mine, false)
 	if err != nil {
 		return "", err
 	}
