@@ -81,7 +81,7 @@ func TestResultsCommands(t *testing.T) {
 		}
 		files, err := filepath.Glob(filepath.Join(r.dir, "box-*"))
 		require.NoError(t, err)
-		require.Len(t, files, 12)
+		require.Len(t, files, 13)
 		for _, path := range files {
 			if filepath.Ext(path) == ".jsonl" {
 				_, err := bench.ReadFile(path)
