@@ -94,3 +94,14 @@ func TestSlabsAreWholeKeyHeads(t *testing.T) {
 		require.ErrorContains(t, err, "P of the heads of a key head takes 1024 bytes, and 1023 are left for it")
 	}
 }
+
+// TestSlabsInsisted: of a problem that they cannot have, the plan says that they were asked for and why they are not.
+func TestSlabsInsisted(t *testing.T) {
+	d := testDevice(t)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 16, KeyLen: 16, HeadDim: 16, DType: F16, Dropout: 0.1}
+	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(map[string]int{"slabs": 1}))
+	defer plan.Close()
+	_, err := plan.BackwardInfo()
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "matrix_backward_slabs: it has no dropout; matrix_backward: WithBackwardTuning[slabs] asks for P and dS in memory")
+}

@@ -38,10 +38,10 @@ func (w *Weights) Compiled(p *attn.Problem, aligned bool, heads, zero int) kerne
 	return kernel.Compiled{Module: weightsLabel + "." + p.DType.Suffix(), Constants: c}
 }
 
-// staysInRegisters notes that P and dS are not put into memory, and refuses where the caller insists on that.
+// staysInRegisters notes that P and dS are not put into memory, and declines where the caller insists on that.
 func staysInRegisters(t *kernel.Tuning) error {
 	if t.Get(kernel.SlabsParameter, 0) != 0 {
-		return t.Bad(kernel.SlabsParameter, "asks for P and dS in memory, which this problem, its tuning or the device does not allow")
+		return &kernel.Declined{Why: "WithBackwardTuning[" + kernel.SlabsParameter + "] asks for P and dS in memory"}
 	}
 	return nil
 }
