@@ -22,8 +22,8 @@ func (m BackwardSlabs) Steps(p attn.Problem, c Call) ([]Step, error) {
 	if err := m.Weights.check(name+".Weights", p.QueryLen, p); err != nil {
 		return nil, err
 	}
-	products := BackwardStandard{Weights: Product{Rows: 1, Columns: 8, Run: 1, Unit: 8}, Values: m.Values, Queries: m.Queries, Keys: m.Keys}
-	if err := products.check(p); err != nil {
+	products := BackwardStandard{Values: m.Values, Queries: m.Queries, Keys: m.Keys}
+	if err := products.checkProducts(name, p); err != nil {
 		return nil, err
 	}
 	d, dv := rowBytes(p)

@@ -67,16 +67,8 @@ func (m BackwardStandard) Steps(p attn.Problem, c Call) ([]Step, error) {
 
 func (m *BackwardStandard) check(p attn.Problem) error {
 	const name = "BackwardStandard"
-	if err := unmasked(name, p); err != nil {
+	if err := m.checkProducts(name, p); err != nil {
 		return err
-	}
-	for _, b := range []struct {
-		name string
-		Product
-	}{{".Values", m.Values}, {".Queries", m.Queries}, {".Keys", m.Keys}} {
-		if err := block(name+b.name, b.Rows, b.Columns); err != nil {
-			return err
-		}
 	}
 	if err := numbers(name, m.Scores.Readers); err != nil {
 		return err
@@ -88,7 +80,21 @@ func (m *BackwardStandard) check(p attn.Problem) error {
 		return err
 	}
 	if m.Again != (Product{}) {
-		if err := m.Again.scoresCountable(name+".Again", p, m.SlabRows); err != nil {
+		return m.Again.scoresCountable(name+".Again", p, m.SlabRows)
+	}
+	return nil
+}
+
+// checkProducts checks what is made of P and dS alone; name is the model's.
+func (m *BackwardStandard) checkProducts(name string, p attn.Problem) error {
+	if err := unmasked(name, p); err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		name string
+		Product
+	}{{".Values", m.Values}, {".Queries", m.Queries}, {".Keys", m.Keys}} {
+		if err := block(name+b.name, b.Rows, b.Columns); err != nil {
 			return err
 		}
 	}

@@ -22,13 +22,14 @@ var Backward = &kernel.BackwardKernel{
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.And(kernel.IndirectRange).Of("kv_"), columnRanges.And(kernel.IndirectRange).Of("q_"),
 			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
-		Unsupported: backwardLacks,
+		Unsupported: BackwardLacks,
 	},
 	Plan:       planBackward,
 	Candidates: backwardCandidates,
 }
 
-func backwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
+// BackwardLacks says what a device lacks for backward kernels on matrices.
+func BackwardLacks(c *kernel.Capabilities, p *attn.Problem) string {
 	if why := c.LacksArguments(&kernel.PassArgs().Backward); why != "" {
 		return why
 	}
@@ -155,19 +156,27 @@ func (t *BackwardTile) module() string {
 }
 
 func (s *BackwardProgram) Model() traffic.Model {
-	part := func(label string, t *BackwardTile) traffic.BackwardTile {
-		return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(&s.Problem), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1, Sharers: t.readers()}
-	}
 	if s.sums > 0 {
 		f := &s.Kv.Tile.Fragment
-		return traffic.BackwardAtomic{Delta: kernel.DeltaLabel, Keys: part(atomicLabel, &s.Kv.Tile), Zero: zeroLabel, Sum: sumLabel, SumRows: f.M,
+		return traffic.BackwardAtomic{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(atomicLabel, &s.Problem), Zero: zeroLabel, Sum: sumLabel, SumRows: f.M,
 			SumColumns: attn.CeilDiv(s.Problem.HeadDim, f.N) * f.N}
 	}
-	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: part(keysLabel, &s.Kv.Tile), Queries: part(queriesLabel, &s.Q.Tile)}
-	if t := &s.Q.Tile; t.Form == kernel.FormRegisters { // a lane keeps the rows of which it holds elements
-		m.Queries.RowReaders = t.share() * t.Fragment.Lanes * max(1, len(s.Layout.RowOfSlot)) / t.Fragment.M
-	}
+	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem), Queries: s.Q.Tile.model(queriesLabel, &s.Problem)}
+	m.Queries.RowReaders = s.Q.Tile.rowReaders(&s.Layout)
 	return m
+}
+
+// model is how a kernel with this tile walks over columns.
+func (t *BackwardTile) model(label string, p *attn.Problem) traffic.BackwardTile {
+	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1, Sharers: t.readers()}
+}
+
+// rowReaders is how many invocations load lse and δ of a query that is a row: in registers a lane keeps the rows of which it holds elements. 0: one.
+func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
+	if t.Form != kernel.FormRegisters {
+		return 0
+	}
+	return t.share() * t.Fragment.Lanes * max(1, len(l.RowOfSlot)) / t.Fragment.M
 }
 
 // Constants are the specialization constants of a kernel; parts says which sums it makes.

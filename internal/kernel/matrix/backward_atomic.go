@@ -35,7 +35,7 @@ const (
 )
 
 func atomicLacks(c *kernel.Capabilities, p *attn.Problem) string {
-	if why := backwardLacks(c, p); why != "" {
+	if why := BackwardLacks(c, p); why != "" {
 		return why
 	}
 	return c.LacksAtomicAdd()

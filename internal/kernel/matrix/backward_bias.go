@@ -38,7 +38,7 @@ func PlanBias(e *kernel.Env, p *attn.Problem, of kernel.Bias, given map[string]i
 	if of.Of(p) != &p.Bias {
 		return nil, &kernel.Declined{Why: "matrix_backward_bias makes that by Bias alone"}
 	}
-	if why := backwardLacks(&e.Caps, p); why != "" {
+	if why := BackwardLacks(&e.Caps, p); why != "" {
 		return nil, &kernel.Declined{Why: why}
 	}
 	if !p.Blocks.None() { // a tile without a block would have to be written too

@@ -53,11 +53,8 @@ func (w *Weights) Info() pipeline.KernelInfo {
 
 // Model is how it walks over keys.
 func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
-	t := &w.Tile
-	m := traffic.BackwardTile{Label: weightsLabel, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0}
-	if t.Form == kernel.FormRegisters {
-		m.RowReaders = t.Fragment.Lanes * max(1, len(w.Layout.RowOfSlot)) / t.Fragment.M
-	}
+	m := w.Tile.model(weightsLabel, p)
+	m.RowReaders = w.Tile.rowReaders(&w.Layout)
 	return m
 }
 

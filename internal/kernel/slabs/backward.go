@@ -23,10 +23,10 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
-			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff, "max_slab": kernel.Between(0, 1<<31-1)}),
+			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff}),
 		Yields:      true, // to the kernels that keep P and dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
-		Unsupported: lacks,
+		Unsupported: matrix.BackwardLacks,
 	},
 	Plan: plan,
 }
@@ -36,23 +36,13 @@ const name = "matrix_backward_slabs"
 // memoryShare is the part of the device's memory that P and dS may take.
 const memoryShare = 64
 
-func lacks(c *kernel.Capabilities, p *attn.Problem) string {
-	if why := c.LacksArguments(&kernel.PassArgs().Backward); why != "" {
-		return why
-	}
-	return c.LacksMatrix(p.DType)
-}
-
 func plan(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (kernel.BackwardProgram, error) {
 	fragment, layout, form, err := e.ChooseForm(p.DType, t)
 	if err != nil {
 		return nil, err
 	}
-	if fragment.M%8 != 0 {
-		return nil, &kernel.Declined{Why: fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
-	}
 	asked, given := t.Given[kernel.SlabsParameter]
-	s := &program{env: e, problem: *p, pitch: attn.CeilDiv(p.KeyLen, 8) * 8}
+	s := &program{env: e, problem: *p, pitch: standard.PitchOf(p)}
 	var taken bool
 	if s.weights, taken, err = matrix.ChooseWeights(&e.Caps, p, &layout, fragment, form, t); err != nil {
 		return nil, err
@@ -104,25 +94,18 @@ type program struct {
 
 // cut makes slabs of whole key heads, as even as can be.
 func (s *program) cut(t *kernel.Tuning) error {
-	p, l := &s.problem, &s.env.Caps.Facts.Limits
-	head := uint64(p.QueryLen) * uint64(s.pitch) * uint64(p.DType.Size())
-	most := s.env.Caps.Memory() / memoryShare / 2
-	for _, m := range []uint64{l.MaxStorageBufferRange, l.MaxAllocationSize, l.MaxBufferSize, uint64(t.Get("max_slab", 0))} {
-		if m > 0 {
-			most = min(most, m)
-		}
+	p := &s.problem
+	rowBytes := uint64(s.pitch * p.DType.Size())
+	most := min(s.env.Caps.Memory()/memoryShare/2, standard.LargestSlab(&s.env.Caps, t))
+	needed := uint64(p.Group()) * uint64(p.QueryLen) * rowBytes
+	if needed > most {
+		return fmt.Errorf("P of the heads of a key head takes %d bytes, and %d are left for it", needed, most)
 	}
-	each := int(min(most/head, uint64(p.Batch*p.Heads))) / p.Group()
-	if each == 0 {
-		return fmt.Errorf("P of the heads of a key head takes %d bytes, and %d are left for it", head*uint64(p.Group()), most)
+	slabs, err := standard.CutSlabs(p.Batch*p.KeyHeads, p.Group()*p.QueryLen, rowBytes, most)
+	for _, b := range slabs { // of key heads, whose rows are those of their query heads
+		s.slabs = append(s.slabs, standard.Slab{Head0: b.Head0 * p.Group(), Heads: b.Heads * p.Group(), Rows: p.QueryLen})
 	}
-	all := p.Batch * p.KeyHeads
-	each = attn.CeilDiv(all, attn.CeilDiv(all, each)) // even parts
-	for first := 0; first < all; first += each {
-		n := min(each, all-first)
-		s.slabs = append(s.slabs, standard.Slab{Head0: first * p.Group(), Heads: n * p.Group(), Rows: p.QueryLen})
-	}
-	return nil
+	return err
 }
 
 func (s *program) Tile() string {
@@ -233,7 +216,7 @@ func (s *program) trial() attn.Problem {
 // try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
 func (s *program) try(v kernel.GradientVariant) (wrong string, err error) {
 	p := s.trial()
-	mine := &program{env: s.env, problem: p, weights: s.weights, pitch: attn.CeilDiv(p.KeyLen, 8) * 8}
+	mine := &program{env: s.env, problem: p, weights: s.weights, pitch: standard.PitchOf(&p)}
 	mine.slabs = []standard.Slab{{Heads: p.Batch * p.Heads, Rows: p.QueryLen}}
 	mine.step = uint32(p.Batch * p.Heads * attn.CeilDiv(p.QueryLen, s.weights.Tile.BlockRows()))
 	i := kernel.BoolInt(v.Aligned)

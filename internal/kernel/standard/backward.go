@@ -76,8 +76,7 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 		b := &forward.slabs[i]
 		var g [standardGradients]kernel.Grid
 		for part := range standardGradients {
-			groups, flops, at := s.work(b, part)
-			if g[part], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
+			if g[part], err = s.grid(b, part, t); err != nil {
 				return nil, err
 			}
 			s.runs += g[part].Dispatches()
@@ -88,6 +87,12 @@ func newStandardBackward(e *kernel.Env, p *attn.Problem, forward *Program, shape
 		s.grids = append(s.grids, g)
 	}
 	return s, nil
+}
+
+// grid is a kernel's workgroups over a slab.
+func (s *BackwardProgram) grid(b *Slab, part gradient, t *kernel.Tuning) (kernel.Grid, error) {
+	groups, flops, at := s.work(b, part)
+	return kernel.GridFor(s.env, groups, flops, at, t)
 }
 
 // work is a kernel's workgroups over a slab, its operations, and the pace of them.
@@ -152,8 +157,7 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 		return nil
 	}
 	for part := range standardGradients {
-		w := s.shape.Kernel(part, &s.problem, v)
-		if _, err := s.env.Variant(&s.kernels[part][i], w.module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
+		if err := s.buildPart(part, v); err != nil {
 			return err
 		}
 	}
@@ -164,6 +168,13 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 	}
 	s.checked[i].Store(true)
 	return nil
+}
+
+// buildPart makes the pipeline of a kernel for a variant.
+func (s *BackwardProgram) buildPart(part gradient, v kernel.GradientVariant) error {
+	w := s.shape.Kernel(part, &s.problem, v)
+	_, err := s.env.Variant(&s.kernels[part][v.Index()], w.module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info })
+	return err
 }
 
 // usual builds the usual variant. Where variants are checked, on a device of the caller's, whose queue recording must leave alone, the others
@@ -227,7 +238,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 			}
 		}
 		for part := range standardGradients {
-			if err := s.recordPart(r, g, i, part, g.Weights[i], r.Scratch[i], standardGradientLabels[part]); err != nil {
+			if err := s.recordPart(r, g, i, part, g.Weights[i], r.Scratch[i]); err != nil {
 				return err
 			}
 		}
@@ -241,7 +252,7 @@ func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
 }
 
 // recordPart records a kernel over slab i, whose P and dP (later dS) are weights and grads.
-func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient, weights, grads pipeline.Binding, label string) error {
+func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient, weights, grads pipeline.Binding) error {
 	b, w := &s.forward.slabs[i], &r.Push
 	total := s.grids[i][part].Total
 	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
@@ -287,7 +298,7 @@ func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i 
 		read(1, g.Q.Binding)
 		r.Access[2] = s.sum(g, &g.DK, i)
 	}
-	return r.Dispatch(k, access, at, s.grids[i][part], total, label)
+	return r.Dispatch(k, access, at, s.grids[i][part], total, standardGradientLabels[part])
 }
 
 // sum is how a slab's dispatch touches a gradient to which every slab may add.

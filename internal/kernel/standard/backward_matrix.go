@@ -30,8 +30,8 @@ func planMatrixBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	if err != nil {
 		return nil, err
 	}
-	if fragment.M%8 != 0 {
-		return nil, &kernel.Declined{Why: fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", fragment)}
+	if err := turnable(fragment); err != nil {
+		return nil, err
 	}
 	shape, err := ChooseMatrixGradients(&e.Caps, p, fragment, t)
 	if err != nil {
@@ -43,6 +43,14 @@ func planMatrixBackward(e *kernel.Env, p *attn.Problem, forward kernel.Program, 
 	}
 	s.check = func(v kernel.GradientVariant) error { return s.verify("standard_backward_matrix", v) }
 	return s, s.usual()
+}
+
+// turnable declines fragments that sums over queries cannot load column by column.
+func turnable(f kernel.Fragment) error {
+	if f.M%8 != 0 {
+		return &kernel.Declined{Why: fmt.Sprintf("its fragments need M to be a multiple of 8, and the device's are %v", f)}
+	}
+	return nil
 }
 
 // matrixGradients is a standardBackwardShape: tiles of the forward kernels, each for the problem that has the shape of its

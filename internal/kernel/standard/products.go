@@ -17,11 +17,14 @@ type Products struct {
 // products are the kernels of BackwardProgram that these are, in their order.
 var products = [...]gradient{gradValues, gradQueries, gradKeys}
 
-// ProductRanges are the ranges of their tuning parameters.
-var ProductRanges = blockRanges.Of("dq_").And(blockRanges.Of("dv_"), blockRanges.Of("dk_"), kernel.Parameters{"half": kernel.OnOff})
+// ProductRanges are the ranges of their tuning parameters, the largest slab among them.
+var ProductRanges = slabRanges.And(blockRanges.Of("dq_"), blockRanges.Of("dv_"), blockRanges.Of("dk_"), kernel.Parameters{"half": kernel.OnOff})
 
 // ChooseProducts chooses their tiles.
 func ChooseProducts(c *kernel.Capabilities, p *attn.Problem, f kernel.Fragment, t *kernel.Tuning) (*Products, error) {
+	if err := turnable(f); err != nil {
+		return nil, err
+	}
 	tiles, err := chooseMatrixGradients(c, p, f, t, false)
 	if err != nil {
 		return nil, err
@@ -36,9 +39,8 @@ func (s *Products) Over(e *kernel.Env, slabs []Slab, pitch int, t *kernel.Tuning
 	for i := range slabs {
 		var grids [standardGradients]kernel.Grid
 		for _, part := range products {
-			groups, flops, at := s.program.work(&slabs[i], part)
 			var err error
-			if grids[part], err = kernel.GridFor(e, groups, flops, at, t); err != nil {
+			if grids[part], err = s.program.grid(&slabs[i], part, t); err != nil {
 				return err
 			}
 			s.program.runs += grids[part].Dispatches()
@@ -94,8 +96,7 @@ func (s *Products) Compiled(v kernel.GradientVariant) []kernel.Compiled {
 // Build makes the pipelines of a variant.
 func (s *Products) Build(v kernel.GradientVariant) error {
 	for _, part := range products {
-		w := s.tiles.Kernel(part, &s.program.problem, v)
-		if _, err := s.program.env.Variant(&s.program.kernels[part][v.Index()], w.module, &s.program.problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info }); err != nil {
+		if err := s.program.buildPart(part, v); err != nil {
 			return err
 		}
 	}
@@ -105,7 +106,7 @@ func (s *Products) Build(v kernel.GradientVariant) error {
 // Record makes the gradients of slab i of P, weights, and dS, gradients.
 func (s *Products) Record(r *kernel.Recorder, g *kernel.Gradients, i int, weights, gradients pipeline.Binding) error {
 	for _, part := range products {
-		if err := s.program.recordPart(r, g, i, part, weights, gradients, standardGradientLabels[part]); err != nil {
+		if err := s.program.recordPart(r, g, i, part, weights, gradients); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // Ranges of tuning parameters.
 var (
 	rowRanges  = kernel.Parameters{"row_threads": kernel.Powers(1, softmaxThreads)}
-	slabRanges = kernel.Parameters{"max_slab": kernel.Between(0, math.MaxInt32)} // bytes; for tests, and 0 sets no bound
+	slabRanges = kernel.Parameters{maxSlab: kernel.Between(0, math.MaxInt32)} // bytes; for tests, and 0 sets no bound
 
 	scalarRanges = kernel.GroupBound.And(rowRanges, slabRanges, kernel.PieceRanges, kernel.TileRanges.Of("product_"), kernel.Parameters{
 		"dk": kernel.Multiples(8, 256, 8), "product_tx": kernel.Multiples(2, 256, 2),

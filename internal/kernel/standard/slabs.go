@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/pipeline"
 )
 
@@ -48,3 +49,21 @@ func ScoreBytes(heads, rows int, rowBytes uint64) (uint64, bool) {
 	hi, n := bits.Mul64(uint64(heads)*uint64(rows), rowBytes)
 	return n, hi == 0
 }
+
+// maxSlab is the tuning parameter that lowers the largest slab.
+const maxSlab = "max_slab"
+
+// LargestSlab is the most bytes of a slab: what a buffer of the device can have, or max_slab if that is less.
+func LargestSlab(c *kernel.Capabilities, t *kernel.Tuning) uint64 {
+	l := &c.Facts.Limits
+	most := l.MaxStorageBufferRange
+	for _, m := range []uint64{l.MaxAllocationSize, l.MaxBufferSize, uint64(t.Get(maxSlab, 0))} {
+		if m > 0 {
+			most = min(most, m)
+		}
+	}
+	return most
+}
+
+// PitchOf is the elements from row to row of a matrix of queries by keys.
+func PitchOf(p *attn.Problem) int { return attn.CeilDiv(p.KeyLen, 8) * 8 }

@@ -74,7 +74,7 @@ func (v Variant) index() int {
 }
 
 func New(e *kernel.Env, p *attn.Problem, shape standardShape, t *kernel.Tuning) (*Program, error) {
-	s := &Program{env: e, Problem: *p, Shape: shape, Pitch: attn.CeilDiv(p.KeyLen, 8) * 8}
+	s := &Program{env: e, Problem: *p, Shape: shape, Pitch: PitchOf(p)}
 	if err := s.cut(t); err != nil {
 		return nil, err
 	}
@@ -122,15 +122,9 @@ const mostSlabs = kernel.MostDispatches / 4
 
 // cut makes the slabs. max_slab lowers the largest buffer, for tests.
 func (s *Program) cut(t *kernel.Tuning) error {
-	p, l := &s.Problem, &s.env.Caps.Facts.Limits
+	p := &s.Problem
 	heads, rowBytes := p.Batch*p.Heads, uint64(s.Pitch*p.DType.Size())
-	most := l.MaxStorageBufferRange
-	cut := uint64(t.Get("max_slab", 0))
-	for _, m := range []uint64{l.MaxAllocationSize, l.MaxBufferSize, cut} {
-		if m > 0 {
-			most = min(most, m)
-		}
-	}
+	most, cut := LargestSlab(&s.env.Caps, t), uint64(t.Get(maxSlab, 0))
 	total, ok := ScoreBytes(heads, p.QueryLen, rowBytes)
 	if memory := s.env.Caps.Memory(); !ok || total > memory {
 		if !ok {
