@@ -126,7 +126,10 @@ void weights_of_piece(uint row, uint col0, uint s_at, uint dp_at, bool masked, o
   weights = uvec4(PAIR(p[0], p[1]), PAIR(p[2], p[3]), PAIR(p[4], p[5]), PAIR(p[6], p[7]));
   gradients = uvec4(PAIR(ds[0], ds[1]), PAIR(ds[2], ds[3]), PAIR(ds[4], ds[5]), PAIR(ds[6], ds[7]));
 }
-// P (kv only) and dS of chunk c as operands; a lane takes 8 columns of a row.
+#ifdef TO_MEMORY
+void put(uint row, uint key, uvec4 p, uvec4 ds);
+#endif
+// P (kv only) and dS of chunk c as operands, or (TO_MEMORY) into memory; a lane takes 8 columns of a row.
 void weights_through_shared(uint c, bool masked) {
   [[unroll]] for (uint r = 0; r < RM; ++r) {
     [[unroll]] for (uint n = 0; n < NS; ++n) {
@@ -138,10 +141,15 @@ void weights_through_shared(uint c, bool masked) {
       const uint piece = min(u * SG + lane, FM * CK / 8 - 1), at = e_at + piece * 8;
       uvec4 p, ds;
       weights_of_piece(sub0 + r * FM + piece * 8 / CK, c * CK + piece * 8 % CK, at, at + FM * CK, masked, p, ds);
+#ifdef TO_MEMORY
+      if (piece == u * SG + lane) put(row0 + r * FM + piece * 8 / CK, first_key + c * CK + piece * 8 % CK, p, ds);
+#else
       H[h_at + piece] = p;
       H[h_at + FM * CK / 8 + piece] = ds;
+#endif
     }
     MEET
+#ifndef TO_MEMORY
     [[unroll]] for (uint n = 0; n < NP; ++n) {
 #ifdef KV
       coopMatLoad(P[r * NP + n], H, h_at + n * FK / 8, CK / 8, BY_ROW);
@@ -149,5 +157,6 @@ void weights_through_shared(uint c, bool masked) {
       coopMatLoad(dS[r * NP + n], H, h_at + FM * CK / 8 + n * FK / 8, CK / 8, BY_ROW);
     }
     MEET
+#endif
   }
 }

@@ -51,22 +51,6 @@ void put_operands(uint c) {
     MEET
   }
 }
-// Forms 2 and 3: from S and dP in shared memory.
-void put_through_shared(uint c, bool masked) {
-  [[unroll]] for (uint r = 0; r < RM; ++r) {
-    [[unroll]] for (uint n = 0; n < NS; ++n) {
-      coopMatStore(S[r * NS + n], E, e_at + n * FN, CK, BY_ROW);
-      coopMatStore(dP[r * NS + n], E, e_at + FM * CK + n * FN, CK, BY_ROW);
-    }
-    MEET
-    [[unroll]] for (uint u = 0, x = lane; u < (H_PIECES + SG - 1) / SG; ++u, x += SG) if (H_PIECES % SG == 0 || x < H_PIECES) {
-      uvec4 p, ds;
-      weights_of_piece(sub0 + r * FM + x / (CK / 8), c * CK + x % (CK / 8) * 8, e_at + x * 8, e_at + FM * CK + x * 8, masked, p, ds);
-      put(row0 + r * FM + x / (CK / 8), first_key + c * CK + x % (CK / 8) * 8, p, ds);
-    }
-    MEET
-  }
-}
 
 // Chunk c of the staged tile of keys.
 void chunk(uint c, bool masked) {
@@ -81,7 +65,7 @@ void chunk(uint c, bool masked) {
   } else {
     zero_gradients();
     weight_gradients(c);
-    put_through_shared(c, masked);
+    weights_through_shared(c, masked);
   }
 }
 
