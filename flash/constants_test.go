@@ -117,7 +117,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_backward_sum":        matrix.SumConstants(attnOf(p), &atomicTile, &backMatrix.Layout, true, false),
 		"matrix_backward_kv_columns": byColumns.Constants(&byColumns.Kv, 3, true, false),
 		"matrix_backward_q_columns":  byColumns.Constants(&byColumns.Q, 3, true, false),
-		"matrix_backward_weights":    weights.Compiled(attnOf(p), true, 2, 64).Constants,
+		"matrix_backward_weights":    weights.Compiled(attnOf(p), matrix.WeightsVariant{Aligned: true}, 2, 64).Constants,
 		"matrix_backward_bias":       matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
 		"scalar_backward_bias":       scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
 		"scalar_backward_captured":   scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),

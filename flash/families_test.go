@@ -111,6 +111,14 @@ func TestFamilies(t *testing.T) {
 			problems = append(problems, p)
 		}
 	}
+	for _, dim := range []int{160, 224, 256} { // rows for a bias
+		for _, value := range []int{dim, 256} {
+			p, err := Problem{Batch: 1, Heads: 8, QueryLen: 4096, HeadDim: dim, ValueDim: value, DType: F16,
+				Bias: PerScore{DType: F16, Batch: 1, Heads: 8, Queries: 4096, Keys: 4096}}.Normalize()
+			require.NoError(t, err)
+			problems = append(problems, p)
+		}
+	}
 	reached := map[*tiles.Row]bool{}
 	families := map[string]bool{}
 	for i := range madeUpGPUs {

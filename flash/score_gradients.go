@@ -35,7 +35,7 @@ type biasProgram interface {
 	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
 }
 
-// withScoreGradients puts them behind a program of a kernel where the problem has any. Where they are made by kernels of another tier, note says
+// withScoreGradients puts them behind a program of a kernel where the problem has any that it does not make itself. Where they are made by kernels of another tier, note says
 // why.
 func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer, given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
@@ -43,6 +43,9 @@ func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardP
 		return nil, "", err
 	}
 	for _, of := range kernel.Biases {
+		if m, ok := program.(kernel.BiasMaker); ok && m.MakesBias(of) {
+			continue
+		}
 		if of.Of(p).In {
 			s.biases = append(s.biases, biasGradient{of: of})
 		}

@@ -45,6 +45,7 @@ type Call struct {
 
 	Accumulate bool // backward: gradients are added to what is there, which is read
 	DLSE       bool // backward: the gradient of lse is read
+	DBias      bool // backward: the gradient of the bias is wanted; counted where the kernels of the other gradients make it
 }
 
 // Model is the work of the kernels of one pass as a function of the problem: the order of their loops with the numbers of a tiling. As JSON

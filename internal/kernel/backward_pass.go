@@ -40,6 +40,7 @@ type GradientVariant struct {
 	By        string
 	AlignedBy bool
 	Captured  string // or the captured tensor that the one gradient is by
+	With      string // or what a gradient besides those by q, k and v is by, aligned as AlignedBy says
 }
 
 func (g *Gradients) Variant() GradientVariant {

@@ -141,6 +141,9 @@ type BackwardProgram interface {
 	Record(r *Recorder, g *Gradients) error
 }
 
+// BiasMaker is a backward program whose kernels make the gradient by a bias, where one is wanted, with those by q, k and v.
+type BiasMaker interface{ MakesBias(of Bias) bool }
+
 // Keeper is a program that can keep the weights of a forward pass, in buffers of these sizes.
 type Keeper interface{ Kept() []uint64 }
 

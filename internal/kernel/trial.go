@@ -270,7 +270,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 	startsOf(p, values)
 	gradients := gradientsByName(want)
 	made := func(x *attn.Operand) bool { // an output that the kernels in question write
-		return x.Output && v.Captured == "" && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By)
+		return x.Output && v.Captured == "" && (v.By == "" && !x.Optional || v.By != "" && x.Of == v.By || v.With != "" && x.Of == v.With)
 	}
 	to := g.List()
 	for i := range attn.BackwardOperands {
@@ -279,7 +279,7 @@ func (e *Env) TryBackward(p *attn.Problem, v GradientVariant, forward Program, s
 			continue
 		}
 		aligned := v.Aligned
-		if x.Output && v.By != "" {
+		if x.Output && (v.By != "" || v.With != "" && x.Of == v.With) {
 			aligned = v.AlignedBy
 		}
 		if x.Output && v.Accumulate {

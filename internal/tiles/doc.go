@@ -23,7 +23,7 @@
 //
 // Conditions of a row: dim<= (the larger of D and Dv), head_dim=, value_dim=, queries<= and >=, keys<= and >=, mask=causal or none, dtype=f32,
 // f16 or bf16, dropout (its draws take shared memory and registers), plain (neither dropout nor a block mask), scored (functions of
-// scores), whole (keys are whole tiles), page= (rows of a page of keys), key_type= and value_type= (q8_0, q4_0 or fp8_e4m3), packed
+// scores), bias (a tensor that is added to them), whole (keys are whole tiles), page= (rows of a page of keys), key_type= and value_type= (q8_0, q4_0 or fp8_e4m3), packed
 // (sequences one behind the other), lanes= and fragment= (as matrix). "any" is every problem. Of tuned rows page, types and packed hold as
 // they are, left out too: what was measured of tensors is not for caches.
 //

@@ -16,6 +16,7 @@ type Problem struct {
 	Window            bool
 	Dropout           bool
 	Scored            bool   // functions of scores
+	Bias              bool   // a tensor that is added to scores
 	Blocks            bool   // a block mask
 	Page              int    // rows of a page of keys and values; 0: tensors
 	KeyType           string // of quantised keys: q8_0, q4_0, fp8_e4m3; "": DType
@@ -78,7 +79,7 @@ func (r *Row) Suits(p *Problem) bool {
 		return false
 	case c.Mask == "causal" && !p.Causal, c.Mask == "none" && p.Causal, c.Mask == "window" && !p.Window, c.DType != "" && p.DType != c.DType:
 		return false
-	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
+	case c.Dropout && !p.Dropout, c.Scored && !p.Scored, c.Bias && !p.Bias, c.Plain && (p.Dropout || p.Blocks), c.Whole && (r.Get("bc") == 0 || p.Keys%r.Get("bc") != 0):
 		return false
 	case c.Fragment != [3]int{} && p.Fragment != c.Fragment:
 		return false
@@ -107,6 +108,7 @@ type Conditions struct {
 	Dropout                   bool // there is some
 	Plain                     bool // neither dropout nor a block mask
 	Scored                    bool // there are functions of scores
+	Bias                      bool // there is a bias
 	Whole                     bool // keys are whole tiles of the row's bc
 	Page                      int
 	KeyType, ValueType        string
@@ -144,6 +146,7 @@ var conditions = []condition{
 	{"dropout", func(c *Conditions) any { return &c.Dropout }, nil},
 	{"plain", func(c *Conditions) any { return &c.Plain }, nil},
 	{"scored", func(c *Conditions) any { return &c.Scored }, nil},
+	{"bias", func(c *Conditions) any { return &c.Bias }, nil},
 	{"whole", func(c *Conditions) any { return &c.Whole }, nil},
 	{"page=", func(c *Conditions) any { return &c.Page }, nil},
 	{"key_type=", func(c *Conditions) any { return &c.KeyType }, quantised},

@@ -172,7 +172,7 @@ func TestSuits(t *testing.T) {
 		require.False(t, f.Own()[0].Suits(&p), conditions)
 	}
 	for conditions, change := range map[string]func(p *Problem){"mask=causal": func(p *Problem) { p.Causal = true }, "dropout": func(p *Problem) { p.Dropout = true },
-		"scored": func(p *Problem) { p.Scored = true }} {
+		"scored": func(p *Problem) { p.Scored = true }, "bias": func(p *Problem) { p.Bias = true }} {
 		f, err := Parse("f.tiles", head+"kernel matrix_forward measured\n"+conditions+" : w=1 rm=1 bc=8 ck=8")
 		require.NoError(t, err)
 		p := base

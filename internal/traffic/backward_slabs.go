@@ -7,10 +7,11 @@ import "github.com/vkattn/vkattn/internal/attn"
 type BackwardSlabs struct {
 	Delta   string       `json:"delta"` // label of the dispatches that make δ
 	Weights BackwardTile `json:"weights"`
-	Behind  int          `json:"behind"`  // columns behind the last key of a block of queries that are zeros
-	Values  Product      `json:"values"`  // dV: rows are keys, columns queries of a step of its loop
-	Queries Product      `json:"queries"` // dQ: rows are queries, columns keys of a step
-	Keys    Product      `json:"keys"`    // dK: as dV
+	Behind  int          `json:"behind"`          // columns behind the last key of a block of queries, and before the first, that are zeros
+	DBias   bool         `json:"dbias,omitempty"` // that kernel writes the gradient by the bias too, where it is wanted
+	Values  Product      `json:"values"`          // dV: rows are keys, columns queries of a step of its loop
+	Queries Product      `json:"queries"`         // dQ: rows are queries, columns keys of a step
+	Keys    Product      `json:"keys"`            // dK: as dV
 }
 
 // Kind is "backward slabs".
@@ -35,20 +36,33 @@ func (m BackwardSlabs) Steps(p attn.Problem, c Call) ([]Step, error) {
 	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
 
 	w := m.Weights.overKeys(p).times(heads)
-	var written float64 // elements of P, and of dS
+	var written, biased, unbiased float64 // elements of P, and of dS; of the bias, in tiles and beside them
 	mask := p.Mask()
 	for first := 0; first < p.QueryLen; first += m.Weights.Rows {
 		n := min(m.Weights.Rows, p.QueryLen-first)
-		made := mask.KeyTiles(first, n, m.Weights.Columns).End * m.Weights.Columns
+		tiles := mask.KeyTiles(first, n, m.Weights.Columns)
+		begin, end := tiles.Begin*m.Weights.Columns, tiles.End*m.Weights.Columns
 		zeros := attn.CeilDiv(min(mask.KeysOf(first+n-1).End+m.Behind, pitch(p)), 8) * 8
-		written += float64(n * max(min(made, pitch(p)), zeros))
+		zerosBefore := max(mask.KeysOf(first).Begin-m.Behind, 0) / 8 * 8
+		written += float64(n * (max(min(end, pitch(p)), zeros) - min(begin, zerosBefore)))
+		inside := max(min(end, p.KeyLen)-begin, 0)
+		biased += float64(n * inside)
+		unbiased += float64(n * (p.KeyLen - inside))
 	}
 	written *= heads * size
+	var bias, dbias Step
+	if p.Bias.In {
+		size := heads * float64(p.Bias.DType.Size())
+		bias.Read = biased * size
+		if m.DBias && c.DBias { // what no query sees has a gradient of 0, which is not added
+			dbias = Step{Read: add * biased * size, Written: (biased + (1-add)*unbiased) * size}
+		}
+	}
 	steps = append(steps, gradientsOf(p, m.Weights.Label, 1, map[string]Step{
 		StepScoresAgain:  {Read: w.scores * d},
-		StepWeightsAgain: {Read: w.statistics * 2 * fp32, Written: written},
+		StepWeightsAgain: {Read: w.statistics*2*fp32 + bias.Read, Written: written},
 		StepWeightGrads:  {Read: w.weights * dv},
-		StepScoreGrads:   {Written: written},
+		StepScoreGrads:   {Read: dbias.Read, Written: written + dbias.Written},
 	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepScoreGrads)...)
 
 	scores, keys := m.Queries.product(p, 0)

@@ -17,7 +17,7 @@ var every = []Model{
 	BackwardFused{Delta: "d", Keys: BackwardTile{Label: "k", Rows: 64, Columns: 32, Restaged: true, RowReaders: 3},
 		Queries: BackwardTile{Label: "q", Rows: 32, Columns: 16, Masked: true, Ahead: true, Apart: true}},
 	BackwardAtomic{Delta: "d", Zero: "z", Sum: "s", Keys: BackwardTile{Label: "k", Rows: 64, Columns: 32, Masked: true}, SumRows: 16, SumColumns: 64},
-	BackwardSlabs{Delta: "d", Weights: BackwardTile{Label: "w", Rows: 64, Columns: 32, Masked: true}, Behind: 160, Values: Product{Label: "v", Rows: 8, Columns: 8},
+	BackwardSlabs{Delta: "d", Weights: BackwardTile{Label: "w", Rows: 64, Columns: 32, Masked: true}, Behind: 160, DBias: true, Values: Product{Label: "v", Rows: 8, Columns: 8},
 		Queries: Product{Label: "q", Rows: 8, Columns: 8}, Keys: Product{Label: "k", Rows: 8, Columns: 8}},
 	BackwardStandard{Again: Product{"s", 32, 32, 1, 4}, Weights: Product{"w", 64, 32, 2, 8}, Scores: Rows{"s", true, 4}, Values: Product{Label: "v", Rows: 8, Columns: 8}, Queries: Product{Label: "q", Rows: 8, Columns: 8},
 		Keys: Product{Label: "k", Rows: 8, Columns: 8}, SlabHeads: 2, SlabRows: 9},

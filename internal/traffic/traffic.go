@@ -47,6 +47,7 @@ type Call struct {
 
 	Accumulate bool // backward: gradients are added to what is there, which is read
 	DLSE       bool // backward: the gradient of lse is read
+	DBias      bool // backward: the gradient of the bias is wanted; counted where the kernels of the other gradients make it
 }
 
 // Model is the steps of a pass of one kernel, or of the kernels that make a pass together, as a function of the problem. The numbers in it

@@ -3,19 +3,29 @@
 // sums do not fit into registers beside their operands, make eight.
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
-// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads.
+// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first.
 //
-// Bindings: 6 P, 7 dS, both [head - first][row][pitch].
-// Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch.
+// Where every score has an element of the bias of its own, dS without that factor is the gradient by the bias (DBIAS): it is written on the
+// way, rounded once, and zeros where no query of the block sees a key.
 //
-// Specialization constants, besides those of matrix_backward.glsl, where H_LEN is W 2 FM odd(CK/8) in form 1:
-//   53 ZERO   columns behind the last key that any query of the block sees, up to pitch, that are written
+// Bindings: 6 P, 7 dS, both [head - first][row][pitch]; 14 dbias.
+// Push constants: x_sb is the slab's first head, batch included, x_sh the elements from head to head, and x_sn the pitch; y is dbias.
+//
+// Specialization constants, besides those of matrix_backward.glsl, where H_LEN in form 1 is W FM 2 odd(CK/8), with DBIAS
+// W FM (odd(CK/8) + CK/4 + 2):
+//   53 ZERO   columns behind the last key that any query of the block sees, up to pitch, and before the first, that are written
+//   54 DBIAS  form 1: the gradient by the bias is wanted, of its type; ACCUMULATE is about it alone
+//   77 ALIGNED_BIAS   every row of dbias begins at a multiple of 16 bytes, and nk elements are a multiple of that
 
 layout(constant_id = 53) const uint ZERO = 64;
+layout(constant_id = 54) const bool DBIAS = false;
+layout(constant_id = 77) const bool ALIGNED_BIAS = true;
 VIEWS(Y, y, 7, )
+VIEWS(Z, z, 14, )
+layout(binding = 14) buffer Z32_ { float z32[]; };
 
 FRAG_A P[RM * NP];
-uint slab_at;   // where this head begins in P and dS
+uint slab_at, z_base;   // where this head begins in P and dS, and in dbias
 
 // 8 elements of both.
 void put(uint row, uint key, uvec4 p, uvec4 ds) {
@@ -26,27 +36,76 @@ void put(uint row, uint key, uvec4 p, uvec4 ds) {
   }
 }
 
-// Form 1: P and dS as operands, which lie in shared memory by rows on their way out.
-const uint H_PITCH = CK / 8 | 1u, H_PIECES = FM * CK / 8;
+// 8 columns of a row of dbias, from `key` on. What lies beyond the last key is not written. (Counted as gradients.)
+void put_bias(uint row, uint key, vec4 lo, vec4 hi) {
+  if (row >= ROWS || key >= nk) return;
+  const uint to = z_base + row * y_sn + key;
+  if (SCORE_BIAS == 2) {
+    if (ALIGNED_BIAS) {
+      [[unroll]] for (uint e = 0; e < 8; e += 4) if (key + e < nk) {
+        vec4 y = e == 0 ? lo : hi;
+        if (ACCUMULATE) y += uintBitsToFloat(LOADED(gradients, 16, z4[(to + e) / 4]));
+        STORED(gradients, 16, z4[(to + e) / 4] = floatBitsToUint(y));
+      }
+    } else [[unroll]] for (uint e = 0; e < 8; ++e) if (key + e < nk) {
+      float y = e < 4 ? lo[e % 4] : hi[e % 4];
+      if (ACCUMULATE) y += LOADED(gradients, 4, z32[to + e]);
+      STORED(gradients, 4, z32[to + e] = y);
+    }
+  } else if (ALIGNED_BIAS) {
+    Piece y = Piece(row, key, true, lo, hi);
+    if (ACCUMULATE) y = added(y, LOADED(gradients, 16, z4[to / 8]));
+    STORED(gradients, 16, z4[to / 8] = packed(y));
+  } else [[unroll]] for (uint e = 0; e < 8; ++e) if (key + e < nk) {
+    float y = e < 4 ? lo[e % 4] : hi[e % 4];
+    if (ACCUMULATE) y += UNPAIR(uint(LOADED(gradients, 2, z16[to + e]))).x;
+    STORED(gradients, 2, z16[to + e] = ELEMENT_BITS(y));
+  }
+}
+#ifdef COUNT
+// The bytes of the bias that the scores of chunk c are given, as scores.
+void count_bias(uint c) {
+  if (SCORE_BIAS != 0) for (uint x = lane; x < RM * FM * CK; x += SG)
+    if (row0 + x / CK < ROWS && first_key + c * CK + x % CK < nk) counted[3 * COUNT_scores] += 2 * SCORE_BIAS;
+}
+#endif
+
+// Form 1: P and dS lie in shared memory by rows on their way out, as operands; with DBIAS dS as it is, in fp32, of which operand and gradient
+// are made where lanes hold 8 neighbours of a row.
+const uint H_PITCH = CK / 8 | 1u, H_PIECES = FM * CK / 8, DS_PITCH = DBIAS ? CK / 4 + 2 : H_PITCH, H_EACH = FM * (H_PITCH + DS_PITCH);
 void to_operands() {
   const float unit = scale * P_UNIT;
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); e += 2) {
     const uint x = r * NS + n;
     HALVES(S[x][e] * P_UNIT, S[x][e + 1] * P_UNIT, COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
-    HALVES(dP[x][e] * unit, dP[x][e + 1] * unit, COMPONENT(dS, r, n, e), COMPONENT(dS, r, n, e + 1))
+    if (!DBIAS) HALVES(dP[x][e] * unit, dP[x][e + 1] * unit, COMPONENT(dS, r, n, e), COMPONENT(dS, r, n, e + 1))
   }
 }
+// Two operands, as HALVES makes them.
+#ifdef DTYPE_BF16
+#define HALVES_OF(a, b) (floatBitsToUint(a) >> 16 | floatBitsToUint(b) & 0xffff0000u)
+#else
+#define HALVES_OF PAIR
+#endif
 void put_operands(uint c) {
-  const uint at = gl_SubgroupID * 2 * FM * H_PITCH;
+  const uint at = gl_SubgroupID * H_EACH, ds_at = at + FM * H_PITCH;
+  const float unit = scale * P_UNIT;
   [[unroll]] for (uint r = 0; r < RM; ++r) {
     [[unroll]] for (uint n = 0; n < NP; ++n) {
       coopMatStore(P[r * NP + n], H, at + n * FK / 8, H_PITCH, BY_ROW);
-      coopMatStore(dS[r * NP + n], H, at + FM * H_PITCH + n * FK / 8, H_PITCH, BY_ROW);
+      if (!DBIAS) coopMatStore(dS[r * NP + n], H, ds_at + n * FK / 8, DS_PITCH, BY_ROW);
     }
+    if (DBIAS) [[unroll]] for (uint n = 0; n < NS; ++n) coopMatStore(dP[r * NS + n], H, ds_at + n * FN / 4, DS_PITCH, BY_ROW);
     MEET
     [[unroll]] for (uint u = 0, x = lane; u < (H_PIECES + SG - 1) / SG; ++u, x += SG) if (H_PIECES % SG == 0 || x < H_PIECES) {
-      const uint from = at + x / (CK / 8) * H_PITCH + x % (CK / 8);
-      put(row0 + r * FM + x / (CK / 8), first_key + c * CK + x % (CK / 8) * 8, H[from], H[from + FM * H_PITCH]);
+      const uint in_row = x / (CK / 8), k = x % (CK / 8), row = row0 + r * FM + in_row, key = first_key + c * CK + k * 8;
+      const uvec4 p = H[at + in_row * H_PITCH + k];
+      if (DBIAS) {
+        const uint from = ds_at + in_row * DS_PITCH + 2 * k;
+        const vec4 lo = uintBitsToFloat(H[from]), hi = uintBitsToFloat(H[from + 1]), a = lo * unit, b = hi * unit;
+        put(row, key, p, uvec4(HALVES_OF(a.x, a.y), HALVES_OF(a.z, a.w), HALVES_OF(b.x, b.y), HALVES_OF(b.z, b.w)));
+        put_bias(row, key, lo, hi);
+      } else put(row, key, p, H[ds_at + in_row * DS_PITCH + k]);
     }
     MEET
   }
@@ -54,6 +113,8 @@ void put_operands(uint c) {
 
 // Chunk c of the staged tile of keys.
 void chunk(uint c, bool masked) {
+  if (BIAS_PAIRS) ask_bias(first_key + c * CK + col_lane);
+  COUNTING(count_bias(c);)
   scores(c);               // S = Q K^T
   if (FORM == 1) {
     weights(c, masked);    // P = exp(scale S - lse)
@@ -69,9 +130,21 @@ void chunk(uint c, bool masked) {
   }
 }
 
-// Zeros of the workgroup's rows from tile `end` on.
-void put_zeros(uint end) {
-  const uint first = end * BC, last = min(end_of(keys_of(min((i + 1) * BR, ROWS) - 1)) + ZERO, x_sn);
+// Zeros of the workgroup's rows, in P and dS and in dbias, from column `first` up to `last`; then before tile `begin` and from tile `end` on.
+void put_zero(uint first, uint last) {
   const uint pieces = last > first ? (last - first + 7) / 8 : 0;
   for (uint x = tid; x < BR * pieces; x += WG) put(i * BR + x / pieces, first + x % pieces * 8, uvec4(0), uvec4(0));
+}
+void put_zero_bias(uint first, uint last) {
+  const uint pieces = last > first ? (last - first + 7) / 8 : 0;
+  for (uint x = tid; x < BR * pieces; x += WG) put_bias(i * BR + x / pieces, first + x % pieces * 8, vec4(0), vec4(0));
+}
+void put_zeros(uint begin, uint end) {
+  const uint first = end * BC;
+  put_zero(first, min(end_of(keys_of(min((i + 1) * BR, ROWS) - 1)) + ZERO, x_sn));
+  if (LOWER_BOUND) put_zero(uint(max(keys_of(i * BR).first - int(ZERO), 0)) / 8 * 8, min(begin * BC, x_sn));
+  if (DBIAS && !ACCUMULATE) {
+    if (LOWER_BOUND) put_zero_bias(0, min(begin * BC, nk));
+    put_zero_bias(first, nk);
+  }
 }

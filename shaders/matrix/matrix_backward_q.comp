@@ -93,6 +93,7 @@ void main() {
   b_columns = v_off() + key_origin(b, v_sb, v_sn) + h / group() * v_sh; b_member = 0;
 #ifdef TO_MEMORY
   slab_at = x_off() + (matrix - x_sb) * x_sh;
+  z_base = y_off() + b * y_sb + h * y_sh;
 #else
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
 #endif
@@ -116,7 +117,7 @@ void main() {
   } else walk(keys.begin, keys.end - keys.begin, true);
 
 #ifdef TO_MEMORY
-  put_zeros(keys.end);
+  put_zeros(keys.begin, keys.end);
 #else
   barrier();
 #ifdef SLICED

@@ -37,6 +37,7 @@ type BackwardTile struct {
 	Columns, Share, Roles int
 
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
+	DBias    bool // then: and dS, where it is wanted, as the gradient by the bias
 
 	Atomic bool // the kernel of keys makes dQ too, by atomic sums
 	KReg   int  // then: slices of K for dQ in registers
@@ -212,7 +213,9 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 	case t.Form != kernel.FormRegisters:
 		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
 	case t.ToMemory:
-		s.h = t.W * 2 * f.M * (t.CK/8 | 1)
+		if s.h = t.W * f.M * 2 * (t.CK/8 | 1); t.DBias {
+			s.h = t.W * f.M * (t.CK/8 | 1 + t.CK/4 + 2)
+		}
 	}
 	switch {
 	case t.Keys:
@@ -361,6 +364,7 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
 			AReg: row.Get("a_reg"), BReg: row.Get("b_reg"), Columns: max(row.Get("columns"), 1), Share: max(row.Get("share"), 1), Roles: max(row.Get("roles"), 1)}
 		tile.Atomic, tile.ToMemory = rows == atomicLabel, rows == weightsLabel
+		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
 		tile.CK = attn.CeilDiv(tile.CK, whole) * whole

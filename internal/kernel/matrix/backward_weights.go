@@ -28,14 +28,50 @@ func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLa
 	return &Weights{tile, *l}, t.Rows[len(t.Rows)-1].Get(kernel.SlabsParameter) != 0, nil
 }
 
+// WeightsVariant says what its pipelines are built for: rows of 16 bytes, and whether the gradient by the bias is wanted, added to what is there,
+// and in rows of 16 bytes.
+type WeightsVariant struct{ Aligned, DBias, Accumulate, AlignedBias bool }
+
+// WeightsVariants is the number of them.
+const WeightsVariants = 16
+
+// Index counts them.
+func (v WeightsVariant) Index() int {
+	return kernel.BoolInt(v.Aligned) + 2*kernel.BoolInt(v.DBias) + 4*kernel.BoolInt(v.Accumulate) + 8*kernel.BoolInt(v.AlignedBias)
+}
+
 // Compiled is its build for a problem: zero is how many columns behind the last key of a row are read, and heads the heads of a slab.
-func (w *Weights) Compiled(p *attn.Problem, aligned bool, heads, zero int) kernel.Compiled {
+func (w *Weights) Compiled(p *attn.Problem, v WeightsVariant, heads, zero int) kernel.Compiled {
 	t := w.Tile
 	if p.Uneven() {
 		t.HeadsTogether = heads // the longest blocks of all of them first
 	}
-	c := t.constants(p, t.Shared(p), &w.Layout, aligned, false).And(ofEither(p, &t), kernel.Constants{"BIAS_PAIRS": 0, "ZERO": zero})
+	t.DBias = v.DBias
+	c := t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"ZERO": zero,
+		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && w.Layout.PairsOfBias(p, t.Form)),
+		"DBIAS":      kernel.BoolInt(v.DBias), "ALIGNED_BIAS": kernel.BoolInt(v.AlignedBias)})
 	return kernel.Compiled{Module: weightsLabel + "." + p.DType.Suffix(), Constants: c}
+}
+
+// MakesBias says whether it writes the gradient by the bias: in form 1, of a bias with an element for each score.
+func (w *Weights) MakesBias() bool { return w.Tile.DBias }
+
+// BiasLies says whether the bias, if it is read two elements at a time, lies so.
+func (w *Weights) BiasLies(p *attn.Problem, g *kernel.Gradients) bool {
+	return w.Layout.BiasLies(p, w.Tile.Form, &g.Scores)
+}
+
+// OneBias makes the lengths of a small problem 1 where the bias has one element for all of the problem's, which is 1 too: so it has one for each score.
+func (w *Weights) OneBias(small, p *attn.Problem) {
+	if !w.MakesBias() {
+		return
+	}
+	for i, n := range [3]*int{&small.Batch, &small.Heads, &small.QueryLen} {
+		if !p.Bias.Own[i] {
+			*n = 1
+		}
+	}
+	small.KeyHeads = min(small.KeyHeads, small.Heads)
 }
 
 // staysInRegisters notes that P and dS are not put into memory, and declines where the caller insists on that.
@@ -62,11 +98,14 @@ func (w *Weights) Model(p *attn.Problem) traffic.BackwardTile {
 // those of all heads, so these begin behind the slabs before.
 func (w *Weights) Record(r *kernel.Recorder, k *pipeline.Kernel, p *attn.Problem, g *kernel.Gradients, delta *kernel.Operand, first, heads, pitch int, step uint32, weights, gradients pipeline.Binding) error {
 	x := kernel.Operand{Binding: weights, Strides: [3]uint32{uint32(first), uint32(p.QueryLen * pitch), uint32(pitch)}}
-	at := r.Push.Backward(p, g, delta, &x, nil)
+	at := r.Push.Backward(p, g, delta, &x, &g.DBias)
 	r.BackwardInputs(g, delta)
 	r.Access[6] = pipeline.Access{Binding: weights, Mode: pipeline.Write}
 	r.Access[7] = pipeline.Access{Binding: gradients, Mode: pipeline.Write}
 	access := r.BackwardScores(k, p, g)
+	if g.DBias.Given() && w.MakesBias() {
+		access[14] = g.Output(&g.DBias)
+	}
 	blocks := attn.CeilDiv(p.QueryLen, w.Tile.rows())
 	return r.DispatchPart(k, access, at, uint32(first*blocks), kernel.Grid{Total: uint32((first + heads) * blocks), Step: step}, weightsLabel)
 }

@@ -24,6 +24,7 @@ var Backward = &kernel.BackwardKernel{
 		MostDim:        kernel.PlainDims,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, matrix.WeightsRanges, standard.ProductRanges,
 			kernel.Parameters{kernel.SlabsParameter: kernel.OnOff}),
+		Can:         attn.WithBias,
 		Yields:      true, // to the kernels that keep P and dS to themselves
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: matrix.BackwardLacks,
@@ -88,8 +89,37 @@ type program struct {
 	pitch    int    // elements from row to row of P and dS
 	step     uint32 // workgroups of a dispatch of weights, at most
 
-	kernels [2]atomic.Pointer[pipeline.Kernel] // of weights, by alignment
-	checked [8]atomic.Bool                     // by variant
+	kernels [matrix.WeightsVariants]atomic.Pointer[pipeline.Kernel] // of weights, by variant
+	checked [32]atomic.Bool                                         // by variant
+}
+
+// variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient by the bias is wanted.
+type variant struct {
+	kernel.GradientVariant
+	dBias, alignedBias bool
+}
+
+func (v variant) index() int {
+	return v.Index() + 8*kernel.BoolInt(v.dBias) + 16*kernel.BoolInt(v.alignedBias)
+}
+
+// weights is that of the kernel of weights, which adds to nothing but the gradient by the bias.
+func (v variant) weights() matrix.WeightsVariant {
+	return matrix.WeightsVariant{Aligned: v.Aligned, DBias: v.dBias, Accumulate: v.Accumulate && v.dBias, AlignedBias: v.alignedBias}
+}
+
+// of is the variant of a set of tensors.
+func (s *program) of(g *kernel.Gradients) variant {
+	v := variant{GradientVariant: g.Variant()}
+	v.Aligned = v.Aligned && s.weights.BiasLies(&s.problem, g)
+	v.dBias = s.weights.MakesBias() && g.DBias.Given()
+	v.alignedBias = v.dBias && g.DBias.Aligned
+	return v
+}
+
+// MakesBias says that the kernel of weights writes the gradient by the bias on its way.
+func (s *program) MakesBias(of kernel.Bias) bool {
+	return of.Of(&s.problem) == &s.problem.Bias && s.weights.MakesBias()
 }
 
 // cut makes slabs of whole key heads, as even as can be.
@@ -128,47 +158,50 @@ func (s *program) Scratch() []uint64 {
 }
 
 func (s *program) Model() traffic.Model {
-	m := traffic.BackwardSlabs{Delta: kernel.DeltaLabel, Weights: s.weights.Model(&s.problem), Behind: s.products.Behind()}
+	m := traffic.BackwardSlabs{Delta: kernel.DeltaLabel, Weights: s.weights.Model(&s.problem), Behind: s.products.Behind(), DBias: s.weights.MakesBias()}
 	m.Values, m.Queries, m.Keys = s.products.Models()
 	return m
 }
 
 // ofWeights is the build of the kernel of weights.
-func (s *program) ofWeights(aligned bool) kernel.Compiled {
-	return s.weights.Compiled(&s.problem, aligned, s.slabs[0].Heads, s.products.Behind())
+func (s *program) ofWeights(v variant) kernel.Compiled {
+	return s.weights.Compiled(&s.problem, v.weights(), s.slabs[0].Heads, s.products.Behind())
 }
 
 // build makes the pipelines of a variant and lets those that were never run on this device and driver prove themselves.
-func (s *program) build(v kernel.GradientVariant) error {
-	if s.checked[v.Index()].Load() {
+func (s *program) build(v variant) error {
+	if s.checked[v.index()].Load() {
 		return nil
 	}
-	w := s.ofWeights(v.Aligned)
-	if _, err := s.env.Variant(&s.kernels[kernel.BoolInt(v.Aligned)], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
+	w := s.ofWeights(v)
+	if _, err := s.env.Variant(&s.kernels[v.weights().Index()], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
 		return w.Constants, s.weights.Info()
 	}); err != nil {
 		return err
 	}
-	if err := s.products.Build(v); err != nil {
+	if err := s.products.Build(v.GradientVariant); err != nil {
 		return err
 	}
-	tried := append(s.products.Compiled(v), w)
+	tried := append(s.products.Compiled(v.GradientVariant), w)
 	if err := s.env.Prove(name+" "+s.Tile(), tried, func() (string, error) { return s.try(v) }); err != nil {
 		return err
 	}
-	s.checked[v.Index()].Store(true)
+	s.checked[v.index()].Store(true)
 	return nil
 }
 
-// usual builds the variant of dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave alone, the others
+// usual builds the variants of dense tensors, gradients overwritten, with and without that by the bias where it is made here. On a device of the caller's, whose queue recording must leave alone, the others
 // are looked at now too.
 func (s *program) usual() error {
 	size := s.problem.DType.Size()
 	aligned := s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0
-	err := s.build(kernel.GradientVariant{Aligned: aligned})
-	for i := range 8 {
-		v := kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}
-		if err == nil && s.env.Attached && (aligned || !v.Aligned) {
+	alignedBias := s.problem.KeyLen*s.problem.Bias.DType.Size()%16 == 0
+	var err error
+	for i := range s.checked {
+		v := variant{kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}, i&8 != 0, i&16 != 0}
+		usual := v == variant{kernel.GradientVariant{Aligned: aligned}, v.dBias, v.dBias && alignedBias}
+		can := (aligned || !v.Aligned) && (s.weights.MakesBias() || !v.dBias) && (v.dBias && alignedBias || !v.alignedBias)
+		if err == nil && can && (usual || s.env.Attached) {
 			err = s.build(v)
 		}
 	}
@@ -176,24 +209,25 @@ func (s *program) usual() error {
 }
 
 func (s *program) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.build(g.Variant()); err != nil {
+	v := s.of(g)
+	if err := s.build(v); err != nil {
 		return err
 	}
-	return s.run(r, g)
+	return s.run(r, g, v)
 }
 
-func (s *program) run(r *kernel.Recorder, g *kernel.Gradients) error {
+func (s *program) run(r *kernel.Recorder, g *kernel.Gradients, v variant) error {
 	delta, weights, gradients := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1], r.Scratch[2]
 	if err := s.delta.Record(r, g, &delta); err != nil {
 		return err
 	}
-	k := s.kernels[kernel.BoolInt(g.Aligned())].Load()
+	k := s.kernels[v.weights().Index()].Load()
 	for i := range s.slabs {
 		b := &s.slabs[i]
 		if err := s.weights.Record(r, k, &s.problem, g, &delta, b.Head0, b.Heads, s.pitch, s.step, weights, gradients); err != nil {
 			return err
 		}
-		if err := s.products.Record(r, g, i, weights, gradients); err != nil {
+		if err := s.products.Record(r, g, v.GradientVariant, i, weights, gradients); err != nil {
 			return err
 		}
 	}
@@ -201,7 +235,7 @@ func (s *program) run(r *kernel.Recorder, g *kernel.Gradients) error {
 }
 
 // trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
-func (s *program) trial() attn.Problem {
+func (s *program) trial(v variant) attn.Problem {
 	small := kernel.TrialOf(&s.problem)
 	queries, keys := s.products.Rows()
 	t := &s.weights.Tile
@@ -210,16 +244,21 @@ func (s *program) trial() attn.Problem {
 	if !small.Masked() && s.problem.KeyLen%t.BC == 0 {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, t.BC) * t.BC
 	}
+	if v.alignedBias {
+		small.KeyLen = attn.CeilDiv(small.KeyLen, 8) * 8
+	}
+	kernel.GrowForBias(&small, &s.problem)
+	s.weights.OneBias(&small, &s.problem)
 	return small
 }
 
 // try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
-func (s *program) try(v kernel.GradientVariant) (wrong string, err error) {
-	p := s.trial()
+func (s *program) try(v variant) (wrong string, err error) {
+	p := s.trial(v)
 	mine := &program{env: s.env, problem: p, weights: s.weights, pitch: standard.PitchOf(&p)}
 	mine.slabs = []standard.Slab{{Heads: p.Batch * p.Heads, Rows: p.QueryLen}}
 	mine.step = uint32(p.Batch * p.Heads * attn.CeilDiv(p.QueryLen, s.weights.Tile.BlockRows()))
-	i := kernel.BoolInt(v.Aligned)
+	i := v.weights().Index()
 	mine.kernels[i].Store(s.kernels[i].Load()) // the very pipelines that are in question
 	if mine.products, err = s.products.On(s.env, &p, mine.pitch); err != nil {
 		return "", err
@@ -227,5 +266,9 @@ func (s *program) try(v kernel.GradientVariant) (wrong string, err error) {
 	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
 		return "", err
 	}
-	return s.env.TryBackward(&p, v, nil, mine.Scratch(), mine.run)
+	tried := v.GradientVariant
+	if v.dBias {
+		tried.With, tried.AlignedBy = "Bias", v.alignedBias
+	}
+	return s.env.TryBackward(&p, tried, nil, mine.Scratch(), func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
 }

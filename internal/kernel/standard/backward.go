@@ -238,7 +238,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 			}
 		}
 		for part := range standardGradients {
-			if err := s.recordPart(r, g, i, part, g.Weights[i], r.Scratch[i]); err != nil {
+			if err := s.recordPart(r, g, g.Variant(), i, part, g.Weights[i], r.Scratch[i]); err != nil {
 				return err
 			}
 		}
@@ -252,11 +252,11 @@ func (s *BackwardProgram) scores(r *kernel.Recorder, i int) pipeline.Binding {
 }
 
 // recordPart records a kernel over slab i, whose P and dP (later dS) are weights and grads.
-func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, i int, part gradient, weights, grads pipeline.Binding) error {
+func (s *BackwardProgram) recordPart(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, part gradient, weights, grads pipeline.Binding) error {
 	b, w := &s.forward.slabs[i], &r.Push
 	total := s.grids[i][part].Total
 	read := func(n int, from pipeline.Binding) { r.Access[n] = pipeline.Access{Binding: from, Mode: pipeline.Read} }
-	k := s.kernels[part][g.Variant().Index()].Load()
+	k := s.kernels[part][v.Index()].Load()
 	access := r.Access[:3]
 	var at int
 	switch part {

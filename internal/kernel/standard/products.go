@@ -103,10 +103,10 @@ func (s *Products) Build(v kernel.GradientVariant) error {
 	return nil
 }
 
-// Record makes the gradients of slab i of P, weights, and dS, gradients.
-func (s *Products) Record(r *kernel.Recorder, g *kernel.Gradients, i int, weights, gradients pipeline.Binding) error {
+// Record makes the gradients of slab i of P, weights, and dS, gradients, with the pipelines of a variant.
+func (s *Products) Record(r *kernel.Recorder, g *kernel.Gradients, v kernel.GradientVariant, i int, weights, gradients pipeline.Binding) error {
 	for _, part := range products {
-		if err := s.program.recordPart(r, g, i, part, weights, gradients); err != nil {
+		if err := s.program.recordPart(r, g, v, i, part, weights, gradients); err != nil {
 			return err
 		}
 	}
