@@ -126,7 +126,7 @@ var Axes = []Axis{
 		Text: func(c Case) string { return string(c.Tuning) },
 		axisValues: values[Tuning]{list: func(g *Grid) *[]Tuning { return &g.Tunings }, field: func(c *Case) *Tuning { return &c.Tuning },
 			from: each(ParseTuning), spell: Tuning.sorted,
-			only: func(c Case) bool { return hasTiles(c.Impl) }}},
+			only: func(c Case) bool { return hasTiles(c.Impl) || c.Impl == flash.Flash1.String() }}},
 	{Name: "any-order", Usage: "allow the flash kernels an `order` of dq's sums that differs from run to run: true, false or both", Usual: "false", Alone: "true", Whole: true,
 		Key: "any_order", Own: true, Label: "any order", Left: true, Cell: func(c Case) string { return choose(c.AnyOrder, "yes", "") },
 		Text: func(c Case) string { return choose(c.AnyOrder, "any order", "") },

@@ -139,7 +139,7 @@ func ParseDensities(list []string) ([]float64, error) {
 	return out, nil
 }
 
-// hasTiles says whether the tunings of a grid are about an implementation.
+// hasTiles says whether an implementation is flash2's kernels, which the grid's order of sums is about.
 func hasTiles(impl string) bool {
 	return slices.Contains([]string{flash.Flash.String(), BlockSparse}, impl)
 }
