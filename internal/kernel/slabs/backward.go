@@ -48,6 +48,9 @@ func plan(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tuning) (k
 	if s.weights, taken, err = matrix.ChooseWeights(&e.Caps, p, &layout, fragment, form, t); err != nil {
 		return nil, err
 	}
+	if !p.Bias.None() && !s.weights.MakesBias() {
+		taken = false // what a bias gains is that its gradient needs no kernel of its own
+	}
 	switch use := t.Get(kernel.SlabsParameter, kernel.BoolInt(taken)); {
 	case use == 0 && given:
 		return nil, &kernel.Declined{Why: "WithBackwardTuning[" + kernel.SlabsParameter + "] is 0"}
