@@ -42,7 +42,8 @@ func TestMatrixFlash1TileFitsAnyDevice(t *testing.T) {
 	})
 }
 
-// TestMatrixFlash1Tables: on the GPU that the table is written for, tiles leave room for a second workgroup beside them.
+// TestMatrixFlash1Tables: on the GPU that the table is written for, tiles take two thirds of a workgroup's shared memory, but for the one that was
+// searched, which takes all of it.
 func TestMatrixFlash1Tables(t *testing.T) {
 	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
 	for _, dim := range []int{16, 32, 64, 80, 96, 128, 192, 256} {
@@ -50,8 +51,12 @@ func TestMatrixFlash1Tables(t *testing.T) {
 		require.NoError(t, err)
 		tile, err := matrix.ChooseFlash1Tile(c, attnOf(p), s, kernel.FormRegisters, kernel.NewTuning(nil))
 		require.NoError(t, err)
-		require.LessOrEqual(t, tile.Shared(dim, dim).Bytes(), 32<<10, "D %d", dim)
-		require.Equal(t, 128, tile.Rows(), "D %d", dim)
+		rows, most := 128, 32<<10
+		if dim == 64 {
+			rows, most = 256, 48<<10
+		}
+		require.LessOrEqual(t, tile.Shared(dim, dim).Bytes(), most, "D %d", dim)
+		require.Equal(t, rows, tile.Rows(), "D %d", dim)
 	}
 	p, err := Problem{Batch: 1, Heads: 1, QueryLen: 64, HeadDim: 64, DType: F16}.Normalize()
 	require.NoError(t, err)
