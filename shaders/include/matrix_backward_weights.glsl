@@ -3,7 +3,8 @@
 // sums do not fit into registers beside their operands, make eight.
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
-// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before the first.
+// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before
+// the first.
 //
 // Where every score has an element of the bias of its own, dS without that factor is the gradient by the bias (DBIAS): it is written on the
 // way, rounded once, and zeros where no query of the block sees a key.
@@ -70,7 +71,8 @@ void count_bias(uint c) {
 }
 #endif
 
-// Form 1: P and dS lie in shared memory by rows on their way out, as operands; with DBIAS dS as it is, in fp32, of which operand and gradient
+// Form 1: P and dS lie in shared memory by rows on their way out, as operands; with DBIAS dS as it is, in fp32, of which operand and
+// gradient
 // are made where lanes hold 8 neighbours of a row.
 const uint H_PITCH = CK / 8 | 1u, H_PIECES = FM * CK / 8, DS_PITCH = DBIAS ? CK / 4 + 2 : H_PITCH, H_EACH = FM * (H_PITCH + DS_PITCH);
 void to_operands() {
@@ -130,7 +132,8 @@ void chunk(uint c, bool masked) {
   }
 }
 
-// Zeros of the workgroup's rows, in P and dS and in dbias, from column `first` up to `last`; then before tile `begin` and from tile `end` on.
+// Zeros of the workgroup's rows, in P and dS and in dbias, from column `first` up to `last`; then before tile `begin` and from tile
+// `end` on.
 void put_zero(uint first, uint last) {
   const uint pieces = last > first ? (last - first + 7) / 8 : 0;
   for (uint x = tid; x < BR * pieces; x += WG) put(i * BR + x / pieces, first + x % pieces * 8, uvec4(0), uvec4(0));
