@@ -35,8 +35,8 @@ type biasProgram interface {
 	Record(r *kernel.Recorder, g *kernel.Gradients, delta *kernel.Operand) error
 }
 
-// withScoreGradients puts them behind a program of a kernel where the problem has any that it does not make itself. Where they are made by kernels of another tier, note says
-// why.
+// withScoreGradients puts them behind a program of a kernel where the problem has any that it does not make itself. Where they are made by
+// kernels of another tier, note says why.
 func withScoreGradients(e *kernel.Env, p *attn.Problem, program kernel.BackwardProgram, of *kernel.Offer, given map[string]int) (_ kernel.BackwardProgram, note string, err error) {
 	s := &scoreGradients{BackwardProgram: program}
 	if err = s.planCaptured(e, p, of.Implementation); err != nil {

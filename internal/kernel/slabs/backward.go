@@ -193,8 +193,8 @@ func (s *program) build(v variant) error {
 	return nil
 }
 
-// usual builds the variants of dense tensors, gradients overwritten, with and without that by the bias where it is made here. On a device of the caller's, whose queue recording must leave alone, the others
-// are looked at now too.
+// usual builds the variants of dense tensors, gradients overwritten, with and without that by the bias where it is made here. On a device of the
+// caller's, whose queue recording must leave alone, the others are looked at now too.
 func (s *program) usual() error {
 	size := s.problem.DType.Size()
 	aligned := s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0
