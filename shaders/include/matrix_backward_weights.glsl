@@ -3,8 +3,8 @@
 // sums do not fit into registers beside their operands, make eight.
 //
 // Both are matrices of nq rows, pitch elements from row to row, a multiple of 8; a dispatch makes those of a slab, of some heads. dS has
-// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so they begin before
-// the first.
+// the factor scale in it. Behind the last key of a row of dS, zeros go on as far as the product dS K reads, and so
+// they begin before the first.
 //
 // Where every score has an element of the bias of its own, dS without that factor is the gradient by the bias (DBIAS): it is written on the
 // way, rounded once, and zeros where no query of the block sees a key.
@@ -37,32 +37,11 @@ void put(uint row, uint key, uvec4 p, uvec4 ds) {
   }
 }
 
-// 8 columns of a row of dbias, from `key` on. What lies beyond the last key is not written. (Counted as gradients.)
-void put_bias(uint row, uint key, vec4 lo, vec4 hi) {
-  if (row >= ROWS || key >= nk) return;
-  const uint to = z_base + row * y_sn + key;
-  if (SCORE_BIAS == 2) {
-    if (ALIGNED_BIAS) {
-      [[unroll]] for (uint e = 0; e < 8; e += 4) if (key + e < nk) {
-        vec4 y = e == 0 ? lo : hi;
-        if (ACCUMULATE) y += uintBitsToFloat(LOADED(gradients, 16, z4[(to + e) / 4]));
-        STORED(gradients, 16, z4[(to + e) / 4] = floatBitsToUint(y));
-      }
-    } else [[unroll]] for (uint e = 0; e < 8; ++e) if (key + e < nk) {
-      float y = e < 4 ? lo[e % 4] : hi[e % 4];
-      if (ACCUMULATE) y += LOADED(gradients, 4, z32[to + e]);
-      STORED(gradients, 4, z32[to + e] = y);
-    }
-  } else if (ALIGNED_BIAS) {
-    Piece y = Piece(row, key, true, lo, hi);
-    if (ACCUMULATE) y = added(y, LOADED(gradients, 16, z4[to / 8]));
-    STORED(gradients, 16, z4[to / 8] = packed(y));
-  } else [[unroll]] for (uint e = 0; e < 8; ++e) if (key + e < nk) {
-    float y = e < 4 ? lo[e % 4] : hi[e % 4];
-    if (ACCUMULATE) y += UNPAIR(uint(LOADED(gradients, 2, z16[to + e]))).x;
-    STORED(gradients, 2, z16[to + e] = ELEMENT_BITS(y));
-  }
-}
+#define DBIAS_VIEW z
+#define DBIAS_AT(row, key) (z_base + (row) * y_sn + (key))
+#define DBIAS_ROWS ROWS
+#include "matrix_backward_dbias.glsl"
+
 #ifdef COUNT
 // The bytes of the bias that the scores of chunk c are given, as scores.
 void count_bias(uint c) {
@@ -72,8 +51,7 @@ void count_bias(uint c) {
 #endif
 
 // Form 1: P and dS lie in shared memory by rows on their way out, as operands; with DBIAS dS as it is, in fp32, of which operand and
-// gradient
-// are made where lanes hold 8 neighbours of a row.
+// gradient are made where lanes hold 8 neighbours of a row.
 const uint H_PITCH = CK / 8 | 1u, H_PIECES = FM * CK / 8, DS_PITCH = DBIAS ? CK / 4 + 2 : H_PITCH, H_EACH = FM * (H_PITCH + DS_PITCH);
 void to_operands() {
   const float unit = scale * P_UNIT;

@@ -46,32 +46,13 @@ const uint E_PITCH = FORM == 1 ? CK + 8 : CK, E_SIZE = FORM == 1 ? FM * E_PITCH 
 ACC sums[WALKS || FORM != 1 ? 1 : RM * NS];
 float piece_sums[WALKS || FORM == 1 ? 1 : RM * PIECE_EACH * 8];
 
-// 8 columns of a row of dbias, from `col` on. What lies beyond the last is not written.
-void put8(uint row, uint col, float y[8]) {
-  if (row >= nq || col >= nk) return;
-  const uint to = x_base + row * x_sn + col;
-  if (SCORE_BIAS == 2) {
-    if (ALIGNED_BIAS) {
-      [[unroll]] for (uint e = 0; e < 8; e += 4) if (col + e < nk) {
-        vec4 z = vec4(y[e], y[e + 1], y[e + 2], y[e + 3]);
-        if (ACCUMULATE) z += uintBitsToFloat(x4[(to + e) / 4]);
-        x4[(to + e) / 4] = floatBitsToUint(z);
-      }
-    } else [[unroll]] for (uint e = 0; e < 8; ++e) if (col + e < nk) x32[to + e] = ACCUMULATE ? x32[to + e] + y[e] : y[e];
-  } else if (ALIGNED_BIAS) {
-    if (ACCUMULATE) {
-      const uvec4 was = x4[to / 8];
-      [[unroll]] for (uint e = 0; e < 8; e += 2) { const vec2 z = UNPAIR(was[e / 2]); y[e] += z.x; y[e + 1] += z.y; }
-    }
-    x4[to / 8] = uvec4(PAIR(y[0], y[1]), PAIR(y[2], y[3]), PAIR(y[4], y[5]), PAIR(y[6], y[7]));
-  } else [[unroll]] for (uint e = 0; e < 8; ++e) if (col + e < nk) {
-    const float z = ACCUMULATE ? UNPAIR(uint(x16[to + e])).x + y[e] : y[e];
-    x16[to + e] = ELEMENT_BITS(z);
-  }
-}
+#define DBIAS_VIEW x
+#define DBIAS_AT(row, key) (x_base + (row) * x_sn + (key))
+#define DBIAS_ROWS nq
+#include "matrix_backward_dbias.glsl"
 // Piece `piece` of row fragment r and chunk c.
 void put_piece(uint r, uint c, uint piece, float y[8]) {
-  put8(row0 + r * FM + piece * 8 / CK, first_key + c * CK + piece * 8 % CK, y);
+  put_bias(row0 + r * FM + piece * 8 / CK, first_key + c * CK + piece * 8 % CK, vec4(y[0], y[1], y[2], y[3]), vec4(y[4], y[5], y[6], y[7]));
 }
 #define EACH_PIECE(u, piece) \
   [[unroll]] for (uint u = 0, piece = lane; u < PIECE_EACH; ++u, piece += SG) if (PIECES % SG == 0 || piece < PIECES)
@@ -132,9 +113,8 @@ void chunk(uint c, bool masked) {
 // Tiles from `first` to `end` hold nothing that is seen.
 void put_zeros(uint first, uint end) {
   const uint width = (min(end * BC, nk) - min(first * BC, nk) + 7) / 8;
-  float none[8];
-  [[unroll]] for (uint k = 0; k < 8; ++k) none[k] = 0;
-  if (!ACCUMULATE) for (uint x = tid; x < BR * width; x += WG) put8(first_query + x / width, first * BC + x % width * 8, none);
+  if (!ACCUMULATE) for (uint x = tid; x < BR * width; x += WG)
+    put_bias(first_query + x / width, first * BC + x % width * 8, vec4(0), vec4(0));
 }
 
 // What is worked on: a block of queries of a head, whose rows are loaded.
