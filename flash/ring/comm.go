@@ -17,7 +17,8 @@ import (
 type Comm interface {
 	Rank() int // of the caller, from 0
 	Size() int // number of ranks
-	// Send gives data to a rank that receives it, and returns when data may be changed: the receiver may not have it yet.
+	// Send gives data to a rank that receives it, and returns when data may be changed: the receiver may not have it yet. It may also wait until
+	// that rank calls Receive.
 	Send(ctx context.Context, to int, tag Tag, data []byte) error
 	// Receive fills data with a message of another rank, which must be as long.
 	Receive(ctx context.Context, from int, tag Tag, data []byte) error

@@ -159,8 +159,8 @@ func TestLocalMissingRank(t *testing.T) {
 		func(ctx context.Context) error { return comms[0].Receive(ctx, 1, 0, nil) },
 		comms[0].Barrier,
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
 		require.GreaterOrEqual(t, time.Since(start), 10*time.Millisecond)
 		cancel()
