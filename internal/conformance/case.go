@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
 )
 
@@ -50,7 +49,6 @@ type Case struct {
 	o, lse   []float64 // of these rows
 	plainO   []float64
 	plainL   []float64
-	keysL    []float64                        // lse of keys in blocks, rounded to bf16 as fragments hold them; nil for other keys and types
 	ties     []float64                        // plainO or what other ways to round its scores make of it, whichever is worst; for targets that round scores
 	lengths  func(r *rand.Rand, most int) int // of keys and queries, where the problem has them; default: drawLength
 	packed   packed                           // where rows of packed sequences lie
@@ -71,7 +69,7 @@ func (c *Case) prepare() error {
 // release drops what prepare computed.
 func (c *Case) release() {
 	c.inputs, c.rows, c.vector, c.cache = ref.Problem{}, nil, nil, cache{}
-	c.o, c.lse, c.plainO, c.plainL, c.keysL, c.ties, c.grads = nil, nil, nil, nil, nil, nil, nil
+	c.o, c.lse, c.plainO, c.plainL, c.ties, c.grads = nil, nil, nil, nil, nil, nil
 }
 
 func (c *Case) compute() error {
@@ -126,14 +124,6 @@ func (c *Case) compute() error {
 	}
 	if c.plainO, c.plainL, err = flatten(ref.PlainForwardRows(c.inputs, t, c.rows)); err != nil {
 		return err
-	}
-	if t == ref.BF16 && attn.DType(p.KeyType).Block() > 1 { // of up to 18 bits where bf16 has eight; fp8 has four, its scales multiply scores
-		rounded := c.inputs
-		rounded.K.Data = slices.Clone(rounded.K.Data)
-		asFragments(rounded.K.Data)
-		if _, c.keysL, err = flatten(ref.ForwardRows(rounded, c.rows)); err != nil {
-			return err
-		}
 	}
 	c.ties = c.plainO
 	if t != ref.F32 && (c.Only == nil || slices.Contains(c.Only, flash.Standard)) {
@@ -208,16 +198,6 @@ func scaled(sq, sk, sv float64) func(*rand.Rand, ref.Tensor, ref.Tensor, ref.Ten
 	}
 }
 
-// asFragments rounds to bf16 as kernels on matrices do by hand (matrix_types.glsl): to nearest, and away from zero where two are as near. That
-// matters: one in thirty of the numbers of q4_0 lies in the middle.
-func asFragments(x []float32) {
-	for i, v := range x {
-		if v == v {
-			x[i] = math.Float32frombits((math.Float32bits(v) + 0x8000) &^ 0xffff)
-		}
-	}
-}
-
 func hash(s string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(s))
@@ -272,11 +252,7 @@ func (c *Case) check(target Target, o, lse []float32, r *Result) {
 	if target.Implementation != flash.Standard && t != ref.F32 {
 		plain = nil // its scores are never rounded to 16 bits; in fp32 sums that cancel are as inexact as plain's
 	}
-	values := c.pick(lse, 1)
-	v := ref.CheckLSE(values, c.lse, plain, t)
-	if !v.OK && target.Tier == flash.TierMatrix && c.keysL != nil {
-		v = ref.CheckLSE(values, c.keysL, plain, t) // as near, but to the keys that fragments hold
-	}
+	v := ref.CheckLSE(c.pick(lse, 1), c.lse, plain, t)
 	r.note("lse", v)
 	r.LSEErr, r.LSEBound = v.Err, v.Bound
 	if !v.OK {
