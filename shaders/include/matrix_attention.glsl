@@ -63,7 +63,15 @@ layout(constant_id = 51) const uint TERMS = 3;
 #else
 #define STAGED BC
 #endif
+#ifdef CACHE
+// 2: quantised keys are staged as sums of two numbers, where one has too few bits for them (include/matrix_staging.glsl).
+layout(constant_id = 50) const uint KEY_TERMS = 1;
+#define K_ROWS (BC * KEY_TERMS)
+const uint V_AT = K_ROWS * K_PITCH, TILE = V_AT + BC * V_PITCH;
+#else
+#define K_ROWS BC
 const uint V_AT = STAGED * K_PITCH, TILE = STAGED * (K_PITCH + V_PITCH);
+#endif
 const uint QR = Q_REG < DF ? Q_REG : DF;
 const uint PATCH_PITCH = PATCH | 1u;
 const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH;      // of Q through the patch

@@ -54,7 +54,7 @@ void zero_beyond_columns(uint tiles) {
   if (DF * FK > 8 * KU || VF * FN > 8 * VU) {
     barrier();
     [[unroll]] for (uint t = 0; t < tiles * TILE; t += TILE) {
-      if (DF * FK > 8 * KU) for (uint x = tid; x < BC * (K_PITCH - KU); x += WG)
+      if (DF * FK > 8 * KU) for (uint x = tid; x < K_ROWS * (K_PITCH - KU); x += WG)
         KV[t + x / (K_PITCH - KU) * K_PITCH + KU + x % (K_PITCH - KU)] = uvec4(0);
       if (VF * FN > 8 * VU) for (uint x = tid; x < BC * (V_PITCH - VU); x += WG)
         KV[t + V_AT + x / (V_PITCH - VU) * V_PITCH + VU + x % (V_PITCH - VU)] = uvec4(0);

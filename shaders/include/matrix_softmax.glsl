@@ -15,6 +15,12 @@ void scores(uint c) {
     [[unroll]] for (uint n = 0; n < NS; ++n) {
       FRAG_B kb; coopMatLoad(kb, KV, at + (c * CK + n * FN) * K_PITCH + d * FK / 8, K_PITCH, BY_COLUMN);
       [[unroll]] for (uint r = 0; r < RM; ++r) S[r * NS + n] = coopMatMulAdd(qa[r], kb, S[r * NS + n]);
+#ifdef CACHE
+      if (KEY_TERMS == 2) {
+        coopMatLoad(kb, KV, at + (BC + c * CK + n * FN) * K_PITCH + d * FK / 8, K_PITCH, BY_COLUMN);
+        [[unroll]] for (uint r = 0; r < RM; ++r) S[r * NS + n] = coopMatMulAdd(qa[r], kb, S[r * NS + n]);
+      }
+#endif
     }
   }
 }

@@ -8,19 +8,26 @@ uint last_tile;
 #define CLAMPED (MASKS && RAGGED)
 #define IS_KEY (!CLAMPED || j * BC + x < key_count())
 #ifdef CACHE
-// In builds for caches rows may lie in pages, and quantised numbers become elements on the way (rounded to nearest, where they are not
-// exact).
+// In builds for caches rows may lie in pages, and quantised numbers become elements on the way, rounded to nearest where they are not
+// exact. bf16 has eight bits, and the numbers of blocks up to 18: keys are staged as two elements each then (KEY_TERMS), in planes one
+// behind the other, so that scores are products with the numbers themselves. A value that is rounded is off by no more than o is.
+#include "matrix_terms.glsl"
 #define IN_PAGE(key) const uint page = page_of(key);
 #define ROW_AT(T, key) row_in_page(T##_base, key, page, T##_sb, T##_sn)
 #define FOUND(x) (is_lost(page) ? uvec4(0) : x)
+uvec4 k_rest;   // KEY_TERMS == 2: the second elements of what load_k gave
 // 2. A bound that the compiler knew would put the loop into the module twice, at each of a dozen places.
 const uint HALVES = PAGE_ROWS == 0 ? 1 : 2;
-#define QUANTISED_EIGHT(TYPE, T)                                                                            \
+#define QUANTISED_EIGHT(TYPE, T, TERMS)                                                                     \
   if (TYPE != NATIVE) {                                                                                    \
     uint y[4];                                                                                             \
     [[unroll]] for (uint h = 0; h < HALVES; ++h) {                                                         \
       const vec4 x = is_lost(page) ? vec4(0) : T##_four(row, 8 * c + 4 * h);                               \
-      [[unroll]] for (uint e = 0; e < 2; ++e) y[2 * h + e] = PAIR(x[2 * e], x[2 * e + 1]);                 \
+      [[unroll]] for (uint e = 0; e < 2; ++e) {                                                            \
+        vec2 two = vec2(x[2 * e], x[2 * e + 1]);                                                           \
+        y[2 * h + e] = TERMS == 2 ? take_pair(two) : PAIR(two.x, two.y);                                   \
+        if (TERMS == 2) k_rest[2 * h + e] = take_pair(two);                                                \
+      }                                                                                                    \
     }                                                                                                      \
     return uvec4(y[0], y[1], y[2], y[3]);                                                                  \
   }
@@ -32,21 +39,21 @@ bool together(uint type) { return (type | PAGE % BC) == 0; }
 #define IN_PAGE(key)
 #define ROW_AT(T, key) T##_base + (key) * T##_sn
 #define FOUND(x) x
-#define QUANTISED_EIGHT(TYPE, T)
+#define QUANTISED_EIGHT(TYPE, T, TERMS)
 #define STEPPED(UNITS, TYPE) WHOLE_TURNS(UNITS)
 #define TILE_AT(T, j) T##_base / 8 + tile_row(j) * (T##_sn / 8)
 #endif
 uvec4 load_k(uint j, uint x, uint c) {
   IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
   uint row = ROW_AT(k, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
-  QUANTISED_EIGHT(K_TYPE, k)
+  QUANTISED_EIGHT(K_TYPE, k, KEY_TERMS)
   if (ALIGNED) return FOUND(LOADED_IF(k, 16, IS_KEY, k4[row / 8 + c]));
   return FOUND(GATHER(k, row, c, D, IS_KEY));
 }
 uvec4 load_v(uint j, uint x, uint c) {
   IN_PAGE(CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x)
   uint row = ROW_AT(v, (CLAMPED ? min(j * BC + x, last_key()) : min(j, last_tile) * BC + x));
-  QUANTISED_EIGHT(V_TYPE, v)
+  QUANTISED_EIGHT(V_TYPE, v, 1)
   if (ALIGNED) return FOUND(LOADED_IF(v, 16, IS_KEY, v4[row / 8 + c]));
   return FOUND(GATHER(v, row, c, DV, IS_KEY));
 }
@@ -55,7 +62,11 @@ uvec4 load_v(uint j, uint x, uint c) {
 const uint K_PIECES = BC * KU, V_PIECES = BC * VU;
 const uint K_EACH = (K_PIECES + WG - 1) / WG, V_EACH = (V_PIECES + WG - 1) / WG;
 #define EACH(T, u, x) [[unroll]] for (uint u = 0, x = tid; u < T##_EACH; ++u, x += WG) if (T##_PIECES % WG == 0 || x < T##_PIECES)
-uvec4 kr[K_EACH], vr[V_EACH];   // pieces on their way
+#ifdef CACHE
+uvec4 kr[K_EACH * KEY_TERMS], vr[V_EACH];   // pieces on their way
+#else
+uvec4 kr[K_EACH], vr[V_EACH];
+#endif
 
 // STEPS: where a turn of the workgroup is whole rows, the pieces of an invocation lie so many rows apart. Its own part of their places is
 // then the same for all of them, computed once, and what is added for a tile and a piece is the same for all invocations. A tile that ends
@@ -75,7 +86,12 @@ void fetch_k(uint j) {
     IN_PAGE(tile_row(j))
     const uint tile = TILE_AT(k, j);
     EACH(K, u, x) kr[u] = FOUND(LOADED(k, 16, k4[k_from + (tile + u * (WG / KU) * (k_sn / 8))]));
-  } else EACH(K, u, x) kr[u] = load_k(j, x / KU, x % KU);
+  } else EACH(K, u, x) {
+    kr[u] = load_k(j, x / KU, x % KU);
+#ifdef CACHE
+    if (KEY_TERMS == 2) kr[K_EACH * (KEY_TERMS - 1) + u] = k_rest;
+#endif
+  }
 }
 void fetch_v(uint j) {
   if (STEPPED(VU, V_TYPE) && whole_tile(j)) {
@@ -87,6 +103,9 @@ void fetch_v(uint j) {
 void store_k() {
   if (WHOLE_TURNS(KU)) { EACH(K, u, x) KV[k_to + (at + u * (WG / KU) * K_PITCH)] = kr[u]; }
   else EACH(K, u, x) KV[at + x / KU * K_PITCH + x % KU] = kr[u];
+#ifdef CACHE
+  if (KEY_TERMS == 2) EACH(K, u, x) KV[at + (BC + x / KU) * K_PITCH + x % KU] = kr[K_EACH * (KEY_TERMS - 1) + u];
+#endif
 }
 void store_v() {
   if (WHOLE_TURNS(VU)) { EACH(V, u, x) KV[v_to + (at + V_AT + u * (WG / VU) * V_PITCH)] = vr[u]; }

@@ -70,7 +70,7 @@
 //                 KEY_PARTS.)
 //  90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 6 and 7. With lengths, MASKS and RAGGED are 1.
 //  110 WITHIN      include/dropout.glsl: at the binding of further arguments
-// 104..107        with CACHE: include/pages.glsl, quantised.glsl
+//  50, 104..107   with CACHE: include/matrix_attention.glsl, pages.glsl, quantised.glsl
 
 #extension GL_GOOGLE_include_directive : require
 

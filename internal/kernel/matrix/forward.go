@@ -15,7 +15,7 @@ var Forward = &kernel.Kernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked | attn.WithPages | attn.WithQuantised,
-		Parameters:     tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff}),
+		Parameters:     tileRanges.And(headRanges, kernel.IndirectRange, kernel.Parameters{kernel.DecodeParameter: kernel.OnOff, keyTermsParameter: kernel.Between(1, 2)}),
 		Reserved:       kernel.ReservedOnCPU,
 		Unsupported:    kernel.MatrixLacks,
 	},
@@ -75,6 +75,9 @@ func (m *ForwardProgram) Model() traffic.Model {
 // Describe gives the specialization constants of a variant, and what else its pipeline is made with.
 func (m *ForwardProgram) Describe(v kernel.Variant) (kernel.Constants, pipeline.KernelInfo) {
 	c := m.Shape.constants(&m.Problem, &m.layout, v)
+	if m.Problem.Cached() {
+		c["KEY_TERMS"] = m.Shape.KeyTerms
+	}
 	return c.And(kernel.PartsOrBlocks(&m.Problem, m.Combine, m.Shape.Parts), kernel.WithinConstants(&m.Problem)), pipeline.KernelInfo{SubgroupSize: uint32(m.Shape.Fragment.Lanes), FullSubgroups: true}
 }
 

@@ -32,6 +32,7 @@ type Tile struct {
 	Parts         int  // parts of the keys, each for workgroups of its own (parts.go); 0 and 1: all in one
 	Terms         int  // matrix_forward_split: numbers that an operand is the sum of; 0 in other kernels
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
+	KeyTerms      int  // elements that a quantised key is the sum of: 2 where one has too few bits, 0 and 1 elsewhere
 }
 
 func (t *Tile) Rows() int    { return t.W * t.RM * t.Fragment.M }
@@ -95,7 +96,7 @@ func (t *Tile) Shared(d, dv int) tileShared {
 	if t.Terms > 0 {
 		s.Patch = max(attn.CeilDiv(d, f.K)*f.K/8, f.N/4) // rows of Q are whole in it
 	}
-	s.Kv = tiles * t.BC * (s.KPitch + s.VPitch) * t.terms()
+	s.Kv = tiles * t.BC * (s.KPitch*max(1, t.KeyTerms) + s.VPitch) * t.terms()
 	if patches := t.W * f.M * (s.Patch | 1); t.KeysOutside {
 		s.Rows = patches
 	} else {
@@ -195,7 +196,14 @@ func HeadsTogether(k *kernel.Prediction, p *attn.Problem) int {
 // smaller (see shrink).
 func ChooseTile(c *kernel.Capabilities, p *attn.Problem, s kernel.Fragment, form int, t *kernel.Tuning) (Tile, error) {
 	k := c.Prediction()
-	return firstTile(c.Suiting(kernel.Asked(p, s), "matrix_forward"), c, p, t, func(tile Tile) Tile { return tile.Complete(&k, p, s, form) })
+	terms, err := keyTerms(p, t)
+	if err != nil {
+		return Tile{}, err
+	}
+	return firstTile(c.Suiting(kernel.Asked(p, s), "matrix_forward"), c, p, t, func(tile Tile) Tile {
+		tile.KeyTerms = terms
+		return tile.Complete(&k, p, s, form)
+	})
 }
 
 // firstTile takes the first row that fits once it is completed and overridden.
@@ -250,6 +258,21 @@ func (t *Tile) cut(p *attn.Problem, s kernel.Fragment, form int) {
 		t.QReg = attn.CeilDiv(p.HeadDim, s.K)
 	}
 }
+
+// keyTerms is the number of elements that a key is staged as. Those of fp8 are exact in one, and so nearly are those of blocks in fp16's eleven
+// bits; bf16's eight move lse by several times what it may be off.
+func keyTerms(p *attn.Problem, t *kernel.Tuning) (int, error) {
+	if p.KeyType.Block() > 1 {
+		return t.Get(keyTermsParameter, 1+kernel.BoolInt(p.DType == attn.BF16)), nil
+	}
+	if _, given := t.Given[keyTermsParameter]; given {
+		t.Get(keyTermsParameter, 0)
+		return 0, t.Bad(keyTermsParameter, "is of keys of %v and %v, and these are %v", attn.Q8_0, attn.Q4_0, p.KeyType)
+	}
+	return 1, nil
+}
+
+const keyTermsParameter = "key_terms"
 
 // queries is the number of rows that blocks are cut from, and of which heads.
 func (t *Tile) queries(p *attn.Problem) (rows, heads int) {

@@ -1,0 +1,102 @@
+package flash
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/kernel/matrix"
+	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/vktest"
+)
+
+// TestKeysInTwoTerms: keys of blocks that are staged as two elements each give the scores of the numbers themselves, where one element each is
+// off by its rounding. bf16 takes two by itself (fp16 does here because lavapipe has no matrices of bf16), in every form and way of staging.
+func TestKeysInTwoTerms(t *testing.T) {
+	d := matrixDevice(t)
+	vktest.Budget(t)
+	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 40, KeyLen: 75, HeadDim: 32, ValueDim: 8, DType: F16, Causal: CausalBottomRight}
+	// Scores of some 20: the sum of 32 products that are rounded to fp16 is off by about 20 · 2^-12.
+	s := newSample(t, p)
+	for i := range s.q {
+		s.q[i] *= 4
+	}
+	copy(s.in.Q.Data, s.q)
+	for _, x := range []struct {
+		keys   DType
+		tuning map[string]int
+		long   string
+	}{
+		{Q8_0, map[string]int{"key_terms": 2, "prefetch": 1}, ""},
+		{Q4_0, map[string]int{"key_terms": 2, "prefetch": 3, "parts": 2}, ""},
+		{Q8_0, map[string]int{"key_terms": 2, "prefetch": 0, "form": 3, "steps": 1}, "another way of staging, another form"},
+		{Q8_0, map[string]int{"prefetch": 1}, "one term, to see the difference"},
+	} {
+		t.Run(fmt.Sprint(x.keys, x.tuning), func(t *testing.T) {
+			if x.long != "" {
+				vktest.Long(t, x.long)
+			}
+			p := p
+			p.KeyType = x.keys
+			in := s.in
+			in.K = ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim)
+			rows := stored(x.keys, s.k, p.HeadDim)
+			copy(in.K.Data, rows)
+			_, want, err := ref.Forward(in)
+			require.NoError(t, err)
+
+			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(x.tuning))
+			skipUnsupported(t, err)
+			defer plan.Close()
+			require.Equal(t, "matrix_forward", plan.KernelName())
+			terms := max(1, x.tuning["key_terms"])
+			require.Equal(t, terms, plan.Tuning()["key_terms"])
+			f := s.tensors(t, d, plainly(t, d))
+			f.K = plainly(t, d)(x.keys, p.KShape())
+			require.NoError(t, f.K.Upload(bg, rows))
+			require.NoError(t, plan.Forward(bg, f))
+			most := 0.0
+			for i, lse := range download(t, f.LSE) {
+				most = max(most, math.Abs(float64(lse)-want.Data[i]))
+			}
+			t.Logf("lse off by %.2g at most", most)
+			if terms == 2 {
+				require.Less(t, most, 2e-5) // as in fp32
+			} else {
+				require.Greater(t, most, 2e-4)
+			}
+		})
+	}
+	_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"key_terms": 2}))
+	require.ErrorContains(t, err, "WithTuning[key_terms] is 2: is of keys of q8_0 and q4_0, and these are float16")
+}
+
+// TestKeyTermsOfTypes: bf16 beside blocks takes two elements a key, and nothing else does; on every device the tile has room for them.
+func TestKeyTermsOfTypes(t *testing.T) {
+	for _, g := range madeUpGPUs {
+		if len(g.fragments) == 0 {
+			continue
+		}
+		c := g.everything()
+		for _, dim := range []int{32, 64, 128, 256} {
+			for _, x := range []struct {
+				dtype, keys DType
+				terms       int
+			}{{BF16, Q8_0, 2}, {BF16, Q4_0, 2}, {BF16, F8E4M3, 1}, {BF16, BF16, 1}, {F16, Q8_0, 1}, {F16, Q4_0, 1}} {
+				p, err := Problem{Batch: 1, Heads: 16, QueryLen: 1024, HeadDim: dim, DType: x.dtype, KeyType: x.keys}.Normalize()
+				require.NoError(t, err)
+				tile, err := matrix.ChooseTile(c, attnOf(p), c.Fragments(attn.DType(x.dtype))[0], kernel.FormRegisters, kernel.NewTuning(nil))
+				require.NoError(t, err, "%s, D %d", g.name, dim)
+				require.Equal(t, x.terms, tile.KeyTerms, "%s, D %d: %v beside %v", g.name, dim, x.keys, x.dtype)
+				one := tile
+				one.KeyTerms = 1
+				both, single := tile.Shared(dim, dim), one.Shared(dim, dim)
+				require.GreaterOrEqual(t, both.Kv, single.Kv)
+			}
+		}
+	}
+}
