@@ -14,18 +14,49 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
+// largeScores are scores of some 20: a sum of products that are each rounded to fp16 is off by about 20 · 2^-12.
+func largeScores(t *testing.T, p Problem) *sample {
+	s := newSample(t, p)
+	for i := range s.q {
+		s.q[i] *= 4
+	}
+	copy(s.in.Q.Data, s.q)
+	return s
+}
+
+// lseBeside runs the sample's queries beside its keys in a quantised type, and gives the largest error of lse against attention on the
+// numbers that the blocks have.
+func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, tuning map[string]int) (most float64, in map[string]int) {
+	t.Helper()
+	p, oracle := s.p, s.in
+	p.KeyType = keys
+	oracle.K = ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim)
+	rows := stored(keys, s.k, p.HeadDim)
+	copy(oracle.K.Data, rows)
+	_, want, err := ref.Forward(oracle)
+	require.NoError(t, err)
+	plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(tuning))
+	skipUnsupported(t, err)
+	defer plan.Close()
+	require.Equal(t, kernel, plan.KernelName())
+	f := s.tensors(t, d, plainly(t, d))
+	f.K = plainly(t, d)(keys, p.KShape())
+	require.NoError(t, f.K.Upload(bg, rows))
+	require.NoError(t, plan.Forward(bg, f))
+	for i, lse := range download(t, f.LSE) {
+		most = max(most, math.Abs(float64(lse)-want.Data[i]))
+	}
+	t.Logf("lse off by %.2g at most", most)
+	return most, plan.Tuning()
+}
+
 // TestKeysInTwoTerms: keys of blocks that are staged as two elements each give the scores of the numbers themselves, where one element each is
 // off by its rounding. bf16 takes two by itself (fp16 does here because lavapipe has no matrices of bf16), in every form and way of staging.
 func TestKeysInTwoTerms(t *testing.T) {
 	d := matrixDevice(t)
 	vktest.Budget(t)
 	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 40, KeyLen: 75, HeadDim: 32, ValueDim: 8, DType: F16, Causal: CausalBottomRight}
-	// Scores of some 20: the sum of 32 products that are rounded to fp16 is off by about 20 · 2^-12.
-	s := newSample(t, p)
-	for i := range s.q {
-		s.q[i] *= 4
-	}
-	copy(s.in.Q.Data, s.q)
+	s := largeScores(t, p)
 	for _, x := range []struct {
 		keys   DType
 		tuning map[string]int
@@ -40,30 +71,9 @@ func TestKeysInTwoTerms(t *testing.T) {
 			if x.long != "" {
 				vktest.Long(t, x.long)
 			}
-			p := p
-			p.KeyType = x.keys
-			in := s.in
-			in.K = ref.NewTensor(p.Batch, p.KeyHeads, p.KeyLen, p.HeadDim)
-			rows := stored(x.keys, s.k, p.HeadDim)
-			copy(in.K.Data, rows)
-			_, want, err := ref.Forward(in)
-			require.NoError(t, err)
-
-			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(x.tuning))
-			skipUnsupported(t, err)
-			defer plan.Close()
-			require.Equal(t, "matrix_forward", plan.KernelName())
+			most, tuning := s.lseBeside(t, d, x.keys, "matrix_forward", x.tuning)
 			terms := max(1, x.tuning["key_terms"])
-			require.Equal(t, terms, plan.Tuning()["key_terms"])
-			f := s.tensors(t, d, plainly(t, d))
-			f.K = plainly(t, d)(x.keys, p.KShape())
-			require.NoError(t, f.K.Upload(bg, rows))
-			require.NoError(t, plan.Forward(bg, f))
-			most := 0.0
-			for i, lse := range download(t, f.LSE) {
-				most = max(most, math.Abs(float64(lse)-want.Data[i]))
-			}
-			t.Logf("lse off by %.2g at most", most)
+			require.Equal(t, terms, tuning["key_terms"])
 			if terms == 2 {
 				require.Less(t, most, 2e-5) // as in fp32
 			} else {
@@ -73,6 +83,26 @@ func TestKeysInTwoTerms(t *testing.T) {
 	}
 	_, err := d.Plan(p, WithTier(TierMatrix), WithTuning(map[string]int{"key_terms": 2}))
 	require.ErrorContains(t, err, "WithTuning[key_terms] is 2: is of keys of q8_0 and q4_0, and these are float16")
+}
+
+// TestDecodingKeysOfBlocks: matrix_decode multiplies whole numbers and each block's sum by its scale, so that scores are those of the numbers
+// themselves; with an odd number of blocks, of which the last two lanes' pieces have one, and a batch that ends beyond the last key.
+func TestDecodingKeysOfBlocks(t *testing.T) {
+	d := matrixDecodeDevice(t)
+	vktest.Budget(t)
+	for _, x := range []struct {
+		keys DType
+		dim  int
+	}{{Q8_0, 96}, {Q4_0, 96}, {Q8_0, 64}} {
+		t.Run(fmt.Sprint(x.keys, x.dim), func(t *testing.T) {
+			if x.dim == 64 {
+				vktest.Long(t, "both blocks of a piece")
+			}
+			p := Problem{Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 1, KeyLen: 75, HeadDim: x.dim, ValueDim: 8, DType: F16}
+			most, _ := largeScores(t, p).lseBeside(t, d, x.keys, "matrix_decode", map[string]int{"decode": 1, "w": 2, "parts": 2})
+			require.Less(t, most, 1e-4)
+		})
+	}
 }
 
 // TestKeyTermsOfTypes: bf16 beside blocks takes two elements a key, and nothing else does; on every device the tile has room for them.

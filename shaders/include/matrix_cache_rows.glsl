@@ -12,6 +12,10 @@
 // numbers become elements two at a time: bits of a number as the lowest of the mantissa of 1024 make 1024 more, which a sum takes away,
 // exactly; then they are multiplied by d. Two numbers of a word that lie 16 bits apart are a pair, without moving any.
 //
+// Keys of blocks go without both where four or eight lanes share a row (K_AFTER): a fragment then has columns of one block alone, whose
+// products are added up by themselves, with the numbers as they are, 1024 and more; they begin at what that makes too much, and the sum is
+// multiplied by d in fp32. So scores are those of the numbers themselves, and three instructions make four numbers, not nine.
+//
 // Needs quantised.glsl, few_rows.glsl, k_key and v_key, page functions and T16.
 
 layout(constant_id = 22) const uint PATCH = 1;     // words of a subgroup's patch: KEYS times the longer of the two rows
@@ -44,13 +48,21 @@ uint number_column(uint type, uint piece, uint y) {
   return 8 * piece + y;
 }
 
+// Masks of the lower numbers of a word, which `nq == 0` hides from the compiler: with two constants a mask and what is set beside it are two
+// instructions, with one they are one.
+uint hidden(uint mask) { return nq == 0 ? 0 : mask; }
+uint k_lower, v_lower, v_upper;
+uint lower_of(uint type) { return hidden(type == Q8_0 ? 0x00ff00ffu : 0x000f000fu); }
+void hide_masks() { k_lower = lower_of(K_TYPE); v_lower = lower_of(V_TYPE); v_upper = hidden(0x00f000f0u); }
+
 #ifdef DTYPE_BF16
 #define NUMBER(x) uintBitsToBFloat16EXT(uint16_t(bf16_bits(x)))
 #else
 #define NUMBER(x) float16_t(x)
 #endif
 // The eight numbers of a piece of the row that begins at word `row` of the patch.
-void piece_numbers(uint type, uint row, uint columns, uint lanes, uint count, uint piece, bool odd, out T16 x[8]) {
+void piece_numbers(uint type, uint row, uint columns, uint lanes, uint count, uint piece, bool odd, uint low, uint high,
+    out T16 x[8]) {
   [[unroll]] for (uint y = 0; y < 8; ++y) x[y] = T16(0.0);
   if (lanes * count * 8 != columns && piece >= columns / 8) return;
   if (type == E4M3) {
@@ -78,20 +90,60 @@ void piece_numbers(uint type, uint row, uint columns, uint lanes, uint count, ui
   [[unroll]] for (uint h = 0; h < 2; ++h) {
     f16vec2 even, uneven;
     if (type == Q8_0) {
-      even = unpackFloat2x16((w[h] & 0x00ff00ffu) ^ 0x64806480u) - float16_t(1152);
-      uneven = unpackFloat2x16((w[h] >> 8 & 0x00ff00ffu) ^ 0x64806480u) - float16_t(1152);
+      even = unpackFloat2x16((w[h] & low) ^ 0x64806480u) - float16_t(1152);
+      uneven = unpackFloat2x16((w[h] >> 8 & low) ^ 0x64806480u) - float16_t(1152);
     } else if (h == 0) {
-      even = unpackFloat2x16(w[0] & 0x000f000fu | 0x64006400u) - float16_t(1032);
-      uneven = unpackFloat2x16(w[0] >> 8 & 0x000f000fu | 0x64006400u) - float16_t(1032);
+      even = unpackFloat2x16(w[0] & low | 0x64006400u) - float16_t(1032);
+      uneven = unpackFloat2x16(w[0] >> 8 & low | 0x64006400u) - float16_t(1032);
     } else {
-      even = fma(unpackFloat2x16(w[0] & 0x00f000f0u | 0x64006400u), f16vec2(0.0625), f16vec2(-72));
-      uneven = fma(unpackFloat2x16(w[0] >> 8 & 0x00f000f0u | 0x64006400u), f16vec2(0.0625), f16vec2(-72));
+      even = fma(unpackFloat2x16(w[0] & high | 0x64006400u), f16vec2(0.0625), f16vec2(-72));
+      uneven = fma(unpackFloat2x16(w[0] >> 8 & high | 0x64006400u), f16vec2(0.0625), f16vec2(-72));
     }
     even *= d; uneven *= d;
     x[4 * h] = even.x; x[4 * h + 1] = even.y; x[4 * h + 2] = uneven.x; x[4 * h + 3] = uneven.y;
   }
 #endif
 }
+
+#ifndef DTYPE_BF16
+const uint K_PER = COL_LANES == 8 ? 2 : 1;               // blocks that a lane's piece has numbers of
+const uint K_STEP = K_TYPE == Q4_0 ? 9 : 17;             // 2 bytes each, from block to block
+const float K_MORE = K_TYPE == Q4_0 ? 1032.0 : 1152.0;   // of a number as it is, than it should be
+uint whole_column(uint c, uint y) {
+  const uint block = K_PER == 1 ? c : 2 * c + y / 4, place = 32 * block + pair_place(y & 3u);
+  if (K_TYPE == Q8_0) return place + (K_PER == 1 ? 8 * tc + (y & 4u) : 4 * tc);
+  return place + (K_PER == 1 ? 4 * tc + 16 * (y / 4) : tc / 2 * 4 + 16 * (tc % 2));
+}
+uint whole_row(uint key) { return subgroup * PATCH + key * K_UNITS * K_UNIT_WORDS; }
+// d of a block of the key's row; blocks that there are not have none.
+float whole_scale(uint key, uint block) {
+  return block * 32 < D ? block_scale(patch_words[whole_row(key) + block * K_STEP / 2], block % 2 != 0) : 0;
+}
+// Word `of` of the numbers of a block, which begin in the middle of a word where the number of the block is even.
+uint whole_word(uint key, uint block, uint of) {
+  if (block * 32 >= D) return 0;
+  const uint at = whole_row(key) + of;
+  return block % 2 != 0 ? patch_words[at + (block * K_STEP + 1) / 2]
+                        : across(patch_words[at + block * K_STEP / 2], patch_words[at + block * K_STEP / 2 + 1]);
+}
+void put_four(inout T16 x[8], uint y, uint word, uint set) {
+  const f16vec2 even = unpackFloat2x16((word & k_lower) ^ set), uneven = unpackFloat2x16((word >> 8 & k_lower) ^ set);
+  x[y] = even.x; x[y + 1] = even.y; x[y + 2] = uneven.x; x[y + 3] = uneven.y;
+}
+// The eight numbers of the lane's piece c of a key, as they are.
+void whole_numbers(uint key, uint c, out T16 x[8]) {
+  if (K_TYPE == Q8_0) {
+    [[unroll]] for (uint h = 0; h < 2; ++h)
+      put_four(x, 4 * h, K_PER == 1 ? whole_word(key, c, 2 * tc + h) : whole_word(key, 2 * c + h, tc), 0x64806480u);
+  } else {
+    uint word = K_PER == 1 ? whole_word(key, c, tc) : 0;
+    [[unroll]] for (uint h = 0; h < 2; ++h) {
+      if (K_PER == 2) word = whole_word(key, 2 * c + h, tc / 2) >> tc % 2 * 4;
+      put_four(x, 4 * h, K_PER == 1 ? word >> 4 * h : word, 0x64006400u);
+    }
+  }
+}
+#endif
 
 #define STAGED k
 #define STAGED_TYPE K_TYPE
@@ -101,6 +153,7 @@ void piece_numbers(uint type, uint row, uint columns, uint lanes, uint count, ui
 #define STAGED_LANES COL_LANES
 #define STAGED_COUNT KC
 #define STAGED_LANE tc
+#define STAGED_MASKS k_lower, 0x00f000f0u
 #include "matrix_cache_tensor.glsl"
 #define STAGED v
 #define STAGED_TYPE V_TYPE
@@ -110,4 +163,5 @@ void piece_numbers(uint type, uint row, uint columns, uint lanes, uint count, ui
 #define STAGED_LANES ROW_LANES
 #define STAGED_COUNT VC
 #define STAGED_LANE tr
+#define STAGED_MASKS v_lower, v_upper
 #include "matrix_cache_tensor.glsl"

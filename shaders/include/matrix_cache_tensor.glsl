@@ -2,6 +2,7 @@
 //
 //   STAGED, STAGED_SIZE   tensor: k or v, and K or V
 //   STAGED_TYPE, STAGED_COLS, STAGED_ORIGIN   its type, columns, and the element at which row 0 of the head lies
+//   STAGED_MASKS   of numbers in a word, see hide_masks
 //   STAGED_LANE, STAGED_LANES, STAGED_COUNT   which of the lanes that share a row this is, how many do, and pieces of each
 
 #define STAGED_(x) PASTE(STAGED_SIZE, x)
@@ -50,16 +51,16 @@ void PASTE(STAGED, _stage)(uint of) {
     if (is_lost(page)) [[unroll]] for (uint e = 0; e < STAGED_(_UNIT_WORDS); ++e) STAGED_(_units)[i * STAGED_(_UNIT_WORDS) + e] = 0;
   }
 }
-// Puts them into the patch, which others of the subgroup may have been reading.
+// Puts them into the patch, which others of the subgroup may have been reading. One place for all units of a lane, and constants beside it:
+// a place for each took an eighth of all instructions.
 void PASTE(STAGED, _store)() {
+  const uint to = subgroup * PATCH + lane * STAGED_(_UNIT_WORDS);
   SUBGROUP_MEETS
-  [[unroll]] for (uint i = 0; i < STAGED_(_EACH); ++i) {
-    const uint unit = lane + SG * i;
-    if (KEYS * STAGED_(_UNITS) % SG == 0 || unit < KEYS * STAGED_(_UNITS)) {
+  [[unroll]] for (uint i = 0; i < STAGED_(_EACH); ++i)
+    if ((i + 1) * SG <= KEYS * STAGED_(_UNITS) || lane + SG * i < KEYS * STAGED_(_UNITS)) {
       [[unroll]] for (uint e = 0; e < STAGED_(_UNIT_WORDS); ++e)
-        patch_words[subgroup * PATCH + unit * STAGED_(_UNIT_WORDS) + e] = STAGED_(_units)[i * STAGED_(_UNIT_WORDS) + e];
+        patch_words[to + SG * i * STAGED_(_UNIT_WORDS) + e] = STAGED_(_units)[i * STAGED_(_UNIT_WORDS) + e];
     }
-  }
   SUBGROUP_MEETS
 }
 uint PASTE(STAGED, _piece_of)(uint c) { return cached_piece(STAGED_LANE, STAGED_LANES, STAGED_COUNT, c); }
@@ -67,7 +68,7 @@ uint PASTE(STAGED, _piece_of)(uint c) { return cached_piece(STAGED_LANE, STAGED_
 void PASTE(STAGED, _staged)(uint x, uint c, out T16 numbers[8]) {
   const uint piece = PASTE(STAGED, _piece_of)(c);
   piece_numbers(STAGED_TYPE, subgroup * PATCH + x * STAGED_(_UNITS) * STAGED_(_UNIT_WORDS), STAGED_COLS, STAGED_LANES, STAGED_COUNT, piece,
-    is_odd(piece, STAGED_LANES, STAGED_COUNT, c), numbers);
+    is_odd(piece, STAGED_LANES, STAGED_COUNT, c), STAGED_MASKS, numbers);
 }
 // Zeros in place of the rows from `seen` on.
 void PASTE(STAGED, _drop_beyond)() {
@@ -84,4 +85,5 @@ void PASTE(STAGED, _drop_beyond)() {
 #undef STAGED_LANE
 #undef STAGED_LANES
 #undef STAGED_COUNT
+#undef STAGED_MASKS
 #undef STAGED_

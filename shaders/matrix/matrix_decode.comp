@@ -144,9 +144,19 @@ uint v_key(uint u) { return u / HELD * FK + col_lane + TABLE(COL_OF_J, u % HELD)
 // The column of number `y` of the lane's piece c.
 #ifdef CACHE
 uint number_column(uint type, uint piece, uint y);
+#ifdef DTYPE_BF16
+#define K_AFTER false
+uint whole_column(uint c, uint y) { return 0; }
+#else
+#define K_AFTER ((COL_LANES == 4 || COL_LANES == 8) && HELD <= 4 && (K_TYPE == Q8_0 || K_TYPE == Q4_0))
+uint whole_column(uint c, uint y);
+#endif
 uint k_piece_of(uint c);
 uint v_piece_of(uint c);
-uint k_column(uint c, uint y) { return K_TYPE == NATIVE ? 8 * (tc + COL_LANES * c) + y : number_column(K_TYPE, k_piece_of(c), y); }
+uint k_column(uint c, uint y) {
+  if (K_AFTER) return whole_column(c, y);
+  return K_TYPE == NATIVE ? 8 * (tc + COL_LANES * c) + y : number_column(K_TYPE, k_piece_of(c), y);
+}
 uint v_column(uint c, uint y) { return V_TYPE == NATIVE ? 8 * (tr + ROW_LANES * c) + y : number_column(V_TYPE, v_piece_of(c), y); }
 #else
 uint k_column(uint c, uint y) { return 8 * (tc + COL_LANES * c) + y; }
@@ -171,7 +181,7 @@ uint v_column(uint c, uint y) { return 8 * (tr + ROW_LANES * c) + y; }
 
 #ifdef CACHE
 // Pages of the batch that is loaded next, one number for each key or, where a batch cannot pass the end of a page, for all of them.
-const bool ONE_PAGE = PAGE_ROWS % BATCH == 0;
+const bool ONE_PAGE = PAGE % BATCH == 0;   // tensors, whose PAGE is 0, are one too
 uint k_page[ONE_PAGE ? 1 : KF * SLOTS], v_page[ONE_PAGE ? 1 : VF * HELD];
 uint k_page_of(uint u) { return k_page[ONE_PAGE ? 0 : u]; }
 uint v_page_of(uint u) { return ONE_PAGE ? k_page[0] : v_page[u]; }
@@ -246,9 +256,52 @@ void v_numbers_of(uint u, uint c, out T16 x[8]) {
   elements(V[u * VC + c], x);
 }
 
+#if defined(CACHE) && !defined(DTYPE_BF16)
+// K_AFTER: S^T by blocks of columns, each times d of its keys. Sums begin at what numbers as they are make too much: K_MORE times the sum of
+// the block's columns of Q, by products with a matrix of that number.
+ACC starts[KC * K_PER * RN];
+void begin_blocks() {
+  [[unroll]] for (uint x = 0; x < KC * K_PER * RN; ++x) starts[x] = ACC(0.0);
+  [[unroll]] for (uint c = 0; c < KC; ++c)
+    [[unroll]] for (uint h = 0; h < K_STEPS; ++h)
+      [[unroll]] for (uint n = 0; n < RN; ++n) {
+        const uint x = (c * K_PER + h * HELD / 4 % K_PER) * RN + n;
+        starts[x] = coopMatMulAdd(FRAG_A(T16(-K_MORE)), Q[(c * K_STEPS + h) * RN + n], starts[x]);
+      }
+}
+void block_scores() {
+  [[unroll]] for (uint f = 0; f < KF; ++f)
+    [[unroll]] for (uint c = 0; c < KC; ++c) {
+      T16 x[SLOTS * 8], eight[8];
+      [[unroll]] for (uint slot = 0; slot < SLOTS; ++slot) {
+        whole_numbers(k_key(f * SLOTS + slot), c, eight);
+        [[unroll]] for (uint y = 0; y < 8; ++y) x[slot * 8 + y] = eight[y];
+      }
+      [[unroll]] for (uint part = 0; part < K_PER; ++part) {
+        ACC s[RN];
+        float d[SLOTS];
+        [[unroll]] for (uint n = 0; n < RN; ++n) s[n] = starts[(c * K_PER + part) * RN + n];
+        [[unroll]] for (uint slot = 0; slot < SLOTS; ++slot) d[slot] = whole_scale(k_key(f * SLOTS + slot), c * K_PER + part);
+        [[unroll]] for (uint step = 0; step < K_STEPS / K_PER; ++step) {
+          const uint h = part * (K_STEPS / K_PER) + step;
+          FRAG_A a;
+          [[unroll]] for (uint g = 0; g < OPERANDS; ++g)
+            [[unroll]] for (uint e = 0; e < COMPONENTS; ++e) a[A_OF(g, e)] = x[SLOT_OF(e) * 8 + h * HELD + J_OF(g, e)];
+          [[unroll]] for (uint n = 0; n < RN; ++n) s[n] = coopMatMulAdd(a, Q[(c * K_STEPS + h) * RN + n], s[n]);
+        }
+        [[unroll]] for (uint n = 0; n < RN; ++n)
+          [[unroll]] for (uint e = 0; e < COMPONENTS; ++e) S[f * RN + n][e] = fma(d[SLOT_OF(e)], s[n][e], S[f * RN + n][e]);
+      }
+    }
+}
+#endif
+
 // S^T = scale K Q^T, in units of log 2.
 void scores() {
   [[unroll]] for (uint x = 0; x < KF * RN; ++x) S[x] = ACC(0.0);
+#if defined(CACHE) && !defined(DTYPE_BF16)
+  if (K_AFTER) block_scores(); else
+#endif
   [[unroll]] for (uint f = 0; f < KF; ++f)
     [[unroll]] for (uint c = 0; c < KC; ++c) {
       T16 x[SLOTS * 8], eight[8];
@@ -395,12 +448,16 @@ void main() {
 #ifdef CACHE
   ask_pages(current);
   note_lost();
+  hide_masks();
   if (K_TYPE != NATIVE) k_find_places();
   if (V_TYPE != NATIVE) v_find_places();
 #endif
   load_keys(current);
   load_values(current);
   take_q();
+#if defined(CACHE) && !defined(DTYPE_BF16)
+  if (K_AFTER) begin_blocks();
+#endif
   [[unroll]] for (uint r = 0; r < RN * ACC_HELD; ++r) { m[r] = NONE; l[r] = 0; }
   [[unroll]] for (uint x = 0; x < OF * RN; ++x) O[x] = ACC(0.0);
 
