@@ -53,6 +53,9 @@ layout(constant_id = 44) const uint DROP_LEN = 64;
 layout(constant_id = 45) const bool BY_LANE = false;
 layout(constant_id = 46) const bool STEPS = false;
 layout(constant_id = 47) const bool RAGGED = true;
+#ifdef BIAS_AHEAD
+layout(constant_id = 55) const bool BIAS_EIGHTS = false;   // include/matrix_bias_ahead.glsl
+#endif
 
 const uint DF = (D + FK - 1) / FK, VF = (DV + FN - 1) / FN;   // slices of Q and K, of V and O
 const uint KU = (D + 7) / 8, VU = (DV + 7) / 8;               // 16-byte units of a row

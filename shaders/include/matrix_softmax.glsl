@@ -41,19 +41,28 @@ uint bias_row(uint r, uint e) {
   return bias_off + b * bias_sb + (q_head + member_of(row)) * bias_sh + min(query_of(row), nq - 1) * bias_sn;
 }
 #include "matrix_bias.glsl"
+#ifdef BIAS_AHEAD
+#include "matrix_bias_ahead.glsl"
+#else
+#define TILE_KEY(c) (j * BC + (c) * CK + col_lane)
+#define KEY_BESIDE(key0, c, n, e) key0 + (n) * FN + COL_OF(e)
+#define KEY_FROM(c, n, e) (n) * FN + COL_OF(e)
+#define BIAS_AT(r, c, n, e, query, key) bias_at(r, n, e, query, key)
+#define KEY_OF_MASK(c, n, e) j * BC + (c) * CK + (n) * FN + col_lane + COL_OF(e)
+#endif
 
 // Scores as functions, bias and masks make them, in units of log 2.
 void score_pairs(uint c) {
-  const uint key0 = j * BC + c * CK + col_lane;
+  const uint key0 = TILE_KEY(c);
   const float float_key0 = float(key0), ahead0 = float(int(row0 + row_lane + key_count()) - int(query_count() + key0));
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint row = row0 + r * FM + row_lane + ROW_OF(e), query = query_of(row);
     const float ahead = PACK ? float(int(query + key_count()) - int(query_count() + key0)) : ahead0;
     if (PACK) scores_of(b, q_head + member_of(row));
     [[unroll]] for (uint n = 0; n < NS; ++n)
-      S[r * NS + n][e] = score_bits(S[r * NS + n][e], natural_scale, query, key0 + n * FN + COL_OF(e),
-        float_key0 + float(n * FN + COL_OF(e)), ahead + float(int(PACK ? 0 : r * FM + ROW_OF(e)) - int(n * FN + COL_OF(e))),
-        bias_at(r, n, e, query, key0 + n * FN + COL_OF(e)));
+      S[r * NS + n][e] = score_bits(S[r * NS + n][e], natural_scale, query, KEY_BESIDE(key0, c, n, e),
+        float_key0 + float(KEY_FROM(c, n, e)), ahead + float(int(PACK ? 0 : r * FM + ROW_OF(e)) - int(KEY_FROM(c, n, e))),
+        BIAS_AT(r, c, n, e, query, KEY_BESIDE(key0, c, n, e)));
   }
 }
 
@@ -62,7 +71,7 @@ void ask(uint c) {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint query = query_of(row0 + r * FM + row_lane + ROW_OF(e));
     [[unroll]] for (uint n = 0; n < NS; ++n)
-      if (!sees(query, j * BC + c * CK + n * FN + col_lane + COL_OF(e))) S[r * NS + n][e] = -infinity();
+      if (!sees(query, KEY_OF_MASK(c, n, e))) S[r * NS + n][e] = -infinity();
   }
 }
 // A score of a key that the row does not attend to becomes -inf.
@@ -71,7 +80,7 @@ void mask(uint c) {
     const uint query = query_of(row0 + r * FM + row_lane + ROW_OF(e));
     const Span keys = keys_of(query);
     [[unroll]] for (uint n = 0; n < NS; ++n)
-      S[r * NS + n][e] = allowed(keys, query, j * BC + c * CK + n * FN + col_lane + COL_OF(e)) ? S[r * NS + n][e] : -infinity();
+      S[r * NS + n][e] = allowed(keys, query, KEY_OF_MASK(c, n, e)) ? S[r * NS + n][e] : -infinity();
   }
   // A step of its own, under one branch: a tile that only the bounds make an edge asks no function.
   if (ASKED) { if (asked) ask(c); }
@@ -132,6 +141,9 @@ bool sums_grew() {
 // P of chunk c from its scores, and l.
 void softmax(uint c, bool masked) {
   if (SCORED) score_pairs(c);
+#ifdef BIAS_AHEAD
+  if (BIAS_EIGHTS) ask_ahead(c);
+#endif
   if (masked) mask(c);
   if (MAX_FIRST) {
     lane_max();

@@ -74,9 +74,16 @@ uvec4 kr[K_EACH], vr[V_EACH];
 // (A macro: glslang 16.4 loses an operand of such a global constant.)
 #define WHOLE_TURNS(UNITS) (STEPS && ALIGNED && WG % UNITS == 0)
 uint k_from, v_from, k_to, v_to;   // an invocation's own part, in 16 bytes
+// The row of a tile in shared memory that has key x of it. (With steps, the bits of a turn's first key and of an invocation's in it are not
+// the same ones, and so both have places of their own.)
+#ifdef BIAS_AHEAD
+uint place_of(uint x) { return BIAS_EIGHTS ? x & ~31u | (x >> 1 & 3u) << 3 | (x >> 3 & 3u) << 1 | x & 1u : x; }
+#else
+#define place_of(x) x   // not in parentheses: products from left to right, as they are without
+#endif
 void own_places() {
   k_from = tid / KU * (k_sn / 8) + tid % KU; v_from = tid / VU * (v_sn / 8) + tid % VU;
-  k_to = tid / KU * K_PITCH + tid % KU; v_to = tid / VU * V_PITCH + tid % VU;
+  k_to = place_of(tid / KU) * K_PITCH + tid % KU; v_to = place_of(tid / VU) * V_PITCH + tid % VU;
 }
 uint tile_row(uint j) { return (CLAMPED ? j : min(j, last_tile)) * BC; }
 bool whole_tile(uint j) { return !CLAMPED || j * BC + BC <= key_count(); }
@@ -101,13 +108,13 @@ void fetch_v(uint j) {
   } else EACH(V, u, x) vr[u] = load_v(j, x / VU, x % VU);
 }
 void store_k() {
-  if (WHOLE_TURNS(KU)) { EACH(K, u, x) KV[k_to + (at + u * (WG / KU) * K_PITCH)] = kr[u]; }
-  else EACH(K, u, x) KV[at + x / KU * K_PITCH + x % KU] = kr[u];
+  if (WHOLE_TURNS(KU)) { EACH(K, u, x) KV[k_to + (at + place_of(u * (WG / KU)) * K_PITCH)] = kr[u]; }
+  else EACH(K, u, x) KV[at + place_of(x / KU) * K_PITCH + x % KU] = kr[u];
 #ifdef CACHE
   if (KEY_TERMS == 2) EACH(K, u, x) KV[at + (BC + x / KU) * K_PITCH + x % KU] = kr[K_EACH * (KEY_TERMS - 1) + u];
 #endif
 }
 void store_v() {
-  if (WHOLE_TURNS(VU)) { EACH(V, u, x) KV[v_to + (at + V_AT + u * (WG / VU) * V_PITCH)] = vr[u]; }
-  else EACH(V, u, x) KV[at + V_AT + x / VU * V_PITCH + x % VU] = vr[u];
+  if (WHOLE_TURNS(VU)) { EACH(V, u, x) KV[v_to + (at + V_AT + place_of(u * (WG / VU)) * V_PITCH)] = vr[u]; }
+  else EACH(V, u, x) KV[at + V_AT + place_of(x / VU) * V_PITCH + x % VU] = vr[u];
 }

@@ -102,6 +102,9 @@ void begin_walk() {
   }
 }
 uint next(uint n) { return BLOCK_MASK ? tile_of(n == 1 ? n1 : n2) : j + n; }
+#ifdef BIAS_AHEAD
+uint next_tile_of_keys() { return next(1); }
+#endif
 bool is_next() { return BLOCK_MASK ? n1 < last : j + 1 < end; }
 void advance() {
   if (BLOCK_MASK) {
@@ -208,6 +211,9 @@ void main() {
 
   ask_q(row0, PACK ? query_count() * group() : query_count());   // all of Q is on its way before the first piece is waited for
   q_through_patch();
+#ifdef BIAS_AHEAD
+  if (BIAS_EIGHTS) ask_eights(j, 0);
+#endif
   nothing_seen();
   zero_beyond_columns(TWO_TILES ? 2 : 1);
 

@@ -38,14 +38,18 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 	if err != nil {
 		return nil, err
 	}
-	prog := &ForwardProgram{Shape: tile, layout: layout}
+	prog := &ForwardProgram{layout: layout}
 	if err := prog.Fit(e, p, name, tile.workgroups(p), kernel.PaddedFLOPs(p)*float64(tile.products()), kernel.MatrixPace, t); err != nil {
 		return nil, err
 	}
 	module = kernel.CacheModule(module, p)
+	if tile.Ahead = name == "matrix_forward" && tile.readsBiasAhead(p, &layout); tile.Ahead {
+		module += "_bias"
+	}
 	if tile.Parts > 1 {
 		module += "_parts"
 	}
+	prog.Shape = tile
 	prog.CheckedKernels = kernel.CheckedKernels{Env: e, For: &prog.Problem, Module: module + "." + operands.Suffix(), Named: tile.String(), Describe: prog.Describe, Try: prog.try}
 	return prog, prog.Usual(p)
 }
@@ -90,7 +94,10 @@ func (t *Tile) constants(p *attn.Problem, l *kernel.FragmentLayout, v kernel.Var
 		"Q_REG": t.QReg, "Q_PITCH": sh.QPitch, "Q_LEN": sh.Q, "X_LEN": sh.X, "H_LEN": sh.H, "PATCH": sh.Patch,
 		"MASKS": kernel.BoolInt(t.masks(p)), "DROPOUT": kernel.BoolInt(t.Drop), "DROP_LEN": sh.Drop,
 		"BY_LANE": kernel.BoolInt(t.Drop && l.ColumnsOfDraws(t.Form) && kernel.SharesDraws(t.BC)), "STEPS": kernel.BoolInt(t.Steps), "RAGGED": kernel.BoolInt(t.Ragged(p)),
-		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && l.PairsOfBias(p, t.Form))}
+		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && !t.Ahead && l.PairsOfBias(p, t.Form))}
+	if t.Ahead {
+		c["BIAS_EIGHTS"] = kernel.BoolInt(v.Aligned)
+	}
 	return c.And(kernel.ForwardConstants(p, v), l.Constants(), t.splitConstants(&sh))
 }
 

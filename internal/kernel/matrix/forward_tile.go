@@ -32,6 +32,7 @@ type Tile struct {
 	Parts         int  // parts of the keys, each for workgroups of its own (parts.go); 0 and 1: all in one
 	Terms         int  // matrix_forward_split: numbers that an operand is the sum of; 0 in other kernels
 	Scaled        bool // matrix_forward_split: rows are scaled by powers of two
+	Ahead         bool // the bias is read eight elements of a row at a time and ahead, where tensors lie so (readsBiasAhead)
 	KeyTerms      int  // elements that a quantised key is the sum of: 2 where one has too few bits, 0 and 1 elsewhere
 }
 
@@ -134,6 +135,12 @@ func drawGroups(n int) int {
 		return 1
 	}
 	return n/64 + 2
+}
+
+// readsBiasAhead says whether a build for it is taken: shaders/include/matrix_bias_ahead.glsl.
+func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
+	return l.PairsOfBias(p, t.Form) && l.ColumnsOfDraws(t.Form) && t.BC%32 == 0 && (t.CK%32 == 0 || 32%t.CK == 0) && t.MaxFirst == 1 && t.W&(t.W-1) == 0 &&
+		!t.Drop && t.Parts <= 1 && !p.Cached()
 }
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
