@@ -2,10 +2,13 @@ package flash
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,8 +17,9 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-// biasedPass is a backward pass by way of memory of a problem with a bias.
+// biasedPass is a backward pass of a problem with a bias, by way of memory if no kernel is named.
 type biasedPass struct {
+	kernel string
 	p      Problem
 	own    [3]bool // what the bias has of its own: batch entries, heads, queries
 	dtype  DType   // of the bias
@@ -23,7 +27,7 @@ type biasedPass struct {
 	layout int // of the bias and its gradient: newGuarded's
 	adds   bool
 	runs   int  // of which each gives the same bits
-	direct bool // the kernel of weights writes the gradient by the bias; else a kernel behind makes it
+	direct bool // a kernel of the other gradients writes that by the bias; else a kernel behind makes it
 	none   bool // it is not wanted
 	counts *counts
 }
@@ -45,7 +49,7 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 	defer func() { require.NoError(t, plan.Close()) }()
 	choice, err := plan.backward()
 	skipUnsupported(t, err)
-	require.Equal(t, "matrix_backward_slabs", choice.kernel.Name, choice.reasons)
+	require.Equal(t, cmp.Or(c.kernel, "matrix_backward_slabs"), choice.kernel.Name, choice.reasons)
 	_, behind := choice.program.(*scoreGradients)
 	require.Equal(t, c.direct, !behind)
 	p = plan.Problem()
@@ -54,6 +58,10 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 	fmt.Fprint(name, t.Name())
 	rng := rand.New(rand.NewPCG(name.Sum64(), 1))
 	s := newSample(t, p)
+	s.in.Score = p.Score
+	if p.Dropout > 0 {
+		s.in.Dropout = &ref.Dropout{P: p.Dropout, Seed: 1<<40 + 5, Offset: 3}
+	}
 	shape := [4]int{p.Bias.Batch, p.Bias.Heads, p.Bias.Queries, p.Bias.Keys}
 	bias := newGuarded(t, d, rng, c.dtype, shape, c.layout)
 	hide := func(b, h, i, j int) { bias.values[bias.row(b, h, i)+j] = float32(math.Inf(-1)) }
@@ -89,6 +97,9 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 	}
 	b := Backward{Q: filled(p.DType, p.QShape(), s.q), K: filled(p.DType, p.KShape(), s.k), V: filled(p.DType, p.VShape(), s.v), Bias: bias.tensor,
 		O: filled(p.DType, p.OShape(), floats(o.Data)), LSE: filled(F32, p.LSEShape(), floats(lse.Data)), DO: filled(p.DType, p.OShape(), do.Data), Accumulate: c.adds}
+	if drop := s.in.Dropout; drop != nil {
+		b.Seed, b.Offset = drop.Seed, drop.Offset
+	}
 	outputs := []struct {
 		name        string
 		to          **Tensor
@@ -123,7 +134,7 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 			}
 		}
 	}
-	r, err := plan.NewRecording(ForBackward())
+	r, err := plan.NewRecording(ForBackward(), WithTimestamps())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
 	require.NoError(t, r.Backward(b))
@@ -141,6 +152,10 @@ func (c *biasedPass) run(t *testing.T, d *Device) {
 			pending, err := r.Submit()
 			require.NoError(t, err)
 			require.NoError(t, pending.Wait(bg))
+			if r.HasTimestamps() {
+				made := slices.ContainsFunc(pending.Timings(), func(part Timing) bool { return strings.HasSuffix(part.Label, "_backward_bias") })
+				require.Equal(t, !c.direct && !c.none, made, "a kernel behind makes the gradient by the bias")
+			}
 		}
 		if c.counts == nil {
 			submit()

@@ -97,6 +97,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	mapTile := scalar.TileOfMaps(c)
 	matrixMap, err := matrix.TileOfMaps(c, fragment, 64)
 	require.NoError(t, err)
+	overwriting := matrix.BackwardVariant{Aligned: true}
 	return map[string]kernel.Constants{
 		"scalar_forward": scalarOf(p, nil), "scalar_forward_subgroup": scalarOf(p, nil),
 		"scalar_forward_parts": scalarOf(p, parts), "scalar_forward_parts_subgroup": scalarOf(p, parts),
@@ -111,13 +112,13 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_flash1":      matrixFlash1,
 		"backward_delta":     (&kernel.DeltaProgram{}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),
-		"matrix_backward_kv":         backMatrix.Constants(&backMatrix.Kv, 3, true, false),
-		"matrix_backward_q":          backMatrix.Constants(&backMatrix.Q, 3, true, false),
+		"matrix_backward_kv":         backMatrix.Constants(&backMatrix.Kv, 3, overwriting),
+		"matrix_backward_q":          backMatrix.Constants(&backMatrix.Q, 3, overwriting),
 		"matrix_backward_kv_atomic":  matrix.AtomicConstants(attnOf(p), &atomicTile, &backMatrix.Layout, 3, true, false),
 		"matrix_backward_sum":        matrix.SumConstants(attnOf(p), &atomicTile, &backMatrix.Layout, true, false),
-		"matrix_backward_kv_columns": byColumns.Constants(&byColumns.Kv, 3, true, false),
-		"matrix_backward_q_columns":  byColumns.Constants(&byColumns.Q, 3, true, false),
-		"matrix_backward_weights":    weights.Compiled(attnOf(p), matrix.WeightsVariant{Aligned: true}, 2, 64).Constants,
+		"matrix_backward_kv_columns": byColumns.Constants(&byColumns.Kv, 3, overwriting),
+		"matrix_backward_q_columns":  byColumns.Constants(&byColumns.Q, 3, overwriting),
+		"matrix_backward_weights":    weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
 		"matrix_backward_bias":       matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
 		"scalar_backward_bias":       scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
 		"scalar_backward_captured":   scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),

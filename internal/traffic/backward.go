@@ -8,6 +8,7 @@ type BackwardFused struct {
 	Delta   string       `json:"delta"` // label of the dispatches that make δ
 	Keys    BackwardTile `json:"keys"`
 	Queries BackwardTile `json:"queries"`
+	DBias   bool         `json:"dbias,omitempty"` // the kernel of queries writes the gradient by the bias too, where it is wanted
 }
 
 // BackwardTile is how a kernel whose workgroups own keys (or queries) walks over the queries (or keys).
@@ -60,10 +61,15 @@ func (m BackwardFused) Steps(p attn.Problem, c Call) ([]Step, error) {
 		StepKeyGrads:     {Read: (kv.sums + add*keys) * d, Written: keys * d},
 	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepValueGrads, StepKeyGrads)...)
 
+	var dbias Step
+	if m.DBias {
+		dbias = m.Queries.dBias(p, c)
+	}
 	steps = append(steps, gradientsOf(p, m.Queries.Label, 1, map[string]Step{
 		StepScoresAgain:  {Read: q.scores * d},
 		StepWeightsAgain: {Read: q.statistics * 2 * fp32},
 		StepWeightGrads:  {Read: q.weights * dv},
+		StepScoreGrads:   dbias,
 		StepQueryGrads:   {Read: (q.sums + add*queries) * d, Written: queries * d},
 	}, StepScoresAgain, StepWeightsAgain, StepWeightGrads, StepDropout, StepScoreGrads, StepQueryGrads)...)
 	for i := range steps {
@@ -183,6 +189,29 @@ func (t *BackwardTile) overKeys(p attn.Problem) (sum backwardRows) {
 		sum.weights += rows
 	}
 	return sum
+}
+
+// biased is the elements of a bias, of all heads, that go with the scores of tiles that blocks of queries walk over, and those of other tiles.
+func (t *BackwardTile) biased(p attn.Problem) (walked, beside float64) {
+	mask := p.Mask()
+	for first := 0; first < p.QueryLen; first += t.Rows {
+		n := min(t.Rows, p.QueryLen-first)
+		tiles := mask.KeyTiles(first, n, t.Columns)
+		keys := max(min(tiles.End*t.Columns, p.KeyLen)-tiles.Begin*t.Columns, 0)
+		walked += float64(n * keys)
+		beside += float64(n * (p.KeyLen - keys))
+	}
+	return p.AllHeads() * walked, p.AllHeads() * beside
+}
+
+// dBias is what writing its gradient on the way moves, if a call wants it: what no query sees has a gradient of 0, which is not added.
+func (t *BackwardTile) dBias(p attn.Problem, c Call) Step {
+	if !p.Bias.In || !c.DBias {
+		return Step{}
+	}
+	size, add := float64(p.Bias.DType.Size()), one(c.Accumulate)
+	walked, beside := t.biased(p)
+	return Step{Read: add * walked * size, Written: (walked + (1-add)*beside) * size}
 }
 
 // walk is the rows, of count, that loops over tiles load, one after the other, each from one of these tiles up to the next: of each tile once,

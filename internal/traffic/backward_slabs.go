@@ -36,7 +36,7 @@ func (m BackwardSlabs) Steps(p attn.Problem, c Call) ([]Step, error) {
 	steps := gradientsOf(p, m.Delta, 1, map[string]Step{StepDelta: {Read: read, Written: queries * fp32}}, StepDelta)
 
 	w := m.Weights.overKeys(p).times(heads)
-	var written, biased, unbiased float64 // elements of P, and of dS; of the bias, in tiles and beside them
+	var written float64 // elements of P, and of dS
 	mask := p.Mask()
 	for first := 0; first < p.QueryLen; first += m.Weights.Rows {
 		n := min(m.Weights.Rows, p.QueryLen-first)
@@ -45,18 +45,15 @@ func (m BackwardSlabs) Steps(p attn.Problem, c Call) ([]Step, error) {
 		zeros := attn.CeilDiv(min(mask.KeysOf(first+n-1).End+m.Behind, pitch(p)), 8) * 8
 		zerosBefore := max(mask.KeysOf(first).Begin-m.Behind, 0) / 8 * 8
 		written += float64(n * (max(min(end, pitch(p)), zeros) - min(begin, zerosBefore)))
-		inside := max(min(end, p.KeyLen)-begin, 0)
-		biased += float64(n * inside)
-		unbiased += float64(n * (p.KeyLen - inside))
 	}
 	written *= heads * size
 	var bias, dbias Step
 	if p.Bias.In {
-		size := heads * float64(p.Bias.DType.Size())
-		bias.Read = biased * size
-		if m.DBias && c.DBias { // what no query sees has a gradient of 0, which is not added
-			dbias = Step{Read: add * biased * size, Written: (biased + (1-add)*unbiased) * size}
-		}
+		walked, _ := m.Weights.biased(p)
+		bias.Read = walked * float64(p.Bias.DType.Size())
+	}
+	if m.DBias {
+		dbias = m.Weights.dBias(p, c)
 	}
 	steps = append(steps, gradientsOf(p, m.Weights.Label, 1, map[string]Step{
 		StepScoresAgain:  {Read: w.scores * d},

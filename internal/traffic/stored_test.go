@@ -15,7 +15,7 @@ var every = []Model{
 	KeysOutside{Label: "f", Rows: 64, Keys: 32, VAgain: true, RowReaders: 2, Fragment: 8},
 	Standard{Scores: Product{"s", 64, 32, 2, 8}, Softmax: Rows{Label: "r", ReadTwice: true}, Product: Product{Label: "p", Rows: 64, Columns: 16}, SlabRows: 7},
 	BackwardFused{Delta: "d", Keys: BackwardTile{Label: "k", Rows: 64, Columns: 32, Restaged: true, RowReaders: 3},
-		Queries: BackwardTile{Label: "q", Rows: 32, Columns: 16, Masked: true, Ahead: true, Apart: true}},
+		Queries: BackwardTile{Label: "q", Rows: 32, Columns: 16, Masked: true, Ahead: true, Apart: true}, DBias: true},
 	BackwardAtomic{Delta: "d", Zero: "z", Sum: "s", Keys: BackwardTile{Label: "k", Rows: 64, Columns: 32, Masked: true}, SumRows: 16, SumColumns: 64},
 	BackwardSlabs{Delta: "d", Weights: BackwardTile{Label: "w", Rows: 64, Columns: 32, Masked: true}, Behind: 160, DBias: true, Values: Product{Label: "v", Rows: 8, Columns: 8},
 		Queries: Product{Label: "q", Rows: 8, Columns: 8}, Keys: Product{Label: "k", Rows: 8, Columns: 8}},

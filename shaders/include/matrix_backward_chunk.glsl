@@ -88,16 +88,19 @@ void weights(uint c, bool masked) {
   if (DROPOUT && !BITS) EACH_SCORE S[r * NS + n][e] = is_kept(c, r, n, e) ? S[r * NS + n][e] : -S[r * NS + n][e];
 }
 float kept_part(float p) { return DROPOUT && p < 0 ? 0 : p; }
-// dS = P o (dP - delta), in the place of dP.
-void score_gradients(uint c) {
+// dS = P o (dP - delta), in the place of dP; unless `sloped`, before the score functions' derivatives go into it: by the scores that a bias
+// is added to.
+void score_gradients(uint c, bool sloped) {
   EACH_SCORE {
     const uint row = row_of(r, e), col = column_of(c, n, e);
     const float p = S[r * NS + n][e], x = dP[r * NS + n][e];
     if (BITS) dP[r * NS + n][e] = p * by_bits(x, delta_at(row, col, r, e), c, r, n, e);
     else dP[r * NS + n][e] = DROPOUT ? abs(p) * (p > 0 ? x : -delta_at(row, col, r, e)) : p * x;
-    if (SLOPES) dP[r * NS + n][e] *= slopes[r * NS + n][e];
+    if (SLOPES && sloped) dP[r * NS + n][e] *= slopes[r * NS + n][e];
   }
 }
+void score_gradients(uint c) { score_gradients(c, true); }
+void slope_gradients() { if (SLOPES) EACH_SCORE dP[r * NS + n][e] *= slopes[r * NS + n][e]; }
 // The same where dP is whole: forms 2 and 3.
 float score_gradient(float p, float x, float dl) { return DROPOUT ? abs(p) * ((p > 0 ? x : 0) - dl) : p * (x - dl); }
 

@@ -1,5 +1,5 @@
 // 8 columns of a row of the gradient by the bias, from `key` on, of the bias's type, added with ACCUMULATE to what is there. What lies
-// beyond the last row or key is not written. (Counted as gradients.)
+// beyond the last row or key is not written. (Counted as gradients.) And zeros of it, where no query of a block sees a key.
 //
 // Needs matrix_backward.glsl, ALIGNED_BIAS (rows begin at multiples of 16 bytes, and nk elements are one), and of who includes it
 //
@@ -31,4 +31,16 @@ void put_bias(uint row, uint key, vec4 lo, vec4 hi) {
     if (ACCUMULATE) y += UNPAIR(uint(LOADED(gradients, 2, PASTE(DBIAS_VIEW, 16)[to + e]))).x;
     STORED(gradients, 2, PASTE(DBIAS_VIEW, 16)[to + e] = ELEMENT_BITS(y));
   }
+}
+
+// Zeros in the rows of the workgroup's block, from column `first` up to `last`, a multiple of 8 or nk.
+void put_zero_bias(uint first, uint last) {
+  const uint pieces = last > first ? (last - first + 7) / 8 : 0;
+  for (uint x = tid; x < BR * pieces; x += WG) put_bias(i * BR + x / pieces, first + x % pieces * 8, vec4(0), vec4(0));
+}
+// In the tiles before `begin` and from `end` on, which the block does not walk over; there is nothing to add to.
+void put_unseen_bias(uint begin, uint end) {
+  if (!MASKS || ACCUMULATE) return;
+  if (LOWER_BOUND) put_zero_bias(0, min(begin * BC, nk));
+  put_zero_bias(end * BC, nk);
 }

@@ -116,16 +116,8 @@ void put_zero(uint first, uint last) {
   const uint pieces = last > first ? (last - first + 7) / 8 : 0;
   for (uint x = tid; x < BR * pieces; x += WG) put(i * BR + x / pieces, first + x % pieces * 8, uvec4(0), uvec4(0));
 }
-void put_zero_bias(uint first, uint last) {
-  const uint pieces = last > first ? (last - first + 7) / 8 : 0;
-  for (uint x = tid; x < BR * pieces; x += WG) put_bias(i * BR + x / pieces, first + x % pieces * 8, vec4(0), vec4(0));
-}
 void put_zeros(uint begin, uint end) {
-  const uint first = end * BC;
-  put_zero(first, min(end_of(keys_of(min((i + 1) * BR, ROWS) - 1)) + ZERO, x_sn));
+  put_zero(end * BC, min(end_of(keys_of(min((i + 1) * BR, ROWS) - 1)) + ZERO, x_sn));
   if (LOWER_BOUND) put_zero(uint(max(keys_of(i * BR).first - int(ZERO), 0)) / 8 * 8, min(begin * BC, x_sn));
-  if (DBIAS && !ACCUMULATE) {
-    if (LOWER_BOUND) put_zero_bias(0, min(begin * BC, nk));
-    put_zero_bias(first, nk);
-  }
+  if (DBIAS) put_unseen_bias(begin, end);
 }

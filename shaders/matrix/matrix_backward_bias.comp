@@ -4,8 +4,9 @@
 //   P = exp(s' - lse),  dP = dO V^T,  dbias = sum of dS = P o (dP - delta)     over all scores that an element of the bias was added to
 //
 // Dao, "FlashAttention-2", 2023, algorithm 2, for dS; the paper has no bias. S and dP are made again, as matrix_backward_q.comp makes them:
-// two products, and then dS goes to memory instead of into a third. (That kernel cannot write dS on its way: it has no registers left, and
-// most calls want dQ without dbias.) With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
+// two products, and then dS goes to memory instead of into a third. Where every score has an element of its own, that kernel writes dS on
+// its way, in form 1, if shared memory has room for that too; the rest comes here, and so do packed sequences. With dropout Z (0 or
+// 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
 // A workgroup owns BR queries. Where every score has an element of its own (WALKS), it holds their Q and dO and walks over the tiles of
 // keys, writing dS chunk by chunk; where no query of the block sees a key, 0 is written. Else it owns one tile of keys besides, whose sums
@@ -110,13 +111,6 @@ void chunk(uint c, bool masked) {
   }
 }
 
-// Tiles from `first` to `end` hold nothing that is seen.
-void put_zeros(uint first, uint end) {
-  const uint width = (min(end * BC, nk) - min(first * BC, nk) + 7) / 8;
-  if (!ACCUMULATE) for (uint x = tid; x < BR * width; x += WG)
-    put_bias(first_query + x / width, first * BC + x % width * 8, vec4(0), vec4(0));
-}
-
 // What is worked on: a block of queries of a head, whose rows are loaded.
 void take_queries(uint b, uint h, uint block) {
   bh = b * heads() + h;
@@ -186,15 +180,10 @@ void main() {
     take_queries(b, h, i);
     const Walk keys = key_tiles(i * BR, min((i + 1) * BR, nq) - 1, BC);
     const uint full = MASKS ? keys.whole_end : keys.end;
-    if (LOWER_BOUND) {
-      put_zeros(0, keys.begin);
-      walk(keys.begin, keys.whole_begin - keys.begin, true);
-    }
+    if (LOWER_BOUND) walk(keys.begin, keys.whole_begin - keys.begin, true);
     walk(keys.whole_begin, full - keys.whole_begin, false);
-    if (MASKS) {
-      walk(full, keys.end - full, true);
-      put_zeros(keys.end, across);
-    }
+    if (MASKS) walk(full, keys.end - full, true);
+    put_unseen_bias(keys.begin, keys.end);
     return;
   }
   const uint id = workgroup_index(), down = OWN_QUERIES ? blocks : 1;

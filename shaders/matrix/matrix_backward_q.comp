@@ -7,12 +7,19 @@
 // that dQ is summed in registers in a fixed order instead of by atomic additions; matrix_backward_kv.comp says why there are two kernels.
 // With dropout Z (0 or 256/(256 - k) by place): dS = P o (dP o Z - delta).
 //
+// Where every score has an element of the bias of its own, dS, before score functions, is the gradient by the bias (DBIAS): it is written
+// on the way, rounded once, and zeros where no query of the block sees a key. A kernel that makes S and dP again for it
+// (matrix_backward_bias.comp) took a quarter of the pass.
+//
 // Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
 // columns of dQ: include/matrix_backward_columns.glsl; built with TO_MEMORY, P and dS go to memory, and nothing is summed:
 // include/matrix_backward_weights.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 8.. scores, 11 block mask, 12 and 13 lengths.
-// Push constants: include/args_backward.glsl (x is dQ).
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 7 dbias, 8.. scores, 11 block mask, 12 and 13 lengths.
+// Push constants: include/args_backward.glsl (x is dQ, y dbias).
+// Specialization constants of its own, without SLICED and TO_MEMORY; with DBIAS, H_LEN in form 1 is W FM (CK/4 + 2):
+//   54 DBIAS          form 1, no block mask, queries not packed: the gradient by the bias is wanted, of its type
+//   77 ALIGNED_BIAS   every row of dbias begins at a multiple of 16 bytes, and nk elements are a multiple of that
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
 // Variants: fp16; DTYPE_BF16; SLICED and TO_MEMORY of both. Full subgroups of SG required.
 
@@ -39,6 +46,33 @@ void add_tile(bool masked) {
 const uint SUM_RM = RM, DS = DN, slice = 0;
 ACC dQ[RM * DN];
 
+layout(constant_id = 54) const bool DBIAS = false;
+layout(constant_id = 77) const bool ALIGNED_BIAS = true;
+VIEWS(Y, y, 7, )
+layout(binding = 7) buffer Y32_ { float y32[]; };
+uint y_base;   // where this head begins in dbias
+#define DBIAS_VIEW y
+#define DBIAS_AT(row, key) (y_base + (row) * y_sn + (key))
+#define DBIAS_ROWS nq
+#include "matrix_backward_dbias.glsl"
+
+// dS of chunk c as the gradient by the bias. In shared memory it lies by rows and in fp32, a row fragment at a time, of which lanes take 8
+// neighbours at once.
+const uint DS_PITCH = CK / 4 + 2, DS_PIECES = FM * CK / 8;
+void put_gradients(uint c) {
+  const uint at = gl_SubgroupID * FM * DS_PITCH;
+  [[unroll]] for (uint r = 0; r < RM; ++r) {
+    [[unroll]] for (uint n = 0; n < NS; ++n) coopMatStore(dP[r * NS + n], H, at + n * FN / 4, DS_PITCH, BY_ROW);
+    MEET
+    [[unroll]] for (uint u = 0, x = lane; u < (DS_PIECES + SG - 1) / SG; ++u, x += SG) if (DS_PIECES % SG == 0 || x < DS_PIECES) {
+      const uint in_row = x / (CK / 8), k = x % (CK / 8), from = at + in_row * DS_PITCH + 2 * k;
+      const vec4 lo = uintBitsToFloat(H[from]), hi = uintBitsToFloat(H[from + 1]);
+      put_bias(row0 + r * FM + in_row, first_key + c * CK + k * 8, lo * keep_scale, hi * keep_scale);
+    }
+    MEET
+  }
+}
+
 // dQ += dS K for chunk c.
 void add_dq(uint c) {
   [[unroll]] for (uint n = 0; n < NP; ++n) [[unroll]] for (uint d = 0; d < DN; ++d) {
@@ -55,7 +89,11 @@ void chunk(uint c, bool masked) {
     weights(c, masked);                 // P = exp(scale S - lse)
     minus_delta(c);                     // dP - delta = dO V^T - delta
     weight_gradients(c);
-    score_gradients(c);                 // dS = P o (dP - delta)
+    score_gradients(c, !DBIAS);         // dS = P o (dP - delta)
+    if (DBIAS) {
+      put_gradients(c);
+      slope_gradients();
+    }
     gradients_to_operand();
   } else {
     zero_gradients();
@@ -96,6 +134,9 @@ void main() {
   z_base = y_off() + b * y_sb + h * y_sh;
 #else
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
+#ifndef SLICED
+  if (DBIAS) y_base = y_off() + b * y_sb + h * y_sh;
+#endif
 #endif
 
   load_a();   // Q
@@ -122,6 +163,8 @@ void main() {
   barrier();
 #ifdef SLICED
   take_sums();
+#else
+  if (DBIAS) put_unseen_bias(keys.begin, keys.end);
 #endif
   store_dq();
 #endif

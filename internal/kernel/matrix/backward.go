@@ -20,7 +20,7 @@ var Backward = &kernel.BackwardKernel{
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
 		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.And(kernel.IndirectRange).Of("kv_"), columnRanges.And(kernel.IndirectRange).Of("q_"),
-			kernel.Parameters{"kv_split": kernel.OnOff, kernel.OneParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
+			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.OneParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: BackwardLacks,
 	},
@@ -59,6 +59,9 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 		}
 		part.module = part.Tile.module() + "." + p.DType.Suffix()
 	}
+	if err := s.takeBias(t); err != nil {
+		return nil, err
+	}
 	return s, s.prepare(t)
 }
 
@@ -76,19 +79,14 @@ func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
 	if s.rows, err = kernel.NewBackwardTables(e, p, t, s.Kv.Tile.blocks(), s.Kv.grid, s.Q.Tile.blocks(), s.Q.grid); err != nil {
 		return err
 	}
-	// The usual case is dense tensors, gradients overwritten. On a device of the caller's, whose queue recording must leave
-	// alone, the other variants are looked at now too.
-	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	variants := [][2]bool{{aligned, false}}
-	if e.Attached {
-		variants = [][2]bool{{aligned, false}, {aligned, true}, {false, false}, {false, true}}
-	}
-	for _, v := range variants {
-		if err := s.build(v[0], v[1]); err != nil {
-			return err
+	// The usual case, with and without the gradient by the bias where it is made here. On a device of the caller's, whose queue
+	// recording must leave alone, the other variants are looked at now too.
+	return s.variants(func(v BackwardVariant, usual bool) error {
+		if !usual && !e.Attached {
+			return nil
 		}
-	}
-	return nil
+		return s.build(v)
+	})
 }
 
 // BackwardProgram is the kernels fitted to a problem.
@@ -99,8 +97,8 @@ type BackwardProgram struct {
 	delta   *kernel.DeltaProgram
 	rows    kernel.RowTables
 	Kv, Q   BackwardPart
-	sums    uint64         // bytes of dQ in fp32, to which Kv adds and which Q takes; 0: Q makes it. See backward_atomic.go
-	checked [4]atomic.Bool // by variant
+	sums    uint64 // bytes of dQ in fp32, to which Kv adds and which Q takes; 0: Q makes it. See backward_atomic.go
+	checked [BackwardVariants]atomic.Bool
 }
 
 // Tables of packed sequences, by place in BackwardProgram.rows.
@@ -112,7 +110,7 @@ type BackwardPart struct {
 	module  string
 	Tile    BackwardTile
 	grid    kernel.Grid
-	kernels [2][4]atomic.Pointer[pipeline.Kernel] // by piece, and by alignment and accumulation
+	kernels [2][BackwardVariants]atomic.Pointer[pipeline.Kernel] // by piece, and by variant
 }
 
 func (s *BackwardProgram) Tile() string {
@@ -161,7 +159,8 @@ func (s *BackwardProgram) Model() traffic.Model {
 		return traffic.BackwardAtomic{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(atomicLabel, &s.Problem), Zero: zeroLabel, Sum: sumLabel, SumRows: f.M,
 			SumColumns: attn.CeilDiv(s.Problem.HeadDim, f.N) * f.N}
 	}
-	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem), Queries: s.Q.Tile.model(queriesLabel, &s.Problem)}
+	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem), Queries: s.Q.Tile.model(queriesLabel, &s.Problem),
+		DBias: s.Q.Tile.DBias}
 	m.Queries.RowReaders = s.Q.Tile.rowReaders(&s.Layout)
 	return m
 }
@@ -180,18 +179,23 @@ func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
 }
 
 // Constants are the specialization constants of a kernel; parts says which sums it makes.
-func (s *BackwardProgram) Constants(part *BackwardPart, parts int, aligned, accumulate bool) kernel.Constants {
-	p, t := &s.Problem, &part.Tile
+func (s *BackwardProgram) Constants(part *BackwardPart, parts int, v BackwardVariant) kernel.Constants {
+	p, t := &s.Problem, part.Tile
 	switch {
 	case part.Keys && s.sums > 0:
-		return AtomicConstants(p, t, &s.Layout, parts, aligned, accumulate)
+		return AtomicConstants(p, &t, &s.Layout, parts, v.Aligned, v.Accumulate)
 	case part.Keys:
-		return keysConstants(p, t, &s.Layout, parts, aligned, accumulate)
+		return keysConstants(p, &t, &s.Layout, parts, v.Aligned, v.Accumulate)
 	case s.sums > 0:
-		return SumConstants(p, &s.Kv.Tile, &s.Layout, aligned, accumulate)
+		return SumConstants(p, &s.Kv.Tile, &s.Layout, v.Aligned, v.Accumulate)
 	}
-	return t.constants(p, t.Shared(p), &s.Layout, aligned, accumulate).And(ofEither(p, t),
-		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(aligned && s.Layout.PairsOfBias(p, t.Form))})
+	t.DBias = v.DBias
+	c := t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t),
+		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(v.Aligned && s.Layout.PairsOfBias(p, t.Form))})
+	if !t.sliced() {
+		c = c.And(v.ofBias())
+	}
+	return c
 }
 
 // keysConstants are those of the kernel of keys.
@@ -224,41 +228,36 @@ func (t *BackwardTile) constants(p *attn.Problem, sh matrixBackwardShared, l *ke
 	return c.And(kernel.MaskConstants(p), kernel.ScoreConstants(p), kernel.BlockConstants(p.Blocks), kernel.LengthConstants(p), kernel.WithinConstants(p), l.Constants())
 }
 
-func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, aligned, accumulate bool) (*pipeline.Kernel, error) {
-	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	return s.env.Variant(&part.kernels[piece][i], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return s.Constants(part, part.Tile.pieces()[piece], aligned, accumulate),
+func (s *BackwardProgram) Kernel(part *BackwardPart, piece int, v BackwardVariant) (*pipeline.Kernel, error) {
+	v = v.of(part)
+	return s.env.Variant(&part.kernels[piece][v.Index()], part.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
+		return s.Constants(part, part.Tile.pieces()[piece], v),
 			pipeline.KernelInfo{SubgroupSize: uint32(part.Tile.Fragment.Lanes), FullSubgroups: true}
 	})
 }
 
 // build makes the pipelines of a variant and lets those that were never run on this device and driver prove themselves.
-func (s *BackwardProgram) build(aligned, accumulate bool) error {
-	i := kernel.BoolInt(aligned) + 2*kernel.BoolInt(accumulate)
-	if s.checked[i].Load() {
+func (s *BackwardProgram) build(v BackwardVariant) error {
+	if s.checked[v.Index()].Load() {
 		return nil
 	}
-	try := func() (string, error) { return s.try(aligned, accumulate) }
-	if err := s.env.Prove(s.name()+" "+s.Tile(), s.compiled(aligned, accumulate), try); err != nil {
+	try := func() (string, error) { return s.try(v) }
+	if err := s.env.Prove(s.name()+" "+s.Tile(), s.compiled(v), try); err != nil {
 		return err
 	}
-	s.checked[i].Store(true)
+	s.checked[v.Index()].Store(true)
 	return nil
 }
 
-// aligned says whether rows of all tensors lie so that they can be moved by the pipelines that move many bytes at a time.
-func (s *BackwardProgram) aligned(g *kernel.Gradients) bool {
-	return g.Aligned() && s.Layout.BiasLies(&s.Problem, s.Q.Tile.Form, &g.Scores)
-}
-
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {
-	if err := s.build(s.aligned(g), g.Accumulate); err != nil {
+	v := s.variant(g)
+	if err := s.build(v); err != nil {
 		return err
 	}
-	return s.run(r, g)
+	return s.run(r, g, v)
 }
 
-func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
+func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients, v BackwardVariant) error {
 	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
 	if err := s.recordZero(r); err != nil {
 		return err
@@ -270,9 +269,8 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 		return err
 	}
 	s.rows.Take(r, tables, tableOfKeys)
-	aligned := s.aligned(g)
 	for piece, parts := range s.Kv.Tile.pieces() {
-		k, err := s.Kernel(&s.Kv, piece, aligned, g.Accumulate)
+		k, err := s.Kernel(&s.Kv, piece, v)
 		if err != nil {
 			return err
 		}
@@ -293,49 +291,59 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients) error {
 			return err
 		}
 	}
-	k, err := s.Kernel(&s.Q, 0, aligned, g.Accumulate)
+	k, err := s.Kernel(&s.Q, 0, v)
 	if err != nil {
 		return err
 	}
 	s.rows.Take(r, tables, tableOfQueries)
-	at := r.Push.Backward(&s.Problem, g, &delta, &g.DQ, nil)
+	var dBias *kernel.Operand
+	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
+	if v.DBias {
+		dBias, r.Access[7] = &g.DBias, g.Output(&g.DBias)
+	}
+	at := r.Push.Backward(&s.Problem, g, &delta, &g.DQ, dBias)
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
-	r.Access[7] = pipeline.Access{Binding: g.Q.Binding, Mode: pipeline.Unused}
 	access := r.BackwardScores(k, &s.Problem, g)
 	s.bindSums(r, k, pipeline.Read)
 	return r.DispatchBlocks(k, &s.Problem, access, at, s.Q.grid, s.label(&s.Q))
 }
 
 // compiled is what the driver compiles for a variant.
-func (s *BackwardProgram) compiled(aligned, accumulate bool) []kernel.Compiled {
+func (s *BackwardProgram) compiled(v BackwardVariant) []kernel.Compiled {
 	var all []kernel.Compiled
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
 		for _, parts := range part.Tile.pieces() {
-			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, aligned, accumulate), Functions: s.Problem.Code()})
+			all = append(all, kernel.Compiled{Module: part.module, Constants: s.Constants(part, parts, v), Functions: s.Problem.Code()})
 		}
 	}
 	return all
 }
 
 // trial is a small problem for the kernels: some blocks of rows and columns, the last ones ragged, the diagonal across them when causal.
-func (s *BackwardProgram) trial() attn.Problem {
+func (s *BackwardProgram) trial(v BackwardVariant) attn.Problem {
 	small := kernel.TrialOf(&s.Problem)
 	kv, q := &s.Kv.Tile, &s.Q.Tile
 	small.QueryLen = max(q.rows(), kv.BC) + q.Fragment.M/2 + 1
 	small.KeyLen = max(kv.rows(), q.BC) + q.Fragment.M/2 + 3
 	kernel.GrowForBlocks(&small, small.Masked() || q.masks(&s.Problem))
+	if v.AlignedBias {
+		small.KeyLen = attn.CeilDiv(small.KeyLen, 8) * 8
+	}
 	kernel.GrowForBias(&small, &s.Problem)
 	if !small.Masked() && !q.masks(&s.Problem) {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
 	}
 	kernel.PackTrial(&small)
+	if v.DBias {
+		oneBias(&small, &s.Problem)
+	}
 	return small
 }
 
 // try runs the kernels of a variant on a small problem and says what is wrong with the gradients.
-func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error) {
-	p := s.trial()
+func (s *BackwardProgram) try(v BackwardVariant) (wrong string, err error) {
+	p := s.trial(v)
 	mine := &BackwardProgram{env: s.env, Problem: p, Layout: s.Layout}
 	if s.sums > 0 {
 		mine.sums = sumBytes(&p, &s.Kv.Tile.Fragment)
@@ -347,11 +355,11 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 		}
 		// The very pipelines that are in question, not others of the small problem.
 		for piece := range part[1].Tile.pieces() {
-			k, err := s.Kernel(part[1], piece, aligned, accumulate)
+			k, err := s.Kernel(part[1], piece, v)
 			if err != nil {
 				return "", err
 			}
-			part[0].kernels[piece][kernel.BoolInt(aligned)+2*kernel.BoolInt(accumulate)].Store(k)
+			part[0].kernels[piece][v.of(part[0]).Index()].Store(k)
 		}
 	}
 	if mine.rows, err = kernel.NewRowTables(s.env, &p, mine.Kv.Tile.blocks().Over(mine.Kv.grid, 1, s.rows.Counted(tableOfKeys)),
@@ -361,5 +369,9 @@ func (s *BackwardProgram) try(aligned, accumulate bool) (wrong string, err error
 	if mine.delta, err = kernel.NewDeltaProgram(s.env, &p, kernel.NewTuning(nil)); err != nil {
 		return "", err
 	}
-	return s.env.TryBackward(&p, kernel.GradientVariant{Aligned: aligned, Accumulate: accumulate}, nil, mine.Scratch(), mine.run)
+	tried := kernel.GradientVariant{Aligned: v.Aligned, Accumulate: v.Accumulate}
+	if v.DBias {
+		tried.With, tried.AlignedBy = "Bias", v.AlignedBias
+	}
+	return s.env.TryBackward(&p, tried, nil, mine.Scratch(), func(r *kernel.Recorder, g *kernel.Gradients) error { return mine.run(r, g, v) })
 }

@@ -37,7 +37,7 @@ type BackwardTile struct {
 	Columns, Share, Roles int
 
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
-	DBias    bool // then: and dS, where it is wanted, as the gradient by the bias
+	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient by the bias
 
 	Atomic bool // the kernel of keys makes dQ too, by atomic sums
 	KReg   int  // then: slices of K for dQ in registers
@@ -212,6 +212,8 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 		}
 	case t.Form != kernel.FormRegisters:
 		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
+	case t.DBias && !t.ToMemory:
+		s.h = t.W * f.M * (t.CK/4 + 2)
 	case t.ToMemory:
 		if s.h = t.W * f.M * 2 * (t.CK/8 | 1); t.DBias {
 			s.h = t.W * f.M * (t.CK/8 | 1 + t.CK/4 + 2)
@@ -408,9 +410,13 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			return tile, nil
 		}
 	}
-	one, given := t.Given[kernel.OneParameter]
-	_, slabs := t.Given[kernel.SlabsParameter]
-	if len(t.Given) > kernel.BoolInt(given)+kernel.BoolInt(slabs) && (rows != atomicLabel || one != 0) { // one and slabs are about no tile; without insisting on it two kernels may take the others
+	aboutTiles := len(t.Given)
+	for _, name := range []string{kernel.OneParameter, kernel.SlabsParameter, dBiasParameter} { // are about none
+		if _, given := t.Given[name]; given {
+			aboutTiles--
+		}
+	}
+	if aboutTiles > 0 && (rows != atomicLabel || t.Given[kernel.OneParameter] != 0) { // without insisting on one kernel two may take them
 		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
 	}
 	return BackwardTile{}, &kernel.Declined{Why: why}

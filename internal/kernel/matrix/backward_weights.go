@@ -28,28 +28,15 @@ func ChooseWeights(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLa
 	return &Weights{tile, *l}, t.Rows[len(t.Rows)-1].Get(kernel.SlabsParameter) != 0, nil
 }
 
-// WeightsVariant says what its pipelines are built for: rows of 16 bytes, and whether the gradient by the bias is wanted, added to what is there,
-// and in rows of 16 bytes.
-type WeightsVariant struct{ Aligned, DBias, Accumulate, AlignedBias bool }
-
-// WeightsVariants is the number of them.
-const WeightsVariants = 16
-
-// Index counts them.
-func (v WeightsVariant) Index() int {
-	return kernel.BoolInt(v.Aligned) + 2*kernel.BoolInt(v.DBias) + 4*kernel.BoolInt(v.Accumulate) + 8*kernel.BoolInt(v.AlignedBias)
-}
-
 // Compiled is its build for a problem: zero is how many columns behind the last key of a row are read, and heads the heads of a slab.
-func (w *Weights) Compiled(p *attn.Problem, v WeightsVariant, heads, zero int) kernel.Compiled {
+func (w *Weights) Compiled(p *attn.Problem, v BackwardVariant, heads, zero int) kernel.Compiled {
 	t := w.Tile
 	if p.Uneven() {
 		t.HeadsTogether = heads // the longest blocks of all of them first
 	}
 	t.DBias = v.DBias
 	c := t.constants(p, t.Shared(p), &w.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"ZERO": zero,
-		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && w.Layout.PairsOfBias(p, t.Form)),
-		"DBIAS":      kernel.BoolInt(v.DBias), "ALIGNED_BIAS": kernel.BoolInt(v.AlignedBias)})
+		"BIAS_PAIRS": kernel.BoolInt(v.Aligned && w.Layout.PairsOfBias(p, t.Form))}, v.ofBias())
 	return kernel.Compiled{Module: weightsLabel + "." + p.DType.Suffix(), Constants: c}
 }
 
@@ -63,15 +50,9 @@ func (w *Weights) BiasLies(p *attn.Problem, g *kernel.Gradients) bool {
 
 // OneBias makes the lengths of a small problem 1 where the bias has one element for all of the problem's, which is 1 too: so it has one for each score.
 func (w *Weights) OneBias(small, p *attn.Problem) {
-	if !w.MakesBias() {
-		return
+	if w.MakesBias() {
+		oneBias(small, p)
 	}
-	for i, n := range [3]*int{&small.Batch, &small.Heads, &small.QueryLen} {
-		if !p.Bias.Own[i] {
-			*n = 1
-		}
-	}
-	small.KeyHeads = min(small.KeyHeads, small.Heads)
 }
 
 // staysInRegisters notes that P and dS are not put into memory, and declines where the caller insists on that.

@@ -92,8 +92,8 @@ type program struct {
 	pitch    int    // elements from row to row of P and dS
 	step     uint32 // workgroups of a dispatch of weights, at most
 
-	kernels [matrix.WeightsVariants]atomic.Pointer[pipeline.Kernel] // of weights, by variant
-	checked [32]atomic.Bool                                         // by variant
+	kernels [matrix.BackwardVariants]atomic.Pointer[pipeline.Kernel] // of weights, by variant
+	checked [32]atomic.Bool                                          // by variant
 }
 
 // variant is what pipelines are built for: GradientVariant for the products, and for the kernel of weights whether the gradient by the bias is wanted.
@@ -107,8 +107,8 @@ func (v variant) index() int {
 }
 
 // weights is that of the kernel of weights, which adds to nothing but the gradient by the bias.
-func (v variant) weights() matrix.WeightsVariant {
-	return matrix.WeightsVariant{Aligned: v.Aligned, DBias: v.dBias, Accumulate: v.Accumulate && v.dBias, AlignedBias: v.alignedBias}
+func (v variant) weights() matrix.BackwardVariant {
+	return matrix.BackwardVariant{Aligned: v.Aligned, DBias: v.dBias, Accumulate: v.Accumulate && v.dBias, AlignedBias: v.alignedBias}
 }
 
 // of is the variant of a set of tensors.
