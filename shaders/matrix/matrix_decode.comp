@@ -22,7 +22,8 @@
 //
 // P passes through a patch of shared memory for each subgroup: few numbers. All lanes of a subgroup share the reference m of a row, which
 // is moved only when some score passes m + GROWTH (as in matrix_forward.comp, with one vote a batch), so that O is hardly ever rescaled.
-// The next batch of K is loaded as soon as the scores are computed, that of V as soon as it is added.
+// The next batch of K is loaded as soon as the scores are computed, that of V as soon as it is added; quantised rows, which wait in
+// registers for their turn in shared memory, as soon as those before them have left. Numbers of pages are asked for a batch before.
 //
 // Scores are in units of log 2. A row with nothing to attend to ends with l = 0 and gives O = 0, lse = -inf. Which rows and keys are a
 // workgroup's, and how subgroups meet, is in include/few_rows.glsl. Loads beyond the last key or column are moved inside.
@@ -211,6 +212,13 @@ void lose_values() {
 #else
 #define K_ROW(key, u) k_origin + (key) * k_sn
 #define V_ROW(key, u) v_origin + (key) * v_sn
+#endif
+#ifdef CACHE
+#define K_NATIVE K_TYPE == NATIVE
+#define V_NATIVE V_TYPE == NATIVE
+#else
+#define K_NATIVE true
+#define V_NATIVE true
 #endif
 
 void load_keys(uint of) {
@@ -458,6 +466,9 @@ void main() {
 #if defined(CACHE) && !defined(DTYPE_BF16)
   if (K_AFTER) begin_blocks();
 #endif
+#ifdef CACHE
+  if (PAGE != 0 && current + W < keys.end) ask_pages(current + W);
+#endif
   [[unroll]] for (uint r = 0; r < RN * ACC_HELD; ++r) { m[r] = NONE; l[r] = 0; }
   [[unroll]] for (uint x = 0; x < OF * RN; ++x) O[x] = ACC(0.0);
 
@@ -466,15 +477,16 @@ void main() {
   uint turns = (max(keys.end, keys.begin + 1) - keys.begin + W - 1) / W;
   do {
     const uint next = current + W < keys.end ? current + W : all.end;
+    const bool more = next < keys.end;
 #ifdef CACHE
-    if (PAGE != 0) {
-      if (next < keys.end) ask_pages(next);
-      if (K_TYPE == NATIVE && k_lost != 0) lose_keys();
+    if (PAGE != 0 && K_TYPE == NATIVE && k_lost != 0) lose_keys();
+    if (K_TYPE != NATIVE) {
+      k_store();
+      if (more) load_keys(next);   // what it was in is free
     }
-    if (K_TYPE != NATIVE) k_store();
 #endif
     scores();
-    if (next < keys.end) load_keys(next);
+    if (K_NATIVE && more) load_keys(next);
     if (SCORED) score_pairs();
     if (!is_whole(keys, current)) mask();
     weigh();
@@ -483,10 +495,16 @@ void main() {
       if (V_TYPE == NATIVE && v_lost != 0) lose_values();
       note_lost();
     }
-    if (V_TYPE != NATIVE) v_store();
+    if (V_TYPE != NATIVE) {
+      v_store();
+      if (more) load_values(next);
+    }
 #endif
     add_values();
-    if (next < keys.end) load_values(next);
+    if (V_NATIVE && more) load_values(next);
+#ifdef CACHE
+    if (PAGE != 0 && next + W < keys.end) ask_pages(next + W);
+#endif
     current = next;
   } while (--turns > 0);
 
