@@ -64,6 +64,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 		total += len(g.own) + len(g.peer)
 	}
 	total *= s.rounds()
+	s.prepare(ctx, groups, total)
 	for _, g := range groups {
 		if err := s.group(ctx, g, total); err != nil {
 			return err

@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// preparer is a Bench that can do beforehand, for many jobs at the same time, what takes each of them long once.
+type preparer interface {
+	// Prepare calls done after each job.
+	Prepare(ctx context.Context, jobs []Job, done func())
+}
+
+// Prepare makes the plans of jobs on all cores of the host and lets them go. Their pipelines stay: a driver compiles one of the large kernels
+// for seconds, on one core, and a suite has dozens. A job that cannot be planned says so when it is measured. On a CPU's driver, which
+// compiles when a kernel first runs and is the device besides, nothing is prepared.
+func (d *Device) Prepare(ctx context.Context, jobs []Job, done func()) {
+	if d.cpu {
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(runtime.NumCPU())
+	ready := make(chan struct{}, len(jobs))
+	go func() { // Go waits where all cores are busy
+		for _, j := range jobs {
+			g.Go(func() error {
+				d.prepare(ctx, j)
+				ready <- struct{}{}
+				return nil
+			})
+		}
+	}()
+	for range jobs {
+		<-ready
+		done()
+	}
+}
+
+func (d *Device) prepare(ctx context.Context, j Job) {
+	if ctx.Err() != nil {
+		return
+	}
+	options, err := d.options(j.Case)
+	if err != nil {
+		return
+	}
+	problem, err := j.Case.Problem()
+	if err != nil {
+		return
+	}
+	plan, err := d.dev.Plan(problem, options...)
+	if err != nil {
+		return
+	}
+	defer plan.Close()
+	if j.Passes.orDefault().Bwd {
+		_, _ = plan.BackwardInfo()
+	}
+}
+
+// prepare has the jobs that will be measured prepared, where the bench can.
+func (s *Sweep) prepare(ctx context.Context, groups []group, total int) {
+	p, ok := s.Bench.(preparer)
+	if !ok {
+		return
+	}
+	var jobs []Job
+	for _, g := range groups {
+		jobs = append(jobs, g.own...)
+	}
+	if len(jobs) < 2 {
+		return
+	}
+	ready := 0
+	tell := func() { s.tell(total, fmt.Sprintf("kernels of %d of %d rows compiled", ready, len(jobs))) }
+	tell()
+	p.Prepare(ctx, jobs, func() { ready++; tell() })
+}
