@@ -42,6 +42,9 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		out, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn(), Combine: parts}, Shape: onMatrices}).Describe(v)
 		return out
 	}
+	ahead := onMatrices
+	ahead.Ahead = true
+	biasAhead, _ := (&matrix.ForwardProgram{ForwardPass: kernel.ForwardPass{Problem: p.attn()}, Shape: ahead}).Describe(v)
 	splitOf := func(parts *kernel.Combiner) kernel.Constants {
 		p := p
 		p.DType = F32
@@ -106,7 +109,8 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"scalar_flash1": scalarFlash1, "scalar_flash1_subgroup": scalarFlash1,
 		"scalar_decode": decodeOf(p), "scalar_decode_cache": decodeOf(cached), "combine_parts": parts.Constants(v),
 		"matrix_decode": fewOf(p), "matrix_decode_cache": fewOf(cached),
-		"matrix_forward": matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
+		"matrix_forward_bias": biasAhead,
+		"matrix_forward":      matrixOf(p, nil), "matrix_forward_parts": matrixOf(p, parts),
 		"matrix_forward_split": splitOf(nil), "matrix_forward_split_parts": splitOf(parts),
 		"matrix_forward_wide": wideOf(p, nil), "matrix_forward_wide_parts": wideOf(p, parts),
 		"matrix_flash1":      matrixFlash1,

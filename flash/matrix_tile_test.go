@@ -227,8 +227,12 @@ func problemForRow(t *testing.T, c *kernel.Capabilities, i int) (Problem, bool) 
 			for _, dropout := range []float64{0, 0.1} {
 				for _, blocks := range []Blocks{{}, {Queries: 128, Keys: 128}} {
 					for _, more := range []int{0, 1} {
-						p, err := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
-							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}.Normalize()
+						p := Problem{Batch: 16, Heads: 32, QueryLen: max(row.When.LeastKeys, 512) + more, HeadDim: row.When.MaxDim, DType: dtype, Causal: causal,
+							Window: window, Dropout: dropout, Blocks: blocks, Score: scores}
+						if row.When.Bias {
+							p.Bias = PerScore{DType: dtype, Batch: 1, Heads: p.Heads, Queries: p.QueryLen, Keys: p.QueryLen}
+						}
+						p, err := p.Normalize()
 						require.NoError(t, err)
 						if slices.IndexFunc(rows, func(r *tiles.Row) bool {
 							return r.Suits(kernel.Asked(attnOf(p), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}))
