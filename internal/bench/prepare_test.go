@@ -48,7 +48,7 @@ func TestSweepPreparesWhatItMeasures(t *testing.T) {
 	}
 }
 
-// TestDevicePreparesTogether: every job is done with, those that cannot be planned too, and pipelines are there when it is measured.
+// TestDevicePreparesTogether: every job is done with, those that cannot be planned too, and where nothing is to be done any more.
 func TestDevicePreparesTogether(t *testing.T) {
 	d := testDevice(t)
 	cases, err := Grid{Batch: []int{1}, Heads: []int{1}, Seq: []int{16, 32}, HeadDim: []int{8}, Impls: []string{"flash2", "flash1"}, Causal: no}.Expand()

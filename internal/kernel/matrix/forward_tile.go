@@ -274,7 +274,7 @@ func keyTerms(p *attn.Problem, t *kernel.Tuning) (int, error) {
 	}
 	if _, given := t.Given[keyTermsParameter]; given {
 		t.Get(keyTermsParameter, 0)
-		return 0, t.Bad(keyTermsParameter, "is of keys of %v and %v, and these are %v", attn.Q8_0, attn.Q4_0, p.KeyType)
+		return 0, t.Bad(keyTermsParameter, "goes with keys of %v and %v, and these are %v", attn.Q8_0, attn.Q4_0, p.KeyType)
 	}
 	return 1, nil
 }
