@@ -1,10 +1,10 @@
 // The bias eight elements of a row at a time, asked for a chunk ahead (builds of matrix_forward.comp with BIAS_AHEAD). Two at a time, as
-// accumulators have them, a load of a subgroup touches 8 rows and takes 16 bytes of each, and it was asked for when the scores that wait for
-// it were begun.
+// accumulators have them, a load of a subgroup touches 8 rows and takes 16 bytes of each, and it was asked for when the scores that wait
+// for it were begun.
 //
-// Which key a column of scores is of is a matter of names, as long as the rows of K and V lie in shared memory in the same order. So of every
-// 32 keys the lanes of a row, each of which has two columns of every 8, have 8 neighbours each: key 8 q + 2 k + e (q which of the four lanes,
-// e < 2) is column 2 q + e of the 8 columns number k, and its row of K and V is number 8 k + 2 q + e.
+// Which key a column of scores is of is a matter of names, as long as the rows of K and V lie in shared memory in the same order. So of
+// every 32 keys the lanes of a row, each of which has two columns of every 8, have 8 neighbours each: key 8 q + 2 k + e (q which of the
+// four lanes, e < 2) is column 2 q + e of the 8 columns number k, and its row of K and V is number 8 k + 2 q + e.
 //
 //   BIAS_EIGHTS   BIAS_PAIRS could be on; lanes hold columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of every 16, q < 4; 32 divides BC, and CK or
 //                 CK 32; MAX_FIRST, no dropout; WG/SG is a power of two

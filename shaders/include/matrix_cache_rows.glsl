@@ -48,8 +48,8 @@ uint number_column(uint type, uint piece, uint y) {
   return 8 * piece + y;
 }
 
-// Masks of the lower numbers of a word, which `nq == 0` hides from the compiler: with two constants a mask and what is set beside it are two
-// instructions, with one they are one.
+// Masks of the lower numbers of a word, which `nq == 0` hides from the compiler: with two constants a mask and what is set beside it are
+// two instructions, with one they are one.
 uint hidden(uint mask) { return nq == 0 ? 0 : mask; }
 uint k_lower, v_lower, v_upper;
 uint lower_of(uint type) { return hidden(type == Q8_0 ? 0x00ff00ffu : 0x000f000fu); }

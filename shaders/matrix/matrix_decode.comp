@@ -265,8 +265,8 @@ void v_numbers_of(uint u, uint c, out T16 x[8]) {
 }
 
 #if defined(CACHE) && !defined(DTYPE_BF16)
-// K_AFTER: S^T by blocks of columns, each times d of its keys. Sums begin at what numbers as they are make too much: K_MORE times the sum of
-// the block's columns of Q, by products with a matrix of that number.
+// K_AFTER: S^T by blocks of columns, each times d of its keys. Sums begin at what numbers as they are make too much: K_MORE times the sum
+// of the block's columns of Q, by products with a matrix of that number.
 ACC starts[KC * K_PER * RN];
 void begin_blocks() {
   [[unroll]] for (uint x = 0; x < KC * K_PER * RN; ++x) starts[x] = ACC(0.0);

@@ -51,7 +51,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-mask", File: matrixSoftmax, Modules: "matrix_forward.f16",
-		Old: "n * FN + col_lane + COL_OF(e)) ? S", New: "n * FN + col_lane + COL_OF(e) + 1) ? S",
+		Old: "KEY_OF_MASK(c, n, e)) ? S", New: "KEY_OF_MASK(c, n, e) + 1) ? S",
 		Breaks: "forms 1 and 2 hide each row's last key",
 		Kill:   []Killer{matrixForms},
 	},
