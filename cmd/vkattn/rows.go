@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 type rowsFlags struct {
 	device               deviceChoice
 	operations           []string
+	pattern              string
 	out                  string
 	asJSON, force, quiet bool
 	wide                 bool
@@ -42,6 +44,7 @@ several sets of random tensors in turn. "MB" is what is read and written at leas
 the time is of the bandwidth of copying, measured in the same run.`,
 		Example: `  vkattn rows
   vkattn rows --op append,merge --out rows.jsonl
+  vkattn rows --op append --run q8_0
   vkattn rows --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runRows(cmd, &f) },
@@ -49,6 +52,7 @@ the time is of the bandwidth of copying, measured in the same run.`,
 	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringSliceVar(&f.operations, "op", rows.Operations, "`list` of what to measure: "+strings.Join(rows.Operations, ", "))
+	fl.StringVar(&f.pattern, "run", "", "only the rows whose names match this regular `expression`, as the progress bar shows them (default: all)")
 	deviceFlags(cmd, &f.device)
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON lines, a header and a line for each row, in place of the table")
 	fl.StringVar(&f.out, "out", "", "result `file` to write (JSON lines), besides what is printed")
@@ -62,6 +66,10 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	operations, err := rows.ParseOperations(f.operations)
 	if err != nil {
 		return usage(cmd, fmt.Errorf("--%w", err))
+	}
+	wanted, err := regexp.Compile(f.pattern)
+	if err != nil {
+		return usage(cmd, fmt.Errorf("--run %q: it must be a regular expression: %w", f.pattern, err))
 	}
 	if f.force && f.out == "" {
 		return usage(cmd, errors.New("--force is about the --out file, and there is none"))
@@ -101,6 +109,10 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 	}
 	bar := newBar(stderr, f.quiet)
 	measurer, cases := rows.NewDevice(dev, version(), header.Peaks), rows.Cases(header.CPU, operations)
+	cases = slices.DeleteFunc(cases, func(c rows.Case) bool { return !wanted.MatchString(c.String()) })
+	if len(cases) == 0 {
+		return fmt.Errorf("--run %s: no row has such a name", f.pattern)
+	}
 	var results []rows.Result
 	failed := 0
 	for i, c := range cases {

@@ -48,8 +48,9 @@ func TestRows(t *testing.T) {
 	status, _, stderr = call("rows", "--out", path)
 	require.Equal(t, exitFailure, status)
 	require.Contains(t, stderr, "exists already: replace it with --force")
-	status, stdout, stderr = call("rows", "--op", "rotate", "--json", "--force", "--out", path, "--quiet")
+	status, stdout, stderr = call("rows", "--op", "rotate", "--run", "× 1 ×", "--json", "--force", "--out", path, "--quiet")
 	require.Zero(t, status, stderr)
+	require.Equal(t, 2, strings.Count(stdout, "\n"), "a header and one of the two rows")
 	data, err = os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(data), stdout)
@@ -60,6 +61,7 @@ func TestRowsUsage(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"rows --op append,copy", `--op "copy": it must be append, rotate or merge`},
 		{"rows --op=", "--op is empty"},
+		{"rows --run (", `--run "(": it must be a regular expression`},
 		{"rows --force", "--force is about the --out file"},
 		{"rows fast", `unexpected argument "fast"`},
 		{"bench --suite cache", `--suite "cache": appending to caches, rotation and merging parts are measured by 'vkattn rows'`},
