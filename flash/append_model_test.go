@@ -23,17 +23,24 @@ type bytesTensor struct {
 	bytes         []byte
 }
 
-// newBytes lays a tensor out without gaps, as [B, H, N, D] or [B, N, H, D] in memory, or with gaps, rows of types of a byte anywhere.
+// newBytes lays a tensor out without gaps, as [B, H, N, D] or [B, N, H, D] in memory, or with gaps, rows of types of a byte anywhere, or with gaps that
+// leave rows of 64s of columns aligned to 16 bytes and to blocks that begin at words.
 func newBytes(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, layout int) *bytesTensor {
 	t.Helper()
 	x := &bytesTensor{dtype: attn.DType(dtype), shape: shape}
 	unit := x.dtype.Block()
 	align := map[DType]int{F32: 4, F16: 2, BF16: 2, Q8_0: 2, Q4_0: 2, F8E4M3: 1}[dtype]
-	switch layout % 3 {
+	switch layout % 4 {
 	case 0:
 		x.strides = attn.Contiguous(shape)
 	case 1:
 		x.strides, x.offset = attn.ContiguousBNHD(shape), 3*align
+	case 3:
+		row := shape[3] + 64
+		x.strides, x.offset = [4]int{64, shape[2]*shape[0]*row + 64, shape[0] * row, 1}, 16
+		if shape[0] > 1 {
+			x.strides[0] = row
+		}
 	default:
 		row := shape[3] + unit
 		x.strides, x.offset = [4]int{shape[1]*(shape[2]*row+3*unit) + unit, shape[2]*row + 3*unit, row, 1}, 5*align

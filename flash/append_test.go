@@ -156,6 +156,34 @@ func TestAppendTypes(t *testing.T) {
 	}
 }
 
+// TestAppendWide: rows of whole vectors, that lie so that they can be moved many columns at once and that do not, into every type of cache, are what
+// others are: heads of one run and several, runs of keys, values and queries in one workgroup, rotations of all columns, of the first ones, of
+// neighbours, and of more pairs than are kept.
+func TestAppendWide(t *testing.T) {
+	turns := []*Rotary{nil, {}, {Columns: 64}, {Columns: 20, Interleaved: true}, {Interleaved: true, PerToken: true}}
+	types := []DType{0, Q8_0, Q4_0, F8E4M3}
+	n := 0
+	for _, dtype := range []DType{F32, F16, BF16} {
+		for i, key := range types {
+			for j, turn := range turns {
+				if n++; testing.Short() && n%4 != 0 {
+					continue
+				}
+				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1 + n%3, Rows: 3, CacheRows: 9, HeadDim: 64 * (1 + (i+j)%3),
+					ValueDim: 64 * (1 + n%2), DType: dtype, KeyType: key, ValueType: types[(n+j)%4], Rotary: turn, Circular: n%3 == 0},
+					at: []int{4, 7}, layout: []int{0, 3, 1, 0, 3, 2}[n%6], inPlace: n%2 == 0}
+				if turn != nil {
+					c.Heads = n % 4
+				}
+				t.Run(c.String(), func(t *testing.T) { c.run(t, uint64(n)) })
+			}
+		}
+	}
+	c := appendCase{AppendProblem: AppendProblem{Batch: 1, KeyHeads: 1, Rows: 2, CacheRows: 7, HeadDim: 2112, ValueDim: 512, DType: F16, KeyType: Q4_0,
+		ValueType: Q8_0, Rotary: &Rotary{Columns: 2048}}, at: []int{3}, layout: 3}
+	t.Run(c.String(), func(t *testing.T) { c.run(t, 3) })
+}
+
 // TestAppendFarPositions: rows that stand at positions of all 31 bits are turned as near ones are.
 func TestAppendFarPositions(t *testing.T) {
 	for _, key := range []DType{0, Q8_0} {

@@ -126,8 +126,68 @@ const (
 // rowWork is how the work is cut: invocations of a workgroup, the steps of a row (append.comp), and the workgroups that share them.
 type rowWork struct{ threads, steps, parts int }
 
+// wide says whether rows are whole vectors (append_wide.glsl): whether an invocation can have sixteen columns, pairs of a rotation among them.
+func (r *Rows) wide() bool {
+	const run = 64
+	turned := r.Columns
+	if r.Turn == NotTurned || r.Interleaved {
+		turned = 0
+	}
+	if r.wideRows() > mostRowThreads {
+		return false
+	}
+	return r.Dim%run == 0 && r.ValueDim%run == 0 && turned%run == 0 && (r.Turn == NotTurned || r.Columns%4 == 0)
+}
+
+// lie says whether the tensors of wide rows lie as the kernel reads and writes them.
+func (r *Rows) lie(o *RowOperands) bool {
+	return (o.InPlace || o.K.Aligned) && o.X.Aligned && (r.ValueDim == 0 || o.V.Aligned && o.Y.Aligned) &&
+		(r.QueryHeads == 0 || (o.QueriesInPlace || o.Q.Aligned) && o.Z.Aligned)
+}
+
+// ofWide is the columns that an invocation has of wide rows.
+const ofWide = 16
+
+// wideRows is the number of invocations that have whole rows together: rows of blocks are written by a workgroup, whole ones of both kinds. Eight have
+// a block where tensors do not lie so.
+func (r *Rows) wideRows() int {
+	n := 8
+	for _, of := range [...]struct {
+		t       attn.DType
+		columns int
+	}{{r.KeyType, r.Dim}, {r.ValueType, r.ValueDim}} {
+		if lanes := of.columns / ofWide; of.t.Block() > 1 && lanes > 0 {
+			n = lanes / gcd(n, lanes) * n
+		}
+	}
+	return n
+}
+
+func gcd(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// wideWork cuts wide rows: a workgroup has one step, in which an invocation has columns of keys, of values and of queries.
+func (r *Rows) wideWork() (w rowWork) {
+	units := max(r.Heads*max(r.Dim, r.ValueDim), r.QueryHeads*r.Dim) / ofWide
+	for w.threads = mostRowThreads; w.threads > 32 && w.threads/2 >= units; {
+		w.threads /= 2
+	}
+	whole := r.wideRows()
+	w.threads = max(w.threads/whole, 1) * whole
+	w.steps = attn.CeilDiv(units, w.threads)
+	w.parts = w.steps
+	return w
+}
+
 // work cuts rows: four steps for each workgroup, whose cosines are made once for them, unless there are so few rows that a device would not be full.
 func (r *Rows) work() (w rowWork) {
+	if r.wide() {
+		return r.wideWork()
+	}
 	units := [...]int{r.Heads * attn.CeilDiv(r.Dim, columnsOfUnit(r.KeyType)), r.Heads * attn.CeilDiv(r.ValueDim, columnsOfUnit(r.ValueType)),
 		r.QueryHeads * attn.CeilDiv(r.Dim, 2)}
 	for w.threads = mostRowThreads; w.threads > 32 && w.threads/2 >= slices.Max(units[:]); {
@@ -179,7 +239,7 @@ func RowConstants(r *Rows) Constants {
 	c := Constants{"WG": w.threads, "D": r.Dim, "DV": r.ValueDim, "SCATTER": BoolInt(r.Scattered), "CIRCULAR": BoolInt(r.Circular), "TURN": int(r.Turn),
 		"R": r.Columns, "INTERLEAVED": BoolInt(r.Interleaved), "INVERSE": BoolInt(r.Inverse), "POSITIONS": BoolInt(r.Positions),
 		"KEY_HEADS": r.Heads, "HEADS": r.QueryHeads, "PARTS": w.parts, "KEPT": min(max(r.Columns/2, 1), mostKept), "PACKED": BoolInt(r.Packed),
-		"COUNTS": BoolInt(r.Counts), "PAGES": pages, "PAGE_SHIFT": shift, "TABLE": max(r.TableRows, 1)}
+		"COUNTS": BoolInt(r.Counts), "PAGES": pages, "PAGE_SHIFT": shift, "TABLE": max(r.TableRows, 1), "WIDE": BoolInt(r.wide())}
 	if r.Quantised() {
 		c["KEY_TYPE"], c["VALUE_TYPE"] = quantisedType(r.KeyType), quantisedType(r.ValueType)
 	}
@@ -250,11 +310,11 @@ func (p *Pushes) moving(n *Rows, o *RowOperands) (baseAt int) {
 		p.PutInt(argCacheRows, n.Pages.Count)
 		p.PutInt(argTableColumns, n.Pages.PerSequence+n.Pages.Indices)
 	}
-	var none Operand
+	aligned := Operand{Offset: uint32(BoolInt(n.wide() && n.lie(o)))}
 	p.Put(ArgOffsets, Offsets(&o.K, &o.V, &o.X, &o.Y))
 	p.Put(argMoreOffsets, Offsets(&o.At, &o.Positions, &o.Cos, &o.Sin))
 	p.Put(argPageOffsets, Offsets(&o.Q, &o.Z, &o.Table, &o.Starts))
-	p.Put(argScaleOffsets, Offsets(&o.Counts, &o.KeyScales, &o.ValueScales, &none))
+	p.Put(argScaleOffsets, Offsets(&o.Counts, &o.KeyScales, &o.ValueScales, &aligned))
 	p.Strides(ArgK, &o.K)
 	p.Strides(ArgV, &o.V)
 	p.Strides(argX, &o.X)

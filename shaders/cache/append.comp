@@ -27,7 +27,8 @@
 // A workgroup has one row of all heads, for which it makes the first KEPT cosines and sines once, or one of PARTS parts of it. What it does
 // goes in steps of WG invocations, keys first, then values, then queries; step s is part s mod PARTS's. In a step of plain rows an
 // invocation has two columns, of keys and queries a pair that is turned. QUANTISED builds (quantise.glsl) can have steps of quantised rows
-// besides.
+// besides. WIDE, a build for rows of whole vectors, has a step of keys, values and queries together for each of PARTS workgroups, in which
+// an invocation has sixteen columns of each (append_wide.glsl), if their tensors lie so, which the host finds.
 //
 // Bindings: 0 K [B,H,n,D], 1 V [B,H,n,DV], 2 X [B,H,N,D], 3 Y [B,H,N,DV] (strided, last stride 1), 4 at [B] int32, or of each packed token,
 // 5 positions [B,n] int32, 6 cos (TURN 3: frequencies, two words each, upper first), 7 sin, fp32, 8 Q [B,HEADS,n,D], 9 Z, 10 table, 11
@@ -35,7 +36,7 @@
 //
 //   0 WG   1 D   2 DV (0: no values)   3 SCATTER   4 CIRCULAR   5 TURN   6 R   7 INTERLEAVED   8 INVERSE   9 POSITIONS  from binding 5,
 //   else at_b + first + i   10 KEY_HEADS   11 HEADS (0: no queries)   12 PARTS   13 KEPT   14 PACKED   15 COUNTS   16 PAGES   17 PAGE_SHIFT
-//   18 TABLE  rows of tables of angles: positions from 0 to below this, others are taken to the nearest   19, 20 quantise.glsl
+//   18 TABLE  rows of tables of angles: positions from 0 to below this, others are taken to the nearest   19 WIDE   20, 21 quantise.glsl
 
 #extension GL_GOOGLE_include_directive : require
 #ifdef QUANTISED
@@ -62,6 +63,7 @@ layout(constant_id = 15) const bool COUNTS = false;
 layout(constant_id = 16) const uint PAGES = 0;
 layout(constant_id = 17) const uint PAGE_SHIFT = 0;
 layout(constant_id = 18) const uint TABLE = 1;
+layout(constant_id = 19) const bool WIDE = false;
 
 layout(push_constant) uniform Args {
   uint rows, batch;                   // n, B
@@ -70,7 +72,7 @@ layout(push_constant) uniform Args {
   uint offsets;                       // of k | v << 8 | x << 16 | y << 24
   uint more_offsets;                  // of at | positions << 8 | cos << 16 | sin << 24
   uint page_offsets;                  // of q | z << 8 | table << 16 | starts << 24
-  uint scale_offsets;                 // of counts | scales of keys << 8 | of values << 16
+  uint scale_offsets;                 // of counts | scales of keys << 8 | of values << 16; 1 << 24: rows are aligned
   uint k_sb, k_sh, k_sn;              // strides of batch, head, row, in elements
   uint v_sb, v_sh, v_sn;
   uint x_sb, x_sh, x_sn;              // of page, head, row in it
@@ -144,8 +146,8 @@ vec2 angle(uint j) {
 vec2 turn_of(uint j) { return KEPT >= R / 2 || j < KEPT ? turns[j] : angle(j); }
 
 // A pair after its turn; what quantised rows hold is of the same products to the bit.
-float first_of(vec2 turn, float a, float b) { precise const float y = turn.x * a - turn.y * b; return y; }
-float second_of(vec2 turn, float a, float b) { precise const float y = turn.y * a + turn.x * b; return y; }
+float first_of(vec2 turn, float a, float b) { precise const float p = turn.y * b, y = fma(turn.x, a, -p); return y; }
+float second_of(vec2 turn, float a, float b) { precise const float p = turn.x * b, y = fma(turn.y, a, p); return y; }
 
 // Row `first + i` of a ring of n.
 uint in_ring(int first, uint i, uint n) {
@@ -228,6 +230,10 @@ const uint KEY_UNITS = KEY_HEADS * PAIRS, VALUE_UNITS = KEY_HEADS * ((DV + 1) / 
 #define write_keys move_keys
 #define write_values move_values
 #endif
+#include "append_wide.glsl"
+
+// The wide way.
+bool wide_rows() { return WIDE && scale_offsets >> 24 != 0; }
 
 // Steps of a row.
 const uint WG = gl_WorkGroupSize.x;
@@ -239,6 +245,9 @@ void main() {
   const uint row = group / PARTS, part = group % PARTS, lane = gl_LocalInvocationIndex;
   from_entry = PACKED ? 0 : row / rows;
   from_row = PACKED ? row : row % rows;
+  const uint unit = part * WG + lane;
+  Fetched fetched;
+  if (wide_rows()) fetch(unit, fetched);
   entry = from_entry;
   placed = true;
   to_page = entry;
@@ -264,6 +273,10 @@ void main() {
   if (TURN != 0) {
     for (uint j = lane; j < KEPT; j += WG) turns[j] = angle(j);
     barrier();
+  }
+  if (wide_rows()) {
+    put(unit, fetched);
+    return;
   }
   for (uint step = part; step < KEY_STEPS + VALUE_STEPS + QUERY_STEPS; step += PARTS) {
     if (step < KEY_STEPS) {

@@ -14,10 +14,10 @@
 // invocation a block, which makes the scale. Of e4m3 an invocation has four columns, and changes words that it shares with others by atomic
 // operations.
 //
-//   19 KEY_TYPE, 20 VALUE_TYPE: as above, 0 plain
+//   20 KEY_TYPE, 21 VALUE_TYPE: as above, 0 plain
 
-layout(constant_id = 19) const uint KEY_TYPE = 0;
-layout(constant_id = 20) const uint VALUE_TYPE = 0;
+layout(constant_id = 20) const uint KEY_TYPE = 0;
+layout(constant_id = 21) const uint VALUE_TYPE = 0;
 const uint Q8 = 1, E4M3 = 3;
 
 layout(set = 0, binding = 2, std430) writeonly buffer XHalves_ { uint16_t x_halves[]; };
@@ -45,6 +45,14 @@ float quotient(float a, float b) {
   if (rest < 0) n--;
   else if (rest >= int(mb)) n++;
   return uintBitsToFloat((ua ^ ub) & 0x80000000u | (uint(exponent) << 23) + ((n + 1u >> 1) - 0x800000u));
+}
+
+// a / 127 to nearest even, of an `a` not below 0 whose quotient is normal: long division of the mantissa, in two digits.
+float by127(float a) {
+  const uint u = floatBitsToUint(a), mantissa = u & 0x7fffffu | 0x800000u, less = mantissa < 127u << 17 ? 1u : 0u, digit = 7u + less;
+  if (u >= 0x7f800000u) return a;
+  const uint upper = mantissa / 127u, rest = mantissa - 127u * upper, n = (upper << digit) + (rest << digit) / 127u; // of 25 bits
+  return uintBitsToFloat(((u >> 23) - 6u - less << 23) + ((n + 1u >> 1) - 0x800000u));
 }
 
 // Bits of fp16, to nearest even.
@@ -92,16 +100,29 @@ void put_half(bool value, uint at, uint bits) {
   else x_halves[at] = uint16_t(bits);
 }
 
-// x/d to the nearest integer, halves away from zero, as the bits of a byte.
+// x/d to the nearest integer, halves away from zero, as the bits of a byte. The largest number below a half, with the sign of x, is added:
+// that takes what ends in a half or above to the next integer at least, and what ends below it not so far.
 uint q8(float x, float inverse) {
   precise const float y = x * inverse;
-  const float whole = trunc(y);
-  return uint(int(abs(y - whole) >= 0.5 ? whole + sign(y) : whole)) & 255u;
+  precise const float away = y + uintBitsToFloat(floatBitsToUint(y) & 0x80000000u | 0x3effffffu);
+  return uint(int(away)) & 255u;
 }
 uint q4(float x, float inverse) {
   precise const float y = x * inverse;
   precise const float up = y + 8.5;
   return uint(clamp(int(up), 0, 15));
+}
+
+// Of a block whose number of largest magnitude is m: d in fp16, and the bits of 1/d.
+uvec2 scale_of(uint type, float m) {
+  uint bits = type == Q8 ? 0 : ~floatBitsToUint(m) >> 16 & 0x8000u; // 0 / -8 is -0
+  float inverse = 0;
+  if (abs(m) >= 3.009265538105056e-36) {
+    const float d = type == Q8 ? by127(abs(m)) : m * -0.125;
+    bits = half_bits(d);
+    inverse = quotient(1.0, d);
+  }
+  return uvec2(bits, floatBitsToUint(inverse));
 }
 
 // All invocations of the workgroup come here together.
@@ -122,15 +143,7 @@ void write_blocks(bool value, uint type, uint unit) {
       low = larger(low, m.x);
       high = larger(high, m.y);
     }
-    const float m = larger(low, high);
-    uint bits = type == Q8 ? 0 : ~floatBitsToUint(m) >> 16 & 0x8000u; // 0 / -8 is -0
-    float inverse = 0;
-    if (abs(m) >= 3.009265538105056e-36) {
-      const float d = type == Q8 ? quotient(abs(m), 127.0) : m * -0.125;
-      bits = half_bits(d);
-      inverse = quotient(1.0, d);
-    }
-    block_scale[lane] = uvec2(bits, floatBitsToUint(inverse));
+    block_scale[lane] = scale_of(type, larger(low, high));
   }
   barrier();
   if (!mine) return;
@@ -158,11 +171,16 @@ void put_bits(bool value, uint at, uint mask, uint bits) {
   }
 }
 
+float scale_by(bool value, uint h) {
+  const uint at = ((value ? scale_offsets >> 16 : scale_offsets >> 8) & 255u) + entry * KEY_HEADS + h;
+  return value ? value_scales[at] : key_scales[at];
+}
+
 void write_bytes(bool value, uint unit) {
   const uint columns = value ? DV : D, fours = (columns + 3) / 4, h = unit / fours, c = unit % fours * 4, n = min(4, columns - c);
   if (h >= KEY_HEADS) return;
-  const uint from = row_from(value, h), scale_at = (value ? scale_offsets >> 16 : scale_offsets >> 8) & 255u;
-  const float scale = value ? value_scales[scale_at + entry * KEY_HEADS + h] : key_scales[scale_at + entry * KEY_HEADS + h];
+  const uint from = row_from(value, h);
+  const float scale = scale_by(value, h);
   uint word = 0;
   for (uint i = 0; i < n; i++) word |= e4m3_bits(quotient(column(value, from, c + i), scale)) << 8 * i;
   const uint mask = n < 4 ? (1u << 8 * n) - 1u : 0xffffffffu, at = offset_to(value) + row_to(value, h) + c, shift = 8 * (at & 3u);

@@ -6,6 +6,7 @@ const (
 	lengthsShader = "shaders/include/lengths.glsl"
 	appendShader  = "shaders/cache/append.comp"
 	quantiser     = "shaders/include/quantise.glsl"
+	wideAppend    = "shaders/include/append_wide.glsl"
 
 	rowTableShader = "shaders/common/row_table.comp"
 )
@@ -115,13 +116,13 @@ var rowMutants = []Mutant{
 	},
 	{
 		ID: "quantise-halves", File: quantiser, Modules: "append_quantised.f32",
-		Old: "abs(y - whole) >= 0.5 ?", New: "abs(y - whole) > 0.5 ?",
+		Old: "| 0x3effffffu);", New: "| 0x3effff00u);",
 		Breaks: "halves of q8_0 go towards zero",
 		Kill:   []Killer{in("./flash", "TestAppendQuantisedExactly")},
 	},
 	{
 		ID: "quantise-quotient", File: quantiser, Modules: "append_quantised.f32",
-		Old: "((n + 1u >> 1) - 0x800000u)", New: "((n >> 1) - 0x800000u)",
+		Old: "(uint(exponent) << 23) + ((n + 1u >> 1) - 0x800000u)", New: "(uint(exponent) << 23) + ((n >> 1) - 0x800000u)",
 		Breaks: "quotients are rounded towards zero",
 		Kill:   []Killer{in("./flash", "TestAppendQuantisedExactly")},
 	},
@@ -136,5 +137,17 @@ var rowMutants = []Mutant{
 		Old: "if (mask == 0xffffffffu) {", New: "if (mask != 0u) {",
 		Breaks: "a word of e4m3 that two invocations have bytes of is written whole by one",
 		Kill:   []Killer{in("./flash", "TestAppendTypes")},
+	},
+	{
+		ID: "append-wide-runs", File: wideAppend, Modules: "append.",
+		Old: "(among ? halves : columns - halves) / 2;", New: "columns / 2;",
+		Breaks: "where only the first columns are turned, many at once are turned with columns that are not theirs",
+		Kill:   []Killer{in("./flash", "TestAppendWide")},
+	},
+	{
+		ID: "append-wide-words", File: wideAppend, Modules: "append_quantised.",
+		Old: "if (w - two * pair <= words) word", New: "if (w - two * pair < words) word",
+		Breaks: "the word between two blocks lacks the scale of the second",
+		Kill:   []Killer{in("./flash", "TestAppendWide")},
 	},
 }
