@@ -35,12 +35,9 @@ func newBytes(t *testing.T, d *Device, r *rand.Rand, dtype DType, shape [4]int, 
 		x.strides = attn.Contiguous(shape)
 	case 1:
 		x.strides, x.offset = attn.ContiguousBNHD(shape), 3*align
-	case 3:
-		row := shape[3] + 64
-		x.strides, x.offset = [4]int{64, shape[2]*shape[0]*row + 64, shape[0] * row, 1}, 16
-		if shape[0] > 1 {
-			x.strides[0] = row
-		}
+	case inUnits:
+		row := shape[3] + 128 // [H, N, B, D]
+		x.strides, x.offset = [4]int{row, shape[2]*shape[0]*row + 128, shape[0] * row, 1}, 16
 	default:
 		row := shape[3] + unit
 		x.strides, x.offset = [4]int{shape[1]*(shape[2]*row+3*unit) + unit, shape[2]*row + 3*unit, row, 1}, 5*align
@@ -107,7 +104,16 @@ type appendCase struct {
 	positions           []int // of each row where Rotary.Positions says so
 	table               [][]int
 	layout              int
+	aligned             bool // rows of all tensors lie so that many columns can be moved at once
 	inPlace             bool // of queries
+}
+
+// laid is the layout of the case's tensor number i, of so many layouts.
+func (c *appendCase) laid(i, of int) int {
+	if c.aligned {
+		return inUnits
+	}
+	return (c.layout + i) % of
 }
 
 // token is a row as the host model has it: where it comes from, the entry it goes to (none: −1), its place and its position.
@@ -309,8 +315,8 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 		require.NoError(t, x.Upload(t.Context(), s))
 		return x, s
 	}
-	keys := newGuarded(t, d, r, c.DType, [4]int{b, c.KeyHeads, n, c.HeadDim}, c.layout%4)
-	keyCache := newBytes(t, d, r, stored(c.KeyType), [4]int{room[0], c.KeyHeads, room[1], c.HeadDim}, c.layout+1)
+	keys := newGuarded(t, d, r, c.DType, [4]int{b, c.KeyHeads, n, c.HeadDim}, c.laid(0, 4))
+	keyCache := newBytes(t, d, r, stored(c.KeyType), [4]int{room[0], c.KeyHeads, room[1], c.HeadDim}, c.laid(1, 4))
 	f.K, f.KeyCache = keys.tensor, keyCache.tensor
 	var s []float32
 	f.KeyScales, s = scales(c.KeyType)
@@ -321,16 +327,16 @@ func (c *appendCase) run(t *testing.T, seed uint64) {
 		if dim == 0 {
 			dim = c.HeadDim
 		}
-		values := newGuarded(t, d, r, c.DType, [4]int{b, c.KeyHeads, n, dim}, (c.layout+1)%4)
-		valueCache = newBytes(t, d, r, stored(c.ValueType), [4]int{room[0], c.KeyHeads, room[1], dim}, c.layout+2)
+		values := newGuarded(t, d, r, c.DType, [4]int{b, c.KeyHeads, n, dim}, c.laid(1, 4))
+		valueCache = newBytes(t, d, r, stored(c.ValueType), [4]int{room[0], c.KeyHeads, room[1], dim}, c.laid(2, 4))
 		f.V, f.ValueCache = values.tensor, valueCache.tensor
 		f.ValueScales, s = scales(c.ValueType)
 		put(valueCache, values.elements(), s)
 	}
 	if c.Heads > 0 {
 		shape := [4]int{b, c.Heads, n, c.HeadDim}
-		q := newGuarded(t, d, r, c.DType, shape, (c.layout+2)%3)
-		f.Q, queries = q.tensor, newBytes(t, d, r, c.DType, shape, c.layout)
+		q := newGuarded(t, d, r, c.DType, shape, c.laid(2, 3))
+		f.Q, queries = q.tensor, newBytes(t, d, r, c.DType, shape, c.laid(0, 4))
 		if c.inPlace {
 			raw := make([]byte, q.whole.Bytes())
 			attn.Encode(attn.DType(c.DType), raw, q.values)

@@ -171,7 +171,7 @@ func TestAppendWide(t *testing.T) {
 				}
 				c := appendCase{AppendProblem: AppendProblem{Batch: 2, KeyHeads: 1 + n%3, Rows: 3, CacheRows: 9, HeadDim: 64 * (1 + (i+j)%3),
 					ValueDim: 64 * (1 + n%2), DType: dtype, KeyType: key, ValueType: types[(n+j)%4], Rotary: turn, Circular: n%3 == 0},
-					at: []int{4, 7}, layout: []int{0, 3, 1, 0, 3, 2}[n%6], inPlace: n%2 == 0}
+					at: []int{4, 7}, layout: n, aligned: n%5 != 0, inPlace: n%2 == 0}
 				if turn != nil {
 					c.Heads = n % 4
 				}
@@ -179,9 +179,15 @@ func TestAppendWide(t *testing.T) {
 			}
 		}
 	}
-	c := appendCase{AppendProblem: AppendProblem{Batch: 1, KeyHeads: 1, Rows: 2, CacheRows: 7, HeadDim: 2112, ValueDim: 512, DType: F16, KeyType: Q4_0,
-		ValueType: Q8_0, Rotary: &Rotary{Columns: 2048}}, at: []int{3}, layout: 3}
-	t.Run(c.String(), func(t *testing.T) { c.run(t, 3) })
+	for _, c := range []appendCase{
+		{AppendProblem: AppendProblem{HeadDim: 2112, ValueDim: 512, DType: F16, KeyType: F8E4M3, Rotary: &Rotary{Columns: 2048}}},
+		// Rows of blocks in several workgroups, the last of which is not full.
+		{AppendProblem: AppendProblem{HeadDim: 192, ValueDim: 128, DType: F16, KeyType: Q4_0, ValueType: Q8_0, Rotary: &Rotary{Columns: 64}}},
+		{AppendProblem: AppendProblem{HeadDim: 576, ValueDim: 64, DType: BF16, KeyType: Q8_0, Rotary: &Rotary{Columns: 64}}},
+	} {
+		c.Batch, c.KeyHeads, c.Rows, c.CacheRows, c.at, c.aligned = 1, 17, 2, 7, []int{3}, true
+		t.Run(c.String(), func(t *testing.T) { c.run(t, 3) })
+	}
 }
 
 // TestAppendFarPositions: rows that stand at positions of all 31 bits are turned as near ones are.
