@@ -43,7 +43,7 @@ func fitForward(name, module string, operands attn.DType, e *kernel.Env, p *attn
 		return nil, err
 	}
 	module = kernel.CacheModule(module, p)
-	if tile.Ahead = name == "matrix_forward" && tile.readsBiasAhead(p, &layout); tile.Ahead {
+	if tile.Ahead = tile.readsBiasAhead(p, &layout); tile.Ahead {
 		module += "_bias"
 	}
 	if tile.Parts > 1 {

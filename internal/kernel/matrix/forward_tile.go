@@ -137,10 +137,10 @@ func drawGroups(n int) int {
 	return n/64 + 2
 }
 
-// readsBiasAhead says whether a build for it is taken: shaders/include/matrix_bias_ahead.glsl.
+// readsBiasAhead says whether a build for it is taken (shaders/include/matrix_bias_ahead.glsl): there is none of sums of terms, and none with a block mask.
 func (t *Tile) readsBiasAhead(p *attn.Problem, l *kernel.FragmentLayout) bool {
 	return l.PairsOfBias(p, t.Form) && l.ColumnsOfDraws(t.Form) && t.BC%32 == 0 && (t.CK%32 == 0 || 32%t.CK == 0) && t.MaxFirst == 1 && t.W&(t.W-1) == 0 &&
-		!t.Drop && t.Parts <= 1 && !p.Cached()
+		!t.Drop && t.Parts <= 1 && t.Terms == 0 && p.Blocks.None() && !p.Cached()
 }
 
 // masks says whether any tile of keys needs the loop with masks; a pipeline without it has registers to spare.
