@@ -9,13 +9,15 @@
 #     dims, bf16  other head dimensions, the other type         scalar      the kernels for any GPU
 #     standard    standard attention beside PyTorch's, both passes
 #     few         decoding, and few queries, where keys are in parts
+#     scores      functions, windows, masks, sinks and biases of scores, beside FlashAttention-2 and the memory-efficient kernel
+#     packed      packed sequences beside FlashAttention-2      paged, rows     keys in pages; appending, rotation, merging
 #     guard       a shape or two of every family of kernels, for vkattn compare --relative
 #
 # NAME (gpu) begins the files' names, VKATTN is the command (bin/vkattn), PEER the peer's command; without PyTorch and CUDA set
 # PEER= and there are no peer's rows. LIMIT is the longest a command of a step may take (300 s; of verify twice that); an
 # interrupted step keeps its rows, and goes on with the next call; verify begins again, and says that it was interrupted.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1; shift
 mkdir -p "$dir"
@@ -67,6 +69,14 @@ few()      {
   bench few --suite decode --impl flash ${peer:+--peer "$peer" --peer-impl fa2,cudnn}
   bench few --suite few --impl flash "${beside[@]}"
 }
+scores()   { bench scores --suite scores --impl flash ${peer:+--peer "$peer" --peer-impl fa2,efficient}; }
+packed()   { bench packed --suite packed --impl flash "${beside[@]}"; }
+paged()    { bench paged --suite paged --impl flash; }
+rows()     {
+  local file=$dir/$name-rows.txt
+  echo "# vkattn rows --wide" > "$file"
+  timeout -s INT "$limit" "$vkattn" rows --wide >> "$file" || echo "  status $?"
+}
 guard()    { bench guard --suite guard; }
 bf16()     { bench bf16 --suite papers --impl flash --dtype bf16,fp16 --head-dim 64,128 --seq 1k,4k "${beside[@]}"; }
 scalar()  {
@@ -74,7 +84,7 @@ scalar()  {
   bench forward-scalar --suite forward --impl flash,standard --tier scalar --limit 500ms
 }
 
-steps=(verify papers backward wide train-long dropout standard reports dims few guard bf16 scalar)
+steps=(verify papers backward wide train-long dropout standard reports dims few scores packed paged rows guard bf16 scalar)
 [ $# -gt 0 ] || set -- "${steps[@]}"
 for step in "$@"; do
   case " ${steps[*]} " in *" $step "*) ;; *) echo "step $step: must be of ${steps[*]}" >&2; exit 2 ;; esac
