@@ -41,7 +41,7 @@ const uint KEY_LANES = KEY_HEADS * (D / 16), VALUE_LANES = KEY_HEADS * (DV / 16)
 // What an invocation has of rows: of which head, number l of four invocations, and the first columns of its runs.
 struct Share { uint head, l, first, second; };
 
-// Of rows of so many columns, the first `halves` of which are turned with those half of that further on.
+// Of rows of `columns` columns. Of the first `halves` of them, c and c + halves / 2 are a pair.
 Share share_of(uint unit, uint columns, uint halves) {
   Share s;
   const uint lanes = max(columns / 16, 1), run = unit % lanes / 4;
@@ -103,6 +103,7 @@ void turn_share(Share s, inout vec4 x[4]) {
 }
 
 #ifdef QUANTISED
+// At most 9.5 KiB, beside 6 KiB of append.comp and quantise.glsl: every device has 16.
 // Blocks of the workgroup: of keys, the first run of each four invocations, then the second of each; then of values.
 const uint BLOCKS = WIDE ? gl_WorkGroupSize.x : 1, FOURS = (BLOCKS + 3) / 4;
 shared vec4 quad_largest[2][BLOCKS]; // of the quads at 4 l, and of those at 16 + 4 l
@@ -138,8 +139,8 @@ void share_largest(uint type, uint block, uint l, vec4 x[4]) {
 void make_scale(uint type, uint block) {
   if (!in_blocks(type)) return;
   const vec4 a = quad_largest[0][block], b = quad_largest[1][block];
-  // Of zeros that are all negative, a positive one.
   const float m = largest_of(type, a), n = largest_of(type, b);
+  // Of zeros that are all negative, a positive one: larger(0, -0) is 0.
   wide_scale[block] = scale_of(type, type == Q8 ? max(m, n) : larger(0, larger(m, n)));
 }
 
