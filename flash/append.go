@@ -68,6 +68,9 @@ type Append struct {
 
 // PlanAppend builds the kernel that writes rows into caches. Errors are as of PlanRotate. Quantised caches need the device's storageBuffer16BitAccess
 // whatever the type of the rows is.
+//
+// Which rows are moved sixteen columns at a time is as PlanRotate says, of ValueDim as of HeadDim; rows of quantised caches must begin at multiples of
+// 4 bytes for it, of 8 if a row is a multiple of 8 bytes long.
 func (d *Device) PlanAppend(p AppendProblem) (_ *RowPlan, err error) {
 	defer during("PlanAppend", &err)
 	if p.ValueDim == 0 && !p.KeysOnly {

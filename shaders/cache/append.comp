@@ -232,7 +232,7 @@ const uint KEY_UNITS = KEY_HEADS * PAIRS, VALUE_UNITS = KEY_HEADS * ((DV + 1) / 
 #endif
 #include "append_wide.glsl"
 
-// The wide way.
+// Whether rows are moved many columns at once: the host says how tensors lie.
 bool wide_rows() { return WIDE && scale_offsets >> 24 != 0; }
 
 // Steps of a row.
