@@ -6,7 +6,10 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/ref"
@@ -108,29 +111,53 @@ type expectation struct {
 	want, plain outputs
 }
 
-// expect computes the sampled rows of one input set. offset is that of dropout.
+// expect computes the sampled rows of one input set, several heads at a time. offset is that of dropout.
 func expect(ctx context.Context, c Case, in *inputs, rows []ref.Row, offset uint32) (*expectation, error) {
+	all := slices.Collect(heads(rows))
+	want, plain := make([]outputs, len(all)), make([]outputs, len(all))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(headsAtOnce(c))
+	for i, head := range all {
+		g.Go(func() (err error) {
+			if err = ctx.Err(); err == nil {
+				want[i], plain[i], err = expectHead(c, in, head, offset)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
 	e := &expectation{rows: rows}
-	for head := range heads(rows) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		p, local := in.head(c, head, offset)
-		r, rLSE, err := ref.ForwardRows(p, local)
-		if err != nil {
-			return nil, err
-		}
-		if c.Cache != "" { // attention in that dtype has dequantised keys and values in it
-			p.K.Data, p.V.Data = rounded(in.dtype, p.K.Data), rounded(in.dtype, p.V.Data)
-		}
-		y, yLSE, err := ref.PlainForwardRows(p, in.dtype, local)
-		if err != nil {
-			return nil, err
-		}
-		e.want.o, e.want.lse = append(e.want.o, slices.Concat(r...)...), append(e.want.lse, rLSE...)
-		e.plain.o, e.plain.lse = append(e.plain.o, slices.Concat(y...)...), append(e.plain.lse, yLSE...)
+	for i := range all {
+		e.want.o, e.want.lse = append(e.want.o, want[i].o...), append(e.want.lse, want[i].lse...)
+		e.plain.o, e.plain.lse = append(e.plain.o, plain[i].o...), append(e.plain.lse, plain[i].lse...)
 	}
 	return e, nil
+}
+
+// headsAtOnce is how many heads are computed at the same time: a core each, while their keys and values, which the host makes anew, fit headsMemory.
+func headsAtOnce(c Case) int {
+	head := 4 * c.N * (c.D + c.Dv)
+	return min(max(headsMemory/head, 1), runtime.GOMAXPROCS(0))
+}
+
+// headsMemory is what keys and values of the heads that are computed at the same time may take, in bytes.
+const headsMemory = 1 << 30
+
+// expectHead computes rows of one head: in float64, and by attention in the inputs' own dtype.
+func expectHead(c Case, in *inputs, rows []ref.Row, offset uint32) (want, plain outputs, err error) {
+	p, local := in.head(c, rows, offset)
+	r, lse, err := ref.ForwardRows(p, local)
+	if err != nil {
+		return want, plain, err
+	}
+	want = outputs{o: slices.Concat(r...), lse: lse}
+	if c.Cache != "" { // attention in that dtype has dequantised keys and values in it
+		p.K.Data, p.V.Data = rounded(in.dtype, p.K.Data), rounded(in.dtype, p.V.Data)
+	}
+	y, lse, err := ref.PlainForwardRows(p, in.dtype, local)
+	return want, outputs{o: slices.Concat(y...), lse: lse}, err
 }
 
 // rounded are values in a dtype.
