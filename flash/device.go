@@ -273,7 +273,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 			return nil, fmt.Errorf("flash: tiles: %w", err)
 		}
 	}
-	ctx, err := pipeline.New(dev, pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache})
+	ctx, err := pipeline.New(dev, pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache, Specialize: specializes(caps.Facts)})
 	if err != nil {
 		return nil, fmt.Errorf("flash: %w", err)
 	}

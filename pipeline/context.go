@@ -16,6 +16,9 @@ type Options struct {
 	NoDiskCache bool
 	// CaptureStats asks the driver to keep its statistics of every kernel; see Kernel.Stats. It may cost compile time.
 	CaptureStats bool
+	// Specialize writes the values of a kernel's specialization constants into its module, and leaves out what cannot be reached then, before the driver
+	// and validation layers see it: they take less time where modules are large. What kernels compute does not change.
+	Specialize bool
 	// StagingBytes is the size of each of the staging buffers for uploads and for downloads. 0 means 16 MiB.
 	StagingBytes uint64
 }
@@ -88,6 +91,9 @@ func (c *Context) Facts() *vk.Facts {
 	}
 	return c.facts
 }
+
+// Specializes says whether kernels' modules are specialized before the driver sees them (Options.Specialize).
+func (c *Context) Specializes() bool { return c != nil && c.options.Specialize }
 
 // HasTimestamps says whether the queue can time operations.
 func (c *Context) HasTimestamps() bool { return c != nil && c.timestampBits != 0 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vkattn/vkattn/internal/specialize"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -154,6 +155,19 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	return nil
 }
 
+// specialized is the module with its constants' values in it, or where that cannot be, as it is, with the values beside it.
+func (i *KernelInfo) specialized() ([]uint32, []vk.SpecConstant) {
+	values := make(map[uint32]uint32, len(i.Spec))
+	for _, s := range i.Spec {
+		values[s.ID] = s.Value
+	}
+	code, err := specialize.Module(i.Code, values)
+	if err != nil { // of a module that is wrong the driver or a layer says so
+		return i.Code, i.Spec
+	}
+	return code, nil
+}
+
 // Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
 // one compilation; a failure is returned to all of them and tried again by the next call.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
@@ -179,8 +193,12 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	t.entries[key] = e
 	t.mu.Unlock()
 
+	code, spec := i.Code, i.Spec
+	if c.options.Specialize {
+		code, spec = i.specialized()
+	}
 	p, err := c.dev.NewComputePipeline(vk.PipelineInfo{
-		Name: i.Name, Code: i.Code, Spec: i.Spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
 		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
 	})
 	if err != nil {

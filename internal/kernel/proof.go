@@ -6,6 +6,7 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/specialize"
 )
 
 // What kernels on matrices compute rests on more than Vulkan promises, and what any kernel computes that functions of the user's were put into
@@ -30,6 +31,9 @@ func HasFunctions(p *attn.Problem) bool { return !p.Score.Identity() || !p.Sees.
 func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 	var key strings.Builder
 	key.WriteString("check")
+	if e.Ctx.Specializes() { // the driver gets other modules
+		fmt.Fprintf(&key, " specialized %d", specialize.Revision)
+	}
 	for _, k := range kernels {
 		code, _, err := e.spliced(k.Module, k.Constants, k.Functions)
 		if err != nil {

@@ -1,6 +1,6 @@
 package main
 
-// Hazard tracking, the cache of pipelines on disk, accounting of memory, timestamps, and memory that the host writes.
+// Hazard tracking, modules that are specialized, the cache of pipelines on disk, accounting of memory, timestamps, and memory that the host writes.
 
 const (
 	hazardFile = "pipeline/hazard.go"
@@ -10,12 +10,34 @@ const (
 )
 
 var (
-	hazardTests = in("./pipeline", "TestHazards.*")
-	damageTests = in("./pipeline", "TestCacheFileDamage")
-	usageTests  = in("./pipeline", "TestUsage")
+	hazardTests     = in("./pipeline", "TestHazards.*")
+	damageTests     = in("./pipeline", "TestCacheFileDamage")
+	specializeTests = in("./internal/specialize", "Test.*")
+	usageTests      = in("./pipeline", "TestUsage")
 )
 
 var pipelineMutants = []Mutant{
+	{
+		ID: "specialize-other-side", File: "internal/specialize/reach.go", Old: "live(1 - int(v.bits&1))", New: "live(int(v.bits & 1))",
+		Breaks: "of a branch that a constant decides, the other side is left",
+		Kill:   []Killer{specializeTests},
+	},
+	{
+		ID: "specialize-stale-phi", File: "internal/specialize/write.go",
+		Old: "if from, ok := f.index[a[i+1]]; ok && f.blocks[from].reachable {", New: "if _, ok := f.index[a[i+1]]; ok {",
+		Breaks: "values come from blocks that are gone",
+		Kill:   []Killer{specializeTests},
+	},
+	{
+		ID: "specialize-dominance", File: "internal/specialize/write.go", Old: "b.merge != 0 && f.leads(l, b.merge)", New: "b.merge != 0",
+		Breaks: "an empty block leads to where what the other side makes is used",
+		Kill:   []Killer{specializeTests},
+	},
+	{
+		ID: "specialize-defaults", File: "pipeline/kernel.go", Old: "values[s.ID] = s.Value", New: "values[s.ID+1] = s.Value",
+		Breaks: "constants have the module's values, not the caller's",
+		Kill:   []Killer{in("./pipeline", "TestSpecialize")},
+	},
 	{
 		ID: "hazard-read-after-write", File: hazardFile,
 		Old: "if r.write != 0 && r.writeSeenBy&stage == 0 {", New: "if r.write != 0 && mode&Write != 0 && r.writeSeenBy&stage == 0 {",

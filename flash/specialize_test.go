@@ -1,0 +1,63 @@
+package flash
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// TestSpecializedModules: kernels compute the same bits, whether the driver gets their modules as they are, as a GPU's does, or without what their
+// constants rule out, as a CPU's does. Both are compared with float64 too, but where a function changes the scores.
+func TestSpecializedModules(t *testing.T) {
+	for _, c := range []struct {
+		p        Problem
+		opts     []PlanOption
+		backward bool
+	}{
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}, []PlanOption{WithTier(TierMatrix)}, true},
+		{Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 70, HeadDim: 24, DType: F32, Score: score.Softcap(3), Window: SlidingWindow(20, 5)}, []PlanOption{WithTier(TierScalar)}, true},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16}, []PlanOption{WithTier(TierScalar), WithImplementation(Flash1)}, false},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F32}, []PlanOption{WithTier(TierScalar), WithImplementation(Standard)}, true},
+		{Problem{Batch: 1, Heads: 8, KeyHeads: 2, QueryLen: 1, KeyLen: 200, HeadDim: 32, DType: F16}, []PlanOption{WithTier(TierScalar)}, false},
+	} {
+		t.Run(fmt.Sprint(c.p), func(t *testing.T) {
+			vktest.Budget(t)
+			var outputs [2][][]float32
+			for i, on := range []string{"0", "1"} {
+				t.Setenv(SpecializeEnv, on)
+				d := testDevice(t)
+				require.Equal(t, on == "1", d.env.Ctx.Specializes())
+				plan, err := d.Plan(c.p, c.opts...)
+				skipUnsupported(t, err)
+				defer plan.Close()
+				s, b := newBackwardSample(t, d, plan, c.p.DType)
+				if c.p.Score.Identity() { // its oracle knows no functions
+					s.check(t, plan, s.f)
+				}
+				outputs[i] = append(outputs[i], download(t, s.f.O), download(t, s.f.LSE))
+				if c.backward && !testing.Short() {
+					require.NoError(t, plan.Backward(bg, b))
+					outputs[i] = append(outputs[i], download(t, b.DQ), download(t, b.DK), download(t, b.DV))
+				}
+			}
+			require.Equal(t, outputs[0], outputs[1])
+		})
+	}
+}
+
+// TestSpecializesOnCPUs: what happens without the environment variable, and with it.
+func TestSpecializesOnCPUs(t *testing.T) {
+	for _, c := range []struct {
+		value    string
+		cpu, gpu bool
+	}{{"", true, false}, {"0", false, false}, {"1", true, true}, {"yes", true, false}} {
+		t.Setenv(SpecializeEnv, c.value)
+		require.Equal(t, c.cpu, specializes(&vk.Facts{Type: vk.DeviceCPU}), c.value)
+		require.Equal(t, c.gpu, specializes(&vk.Facts{Type: vk.DeviceDiscrete}), c.value)
+	}
+}
