@@ -273,7 +273,11 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 			return nil, fmt.Errorf("flash: tiles: %w", err)
 		}
 	}
-	ctx, err := pipeline.New(dev, pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache, Specialize: specializes(caps.Facts)})
+	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache}
+	if options.Specialize, err = specializes(caps.Facts); err != nil {
+		return nil, err
+	}
+	ctx, err := pipeline.New(dev, options)
 	if err != nil {
 		return nil, fmt.Errorf("flash: %w", err)
 	}

@@ -55,9 +55,17 @@ func TestSpecializesOnCPUs(t *testing.T) {
 	for _, c := range []struct {
 		value    string
 		cpu, gpu bool
-	}{{"", true, false}, {"0", false, false}, {"1", true, true}, {"yes", true, false}} {
+	}{{"", true, false}, {"0", false, false}, {"1", true, true}} {
 		t.Setenv(SpecializeEnv, c.value)
-		require.Equal(t, c.cpu, specializes(&vk.Facts{Type: vk.DeviceCPU}), c.value)
-		require.Equal(t, c.gpu, specializes(&vk.Facts{Type: vk.DeviceDiscrete}), c.value)
+		for kind, want := range map[vk.DeviceType]bool{vk.DeviceCPU: c.cpu, vk.DeviceDiscrete: c.gpu} {
+			got, err := specializes(&vk.Facts{Type: kind})
+			require.NoError(t, err)
+			require.Equal(t, want, got, "%s on a %v", c.value, kind)
+		}
 	}
+	testDevice(t) // there is one
+	t.Setenv(SpecializeEnv, "yes")
+	_, err := Open(WithoutDiskCache())
+	require.ErrorIs(t, err, ErrArgument)
+	require.ErrorContains(t, err, `VKATTN_SPECIALIZE is "yes": must be 0 or 1`)
 }

@@ -18,6 +18,8 @@ type Options struct {
 	CaptureStats bool
 	// Specialize writes the values of a kernel's specialization constants into its module, and leaves out what cannot be reached then, before the driver
 	// and validation layers see it: they take less time where modules are large. What kernels compute does not change.
+	// A module that has what internal/specialize does not handle is an error of Context.Kernel: decorations by groups, switches on 64 bits, values of
+	// specialization constants of other than 32 bits.
 	Specialize bool
 	// StagingBytes is the size of each of the staging buffers for uploads and for downloads. 0 means 16 MiB.
 	StagingBytes uint64

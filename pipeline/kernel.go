@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/specialize"
+	"github.com/vkattn/vkattn/internal/spirv"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -133,8 +134,7 @@ func (i *KernelInfo) key() kernelKey {
 
 func (c *Context) checkKernel(i *KernelInfo) error {
 	call := fmt.Sprintf("Kernel %q", i.Name)
-	const magic = 0x07230203
-	if len(i.Code) < 5 || i.Code[0] != magic {
+	if len(i.Code) < spirv.HeaderWords || i.Code[0] != spirv.Magic {
 		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
 	}
 	l := &c.facts.Limits
@@ -155,17 +155,29 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	return nil
 }
 
-// specialized is the module with its constants' values in it, or where that cannot be, as it is, with the values beside it.
-func (i *KernelInfo) specialized() ([]uint32, []vk.SpecConstant) {
+// specialized is the module with its constants' values in it.
+func (i *KernelInfo) specialized() ([]uint32, error) {
 	values := make(map[uint32]uint32, len(i.Spec))
 	for _, s := range i.Spec {
 		values[s.ID] = s.Value
 	}
-	code, err := specialize.Module(i.Code, values)
-	if err != nil { // of a module that is wrong the driver or a layer says so
-		return i.Code, i.Spec
+	return specialize.Module(i.Code, values)
+}
+
+// compile makes the kernel's pipeline.
+func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
+	code, spec := i.Code, i.Spec
+	if c.options.Specialize {
+		var err error
+		if code, err = i.specialized(); err != nil {
+			return nil, err
+		}
+		spec = nil
 	}
-	return code, nil
+	return c.dev.NewComputePipeline(vk.PipelineInfo{
+		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
+	})
 }
 
 // Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
@@ -193,14 +205,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	t.entries[key] = e
 	t.mu.Unlock()
 
-	code, spec := i.Code, i.Spec
-	if c.options.Specialize {
-		code, spec = i.specialized()
-	}
-	p, err := c.dev.NewComputePipeline(vk.PipelineInfo{
-		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
-		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
-	})
+	p, err := c.compile(&i)
 	if err != nil {
 		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
 		t.mu.Lock()

@@ -57,7 +57,7 @@ func TestIndependentDispatchesNeedNoBarrier(t *testing.T) {
 	in := pattern(n, 7)
 	upload(t, c, src, in)
 	k := mixKernel(t, c, 5)
-	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: spirv(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}, Bindings: 3, PushBytes: 4})
+	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: testModule(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}, Bindings: 3, PushBytes: 4})
 	require.NoError(t, err)
 	r := newRecording(t, c, RecordingInfo{MaxDispatches: fan + 1, MaxBindings: 2*fan + 3})
 	var outs []*Buffer
@@ -408,7 +408,7 @@ func TestDescriptorReuse(t *testing.T) {
 	c := newContext(t, Options{})
 	const n = 128
 	k := mixKernel(t, c, 1)
-	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: spirv(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}, Bindings: 3, PushBytes: 4})
+	sum, err := c.Kernel(KernelInfo{Name: "sum", Code: testModule(t, "sum"), Spec: []vk.SpecConstant{{ID: 0, Value: groupSize}}, Bindings: 3, PushBytes: 4})
 	require.NoError(t, err)
 	r := newRecording(t, c, RecordingInfo{MaxDispatches: 3, MaxBindings: 9})
 	src := alloc(t, c, "src", n)

@@ -4,17 +4,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/vkattn/vkattn/vk"
 )
 
 // TestSpecialize: the driver gets a module that has the constants' values in it, and computes with these.
 func TestSpecialize(t *testing.T) {
 	info := mixInfo(t, 9)
-	code, spec := info.specialized()
-	require.Empty(t, spec)
+	code, err := info.specialized()
+	require.NoError(t, err)
 	require.NotEqual(t, info.Code, code)
-	require.Equal(t, spirv(t, "mix"), info.Code, "that of the caller is not written to")
+	require.Equal(t, testModule(t, "mix"), info.Code, "that of the caller is not written to")
 
 	c := newContext(t, Options{Specialize: true})
 	require.True(t, c.Specializes())
@@ -31,11 +29,13 @@ func TestSpecialize(t *testing.T) {
 	}
 }
 
-// TestSpecializeLeaves: a module that cannot be specialized goes to the driver as it is, with the values beside it.
-func TestSpecializeLeaves(t *testing.T) {
+// TestSpecializeRefuses: a module that cannot be specialized is an error that says why, also at the second call.
+func TestSpecializeRefuses(t *testing.T) {
+	c := newContext(t, Options{Specialize: true})
 	info := mixInfo(t, 9)
 	info.Code = info.Code[:len(info.Code)-1]
-	code, spec := info.specialized()
-	require.Equal(t, info.Code, code)
-	require.Equal(t, []vk.SpecConstant{{ID: 0, Value: groupSize}, {ID: 1, Value: 9}}, spec)
+	for range 2 {
+		_, err := c.Kernel(info)
+		require.ErrorContains(t, err, `pipeline: kernel "mix": specialize: a function without end`)
+	}
 }

@@ -1,11 +1,11 @@
 package shaders
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // Interface is what a module asks of the program that runs it, read from SPIR-V that still has its names. The optimised module that
@@ -37,8 +37,6 @@ func (i *Interface) BindingCount() int {
 
 // SPIR-V's numbers for what ReadInterface looks at (SPIR-V specification, sections 2.3, 3.7, 3.20 and 3.49).
 const (
-	spirvHeader = 5 // words
-
 	opName           = 5
 	opMemberName     = 6
 	opTypePointer    = 32
@@ -117,10 +115,10 @@ func newNames() *names {
 }
 
 func (s *names) scan(words []uint32) error {
-	if len(words) < spirvHeader || words[0] != spirvMagic {
+	if len(words) < spirv.HeaderWords || words[0] != spirv.Magic {
 		return errors.New("shaders: not a SPIR-V module")
 	}
-	for at := spirvHeader; at < len(words); {
+	for at := spirv.HeaderWords; at < len(words); {
 		op, n := words[at]&0xffff, int(words[at]>>16)
 		if n == 0 || at+n > len(words) {
 			return fmt.Errorf("shaders: instruction at word %d reaches beyond the module", at)
@@ -135,10 +133,10 @@ func (s *names) instruction(op uint32, a []uint32) {
 	switch {
 	case op == opName && len(a) > 1:
 		if s.name[a[0]] == "" { // a constant that another is declared equal to has both names, its own first
-			s.name[a[0]] = literal(a[1:])
+			s.name[a[0]] = spirv.Literal(a[1:])
 		}
 	case op == opMemberName && len(a) > 2:
-		put(s.member, a[0], a[1], literal(a[2:]))
+		put(s.member, a[0], a[1], spirv.Literal(a[2:]))
 	case op == opDecorate && len(a) == 3 && a[1] == decorationSpecID:
 		s.specID[a[0]] = a[2]
 	case op == opDecorate && len(a) == 3 && a[1] == decorationBinding:
@@ -160,16 +158,6 @@ func put[V any](m map[uint32]map[uint32]V, outer, inner uint32, v V) {
 		m[outer] = map[uint32]V{}
 	}
 	m[outer][inner] = v
-}
-
-// literal is a string of SPIR-V: UTF-8, four bytes a word, ended by a zero byte.
-func literal(words []uint32) string {
-	raw := make([]byte, 0, 4*len(words))
-	for _, w := range words {
-		raw = binary.LittleEndian.AppendUint32(raw, w)
-	}
-	text, _, _ := strings.Cut(string(raw), "\x00")
-	return text
 }
 
 // SpecIDs lists the numbers of the specialization constants that a module uses, names or not.

@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 //go:embed spv/*.spv.gz
@@ -56,9 +58,6 @@ type Info struct {
 
 // ErrUnknownModule is wrapped by the errors for a name that modules.txt does not list.
 var ErrUnknownModule = errors.New("no such shader module")
-
-// spirvMagic is the first word of every SPIR-V module (SPIR-V specification, section 2.3).
-const spirvMagic = 0x07230203
 
 // suffix ends the file names of modules. SPIR-V takes a third or less of its length so, in the repository and in programs.
 const suffix = ".spv.gz"
@@ -111,8 +110,8 @@ func (s *Set) Module(name string) ([]uint32, error) {
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
-	if words[0] != spirvMagic {
-		return nil, fmt.Errorf("shaders: module %q begins with %#08x; SPIR-V begins with %#08x", name, words[0], spirvMagic)
+	if words[0] != spirv.Magic {
+		return nil, fmt.Errorf("shaders: module %q begins with %#08x; SPIR-V begins with %#08x", name, words[0], spirv.Magic)
 	}
 	return words, nil
 }

@@ -1,6 +1,10 @@
 package vk
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vkattn/vkattn/internal/spirv"
+)
 
 // Independence is a VkShaderFloatControlsIndependence: whether the widths of floats in one shader may differ in how they
 // treat denormals, or how they round.
@@ -17,8 +21,6 @@ const extFloatControls = "VK_KHR_shader_float_controls"
 
 // SPIR-V's numbers for what follows (SPIR-V specification, sections 2.3, 3.6, 3.31 and 3.49).
 const (
-	spirvHeader = 5 // words
-
 	opExtension       = 10
 	opEntryPoint      = 15
 	opExecutionMode   = 16
@@ -46,11 +48,11 @@ type module16 struct {
 
 // scan reads a module's head and types; ok is false for what is no whole module.
 func scan(code []uint32) (m module16, ok bool) {
-	if len(code) < spirvHeader || code[0] != spirvMagic {
+	if len(code) < spirv.HeaderWords || code[0] != spirv.Magic {
 		return m, false
 	}
-	m.capabilities = spirvHeader
-	for at := spirvHeader; at < len(code); {
+	m.capabilities = spirv.HeaderWords
+	for at := spirv.HeaderWords; at < len(code); {
 		op, n := code[at]&0xffff, int(code[at]>>16)
 		if n == 0 || at+n > len(code) {
 			return m, false
@@ -103,9 +105,9 @@ func WithFloatControls16(code []uint32, f FloatControls) []uint32 {
 		if !offered {
 			return
 		}
-		capabilities = append(capabilities, 2<<16|opCapability, capability)
+		capabilities = append(capabilities, spirv.Instruction(opCapability, capability)...)
 		for _, e := range m.entries {
-			modes = append(modes, 4<<16|opExecutionMode, e, mode, 16)
+			modes = append(modes, spirv.Instruction(opExecutionMode, e, mode, 16)...)
 		}
 	}
 	add(f.DenormPreserve16 && free(f.DenormIndependence), capabilityDenormPreserve, modeDenormPreserve)
@@ -114,17 +116,7 @@ func WithFloatControls16(code []uint32, f FloatControls) []uint32 {
 	if len(modes) == 0 {
 		return code
 	}
-	name := words("SPV_KHR_float_controls")
-	extension := append([]uint32{uint32(1+len(name))<<16 | opExtension}, name...)
+	extension := spirv.Instruction(opExtension, spirv.Words("SPV_KHR_float_controls")...)
 	return slices.Concat(code[:m.capabilities], capabilities, code[m.capabilities:m.extensions], extension,
 		code[m.extensions:m.modes], modes, code[m.modes:])
-}
-
-// words is a string as SPIR-V spells it: UTF-8 with a terminating zero, four bytes a word, the first lowest.
-func words(s string) []uint32 {
-	out := make([]uint32, len(s)/4+1)
-	for i := range len(s) {
-		out[i/4] |= uint32(s[i]) << (8 * (i % 4))
-	}
-	return out
 }

@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // head16 is the head of a module with two entry points and these types; it ends in a function.
 func head16(types ...[]uint32) []uint32 {
-	out := []uint32{spirvMagic, 0x10300, 0, 10, 0,
+	out := []uint32{spirv.Magic, 0x10300, 0, 10, 0,
 		2<<16 | opCapability, 1, // Shader
 		2<<16 | opCapability, 4433, // StorageBuffer16BitAccess
 		3<<16 | 14, 0, 1, // OpMemoryModel Logical GLSL450
@@ -68,7 +70,7 @@ func TestWithFloatControls16(t *testing.T) {
 				return
 			}
 			var modes []uint32
-			for at := spirvHeader; at < len(got); at += int(got[at] >> 16) {
+			for at := spirv.HeaderWords; at < len(got); at += int(got[at] >> 16) {
 				if got[at] == 4<<16|opExecutionMode && got[at+1] == 4 {
 					modes = append(modes, got[at+2])
 				}

@@ -9,6 +9,8 @@ import "C"
 import (
 	"fmt"
 	"unsafe"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // PipelineCache is a VkPipelineCache. It is safe for concurrent use.
@@ -137,13 +139,11 @@ type ComputePipeline struct {
 	stats     bool
 }
 
-const spirvMagic = 0x07230203
-
 func (d *Device) checkPipeline(i *PipelineInfo) error {
 	const call = "NewComputePipeline"
 	lim, sub := &d.facts.Limits, &d.facts.Subgroup
 	switch {
-	case len(i.Code) < 5 || i.Code[0] != spirvMagic:
+	case len(i.Code) < spirv.HeaderWords || i.Code[0] != spirv.Magic:
 		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module in this machine's byte order")
 	case i.Bindings < 0 || uint32(i.Bindings) > min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage):
 		return argErr(call, "Bindings", i.Bindings, fmt.Sprintf("it must be between 0 and %d", min(lim.MaxStorageBuffersPerSet, lim.MaxStorageBuffersPerStage)))

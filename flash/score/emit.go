@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // More of SPIR-V's numbers.
@@ -59,7 +61,7 @@ type emitter struct {
 type arrayTypes struct{ block, element uint32 } // pointer types
 
 func newEmitter(p *parsed, firstBinding int, tensors []*tensor) *emitter {
-	return &emitter{p: p, firstBinding: firstBinding, tensors: tensors, bound: p.words[boundWord], variables: map[int]uint32{},
+	return &emitter{p: p, firstBinding: firstBinding, tensors: tensors, bound: p.words[spirv.BoundWord], variables: map[int]uint32{},
 		inserted: map[int][]uint32{}, replaced: map[int][]uint32{}, made: map[string]uint32{}, intType: p.int, uintType: p.uint, boolType: p.bool}
 }
 
@@ -82,7 +84,7 @@ func (e *emitter) hook(h *hookSite, f *fragment) {
 	for i, r := range f.results {
 		components[2+i] = e.asFloat(at[r], f.g.kind(r)).id
 	}
-	e.replaced[h.at] = instruction(spvCompositeConstruct, components...)
+	e.replaced[h.at] = spirv.Instruction(spvCompositeConstruct, components...)
 }
 
 // asFloat is a result as a component of the hook's vector.
@@ -125,7 +127,7 @@ func (e *emitter) insert(op, typ uint32, before []uint32, args []operand) operan
 	}
 	id := e.id()
 	e.made[key] = id
-	e.inserted[spot] = append(e.inserted[spot], instruction(op, append([]uint32{typ, id}, words...)...)...)
+	e.inserted[spot] = append(e.inserted[spot], spirv.Instruction(op, append([]uint32{typ, id}, words...)...)...)
 	return operand{id, spot}
 }
 
@@ -136,7 +138,7 @@ func (e *emitter) constant(typ, bits uint32) operand {
 	if !ok {
 		id = e.id()
 		e.p.constants[key] = id
-		e.globals = append(e.globals, instruction(spvConstant, typ, id, bits)...)
+		e.globals = append(e.globals, spirv.Instruction(spvConstant, typ, id, bits)...)
 	}
 	return operand{id: id}
 }
@@ -148,7 +150,7 @@ func (e *emitter) int(c int32) operand     { return e.constant(e.typeInt(), uint
 func (e *emitter) global(have *uint32, op uint32, operands ...uint32) uint32 {
 	if *have == 0 {
 		*have = e.id()
-		e.globals = append(e.globals, instruction(op, append([]uint32{*have}, operands...)...)...)
+		e.globals = append(e.globals, spirv.Instruction(op, append([]uint32{*have}, operands...)...)...)
 	}
 	return *have
 }
@@ -173,19 +175,19 @@ func (e *emitter) load(slot int, k kind, index operand) operand {
 	types := &e.arrays[t]
 	if types.block == 0 {
 		element, array, block := e.typeOf(k), e.id(), e.id()
-		e.globals = append(e.globals, instruction(spvTypeRuntimeArray, array, element)...)
-		e.globals = append(e.globals, instruction(spvTypeStruct, block, array)...)
+		e.globals = append(e.globals, spirv.Instruction(spvTypeRuntimeArray, array, element)...)
+		e.globals = append(e.globals, spirv.Instruction(spvTypeStruct, block, array)...)
 		e.global(&types.block, spvTypePointer, storageBuffer, block)
 		e.global(&types.element, spvTypePointer, storageBuffer, element)
 		e.decorate(array, decorationArrayStride, 4)
 		e.decorate(block, decorationBlock)
-		e.decorations = append(e.decorations, instruction(spvMemberDecorate, block, 0, decorationOffset, 0)...)
+		e.decorations = append(e.decorations, spirv.Instruction(spvMemberDecorate, block, 0, decorationOffset, 0)...)
 	}
 	variable, ok := e.variables[slot]
 	if !ok {
 		variable = e.id()
 		e.variables[slot] = variable
-		e.globals = append(e.globals, instruction(spvVariable, types.block, variable, storageBuffer)...)
+		e.globals = append(e.globals, spirv.Instruction(spvVariable, types.block, variable, storageBuffer)...)
 		e.decorate(variable, decorationDescriptorSet, 0)
 		e.decorate(variable, decorationBinding, uint32(e.firstBinding+slot))
 		e.decorate(variable, decorationNonWritable)
@@ -197,22 +199,22 @@ func (e *emitter) load(slot int, k kind, index operand) operand {
 }
 
 func (e *emitter) decorate(id uint32, decoration ...uint32) {
-	e.decorations = append(e.decorations, instruction(spvDecorate, append([]uint32{id}, decoration...)...)...)
+	e.decorations = append(e.decorations, spirv.Instruction(spvDecorate, append([]uint32{id}, decoration...)...)...)
 }
 
 // module is the copy with all that was written.
 func (e *emitter) module() ([]uint32, error) {
-	if e.bound > maxBound {
-		return nil, fmt.Errorf("score: the module would have more than %d identifiers", maxBound)
+	if e.bound > spirv.MaxBound {
+		return nil, fmt.Errorf("score: the module would have more than %d identifiers", spirv.MaxBound)
 	}
 	words := e.p.words
-	out := slices.Clone(words[:spirvHeader])
-	out[boundWord] = e.bound
+	out := slices.Clone(words[:spirv.HeaderWords])
+	out[spirv.BoundWord] = e.bound
 	entries := map[int]bool{}
 	for _, at := range e.p.entryPoints {
 		entries[at] = words[versionWord] >= version14 && len(e.interfaces) > 0
 	}
-	for at := spirvHeader; at < len(words); {
+	for at := spirv.HeaderWords; at < len(words); {
 		n := int(words[at] >> 16)
 		if at == e.p.annotations {
 			out = append(out, e.decorations...)

@@ -3,14 +3,13 @@ package score
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // SPIR-V's numbers (SPIR-V specification, sections 2.3, 3.7, 3.20 and 3.49, and GLSL.std.450).
 const (
-	spirvMagic  = 0x07230203
-	spirvHeader = 5 // words
 	versionWord = 1
-	boundWord   = 3
 
 	spvExtInstImport     = 11
 	spvExtInst           = 12
@@ -41,7 +40,6 @@ const (
 	version14      = 0x00010400
 	glslStd450     = "GLSL.std.450"
 	refract        = 72
-	maxBound       = 1 << 22 // Vulkan modules must stay below 2²² identifiers
 	maxModuleWords = 1 << 26
 )
 
@@ -84,18 +82,18 @@ type parsed struct {
 
 // parse reads a module, and fails where it is none. What it does not have to know it does not look at.
 func parse(words []uint32) (*parsed, error) {
-	if len(words) < spirvHeader || words[0] != spirvMagic {
+	if len(words) < spirv.HeaderWords || words[0] != spirv.Magic {
 		return nil, errors.New("score: not a SPIR-V module")
 	}
 	if len(words) > maxModuleWords {
 		return nil, fmt.Errorf("score: a module of %d words, at most %d are taken", len(words), maxModuleWords)
 	}
-	if b := words[boundWord]; b == 0 || b > maxBound {
-		return nil, fmt.Errorf("score: the module's bound of identifiers is %d, must be from 1 to %d", b, maxBound)
+	if b := words[spirv.BoundWord]; b == 0 || b > spirv.MaxBound {
+		return nil, fmt.Errorf("score: the module's bound of identifiers is %d, must be from 1 to %d", b, spirv.MaxBound)
 	}
 	p := &parsed{words: words, glsl: map[uint32]bool{}, constants: map[[2]uint32]uint32{}, values: map[uint32][2]uint32{},
 		defs: map[uint32]definition{}, annotations: -1, functions: len(words)}
-	for at := spirvHeader; at < len(words); {
+	for at := spirv.HeaderWords; at < len(words); {
 		n := int(words[at] >> 16)
 		if n == 0 || at+n > len(words) {
 			return nil, fmt.Errorf("score: the instruction at word %d reaches beyond the module", at)
@@ -138,7 +136,7 @@ func (p *parsed) instruction(at int, op uint32, a []uint32) error {
 	}
 	switch {
 	case op == spvExtInstImport && len(a) > 1:
-		p.glsl[a[0]] = literal(a[1:]) == glslStd450
+		p.glsl[a[0]] = spirv.Literal(a[1:]) == glslStd450
 	case op == spvEntryPoint:
 		p.entryPoints = append(p.entryPoints, at)
 	case op == spvTypeBool && len(a) == 1:

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // builder writes modules of one function.
@@ -36,12 +38,12 @@ const (
 func (b *builder) id() uint32 { b.last++; return b.last }
 
 func (b *builder) global(op uint32, a ...uint32) {
-	b.globals = append(b.globals, instruction(op, a...)...)
+	b.globals = append(b.globals, spirv.Instruction(op, a...)...)
 }
 
 // emit writes an instruction without result, and op one with an identifier.
 func (b *builder) emit(op uint32, a ...uint32) {
-	b.code = append(b.code, instruction(op, a...)...)
+	b.code = append(b.code, spirv.Instruction(op, a...)...)
 	if terminates(op) {
 		b.block = 0
 	}
@@ -75,7 +77,7 @@ func (b *builder) variable() uint32 {
 // spec is a specialization constant; opSpecTrue and opSpecFalse make bools.
 func (b *builder) spec(op, number, v uint32) uint32 {
 	id := b.id()
-	b.head = append(b.head, instruction(opDecorate, id, specIDDeco, number)...)
+	b.head = append(b.head, spirv.Instruction(opDecorate, id, specIDDeco, number)...)
 	if op == opSpecConstant {
 		b.global(op, b.int, id, v)
 	} else {
@@ -87,8 +89,8 @@ func (b *builder) spec(op, number, v uint32) uint32 {
 // module is the whole, with the code in a function.
 func (b *builder) module() []uint32 {
 	typ, f := b.id(), b.id()
-	out := []uint32{magic, 0x00010300, 0, b.last + 1, 0}
-	out = slices.Concat(out, b.head, b.globals, instruction(opTypeFunction, typ, b.void), instruction(opFunction, b.void, f, 0, typ), b.code, instruction(opFunctionEnd))
+	out := []uint32{spirv.Magic, 0x00010300, 0, b.last + 1, 0}
+	out = slices.Concat(out, b.head, b.globals, spirv.Instruction(opTypeFunction, typ, b.void), spirv.Instruction(opFunction, b.void, f, 0, typ), b.code, spirv.Instruction(opFunctionEnd))
 	return out
 }
 

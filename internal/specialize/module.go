@@ -2,6 +2,8 @@ package specialize
 
 import (
 	"fmt"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // module is a module taken apart.
@@ -55,18 +57,18 @@ type block struct {
 
 // parse takes a module apart. It fails on what is none, and on what this package does not handle.
 func parse(words []uint32, given map[uint32]uint32) (*module, error) {
-	if len(words) < headWords || words[0] != magic {
+	if len(words) < spirv.HeaderWords || words[0] != spirv.Magic {
 		return nil, fmt.Errorf("specialize: not a SPIR-V module")
 	}
-	bound := words[boundWord]
-	if bound == 0 || bound > maxBound {
-		return nil, fmt.Errorf("specialize: the bound of identifiers is %d, must be from 1 to %d", bound, maxBound)
+	bound := words[spirv.BoundWord]
+	if bound == 0 || bound > spirv.MaxBound {
+		return nil, fmt.Errorf("specialize: the bound of identifiers is %d, must be from 1 to %d", bound, spirv.MaxBound)
 	}
 	m := &module{words: words, given: given, specID: map[uint32]uint32{}, bools: map[uint32]bool{}, ints: map[uint32]bool{}, floats: map[uint32]bool{},
 		values: make([]value, bound), globals: len(words)}
 	var f *function
 	var b *block
-	for at := headWords; at < len(words); {
+	for at := spirv.HeaderWords; at < len(words); {
 		n := int(words[at] >> 16)
 		if n == 0 || at+n > len(words) {
 			return nil, fmt.Errorf("specialize: the instruction at word %d reaches beyond the module", at)

@@ -3,6 +3,8 @@ package specialize
 import (
 	"fmt"
 	"slices"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // run interprets the function of a module: it gives what is stored where, in turn.
@@ -91,7 +93,7 @@ func validate(words []uint32) error {
 	}
 	defined := map[uint32]int{} // the block, −1 for the module
 	where := map[uint32]int{}   // and the place
-	for at := headWords; at < m.globals; at += int(words[at] >> 16) {
+	for at := spirv.HeaderWords; at < m.globals; at += int(words[at] >> 16) {
 		switch op := words[at] & 0xffff; {
 		case op == opUndef || op >= opConstantTrue && op <= opVariable:
 			defined[words[at+2]] = -1
@@ -106,7 +108,7 @@ func validate(words []uint32) error {
 		b := &f.blocks[i]
 		for w := b.begin; w < b.end; w += int(words[w] >> 16) {
 			if id := result(words[w]&0xffff, words[w+1:w+int(words[w]>>16)]); id != 0 {
-				if _, ok := defined[id]; ok || id >= words[boundWord] {
+				if _, ok := defined[id]; ok || id >= words[spirv.BoundWord] {
 					return fmt.Errorf("%d is made twice, or beyond the bound", id)
 				}
 				defined[id], where[id] = i, w

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vkattn/vkattn/internal/spirv"
 	"github.com/vkattn/vkattn/shaders"
 )
 
@@ -41,7 +42,7 @@ func TestPrograms(t *testing.T) {
 // TestDecides: what is left of one branch of each kind.
 func TestDecides(t *testing.T) {
 	count := func(words []uint32, op uint32) (n int) {
-		for at := headWords; at < len(words); at += int(words[at] >> 16) {
+		for at := spirv.HeaderWords; at < len(words); at += int(words[at] >> 16) {
 			if words[at]&0xffff == op {
 				n++
 			}
@@ -54,7 +55,7 @@ func TestDecides(t *testing.T) {
 	}{{0, 1}, {1, 2}} {
 		b := newBuilder()
 		flag, out := b.spec(opSpecFalse, 7, 0), b.variable()
-		b.head = append(b.head, instruction(opDecorate, 0, 42)...) // NoContraction, of what is made below
+		b.head = append(b.head, spirv.Instruction(opDecorate, 0, 42)...) // NoContraction, of what is made below
 		decorated := len(b.head) - 2
 		yes, merge := b.id(), b.id()
 		b.label(b.id())
@@ -169,7 +170,7 @@ func TestModules(t *testing.T) {
 		got, err := Module(code, nil)
 		require.NoError(t, err, name)
 		require.Less(t, len(got), len(code)+1, name)
-		for at := headWords; at < len(got); at += int(got[at] >> 16) {
+		for at := spirv.HeaderWords; at < len(got); at += int(got[at] >> 16) {
 			op := got[at] & 0xffff
 			require.False(t, op >= opSpecTrue && op <= opSpecComposite, "%s: %d", name, op)
 			require.False(t, op == opDecorate && got[at+2] == specIDDeco, name)
@@ -188,12 +189,12 @@ func TestNotHandled(t *testing.T) {
 	}
 	wide := whole(func(b *builder) { b.global(opTypeInt, b.id(), 64, 0) })
 	at := slices.Index(wide, 1<<16|opReturn)
-	wide = slices.Concat(wide[:at], instruction(opSwitch, 1, wide[at-1]), wide[at+1:])
+	wide = slices.Concat(wide[:at], spirv.Instruction(opSwitch, 1, wide[at-1]), wide[at+1:])
 	for want, words := range map[string][]uint32{
 		"not a SPIR-V module":             {1, 2, 3},
-		"the bound of identifiers is 0":   {magic, 0x10300, 0, 0, 0},
+		"the bound of identifiers is 0":   {spirv.Magic, 0x10300, 0, 0, 0},
 		"reaches beyond the module":       append(whole(func(*builder) {}), 9<<16),
-		"decorations by groups":           whole(func(b *builder) { b.head = instruction(opDecorationGroup, b.id()) }),
+		"decorations by groups":           whole(func(b *builder) { b.head = spirv.Instruction(opDecorationGroup, b.id()) }),
 		"switch on 64 bits":               wide,
 		"has 1 operands, must have 3":     whole(func(b *builder) { b.global(opConstant, 3) }),
 		"is not below the bound":          whole(func(b *builder) { b.global(opConstant, b.int, 1<<20, 0) }),

@@ -1,11 +1,7 @@
 package specialize
 
-// SPIR-V's numbers (SPIR-V specification, sections 2.3 and 3.49).
+// SPIR-V's numbers (SPIR-V specification, sections 3.20 and 3.49).
 const (
-	magic      = 0x07230203
-	headWords  = 5
-	boundWord  = 3
-	maxBound   = 1 << 22 // Vulkan modules stay below it
 	specIDDeco = 1
 
 	opNop               = 0
@@ -26,7 +22,6 @@ const (
 	opSpecComposite     = 51
 	opSpecOp            = 52
 	opFunction          = 54
-	opFunctionParameter = 55
 	opFunctionEnd       = 56
 	opVariable          = 59
 	opStore             = 62
@@ -108,10 +103,5 @@ func result(op uint32, a []uint32) uint32 {
 
 // terminates says whether an instruction ends a block.
 func terminates(op uint32) bool {
-	return op >= opBranch && op <= opUnreachable || op >= opTerminate && op < opTerminate+1
-}
-
-// instruction is an opcode and its operands in words.
-func instruction(op uint32, operands ...uint32) []uint32 {
-	return append([]uint32{uint32(len(operands)+1)<<16 | op}, operands...)
+	return op >= opBranch && op <= opUnreachable || op == opTerminate
 }

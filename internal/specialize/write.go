@@ -3,6 +3,8 @@ package specialize
 import (
 	"fmt"
 	"slices"
+
+	"github.com/vkattn/vkattn/internal/spirv"
 )
 
 // Module writes the values of specialization constants, by their SpecId, into a module and leaves out what cannot be reached then. Constants without a
@@ -15,7 +17,7 @@ func Module(words []uint32, given map[uint32]uint32) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{m: m, bound: words[boundWord], undefined: map[uint32]uint32{}, kept: make([]bool, len(m.values))}
+	w := &writer{m: m, bound: words[spirv.BoundWord], undefined: map[uint32]uint32{}, kept: make([]bool, len(m.values))}
 	for i := range m.functions {
 		f := &m.functions[i]
 		m.reach(f)
@@ -23,9 +25,9 @@ func Module(words []uint32, given map[uint32]uint32) ([]uint32, error) {
 			return nil, err
 		}
 	}
-	out := append(make([]uint32, 0, len(w.code)+m.globals), words[:headWords]...)
+	out := append(make([]uint32, 0, len(w.code)+m.globals), words[:spirv.HeaderWords]...)
 	out = append(w.globals(out), w.code...)
-	out[boundWord] = w.bound
+	out[spirv.BoundWord] = w.bound
 	return out, nil
 }
 
@@ -41,13 +43,13 @@ type writer struct {
 
 // globals writes what stands before the functions: constants have their values, and nothing is said of what is gone.
 func (w *writer) globals(out []uint32) []uint32 {
-	for at := headWords; at < w.m.globals; at += int(w.m.words[at] >> 16) { // constants and variables
+	for at := spirv.HeaderWords; at < w.m.globals; at += int(w.m.words[at] >> 16) { // constants and variables
 		if op := w.m.words[at] & 0xffff; op >= opConstantTrue && op <= opVariable && w.m.words[at]>>16 > 2 && int(w.m.words[at+2]) < len(w.kept) {
 			w.kept[w.m.words[at+2]] = true
 		}
 	}
 	gone := w.gone()
-	for at := headWords; at < w.m.globals; {
+	for at := spirv.HeaderWords; at < w.m.globals; {
 		n := int(w.m.words[at] >> 16)
 		op, a := w.m.words[at]&0xffff, w.m.words[at+1:at+n]
 		whole := w.m.words[at : at+n]
@@ -62,15 +64,14 @@ func (w *writer) globals(out []uint32) []uint32 {
 				continue
 			}
 		case opSpecComposite:
-			out = append(out, instruction(opConstantComposite, a...)...)
+			out = append(out, spirv.Instruction(opConstantComposite, a...)...)
 			continue
 		case opSpecConstant:
 			v, ok := w.m.value(a[1])
 			if !ok {
 				v = a[2]
 			}
-			out = append(append(out, instruction(opConstant, a[0], a[1], v)...), a[3:]...)
-			out[len(out)-n] = uint32(n)<<16 | opConstant
+			out = append(out, spirv.Instruction(opConstant, append([]uint32{a[0], a[1], v}, a[3:]...)...)...)
 			continue
 		case opSpecTrue, opSpecFalse, opSpecOp:
 			if v := w.m.values[a[1]]; v.state == constant {
@@ -81,7 +82,7 @@ func (w *writer) globals(out []uint32) []uint32 {
 		out = append(out, whole...)
 	}
 	for _, typ := range w.order {
-		out = append(out, instruction(opUndef, typ, w.undefined[typ])...)
+		out = append(out, spirv.Instruction(opUndef, typ, w.undefined[typ])...)
 	}
 	return out
 }
@@ -89,11 +90,11 @@ func (w *writer) globals(out []uint32) []uint32 {
 func (w *writer) constant(typ, id, bits uint32) []uint32 {
 	switch {
 	case w.m.ints[typ]:
-		return instruction(opConstant, typ, id, bits)
+		return spirv.Instruction(opConstant, typ, id, bits)
 	case bits == 0:
-		return instruction(opConstantFalse, typ, id)
+		return spirv.Instruction(opConstantFalse, typ, id)
 	}
-	return instruction(opConstantTrue, typ, id)
+	return spirv.Instruction(opConstantTrue, typ, id)
 }
 
 // gone are the identifiers of functions that are left out.
@@ -202,18 +203,18 @@ func (w *writer) function(f *function) error {
 		p, ok := places[b.label]
 		switch {
 		case b.reachable:
-			w.code = append(w.code, instruction(opLabel, b.label)...)
+			w.code = append(w.code, spirv.Instruction(opLabel, b.label)...)
 			w.block(f, b, places)
 		case ok && p.to != 0:
-			w.code = append(append(w.code, instruction(opLabel, b.label)...), instruction(opBranch, p.to)...)
+			w.code = append(append(w.code, spirv.Instruction(opLabel, b.label)...), spirv.Instruction(opBranch, p.to)...)
 		case ok:
-			w.code = append(append(w.code, instruction(opLabel, b.label)...), instruction(opUnreachable)...)
+			w.code = append(append(w.code, spirv.Instruction(opLabel, b.label)...), spirv.Instruction(opUnreachable)...)
 		}
 		if b.reachable || ok {
 			w.kept[b.label] = true
 		}
 	}
-	w.code = append(w.code, instruction(opFunctionEnd)...)
+	w.code = append(w.code, spirv.Instruction(opFunctionEnd)...)
 	return nil
 }
 
@@ -244,7 +245,7 @@ func (w *writer) block(f *function, b *block, places map[uint32]place) {
 		for _, label := range empty {
 			phi = append(phi, w.undef(a[0]), label)
 		}
-		w.code = append(w.code, instruction(opPhi, phi...)...)
+		w.code = append(w.code, spirv.Instruction(opPhi, phi...)...)
 	}
 }
 
