@@ -169,6 +169,7 @@ int32_t vka_cache_merge(vka_device *d, uint64_t into, uint64_t from);
 typedef struct {
 	uint32_t bindings, push_bytes, subgroup_size;
 	int full_subgroups, capture_stats;
+	uint32_t declares; // bits of Go's declares
 	uint64_t cache;
 } vka_pipeline_info;
 
@@ -176,6 +177,9 @@ typedef struct {
 	uint64_t pipeline, layout, set_layout;
 	const char *call; // the one that failed
 } vka_pipeline;
+
+// What the module declares that this thread makes a pipeline of, for what the layers say of it; 0 otherwise.
+extern _Thread_local uint32_t vka_module;
 
 // spec holds n_spec pairs of constant id and value.
 int32_t vka_pipeline_create(vka_device *d, const vka_pipeline_info *info, const uint32_t *code, size_t code_bytes,

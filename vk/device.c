@@ -225,6 +225,7 @@ int32_t vka_pipeline_create(vka_device *d, const vka_pipeline_info *info, const 
 	VkSpecializationMapEntry *map = NULL;
 	VkResult r;
 
+	vka_module = info->declares;
 	out->call = "vkCreateShaderModule";
 	VkShaderModuleCreateInfo module_info = {VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, NULL, 0, code_bytes, code};
 	if ((r = d->CreateShaderModule(d->device, &module_info, NULL, &module)) != VK_SUCCESS)
@@ -281,6 +282,7 @@ done:
 	free(map);
 	if (module)
 		d->DestroyShaderModule(d->device, module, NULL);
+	vka_module = 0;
 	if (r != VK_SUCCESS) {
 		vka_pipeline_destroy(d, (uint64_t)pipeline, (uint64_t)layout, (uint64_t)sets);
 		return r < 0 ? r : VK_ERROR_UNKNOWN;

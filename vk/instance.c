@@ -10,7 +10,9 @@
 #endif
 #include <stdio.h>
 
-extern void vkattnMessage(uint64_t id, uint32_t severity, uint32_t types, char *name, int32_t number, char *text);
+extern void vkattnMessage(uint64_t id, uint32_t severity, uint32_t types, char *name, int32_t number, char *text, uint32_t module);
+
+_Thread_local uint32_t vka_module;
 
 uint64_t vka_open_loader(const char *name, char *err, size_t err_size) {
 	err[0] = 0;
@@ -78,7 +80,7 @@ int32_t vka_instance_layers(uint64_t gipa, VkLayerProperties *out, uint32_t cap)
 static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
 	VkDebugUtilsMessageTypeFlagsEXT types, const VkDebugUtilsMessengerCallbackDataEXT *data, void *user) {
 	vkattnMessage((uint64_t)(uintptr_t)user, (uint32_t)severity, (uint32_t)types, (char *)data->pMessageIdName,
-		data->messageIdNumber, (char *)data->pMessage);
+		data->messageIdNumber, (char *)data->pMessage, vka_module);
 	return VK_FALSE;
 }
 

@@ -23,7 +23,8 @@ const (
 )
 
 // InstanceOptions say how an instance is created. Where validation is on, the environment variable VKATTN_VALIDATION adds to what is checked: see
-// [ValidationEnv].
+// [ValidationEnv]. OnMessage gets no advice that this library decided otherwise about, and nothing that an old loader or layer causes: see
+// [Message.NotOurs].
 type InstanceOptions struct {
 	AppName        string
 	Validation     bool          // load the validation layer; ErrLayerMissing without it
@@ -46,7 +47,9 @@ type Instance struct {
 	devices   []*PhysicalDevice
 	skipped   []error
 	validated bool
-	debug     bool // VK_EXT_debug_utils is enabled
+	layer     Version       // of the validation layer; 0 without it
+	onMessage func(Message) // of the options
+	debug     bool          // VK_EXT_debug_utils is enabled
 	faults    *Faults
 	headless  bool // HeadlessSurface is enabled
 
@@ -89,12 +92,12 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		return nil, err
 	}
 	var layers, extensions []string
+	var layer Version
 	if checks != 0 {
-		have, err := instanceLayers(faults, gipa)
-		if err != nil {
+		if layer, err = layerVersion(faults, gipa, validationLayer); err != nil {
 			return nil, err
 		}
-		if !slices.Contains(have, validationLayer) {
+		if layer == 0 {
 			return nil, ErrLayerMissing
 		}
 		layers = append(layers, validationLayer)
@@ -123,10 +126,10 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 		return nil, fmt.Errorf("vk: the validation layer does not offer %s, which checking %v needs: %w", extValidationFeature, more, ErrUnsupported)
 	}
 
-	in := &Instance{version: version, validated: checks != 0, debug: debug, faults: faults, open: map[*Device]struct{}{}, surfaces: map[*Surface]struct{}{},
+	in := &Instance{version: version, validated: checks != 0, layer: layer, onMessage: o.OnMessage, debug: debug, faults: faults, open: map[*Device]struct{}{}, surfaces: map[*Surface]struct{}{},
 		headless: slices.Contains(extensions, HeadlessSurface)}
 	if messenger {
-		in.receiver = addReceiver(withoutAdvice(o.OnMessage))
+		in.receiver = addReceiver(in.message)
 	}
 	fail := func(err error) (*Instance, error) {
 		receivers.Delete(in.receiver)
@@ -209,6 +212,9 @@ func (in *Instance) APIVersion() Version { return in.version }
 // Validated says whether the validation layer is loaded.
 func (in *Instance) Validated() bool { return in.validated }
 
+// LayerVersion returns the version of the validation layer that is loaded, 0 without it.
+func (in *Instance) LayerVersion() Version { return in.layer }
+
 // Close closes the devices opened from the instance and then the instance. A second call does nothing.
 func (in *Instance) Close() error {
 	if in == nil {
@@ -281,10 +287,17 @@ func instanceExtensions(f *Faults, gipa C.uint64_t, layer string) ([]string, err
 	}), func(p *C.VkExtensionProperties) string { return C.GoString(&p.extensionName[0]) })
 }
 
-func instanceLayers(f *Faults, gipa C.uint64_t) ([]string, error) {
-	return listNames("vkEnumerateInstanceLayerProperties", faulty(f, callInstanceLayers, func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
+// layerVersion is the version of Vulkan that an installed layer was made for; 0 where there is no such layer.
+func layerVersion(f *Faults, gipa C.uint64_t, name string) (Version, error) {
+	layers, err := list("vkEnumerateInstanceLayerProperties", faulty(f, callInstanceLayers, func(out *C.VkLayerProperties, n C.uint32_t) C.int32_t {
 		return C.vka_instance_layers(gipa, out, n)
-	}), func(p *C.VkLayerProperties) string { return C.GoString(&p.layerName[0]) })
+	}))
+	for i := range layers {
+		if C.GoString(&layers[i].layerName[0]) == name {
+			return max(Version(layers[i].specVersion), 1), err // whatever it says, it is there
+		}
+	}
+	return 0, err
 }
 
 // listNames is [list] with a name from each element.

@@ -22,7 +22,7 @@ func withLoaderErrors(err error, gipa C.uint64_t, app string, version Version, d
 		return err
 	}
 	var said []string
-	receiver := addReceiver(func(m Message) {
+	receiver := addReceiver(func(m Message, _ declares) {
 		if text := strings.TrimSpace(m.Text); !summary(text) && !slices.Contains(said, text) {
 			said = append(said, text)
 		}

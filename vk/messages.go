@@ -54,22 +54,21 @@ func (m Message) String() string { return fmt.Sprintf("%v %s: %s", m.Severity, m
 
 // C knows a receiver of messages by number, never by pointer.
 var (
-	receivers    sync.Map // uint64 → func(Message)
+	receivers    sync.Map // uint64 → receiver
 	lastReceiver atomic.Uint64
 )
 
-func addReceiver(f func(Message)) uint64 {
+// receiver takes a message, and what the module declares that the thread makes a pipeline of meanwhile.
+type receiver func(Message, declares)
+
+func addReceiver(f receiver) uint64 {
 	id := lastReceiver.Add(1)
 	receivers.Store(id, f)
 	return id
 }
 
 //export vkattnMessage
-func vkattnMessage(id C.uint64_t, severity, types C.uint32_t, name *C.char, number C.int32_t, text *C.char) {
-	f, ok := receivers.Load(uint64(id))
-	if !ok {
-		return
-	}
+func vkattnMessage(id C.uint64_t, severity, types C.uint32_t, name *C.char, number C.int32_t, text *C.char, module C.uint32_t) {
 	m := Message{Severity: Severity(severity), Types: MessageTypes(types), Number: int32(number)}
 	if name != nil {
 		m.ID = C.GoString(name)
@@ -77,5 +76,12 @@ func vkattnMessage(id C.uint64_t, severity, types C.uint32_t, name *C.char, numb
 	if text != nil {
 		m.Text = C.GoString(text)
 	}
-	f.(func(Message))(m)
+	deliver(uint64(id), m, declares(module))
+}
+
+// deliver hands a message to its receiver, if that is still there.
+func deliver(id uint64, m Message, module declares) {
+	if f, ok := receivers.Load(id); ok {
+		f.(receiver)(m, module)
+	}
 }

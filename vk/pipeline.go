@@ -188,7 +188,7 @@ func (d *Device) NewComputePipeline(i PipelineInfo) (*ComputePipeline, error) {
 	defer C.free(unsafe.Pointer(entry))
 	info := C.vka_pipeline_info{
 		bindings: C.uint32_t(i.Bindings), push_bytes: C.uint32_t(i.PushBytes), subgroup_size: C.uint32_t(i.SubgroupSize),
-		full_subgroups: cbool(i.FullSubgroups), capture_stats: cbool(i.CaptureStats),
+		full_subgroups: cbool(i.FullSubgroups), capture_stats: cbool(i.CaptureStats), declares: C.uint32_t(declared(i.Code)),
 	}
 	if i.Cache != nil {
 		// Not alone, and so not through enter: several pipelines may be made with one cache at once.

@@ -73,8 +73,8 @@ func (o *InstanceOptions) checks(environment string) (checks, error) {
 	return c, nil
 }
 
-// notFollowed is what the validation layer says that is no objection, and advice that this library has a reason not to follow. Nothing else is
-// kept from InstanceOptions.OnMessage. About what callers decide, in shaders or in calls on a device of their own, the layer says it to their messenger.
+// notFollowed is what the validation layer says that is no objection, and advice that this library has a reason not to follow. With notOurs it is all
+// that is kept from InstanceOptions.OnMessage. About what callers decide, in shaders or in calls on a device of their own, the layer says it to their messenger.
 var notFollowed = []struct {
 	id   string
 	text string // part of the message; "": any
@@ -99,14 +99,16 @@ var notFollowed = []struct {
 	{"WARNING-GPU-Assisted-Validation", "[Disabling gpuav_validate_ray_query]", "nothing here traces rays"},
 }
 
-// withoutAdvice leaves out messages that are no objection.
-func withoutAdvice(f func(Message)) func(Message) {
-	return func(m Message) {
-		for _, n := range notFollowed {
-			if m.ID == n.id && strings.Contains(m.Text, n.text) {
-				return
-			}
+// message hands on what is an objection. module is what the module declares that a pipeline is being made of.
+func (in *Instance) message(m Message, module declares) {
+	for _, n := range notFollowed {
+		if m.ID == n.id && strings.Contains(m.Text, n.text) {
+			return
 		}
-		f(m)
 	}
+	if n := m.notOurs(in.layer, module); n != nil {
+		count(n)
+		return
+	}
+	in.onMessage(m)
 }

@@ -42,7 +42,8 @@ func TestValidationChecks(t *testing.T) {
 // What is not followed is left out, by its number and text, and nothing else.
 func TestAdviceNotFollowed(t *testing.T) {
 	var got []string
-	f := withoutAdvice(func(m Message) { got = append(got, m.ID) })
+	in := &Instance{onMessage: func(m Message) { got = append(got, m.ID) }}
+	f := func(m Message) { in.message(m, 0) }
 	for _, n := range notFollowed {
 		require.NotEmpty(t, n.why, n.id)
 		f(Message{ID: n.id, Text: "vkSomething(): " + n.text + " and so on"})
