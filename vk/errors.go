@@ -65,7 +65,8 @@ func (r Result) Error() string { return r.String() }
 var (
 	// ErrClosed is returned by every use of an object after its Close, or after the Close of its device.
 	ErrClosed = errors.New("vk: used after Close")
-	// ErrLayerMissing is returned when validation is asked for and the layer VK_LAYER_KHRONOS_validation is not installed.
+	// ErrLayerMissing is returned when validation is asked for and the layer VK_LAYER_KHRONOS_validation is not installed. An error that says that the
+	// layer was found and did not load is it, too: errors.Is(err, vk.ErrLayerMissing).
 	ErrLayerMissing = errors.New("vk: the layer VK_LAYER_KHRONOS_validation is not installed")
 	// ErrUnsupported is returned when a device does not offer, or was not opened with, what a call needs.
 	ErrUnsupported = errors.New("vk: not supported by this device")
@@ -97,6 +98,19 @@ func (e *CallError) Unwrap() error {
 	}
 	return e.Result
 }
+
+// layerError says that the validation layer is installed and did not load.
+type layerError struct {
+	version Version
+	err     error // of vkCreateInstance
+}
+
+func (e *layerError) Error() string {
+	return fmt.Sprintf("vk: the layer %s was found (%v), but did not load: %s", validationLayer, e.version, strings.TrimPrefix(e.err.Error(), "vk: "))
+}
+
+func (e *layerError) Is(target error) bool { return target == ErrLayerMissing }
+func (e *layerError) Unwrap() error        { return e.err }
 
 // ArgumentError is an argument that breaks a rule; nothing was done.
 type ArgumentError struct {

@@ -144,7 +144,11 @@ func NewInstance(o InstanceOptions) (*Instance, error) {
 	handle, physical, err := createInstance(faults, o.AppName, version, layers, extensions, portability,
 		C.vka_instance_chain_head(chain, cbool(messenger), features))
 	if err != nil {
-		return fail(withLoaderErrors(err, gipa, o.AppName, version, debug))
+		err = withLoaderErrors(err, gipa, o.AppName, version, debug, layers)
+		if layer != 0 && errors.Is(err, ErrLayerNotPresent) {
+			err = &layerError{version: layer, err: err}
+		}
+		return fail(err)
 	}
 	in.handle = handle
 	if in.table, err = loadInstance(gipa, handle); err == nil {

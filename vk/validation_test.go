@@ -79,3 +79,22 @@ func TestBestPractices(t *testing.T) {
 	require.NotEmpty(t, messages)
 	require.True(t, strings.HasPrefix(messages[0].ID, "BestPractices-"), messages[0].ID)
 }
+
+// TestLayerDoesNotLoad: a layer that is installed and whose library is missing is ErrLayerMissing, and the error says which and why.
+func TestLayerDoesNotLoad(t *testing.T) {
+	t.Setenv(vk.ValidationEnv, "")
+	vktest.Device(t) // or there is none
+	vktest.BreakLayer(t)
+	_, err := vk.NewInstance(vk.InstanceOptions{Validation: true})
+	require.ErrorIs(t, err, vk.ErrLayerMissing)
+	require.ErrorIs(t, err, vk.ErrLayerNotPresent)
+	var call *vk.CallError
+	require.ErrorAs(t, err, &call)
+	require.ErrorContains(t, err, "VK_LAYER_KHRONOS_validation was found (1.4.309), but did not load: vkCreateInstance: VK_ERROR_LAYER_NOT_PRESENT")
+	require.ErrorContains(t, err, "libVkLayer_missing.so")
+	require.NotContains(t, err.Error(), "is not installed")
+	in, err := vk.NewInstance(vk.InstanceOptions{})
+	require.NoError(t, err)
+	require.Zero(t, in.LayerVersion())
+	require.NoError(t, in.Close())
+}
