@@ -77,7 +77,8 @@ func WithoutCPU() DeviceOption {
 }
 
 // WithValidation turns the validation layers on and hands every message to the callback, which may be called from any
-// goroutine. Opening fails when the layers are not installed.
+// goroutine; but for those that an old loader or layer causes, whatever a program does ([vk.Message.NotOurs]). Opening fails with
+// [vk.ErrLayerMissing] when the layers are not installed, or do not load.
 func WithValidation(onMessage func(Message)) DeviceOption {
 	return func(o *deviceOptions) error {
 		if onMessage == nil {

@@ -125,6 +125,9 @@ func (g *gpu) newInstance(validate bool) error {
 
 func (g *gpu) message(_ vulkan.DebugReportFlags, _ vulkan.DebugReportObjectType, _ uint64, _ uint, _ int32,
 	_, text string, _ unsafe.Pointer) vulkan.Bool32 {
+	if (vk.Message{Text: text}).NotOurs(0) != "" { // what old loaders cause in every program
+		return vulkan.False
+	}
 	g.mu.Lock()
 	g.messages = append(g.messages, strings.Clone(text)) // it lies in memory of the layer
 	g.mu.Unlock()

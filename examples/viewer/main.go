@@ -51,7 +51,11 @@ func must[T any](x T, err error) T { check(err); return x }
 func run(frames int, options vk.InstanceOptions, after func(*glfw.Window)) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // of check
-			err = errors.Join(err, fmt.Errorf("%v", p))
+			failed, ok := p.(error)
+			if !ok {
+				failed = fmt.Errorf("%v", p)
+			}
+			err = errors.Join(err, failed)
 		}
 	}()
 	check(glfw.Init())

@@ -30,14 +30,11 @@ func openDevice(t testing.TB, opts ...flash.DeviceOption) *flash.Device {
 		messages = append(messages, m)
 		mu.Unlock()
 	}))...)
-	if errors.Is(err, vk.ErrLayerMissing) {
-		if os.Getenv("VKATTN_REQUIRE_VALIDATION") == "1" {
-			t.Fatal(err)
-		}
+	if vktest.Unvalidated(err) {
 		d, err = flash.Open(append(opts, flash.WithoutDiskCache())...)
 	}
 	if err != nil {
-		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" || errors.Is(err, vk.ErrLayerMissing) {
 			t.Fatal(err)
 		}
 		t.Skip(err)
@@ -74,11 +71,11 @@ func sharedDevices(t testing.TB, n int) []*flash.Device {
 			opened.Unlock()
 		}
 		d, err := flash.Open(flash.WithoutDiskCache(), flash.WithValidation(message))
-		if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" {
+		if vktest.Unvalidated(err) {
 			d, err = flash.Open(flash.WithoutDiskCache())
 		}
 		if err != nil {
-			if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+			if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" || errors.Is(err, vk.ErrLayerMissing) {
 				t.Fatal(err)
 			}
 			t.Skip(err)

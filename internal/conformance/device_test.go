@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/vk"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // shared is the device that all tests of this package use, with the validation layers on.
@@ -47,7 +47,7 @@ func open() (dev *flash.Device, layers bool, err error) {
 		shared.messages = append(shared.messages, fmt.Sprint(m))
 	}
 	dev, err = flash.Open(flash.WithoutDiskCache(), flash.WithValidation(record))
-	if errors.Is(err, vk.ErrLayerMissing) && !required("VKATTN_REQUIRE_VALIDATION") {
+	if vktest.Unvalidated(err) {
 		dev, err = flash.Open(flash.WithoutDiskCache())
 		return dev, false, err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/vk"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // said is what the validation layers said.
@@ -52,7 +52,7 @@ func openValidated(t *testing.T) (*flash.Device, *said) {
 	t.Helper()
 	layers := &said{on: os.Getenv("VKATTN_VALIDATION") != "off"}
 	dev, err := openLike(layers)
-	if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" {
+	if vktest.Unvalidated(err) {
 		layers.on = false
 		dev, err = openLike(layers)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,10 @@ func Unvalidated(err error) bool {
 		return false
 	}
 	a := announcing.Load()
-	a.once.Do(func() { a.say(err.Error()) })
+	a.once.Do(func() {
+		why := err.Error()
+		a.say(why[max(strings.Index(why, "the layer "), 0):]) // vk's words, whoever opened the instance
+	})
 	return true
 }
 
