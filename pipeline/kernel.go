@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/vkattn/vkattn/internal/specialize"
 	"github.com/vkattn/vkattn/internal/spirv"
@@ -20,6 +21,7 @@ type KernelInfo struct {
 	Name          string            // for messages and labels; kernels that differ in nothing else are one
 	Code          []uint32          // SPIR-V
 	Spec          []vk.SpecConstant // specialization constants, in any order
+	Constants     fmt.Stringer      // what Spec sets, by name, for the account of test runs; may be nil
 	Bindings      int               // storage buffers
 	Buffers       map[string]uint32 // bindings by name, for those who bind by name; may be nil
 	PushBytes     int               // a multiple of 4
@@ -174,10 +176,13 @@ func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
 		}
 		spec = nil
 	}
-	return c.dev.NewComputePipeline(vk.PipelineInfo{
+	began := time.Now()
+	p, err := c.dev.NewComputePipeline(vk.PipelineInfo{
 		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
 		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
 	})
+	i.account(time.Since(began), err)
+	return p, err
 }
 
 // Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share

@@ -37,10 +37,13 @@ for a in "$@"; do
   esac
 done
 
-# The view runs here, not under the driver's prefix.
+# The view runs here, not under the driver's prefix. The tests' processes tell it what to count, pipelines that they compile say, by way of a file.
 go build -o bin/testview ./internal/testview
+VKATTN_TEST_TALLY=$(mktemp)
+export VKATTN_TEST_TALLY
+trap 'rm -f "$VKATTN_TEST_TALLY"' EXIT
 set +e
-go test -json "${flags[@]}" "$@" | bin/testview "${verbose[@]}"
+go test -json "${flags[@]}" "$@" | bin/testview -tally "$VKATTN_TEST_TALLY" "${verbose[@]}"
 status=("${PIPESTATUS[@]}")
 [ "${status[0]}" = 0 ] || exit "${status[0]}"
 exit "${status[1]}"

@@ -81,7 +81,7 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	if info.Spec, err = c.Number(module, in); err != nil {
 		return nil, err
 	}
-	info.Name, info.Code, info.PushBytes = module, code, in.PushBytes()
+	info.Name, info.Code, info.PushBytes, info.Constants = module, code, in.PushBytes(), c
 	info.Bindings, info.Buffers = in.BindingCount()+captured, in.Bindings
 	return e.Ctx.Kernel(info)
 }

@@ -19,11 +19,12 @@ type summary struct {
 	passed, failed, skipped int
 	failedPackages          int
 	unfinished              []string
-	families                map[[2]string]*tally
+	families                map[[2]string]*counts
 	reasons                 map[string]*skips // by the reason without its numbers
+	account                 account
 }
 
-type tally struct {
+type counts struct {
 	passed, failed, skipped int
 	seconds                 float64
 	dtypes                  map[string]bool
@@ -57,12 +58,12 @@ func (s *summary) add(e event, t *test) {
 		return
 	}
 	if s.families == nil {
-		s.families = map[[2]string]*tally{}
+		s.families = map[[2]string]*counts{}
 	}
 	key := [2]string{family, t.attrs["tier"]}
 	f := s.families[key]
 	if f == nil {
-		f = &tally{dtypes: map[string]bool{}}
+		f = &counts{dtypes: map[string]bool{}}
 		s.families[key] = f
 	}
 	count(&f.passed, &f.failed, &f.skipped)
@@ -95,6 +96,7 @@ func (s *summary) print(w io.Writer, packages int, took time.Duration) {
 	fmt.Fprintln(w)
 	s.printFamilies(w)
 	s.printSkips(w)
+	s.account.print(w)
 	for _, name := range s.unfinished {
 		fmt.Fprintf(w, "NOT ENDED  %s\n", name)
 	}

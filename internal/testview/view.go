@@ -171,8 +171,13 @@ func shortPackage(path string) string {
 	return path
 }
 
-func (v *view) finish() {
+// finish sums up, with the tally of what the tests' processes told.
+func (v *view) finish(tally string) {
 	v.progress.clear()
+	var err error
+	if v.summary.account, err = readAccount(tally); err != nil {
+		v.print(err.Error() + "\n")
+	}
 	v.summary.print(v.out, v.packages, v.now().Sub(v.began))
 }
 

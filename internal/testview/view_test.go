@@ -62,7 +62,7 @@ func goTest(t *testing.T, fail bool, verbose bool, packages ...string) (text str
 	cmd.Stdout, cmd.Stderr = &events, &events
 	err := cmd.Run()
 	var out bytes.Buffer
-	require.NoError(t, show(&events, &out, verbose, noProgress, time.Now))
+	require.NoError(t, show(&events, &out, verbose, "", noProgress, time.Now))
 	return out.String(), err == nil
 }
 
