@@ -10,7 +10,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestLayerThatDoesNotLoad: with a validation layer that is installed and does not load, Open says so, and tests run on a device without it.
+// TestLayerThatDoesNotLoad: with a validation layer that is installed and does not load, Open says so, and tests run on a device without
+// it.
 func TestLayerThatDoesNotLoad(t *testing.T) {
 	t.Setenv(vk.ValidationEnv, "")
 	t.Setenv(vktest.RequireValidation, "")

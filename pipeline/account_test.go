@@ -1,14 +1,12 @@
 package pipeline
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,22 +18,32 @@ type named string
 
 func (n named) String() string { return string(n) }
 
-// TestAccount: the process of a test run whose variable names a file tells each pipeline that it makes, once, with its constants and how long it took, and
-// none that it does not make.
+// TestAccount: the process of a test run whose variable names a file tells each pipeline that it makes, once, with its constants and
+// how long it took, and how long its first run took, of those that ran.
 func TestAccount(t *testing.T) {
 	const role = "VKATTN_ACCOUNT_TEST"
 	if os.Getenv(role) != "" {
 		c := newContext(t, Options{NoDiskCache: true})
+		var kernels []*Kernel
 		for range 2 {
 			for factor := range uint32(3) {
 				i := mixInfo(t, factor)
 				i.Constants = named(fmt.Sprintf(" FACTOR=%d", factor))
-				_, err := c.Kernel(i)
+				k, err := c.Kernel(i)
 				require.NoError(t, err)
+				kernels = append(kernels, k)
 			}
 		}
-		i := mixInfo(t, 7)
-		i.account(time.Second, errors.New("out of memory"))
+		a, b := alloc(t, c, "a", 64), alloc(t, c, "b", 64)
+		r := newRecording(t, c, RecordingInfo{MaxDispatches: 4, MaxBindings: 8})
+		for _, of := range [][]*Kernel{{kernels[0]}, {kernels[3], kernels[1], kernels[1]}} { // the fourth is the first
+			require.NoError(t, r.Reset())
+			for _, k := range of {
+				chain(t, r, k, a, b, 64, 1, 0)
+			}
+			runAndWait(t, c, r)
+			runAndWait(t, c, r)
+		}
 		return
 	}
 	newContext(t, Options{NoDiskCache: true}) // or there is no device
@@ -50,12 +58,13 @@ func TestAccount(t *testing.T) {
 	defer f.Close()
 	lines, err := tally.Read(f)
 	require.NoError(t, err)
-	var made []string
+	var told []string
 	for _, l := range lines {
-		if l.Kind == tally.Pipeline {
+		if l.Kind == tally.Pipeline || l.Kind == tally.FirstRun {
 			require.Positive(t, l.Seconds)
-			made = append(made, l.Name+" "+l.Detail)
+			told = append(told, l.Kind+" "+l.Name+" "+l.Detail)
 		}
 	}
-	require.Equal(t, []string{"mix FACTOR=0", "mix FACTOR=1", "mix FACTOR=2"}, made)
+	require.Equal(t, []string{"pipeline mix FACTOR=0", "pipeline mix FACTOR=1", "pipeline mix FACTOR=2",
+		"first run mix FACTOR=0", "first run mix FACTOR=1"}, told)
 }

@@ -37,6 +37,7 @@ type Kernel struct {
 	pushBytes int
 	pipeline  *vk.ComputePipeline
 	ctx       *Context
+	compiled  *compiled // for the account of a test run; nil otherwise
 }
 
 // Name is the name that the kernel was first asked for under.
@@ -176,13 +177,10 @@ func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
 		}
 		spec = nil
 	}
-	began := time.Now()
-	p, err := c.dev.NewComputePipeline(vk.PipelineInfo{
+	return c.dev.NewComputePipeline(vk.PipelineInfo{
 		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
 		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
 	})
-	i.account(time.Since(began), err)
-	return p, err
 }
 
 // Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
@@ -210,6 +208,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	t.entries[key] = e
 	t.mu.Unlock()
 
+	began := time.Now()
 	p, err := c.compile(&i)
 	if err != nil {
 		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
@@ -217,7 +216,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 		delete(t.entries, key)
 		t.mu.Unlock()
 	} else {
-		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c}
+		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c, compiled: i.account(time.Since(began))}
 		c.disk.dirty.Store(true)
 	}
 	close(e.done)

@@ -35,6 +35,7 @@ type Recording struct {
 	bindings int      // of the dispatches so far
 	barriers int
 	indirect int
+	first    []*compiled // kernels that had not run before
 	sealed   bool
 	err      error
 
@@ -122,6 +123,7 @@ func (r *Recording) Reset() error {
 	r.sets.reset()
 	r.labels = r.labels[:0]
 	r.bindings, r.barriers, r.indirect = 0, 0, 0
+	r.first = r.first[:0]
 	r.sealed, r.err = false, nil
 	r.run.recorded, r.run.finished = false, false
 	return nil
@@ -318,6 +320,7 @@ func (r *Recording) dispatch(k *Kernel, access []Access, push []byte, groups [3]
 		r.hazards.need(&b, indirect.Buffer.Handle(), indirect.Offset, indirect.Offset+indirect.Size, vk.StageIndirect, Read)
 	}
 	r.barrier(b)
+	r.expect(k)
 	r.stream.Bind(k.pipeline, set)
 	if len(push) > 0 {
 		r.stream.Push(push)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vkattn/vkattn/vk"
 )
@@ -16,7 +17,8 @@ type ownRun struct {
 	pending  Pending
 	recorded bool // the command buffer holds the recording as it is
 	inFlight bool
-	finished bool // the last submission was waited for
+	finished bool      // the last submission was waited for
+	began    time.Time // the last submission, of kernels that had not run before
 }
 
 func (o *ownRun) make(dev *vk.Device) (err error) {
@@ -85,6 +87,9 @@ func (c *Context) Submit(r *Recording) (*Pending, error) {
 	}
 	if err := o.fence.Reset(); err != nil {
 		return nil, err
+	}
+	if len(r.first) > 0 {
+		o.began = time.Now()
 	}
 	if err := c.dev.Queue().Submit(vk.Submission{Commands: o.commands[:], Fence: o.fence}); err != nil {
 		return nil, err
@@ -179,6 +184,9 @@ func (p *Pending) finish() error {
 		return err // still in flight for all we know
 	}
 	o.inFlight, o.finished = false, err == nil
+	if err == nil {
+		p.rec.accountFirst()
+	}
 	p.err = err
 	return err
 }

@@ -65,8 +65,8 @@ func (r Result) Error() string { return r.String() }
 var (
 	// ErrClosed is returned by every use of an object after its Close, or after the Close of its device.
 	ErrClosed = errors.New("vk: used after Close")
-	// ErrLayerMissing is returned when validation is asked for and the layer VK_LAYER_KHRONOS_validation is not installed. An error that says that the
-	// layer was found and did not load is it, too: errors.Is(err, vk.ErrLayerMissing).
+	// ErrLayerMissing is returned when validation is asked for and the layer VK_LAYER_KHRONOS_validation is not installed. An error that
+	// says that the layer was found and did not load is it, too: errors.Is(err, vk.ErrLayerMissing).
 	ErrLayerMissing = errors.New("vk: the layer VK_LAYER_KHRONOS_validation is not installed")
 	// ErrUnsupported is returned when a device does not offer, or was not opened with, what a call needs.
 	ErrUnsupported = errors.New("vk: not supported by this device")

@@ -9,7 +9,8 @@ import (
 	"github.com/vkattn/vkattn/internal/tally"
 )
 
-// passOver is an entry of notOurs: a message that has one of the identifiers, all of the texts, and comes from such a layer about such a module.
+// passOver is an entry of notOurs: a message that has one of the identifiers, all of the texts, and comes from such a layer about such a
+// module.
 type passOver struct {
 	ids    []string // as layers of different age name it
 	texts  []string
@@ -18,8 +19,9 @@ type passOver struct {
 	why    string
 }
 
-// notOurs are messages that an old loader, or a layer older than an extension, causes, whatever a program does. What layers of 1.3.239 and 1.4.309 say
-// was tried; matching leaves room for other words around what is looked for. With notFollowed they are all that InstanceOptions.OnMessage does not get.
+// notOurs are messages that an old loader, or a layer older than an extension, causes, whatever a program does. What layers of 1.3.239
+// and 1.4.309 say was tried; matching leaves room for other words around what is looked for. With notFollowed they are all that
+// InstanceOptions.OnMessage does not get.
 var notOurs = slices.Concat([]passOver{{
 	ids: []string{"WARNING-vkGetDeviceProcAddr-device"}, texts: []string{"vkGetPhysicalDeviceVideoEncodeQualityLevelPropertiesKHR"},
 	why: "a loader of 1.3.239, Debian 12's, asks NVIDIA's devices for a function that is an instance's",
@@ -36,8 +38,8 @@ var notOurs = slices.Concat([]passOver{{
 	why: "the layer is older than VK_KHR_shader_bfloat16: of modules that use it, it sees matrices of fp16, and the constants' defaults",
 }})
 
-// younger is an extension that is younger than layers still in use: Debian 12 has those of 1.3.239, Debian 13 those of 1.4.309. Devices are opened with it
-// where they offer it.
+// younger is an extension that is younger than layers still in use: Debian 12 has those of 1.3.239, Debian 13 those of 1.4.309. Devices
+// are opened with it where they offer it.
 type younger struct {
 	extension    string
 	since        Version // of the headers, and so of the layers, that first have it
@@ -47,8 +49,8 @@ type younger struct {
 	spirv        string // the extension of SPIR-V
 }
 
-// olderThan are the entries for layers that do not know an extension. A module that uses it they cannot read: they object to what they do not know,
-// cannot put the values of specialization constants in, and look at the module's defaults instead.
+// olderThan are the entries for layers that do not know an extension. A module that uses it they cannot read: they object to what they do
+// not know, cannot put the values of specialization constants in, and look at the module's defaults instead.
 func olderThan(x younger) []passOver {
 	older := "the layer is older than " + x.extension
 	about := func(text string, ids ...string) passOver {
@@ -74,9 +76,10 @@ func olderThan(x younger) []passOver {
 	return entries
 }
 
-// NotOurs says why a message is no objection to the program, and "" where it is one: it is caused by an old loader, or by a validation layer that is older
-// than an extension. layer is the layer's version, 0 where it is not known. InstanceOptions.OnMessage gets no such message; this is for programs that
-// have an instance and a messenger of their own. VK_EXT_debug_report gives no ID: the text alone decides then.
+// NotOurs says why a message is no objection to the program, and "" where it is one: it is caused by an old loader, or by a validation
+// layer that is older than an extension. layer is the layer's version, 0 where it is not known. InstanceOptions.OnMessage gets no such
+// message; this is for programs that have an instance and a messenger of their own. VK_EXT_debug_report gives no ID: the text alone
+// decides then.
 func (m Message) NotOurs(layer Version) string {
 	if n := m.notOurs(layer, 0); n != nil {
 		count(n)

@@ -70,8 +70,8 @@ var said = []struct {
 		debian13, declaresBFloat16 | declaresCooperativeMatrix, nil},
 }
 
-// Each message is passed over where an old loader or layer says it, and told on everywhere else: with other content, under another name, by a layer that
-// knows the extension, of a module that does not use it. It is heard as the instance's messenger hears it.
+// Each message is passed over where an old loader or layer says it, and told on everywhere else: with other content, under another name,
+// by a layer that knows the extension, of a module that does not use it. It is heard as the instance's messenger hears it.
 func TestNotOurs(t *testing.T) {
 	counted := CountPassedOver(t)
 	tried := map[*passOver]bool{}

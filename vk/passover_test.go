@@ -11,8 +11,9 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestModulesThatALayerCannotRead: what a layer older than VK_KHR_shader_bfloat16 says of a module that uses it is passed over, and nothing else is: not the
-// same of a module that does not, and not an objection to that very module. A layer that knows the extension objects, since the device has it not enabled.
+// TestModulesThatALayerCannotRead: what a layer older than VK_KHR_shader_bfloat16 says of a module that uses it is passed over, and
+// nothing else is: not the same of a module that does not, and not an objection to that very module. A layer that knows the extension
+// objects, since the device has it not enabled.
 func TestModulesThatALayerCannotRead(t *testing.T) {
 	passedOver := vk.CountPassedOver(t)
 	dev, layer, objected := objections(t, vk.InstanceOptions{Validation: true})

@@ -73,8 +73,9 @@ func (o *InstanceOptions) checks(environment string) (checks, error) {
 	return c, nil
 }
 
-// notFollowed is what the validation layer says that is no objection, and advice that this library has a reason not to follow. With notOurs it is all
-// that is kept from InstanceOptions.OnMessage. About what callers decide, in shaders or in calls on a device of their own, the layer says it to their messenger.
+// notFollowed is what the validation layer says that is no objection, and advice that this library has a reason not to follow. With
+// notOurs it is all that is kept from InstanceOptions.OnMessage. About what callers decide, in shaders or in calls on a device of their
+// own, the layer says it to their messenger.
 var notFollowed = []struct {
 	id   string
 	text string // part of the message; "": any

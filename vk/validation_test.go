@@ -40,7 +40,8 @@ func objections(t *testing.T, o vk.InstanceOptions) (*vk.Device, vk.Version, fun
 	}
 }
 
-// needs14 skips a test of what layers of Vulkan 1.4 look for: those of 2023 (1.3.239) see no access beyond a binding, and name their advice differently.
+// needs14 skips a test of what layers of Vulkan 1.4 look for: those of 2023 (1.3.239) see no access beyond a binding, and name their
+// advice differently.
 func needs14(t *testing.T, layer vk.Version) {
 	t.Helper()
 	if layer < vk.Version14 {

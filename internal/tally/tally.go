@@ -1,5 +1,6 @@
-// Package tally lets the processes of a test run tell what its summary counts: a line of JSON each in a file that all of them append to, whichever
-// package's tests or started commands they are. Outside such a run, where no environment variable names a file, nothing is written.
+// Package tally lets the processes of a test run tell what its summary counts: a line of JSON each in a file that all of them append to,
+// whichever package's tests or started commands they are. Outside such a run, where no environment variable names a file, nothing is
+// written.
 package tally
 
 import (
@@ -18,6 +19,7 @@ const Variable = "VKATTN_TEST_TALLY"
 // The kinds of lines.
 const (
 	Pipeline    = "pipeline"    // compiled: its module, its constants, how long it took
+	FirstRun    = "first run"   // of a pipeline, the same: a CPU's driver makes machine code of it then
 	PassedOver  = "passed over" // a message of the validation layers that is no objection to the program: its entry in vk's table, and why
 	Unvalidated = "unvalidated" // a process whose tests ran without the validation layer: why
 )
@@ -55,7 +57,8 @@ func Add(l Line) {
 	}
 }
 
-// add writes the line in one piece, so that those of several processes do not mix. What cannot be written is not counted; no test fails for it.
+// add writes the line in one piece, so that those of several processes do not mix. What cannot be written is not counted; no test fails
+// for it.
 func add(w io.Writer, l Line) {
 	data, err := json.Marshal(l)
 	if err == nil {
@@ -63,7 +66,8 @@ func add(w io.Writer, l Line) {
 	}
 }
 
-// Read reads lines to the end. A line that is none, of a process killed as it wrote say, is an error that names it; the others are read all the same.
+// Read reads lines to the end. A line that is none, of a process killed as it wrote say, is an error that names it; the others are read
+// all the same.
 func Read(r io.Reader) ([]Line, error) {
 	var lines []Line
 	var errs []error

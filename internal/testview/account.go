@@ -36,14 +36,16 @@ func readAccount(path string) (account, error) {
 	defer f.Close()
 	lines, err := tally.Read(f)
 	for _, l := range lines {
-		seconds := l.Seconds
-		l.Seconds = 0
+		seconds, count := l.Seconds, 1
+		if l.Seconds = 0; l.Kind == tally.FirstRun {
+			l.Kind, count = tally.Pipeline, 0
+		}
 		s := a[l]
 		if s == nil {
 			s = &sum{}
 			a[l] = s
 		}
-		s.count++
+		s.count += count
 		s.seconds += seconds
 	}
 	return a, err
@@ -58,7 +60,8 @@ func (a account) of(kind string) []tally.Line {
 			}
 		}
 	}, func(x, y tally.Line) int {
-		return cmp.Or(cmp.Compare(a[y].seconds, a[x].seconds), cmp.Compare(a[y].count, a[x].count), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Detail, y.Detail))
+		return cmp.Or(cmp.Compare(a[y].seconds, a[x].seconds), cmp.Compare(a[y].count, a[x].count),
+			cmp.Compare(x.Name, y.Name), cmp.Compare(x.Detail, y.Detail))
 	})
 }
 
@@ -72,7 +75,8 @@ func (a account) print(w io.Writer) {
 			all.count += a[l].count
 			all.seconds += a[l].seconds
 		}
-		fmt.Fprintf(w, "pipelines: %d compiled, %d different, %.1f s together; the dearest, with how often they were compiled:\n", all.count, len(pipelines), all.seconds)
+		fmt.Fprintf(w, "pipelines: %d compiled, %d different, %.1f s together with their first runs; the dearest, and how often they were compiled:\n",
+			all.count, len(pipelines), all.seconds)
 		for _, l := range pipelines[:min(dearest, len(pipelines))] {
 			fmt.Fprintf(w, "%7.1f s %4d ×  %s  %s\n", a[l].seconds, a[l].count, l.Name, constants(l.Detail, 90))
 		}
@@ -90,8 +94,8 @@ func (a account) print(w io.Writer) {
 	}
 }
 
-// constants are specialization constants, NAME=VALUE each, but those that are 0, as far as there is room: short names first, which are tiles' and
-// dimensions'.
+// constants are specialization constants, NAME=VALUE each, but those that are 0, as far as there is room: short names first, which are
+// tiles' and dimensions'.
 func constants(all string, room int) string {
 	set := slices.DeleteFunc(strings.Fields(all), func(c string) bool { return strings.HasSuffix(c, "=0") })
 	slices.SortFunc(set, func(a, b string) int {

@@ -17,8 +17,9 @@ import (
 // RequireValidation is the variable that makes running without the validation layer a failure.
 const RequireValidation = "VKATTN_REQUIRE_VALIDATION"
 
-// Unvalidated says whether an error of opening an instance or a device is that the validation layer is missing, or does not load, and tests may do
-// without. The first time in a process it says so, there and in the summary of tools/test.sh. Where VKATTN_REQUIRE_VALIDATION=1 they may not.
+// Unvalidated says whether an error of opening an instance or a device is that the validation layer is missing, or does not load, and
+// tests may do without. The first time in a process it says so, there and in the summary of tools/test.sh. Where
+// VKATTN_REQUIRE_VALIDATION=1 they may not.
 func Unvalidated(err error) bool {
 	if !errors.Is(err, vk.ErrLayerMissing) || os.Getenv(RequireValidation) == "1" {
 		return false
@@ -46,8 +47,8 @@ func init() {
 	}})
 }
 
-// BreakLayer makes the loader find, for the length of a test, a validation layer that does not load. said is what Unvalidated says meanwhile, in place of
-// saying it.
+// BreakLayer makes the loader find, for the length of a test, a validation layer that does not load. said is what Unvalidated says
+// meanwhile, in place of saying it.
 func BreakLayer(t *testing.T) (said func() []string) {
 	t.Helper()
 	if err := vk.Load(); err != nil {

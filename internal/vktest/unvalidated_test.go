@@ -7,8 +7,8 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// A layer that is installed and does not load is said once, with what the loader says of it, and tests run without; with VKATTN_REQUIRE_VALIDATION=1
-// they fail.
+// A layer that is installed and does not load is said once, with what the loader says of it, and tests run without; with
+// VKATTN_REQUIRE_VALIDATION=1 they fail.
 func TestLayerThatDoesNotLoad(t *testing.T) {
 	t.Setenv(vk.ValidationEnv, "")
 	t.Setenv(RequireValidation, "")

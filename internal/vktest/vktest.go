@@ -1,9 +1,8 @@
 // Package vktest gives tests a Vulkan device that complains: with the validation layer on, any message fails the test.
 //
-// A machine without Vulkan skips the test with the reason. VKATTN_REQUIRE_DEVICE=1 turns such skips into failures.
-// A machine without the validation layer, or with one that does not load, runs tests unvalidated and says so; VKATTN_REQUIRE_VALIDATION=1 makes that a
-// failure too.
-// VKATTN_TEST_DEVICE picks the device whose name contains it; otherwise the first one is taken.
+// A machine without Vulkan skips the test with the reason. VKATTN_REQUIRE_DEVICE=1 turns such skips into failures. A machine without the
+// validation layer, or with one that does not load, runs tests unvalidated and says so; VKATTN_REQUIRE_VALIDATION=1 makes that a failure
+// too. VKATTN_TEST_DEVICE picks the device whose name contains it; otherwise the first one is taken.
 package vktest
 
 import (
