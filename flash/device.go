@@ -275,7 +275,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 		}
 	}
 	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache}
-	if options.Specialize, err = specializes(caps.Facts); err != nil {
+	if options.Specialize, err = specializes(); err != nil {
 		return nil, err
 	}
 	ctx, err := pipeline.New(dev, options)

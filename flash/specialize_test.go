@@ -8,11 +8,10 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/vktest"
-	"github.com/vkattn/vkattn/vk"
 )
 
-// TestSpecializedModules: kernels compute the same bits, whether the driver gets their modules as they are, as a GPU's does, or without what their
-// constants rule out, as a CPU's does. Both are compared with float64 too, but where a function changes the scores.
+// TestSpecializedModules: kernels compute the same bits, whether the driver gets their modules as they are or without what their
+// constants rule out. Both are compared with float64 too, but where a function changes the scores.
 func TestSpecializedModules(t *testing.T) {
 	for _, c := range []struct {
 		p        Problem
@@ -50,18 +49,13 @@ func TestSpecializedModules(t *testing.T) {
 	}
 }
 
-// TestSpecializesOnCPUs: what happens without the environment variable, and with it.
-func TestSpecializesOnCPUs(t *testing.T) {
-	for _, c := range []struct {
-		value    string
-		cpu, gpu bool
-	}{{"", true, false}, {"0", false, false}, {"1", true, true}} {
-		t.Setenv(SpecializeEnv, c.value)
-		for kind, want := range map[vk.DeviceType]bool{vk.DeviceCPU: c.cpu, vk.DeviceDiscrete: c.gpu} {
-			got, err := specializes(&vk.Facts{Type: kind})
-			require.NoError(t, err)
-			require.Equal(t, want, got, "%s on a %v", c.value, kind)
-		}
+// TestSpecializes: what happens without the environment variable, and with it.
+func TestSpecializes(t *testing.T) {
+	for value, want := range map[string]bool{"": true, "0": false, "1": true} {
+		t.Setenv(SpecializeEnv, value)
+		got, err := specializes()
+		require.NoError(t, err)
+		require.Equal(t, want, got, value)
 	}
 	testDevice(t) // there is one
 	t.Setenv(SpecializeEnv, "yes")

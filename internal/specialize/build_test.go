@@ -242,6 +242,9 @@ func (p *program) end(merge uint32, came, values []uint32) []uint32 {
 		p.emit(opUnreachable)
 		return values
 	}
+	if rapid.Bool().Draw(p.t, "nothing meets") {
+		return values
+	}
 	return append(values, p.op(p.int, opPhi, came...))
 }
 
@@ -292,7 +295,7 @@ func (p *program) loop(values []uint32) []uint32 {
 	inside := append(slices.Clone(values), i, carried)
 	more := p.op(p.boolean, opULessThan, i, most)
 	l.leaves = []uint32{carried, header}
-	p.emit(opLoopMerge, l.merge, l.next, 0)
+	p.emit(opLoopMerge, l.merge, l.next, rapid.Uint32Range(0, loopUnroll).Draw(p.t, "unroll"))
 	p.emit(opBranchConditional, more, body, l.merge)
 	p.label(body)
 	p.loops = append(p.loops, l)

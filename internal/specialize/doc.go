@@ -6,8 +6,9 @@
 //
 // It is sparse conditional constant propagation (M. N. Wegman and F. K. Zadeck, Constant propagation with conditional branches, ACM TOPLAS 13 (2),
 // 1991), over bools and integers of 32 bits, by sweeps over the blocks. Structured control flow (SPIR-V specification, section 2.11) stays as it is:
-// a decided branch keeps its merge instruction, and of the side not taken one empty block stays.
+// a decided branch keeps its merge instruction, and of the side not taken one empty block stays. The last selection of a loop that is to be unrolled
+// stays whole (closesUnrolled).
 package specialize
 
 // Revision counts changes of what Module makes of a module. Who remembers what was found out about a specialized module names it.
-const Revision = 1
+const Revision = 2

@@ -41,7 +41,8 @@ func (v value) is(bits uint32) bool { return v.state == constant && v.bits == bi
 type function struct {
 	begin, body, end int // words: of the function, its first block and behind its end
 	blocks           []block
-	index            map[uint32]int // of a block, by label
+	index            map[uint32]int  // of a block, by label
+	unrolled         map[uint32]bool // by label: continue targets of loops that are to be unrolled
 }
 
 // block is a label, instructions, and what ends it.
@@ -83,7 +84,7 @@ func parse(words []uint32, given map[uint32]uint32) (*module, error) {
 				return nil, fmt.Errorf("specialize: word %d: a function in a function", at)
 			}
 			m.globals = min(m.globals, at)
-			m.functions = append(m.functions, function{begin: at, index: map[uint32]int{}})
+			m.functions = append(m.functions, function{begin: at, index: map[uint32]int{}, unrolled: map[uint32]bool{}})
 			f, b = &m.functions[len(m.functions)-1], nil
 		case f == nil:
 			if m.globals < len(words) {
@@ -122,6 +123,9 @@ func parse(words []uint32, given map[uint32]uint32) (*module, error) {
 		default:
 			if err := m.inBlock(b, op, a); err != nil {
 				return nil, fmt.Errorf("specialize: word %d: %w", at, err)
+			}
+			if op == opLoopMerge && a[2]&loopUnroll != 0 {
+				f.unrolled[a[1]] = true
 			}
 			if terminates(op) {
 				b.last, b.end = at, at+n

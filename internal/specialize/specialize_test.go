@@ -105,6 +105,54 @@ func TestDeadSideThatLeaves(t *testing.T) {
 	require.Equal(t, [][2]uint32{{out, 9}}, trace)
 }
 
+// TestUnrolledLoops: the last selection of a loop that is to be unrolled stays, with what it never does; of another loop it goes, and so do
+// selections before the last.
+func TestUnrolledLoops(t *testing.T) {
+	for _, unroll := range []uint32{0, loopUnroll} {
+		b := newBuilder()
+		flag, out, in := b.spec(opSpecFalse, 0, 0), b.variable(), b.variable()
+		entry, header, body, next, merge := b.id(), b.id(), b.id(), b.id(), b.id()
+		b.label(entry)
+		b.emit(opBranch, header)
+		b.label(header)
+		again := b.id()
+		i := b.op(b.int, opPhi, b.constant(0), entry, again, next)
+		more := b.op(b.boolean, opULessThan, i, b.constant(3))
+		b.emit(opLoopMerge, merge, next, unroll)
+		b.emit(opBranchConditional, more, body, merge)
+		b.label(body)
+		for range 2 { // selections of which neither is taken
+			yes, end := b.id(), b.id()
+			b.emit(opSelectionMerge, end, 0)
+			b.emit(opBranchConditional, flag, yes, end)
+			b.label(yes)
+			b.emit(opStore, out, b.op(b.int, opLoad, in))
+			b.emit(opBranch, end)
+			b.label(end)
+		}
+		b.emit(opBranch, next)
+		b.label(next)
+		b.emit(opIAdd, b.int, again, i, b.constant(1))
+		b.emit(opBranch, header)
+		b.label(merge)
+		b.emit(opReturn)
+		require.NoError(t, validate(b.module()))
+		got, err := Module(b.module(), nil)
+		require.NoError(t, err)
+		require.NoError(t, validate(got))
+		loads := 0
+		for at := spirv.HeaderWords; at < len(got); at += int(got[at] >> 16) {
+			if got[at]&0xffff == opLoad {
+				loads++
+			}
+		}
+		require.Equal(t, int(unroll), loads)
+		trace, err := run(got, nil, map[uint32]uint32{in: 9})
+		require.NoError(t, err)
+		require.Empty(t, trace)
+	}
+}
+
 // TestWhatMeetsIsDecided: of values that meet, those that do not come count for nothing.
 func TestWhatMeetsIsDecided(t *testing.T) {
 	b := newBuilder()

@@ -3,6 +3,7 @@ package specialize
 // SPIR-V's numbers (SPIR-V specification, sections 3.20 and 3.49).
 const (
 	specIDDeco = 1
+	loopUnroll = 1 // of loop control
 
 	opNop               = 0
 	opUndef             = 1
