@@ -199,7 +199,7 @@ func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
-		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
+		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}
