@@ -40,7 +40,7 @@ type Problem struct {
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask
 	Window   Window  // of keys near a query's position, besides Causal; zero: none
-	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
+	Scale    float64 // finite, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
 	Classes  Blocks  // of blocks that Sees is asked of beforehand, in a Mask, which Flash takes; zero: it is asked of each pair in each pass
@@ -132,7 +132,8 @@ func (p Problem) Normalize() (Problem, error) {
 		p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
 	}
 	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
-		return p, badArgument("Problem.Scale", p.Scale, "must be finite and not 0 in fp32 (0 itself means 1/√HeadDim)")
+		return p, badArgument("Problem.Scale", p.Scale, "must be a number whose product with log₂ e, which kernels scale by, is finite and not 0 in fp32: of magnitude at most %.4g (0 itself means 1/√HeadDim)",
+			math.MaxFloat32/math.Log2E)
 	}
 	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.attn().DropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
