@@ -67,6 +67,10 @@ func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly
 			row[7] = "lacks: " + strings.Join(r.Lacks, ", ")
 		case "skip":
 			row[7] = r.Skipped
+		case "pass":
+			if r.Theirs > 0 {
+				row[7] = fmt.Sprintf("%.1e from the file's values, of bf16 arithmetic", r.Theirs)
+			}
 		}
 		t.Row(row...)
 	}
