@@ -31,6 +31,15 @@ func call(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
+// TestHelpOfLists: help speaks of no default where there is none.
+func TestHelpOfLists(t *testing.T) {
+	for _, command := range []string{"bench", "map", "rows", "tune", "verify", "analyze", "view"} {
+		status, stdout, _ := call(command, "--help")
+		require.Zero(t, status)
+		require.NotContains(t, stdout, "default []", command)
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--frobnicate", "unknown flag: --frobnicate"},

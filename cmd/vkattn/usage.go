@@ -58,7 +58,9 @@ func (l list) Set(text string) error {
 func refuseEmptyItems(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if all, ok := f.Value.(pflag.SliceValue); ok {
-			f.Value = list{f.Value, all}
+			if f.Value = (list{f.Value, all}); len(all.GetSlice()) == 0 {
+				f.DefValue = "" // help says nothing of it
+			}
 		}
 	})
 }
