@@ -132,8 +132,9 @@ func (p Problem) Normalize() (Problem, error) {
 		p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
 	}
 	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
-		return p, badArgument("Problem.Scale", p.Scale, "must be a number whose product with log₂ e, which kernels scale by, is finite and not 0 in fp32: of magnitude at most %.4g (0 itself means 1/√HeadDim)",
-			math.MaxFloat32/math.Log2E)
+		const most = math.MaxFloat32 / math.Log2E
+		return p, badArgument("Problem.Scale", p.Scale,
+			"must be a number whose product with log₂ e is finite and not 0 in fp32, of magnitude at most %.4g (0 itself means 1/√HeadDim)", most)
 	}
 	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.attn().DropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")

@@ -21,7 +21,8 @@ func remedy[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, of Impleme
 	runs := func(of Implementation) string {
 		for _, k := range list {
 			o := k.Offered()
-			if o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c, p) == "") && stands(d, p, k) {
+			can := o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c, p) == "")
+			if can && stands(d, p, k) {
 				return o.Name
 			}
 		}

@@ -81,7 +81,8 @@ func TestRotaryFarAway(t *testing.T) {
 			for _, inverse := range []bool{false, true} {
 				t.Run(fmt.Sprint(columns, interleaved, inverse), func(t *testing.T) {
 					turn := Rotary{Columns: columns, Interleaved: interleaved, Frequencies: frequencies[:columns/2], Positions: true}
-					plan, err := d.PlanRotate(RotateProblem{Batch: 1, Heads: 1, Rows: len(positions), HeadDim: columns, DType: F32, Rotary: turn, Inverse: inverse})
+					p := RotateProblem{Batch: 1, Heads: 1, Rows: len(positions), HeadDim: columns, DType: F32, Rotary: turn, Inverse: inverse}
+					plan, err := d.PlanRotate(p)
 					require.NoError(t, err)
 					defer plan.Close()
 					x, err := d.NewTensor(F32, 1, 1, len(positions), columns)

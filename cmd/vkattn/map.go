@@ -334,7 +334,8 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 		}
 	}
 	if n, of := g.NoNumbers(); n > 0 {
-		g.Caption = append(g.Caption, fmt.Sprintf("%d of %s are no numbers (striped): there is NaN or an infinity in q or k, or scores overflow", n, count(of, "cell")))
+		const why = "there is NaN or an infinity in q or k, or scores overflow"
+		g.Caption = append(g.Caption, fmt.Sprintf("%d of %s are no numbers (striped): %s", n, count(of, "cell"), why))
 	}
 	if largest == 0 {
 		largest = 1 // nothing is seen

@@ -173,7 +173,8 @@ func (c *Case) Judge(output string, got []float64) (v ref.Verdict, theirs float6
 	for i, x := range file {
 		const roundings = 8
 		if off := math.Abs(x - right[i]); x != right[i] && !(off <= c.ATol+c.RTol*math.Abs(right[i])+roundings*ref.BF16.Ulp(largest)) {
-			return v, 0, fmt.Errorf("onnx: element %d of the file's %s is %g, and float64 of its inputs %g: more than roundings to bfloat16 explain", i, output, x, right[i])
+			return v, 0, fmt.Errorf("onnx: element %d of the file's %s is %g, and float64 of its inputs %g: more than roundings to bfloat16 explain",
+				i, output, x, right[i])
 		}
 	}
 	return c.within(output, got, right), ref.MaxDistance(got, file), nil
