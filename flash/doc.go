@@ -71,8 +71,8 @@
 // position embedding, quantisation and the queries' rotation on the way, in one dispatch, and [Device.PlanRotate] turns queries, and gradients back.
 //
 // Sequences of all lengths may lie one behind the other, as they do for training and in serving: [Packed]. Where each begins is in device memory too,
-// so one plan, and one recording, serves whatever is packed into its rows. Of several sequences the device counts the workgroups of attention's
-// kernels: rows that no sequence fills start none.
+// so one plan, and one recording, serves whatever is packed into its rows. Workgroups are started for all rows of a tensor, filled or not, and those
+// for nothing end at once: that costs less than having the device count them, which the tuning parameter indirect=1 asks for.
 //
 // Keys and values may lie in pages of pools that all entries share ([Pages]), and be quantised ([Problem].KeyType and ValueType), each by itself or
 // both: Flash reads them in forward passes, for any number of queries. Lengths and tables are in device memory, so one plan, and one recording,

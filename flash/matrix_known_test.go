@@ -24,7 +24,7 @@ func forgetProcess(t *testing.T) {
 	t.Cleanup(swap)
 }
 
-// add is addKnown.
+// add is kernel.AddKnown.
 func add(t *testing.T, path, identity, key, value string) {
 	_, _, err := kernel.AddKnown(path, identity, key, value)
 	require.NoError(t, err)

@@ -279,7 +279,7 @@ func TestLacksMatrix(t *testing.T) {
 	require.Contains(t, c.LacksMatrix(attn.BF16), "the device was created without the feature shaderBFloat16CooperativeMatrix")
 }
 
-// TestMatrixModulesNeedNoMore: the SPIR-V asks for no capability that lacksMatrix does not look for.
+// TestMatrixModulesNeedNoMore: the SPIR-V asks for no capability that Capabilities.LacksMatrix does not look for.
 func TestMatrixModulesNeedNoMore(t *testing.T) {
 	// SPIR-V's numbers, with what is looked for.
 	const bf16Type, bf16Matrix = 5116, 5118

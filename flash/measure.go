@@ -42,7 +42,7 @@ func (d *Device) TimeRuns(ctx context.Context, recs []*Recording, n int) (_ RunT
 }
 
 // Commands are what can be written into a command buffer, a VkCommandBuffer of the device: a [*Recording], [*MapRecording],
-// [*RowRecording] or [*MergeRecording], or what a program makes of several of them.
+// [*RowRecording], [*MergeRecording], [*AccumulateRecording] or [*CacheBatch], or what a program makes of several of them.
 type Commands interface {
 	Record(cmd uintptr) error
 }
@@ -98,6 +98,18 @@ func deviceOf(c Commands) *Device {
 	case *MergeRecording:
 		if r.made() == nil {
 			return r.dev
+		}
+	case *MapRecording:
+		if r.made() == nil {
+			return r.dev
+		}
+	case *AccumulateRecording:
+		if r.made() == nil {
+			return r.dev
+		}
+	case *CacheBatch:
+		if r.made() == nil {
+			return r.cache.dev
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package flash
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -139,6 +140,48 @@ func TestTimeCommands(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = (*Device)(nil).TimeCommands(bg, []Commands{row}, 1)
 	require.ErrorIs(t, err, ErrArgument)
+}
+
+// TestCommandsOfAnotherDevice: commands of every kind are refused where they are another device's, and by their place.
+func TestCommandsOfAnotherDevice(t *testing.T) {
+	d, other := testDevice(t), testDevice(t)
+	closed := func(c io.Closer) { t.Cleanup(func() { require.NoError(t, c.Close()) }) }
+	plan := mustPlan(t, other, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8}, WithTier(TierScalar))
+	recording, err := plan.NewRecording()
+	require.NoError(t, err)
+	closed(recording)
+	maps, err := plan.NewMapRecording()
+	require.NoError(t, err)
+	closed(maps)
+	rows, err := other.PlanRotate(RotateProblem{Batch: 1, Heads: 1, Rows: 1, HeadDim: 8})
+	require.NoError(t, err)
+	closed(rows)
+	rotation, err := rows.NewRecording()
+	require.NoError(t, err)
+	closed(rotation)
+	merges, err := other.PlanMerge(MergeProblem{Parts: 2, Batch: 1, Heads: 1, QueryLen: 1, ValueDim: 2})
+	require.NoError(t, err)
+	closed(merges)
+	merge, err := merges.NewRecording()
+	require.NoError(t, err)
+	closed(merge)
+	sums, err := other.PlanAccumulate(AccumulateProblem{Shape: [4]int{1, 1, 1, 8}})
+	require.NoError(t, err)
+	closed(sums)
+	sum, err := sums.NewRecording()
+	require.NoError(t, err)
+	closed(sum)
+	cache, err := other.NewCache(CacheOptions{Layers: 1, KeyHeads: 1, HeadDim: 8, Page: 16, Pages: 2, MaxSequences: 1, MaxLength: 16})
+	require.NoError(t, err)
+	closed(cache)
+	batch, err := cache.NewBatch(1, 1)
+	require.NoError(t, err)
+	closed(batch)
+	for _, c := range []Commands{recording, maps, rotation, merge, sum, batch} {
+		_, err := d.TimeCommands(bg, []Commands{c}, 1)
+		requireRefused(t, "TimeCommands runs[0]", err)
+		require.ErrorContains(t, err, "is of another device", "%T", c)
+	}
 }
 
 func TestMeasurePeaks(t *testing.T) {

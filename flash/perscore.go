@@ -173,11 +173,16 @@ func (s PerScore) check(field string, p *Problem, types ...DType) error {
 	return badArgument("Problem."+field, s.DType, "must be one of %v", types)
 }
 
-// attn is the description without a device.
-func (s PerScore) attn() attn.PerScore {
-	out := attn.PerScore{In: s != PerScore{}, DType: attn.DType(s.DType)}
-	for i, n := range s.shape() {
-		out.Own[i] = n > 1
+// attn is the description without a device. A length of 1 is the problem's own where that is 1 too: what tries kernels on problems of other sizes
+// has to give them as many elements as those have.
+func (s PerScore) attn(p *Problem) attn.PerScore {
+	if s == (PerScore{}) {
+		return attn.PerScore{}
+	}
+	out := attn.PerScore{In: true, DType: attn.DType(s.DType)}
+	for i, own := range [4]int{p.Batch, p.Heads, p.QueryLen, p.KeyLen} {
+		n := s.shape()[i]
+		out.Own[i] = n > 1 || n == own
 	}
 	return out
 }

@@ -82,7 +82,7 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 		reasons = []string{"there is no such kernel"}
 	}
 	unsupported := &UnsupportedError{What: what + ")", Reasons: reasons, Denied: failed}
-	unsupported.Anywhere, unsupported.Remedy = remedy(&d.env.Caps, p, list, of, insisted)
+	unsupported.Anywhere, unsupported.Remedy = remedy(d, p, list, of, insisted)
 	return k, nil, reasons, unsupported
 }
 

@@ -40,7 +40,7 @@ type Problem struct {
 	DType    DType   // storage type of q, k, v and o
 	Causal   Causal  // the mask
 	Window   Window  // of keys near a query's position, besides Causal; zero: none
-	Scale    float64 // finite; 0 means 1/√HeadDim; may be negative
+	Scale    float64 // finite, as is its product with log₂ e in fp32; 0 means 1/√HeadDim; may be negative
 	Dropout  float64 // probability of dropping a weight, from 0 (none) up to, not including, 511/512; taken to the nearest 1/256
 	Blocks   Blocks  // of a block mask, which Flash takes; zero: none
 	Classes  Blocks  // of blocks that Sees is asked of beforehand, in a Mask, which Flash takes; zero: it is asked of each pair in each pass
@@ -132,7 +132,9 @@ func (p Problem) Normalize() (Problem, error) {
 		p.Scale = 1 / math.Sqrt(float64(p.HeadDim))
 	}
 	if s := float32(p.Scale * math.Log2E); math.IsNaN(p.Scale) || math.IsInf(float64(s), 0) || s == 0 {
-		return p, badArgument("Problem.Scale", p.Scale, "must be finite and not 0 in fp32 (0 itself means 1/√HeadDim)")
+		const most = math.MaxFloat32 / math.Log2E
+		return p, badArgument("Problem.Scale", p.Scale,
+			"must be a number whose product with log₂ e is finite and not 0 in fp32, of magnitude at most %.4g (0 itself means 1/√HeadDim)", most)
 	}
 	if !(p.Dropout >= 0 && p.Dropout <= 1) || p.attn().DropThreshold() > 255 {
 		return p, badArgument("Problem.Dropout", p.Dropout, "must be at least 0 and below 511/512")
@@ -199,7 +201,7 @@ func (p Problem) attn() attn.Problem {
 	return attn.Problem{
 		Batch: p.Batch, Heads: p.Heads, KeyHeads: p.KeyHeads, QueryLen: p.QueryLen, KeyLen: p.KeyLen, HeadDim: p.HeadDim, ValueDim: p.ValueDim,
 		DType: attn.DType(p.DType), Causal: attn.Causal(p.Causal), Window: attn.Window(p.Window), Scale: p.Scale, Dropout: p.Dropout, Blocks: p.blocks(),
-		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(), BoolMask: p.Mask.attn(), Sinks: p.Sinks,
+		Score: p.Score, Sees: p.Sees, Bias: p.Bias.attn(&p), BoolMask: p.Mask.attn(&p), Sinks: p.Sinks,
 		KeyLengths: p.KeyLengths, QueryLengths: p.QueryLengths, Packed: attn.Packed(p.Packed), Within: attn.Within(p.Within),
 		Pages: attn.Pages(p.Pages), KeyType: attn.DType(p.stored(p.KeyType)), ValueType: attn.DType(p.stored(p.ValueType)),
 	}

@@ -84,6 +84,28 @@ func TestNormalizeErrors(t *testing.T) {
 	}
 }
 
+// TestLargestScale: what is said of a scale that is refused is true of it, and of the largest that is taken.
+func TestLargestScale(t *testing.T) {
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 8}
+	for scale, taken := range map[float64]bool{2.3e38: true, -2.3e38: true, 2.4e38: false, 3e38: false, -3e38: false} {
+		p.Scale = scale
+		_, err := p.Normalize()
+		if taken {
+			require.NoError(t, err, scale)
+			continue
+		}
+		require.ErrorContains(t, err, "product with log₂ e is finite and not 0 in fp32, of magnitude at most 2.359e+38", scale)
+	}
+}
+
+// TestNoDropout: what is shown of a probability that the nearest 1/256 makes none is none.
+func TestNoDropout(t *testing.T) {
+	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, HeadDim: 8, Dropout: 1e-9}
+	require.NotContains(t, p.String(), "dropout")
+	p.Dropout = 1.0 / 512
+	require.Contains(t, p.String(), "dropout")
+}
+
 // TestForwardFLOPs compares the count with a count pair by pair; the papers' convention is half for square causal problems.
 func TestForwardFLOPs(t *testing.T) {
 	require.Equal(t, 4.0*16*32*2048*2048*64, Problem{Batch: 16, Heads: 32, QueryLen: 2048, HeadDim: 64}.ForwardFLOPs())

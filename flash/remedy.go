@@ -9,7 +9,8 @@ import (
 
 // remedy looks for what would run a problem that no kernel of an implementation and tier runs: anywhere says that no device has to do
 // with it, and help what to ask for instead, a tier less or another implementation. "": nothing of the list runs it here.
-func remedy[K kernel.AnyKernel](c *kernel.Capabilities, p *attn.Problem, list []K, of Implementation, insisted Tier) (anywhere bool, help string) {
+func remedy[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, of Implementation, insisted Tier) (anywhere bool, help string) {
+	c := &d.env.Caps
 	anywhere = true
 	for _, k := range list {
 		o := k.Offered()
@@ -19,7 +20,9 @@ func remedy[K kernel.AnyKernel](c *kernel.Capabilities, p *attn.Problem, list []
 	}
 	runs := func(of Implementation) string {
 		for _, k := range list {
-			if o := k.Offered(); o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c, p) == "") {
+			o := k.Offered()
+			can := o.Implementation == kernel.Implementation(of) && o.Exists(p) && o.Cannot(c, p) == "" && (o.Reserved == nil || o.Reserved(c, p) == "")
+			if can && stands(d, p, k) {
 				return o.Name
 			}
 		}
@@ -34,4 +37,35 @@ func remedy[K kernel.AnyKernel](c *kernel.Capabilities, p *attn.Problem, list []
 		}
 	}
 	return anywhere, ""
+}
+
+// stands says whether a kernel that could run a problem is not denied. One that has to prove itself is fitted to find that out; of a backward kernel
+// beside a forward one of its implementation.
+func stands(d *Device, p *attn.Problem, k kernel.AnyKernel) bool {
+	o := k.Offered()
+	if o.Tier == kernel.TierScalar && !kernel.HasFunctions(p) {
+		return true
+	}
+	switch k := k.(type) {
+	case *kernel.Kernel:
+		_, err := k.Plan(d.env, p, kernel.NewTuning(nil))
+		return err == nil
+	case *kernel.BackwardKernel:
+		for _, forward := range kernels {
+			f := forward.Offered()
+			if f.Implementation != o.Implementation || !f.Exists(p) || f.Cannot(&d.env.Caps, p) != "" {
+				continue
+			}
+			program, err := forward.Plan(d.env, p, kernel.NewTuning(nil))
+			if err != nil {
+				continue
+			}
+			made, err := k.Plan(d.env, p, program, kernel.NewBackwardTuning(nil))
+			if err == nil {
+				_, _, err = withScoreGradients(d.env, p, made, o, nil)
+			}
+			return err == nil
+		}
+	}
+	return false
 }

@@ -10,15 +10,17 @@ import (
 //	y_a = cos θ_j · x_a − sin θ_j · x_b
 //	y_b = sin θ_j · x_a + cos θ_j · x_b
 //
-// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, accurate to 2⁻³⁰ whatever the position, unless cosines and
-// sines are given: fp32 tensors Cos and Sin of shape [1, 1, Table, R/2], which have a row for each position (positions beyond are clamped), or with
-// PerToken [Batch, 1, Rows, R/2], which have one for each row of the batch. Products are fp32.
+// Columns from R on stay as they are. Angles are positions times Frequencies, in radians, modulo 2π. Whatever the frequency they are accurate to 2⁻³⁰
+// at positions up to 2³⁰ from 0, and to 2⁻²⁹ at all others; cosines and sines to 2⁻²³. Or cosines and sines are given: fp32 tensors Cos and Sin of shape
+// [1, 1, Table, R/2], which have a row for each position (positions beyond are clamped), or with PerToken [Batch, 1, Rows, R/2], which have one for each
+// row of the batch. Products are fp32.
 //
 // Source: Su et al., RoFormer (2021), equation 34.
 type Rotary struct {
 	Columns     int  // R, even; 0 means all columns
 	Interleaved bool // pairs are neighbours
-	// Frequencies are R/2 radians for each position, for example of NTKFrequencies or ByPartsFrequencies; nil means Scale · Base^(−2j/R).
+	// Frequencies are R/2 radians for each position, for example of NTKFrequencies or ByPartsFrequencies; nil means Scale · Base^(−2j/R), as float64
+	// has it: a power that it has rounded is off by 2⁻⁵⁴ of itself, and positions of millions make millions of that.
 	Frequencies []float64
 	Base        float64 // above 0; 0 means 10000
 	Scale       float64 // of positions; 0 means 1

@@ -222,6 +222,9 @@ func (f *benchFlags) checkOut() error {
 }
 
 func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
+	if cmd.Flags().Changed("ranks") && f.over.ranks < 1 {
+		return usage(cmd, fmt.Errorf("--ranks is %d: it must be at least 1", f.over.ranks))
+	}
 	if f.spread() {
 		return runSpread(cmd, f, args)
 	}

@@ -77,8 +77,6 @@ func (f *benchFlags) checkSpread(cmd *cobra.Command) error {
 		}
 	}
 	switch {
-	case f.over.ranks < 0:
-		return fmt.Errorf("--ranks is %d: it must be at least 1", f.over.ranks)
 	case f.over.mpi && (f.over.ranks != 0 || f.over.host):
 		return errors.New("--mpi has as many ranks as mpirun has started: it does not go with --ranks and --from-host")
 	case f.over.host && (f.over.ranks > 1 || f.over.share || f.suite == ringSuite):

@@ -31,6 +31,15 @@ func call(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
+// TestHelpOfLists: help speaks of no default where there is none.
+func TestHelpOfLists(t *testing.T) {
+	for _, command := range []string{"bench", "map", "rows", "tune", "verify", "analyze", "view"} {
+		status, stdout, _ := call(command, "--help")
+		require.Zero(t, status)
+		require.NotContains(t, stdout, "default []", command)
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--frobnicate", "unknown flag: --frobnicate"},
@@ -68,6 +77,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --tuning br", `--tuning "br": it must be a comma list of name=number`},
 		{"bench --tuning br=1,br=2", "several tiles are several --tuning"},
 		{"bench --dropout 0,1", `--dropout "1": it must be at least 0 and below 511/512`},
+		{"bench --dropout 1e-9", `--dropout "1e-9": it must be 0 or at least 1/512`},
 		{"bench --pass sideways", `--pass "sideways": it must be fwd, bwd or both`},
 		{"tune --rounds 0", "--rounds is 0"},
 		{"tune --list --reset", "--list and --reset are both given"},
@@ -83,6 +93,15 @@ func TestUsageErrors(t *testing.T) {
 		{"verify --impl=", "--impl is empty: leave it out, or give it a value"},
 		{"bench --seq=", "--seq is empty: leave it out, or give it a value"},
 		{"bench --causal= --tuning=", "--causal is empty"},
+		{`bench --seq ""`, "--seq is empty: leave it out, or give it a value"},
+		{`bench --list --seq 512 --seq ""`, "--seq is empty: leave it out, or give it a value"},
+		{`bench --list --tuning br=64 --tuning ""`, "--tuning is empty"},
+		{`map --random --out x.png --window ""`, "--window is empty"},
+		{"bench --list --window -5", `--window "-5": it must be a comma list of integers from 0 to 2³⁰−1`},
+		{"bench --list --page -1", `--page "-1": it must be a comma list of integers from 0`},
+		{"bench --ranks 0", "--ranks is 0: it must be at least 1"},
+		{"bench --ranks 0 --seq 64", "--ranks is 0: it must be at least 1"},
+		{"bench --ranks -1", "--ranks is -1: it must be at least 1"},
 		{"bench --out=", "--out is empty"},
 		{"bench --rounds many", `--rounds "many": it must be a whole number`},
 		{"bench --limit 5", `--limit "5": it must be a time with its unit, such as 30s or 2m`},
@@ -101,7 +120,11 @@ func TestUsageErrors(t *testing.T) {
 		{"verify --run [", `--run "[": it must be a regular expression`},
 	} {
 		t.Run(test.args, func(t *testing.T) {
-			status, stdout, stderr := call(strings.Fields(test.args)...)
+			args := strings.Fields(test.args)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], `""`, "") // as a shell does
+			}
+			status, stdout, stderr := call(args...)
 			require.Equal(t, exitUsage, status)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, "vkattn: ")

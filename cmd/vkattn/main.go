@@ -122,6 +122,9 @@ Environment:
 		},
 	})
 	root.AddCommand(newBench(), newRows(), newMap(), newReport(), newCompare(), newAnalyze(), newInfo(), newTune(), newVerify(), newView(), newVersion())
+	for _, cmd := range root.Commands() {
+		refuseEmptyItems(cmd)
+	}
 	return root
 }
 

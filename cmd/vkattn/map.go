@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,7 @@ func newMap() *cobra.Command {
 		Short: "Draw what attends to what: attention weights of heads as a picture",
 		Long: `Draw attention weights, exp(s − lse), as a grid of heads: queries down, keys across. The device makes weights
 again from q, k and the log-sum-exp of a forward pass and pools them into as many cells as the picture has; no
-matrix of queries × keys is stored, whatever their number.
+matrix of queries × keys is stored, whatever their number. Cells that are no numbers are striped, and counted.
 
 A FILE is safetensors with q and k of a model, [batch, heads, tokens, dim] or the last two or three of these, in
 F32, F16 or BF16; grouped keys are fine. Its metadata may have "causal" (none, bottom-right, top-left), "window"
@@ -308,7 +309,11 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 				title = cmp.Or(h.Title, strings.TrimSuffix(filepath.Base(args[i]), filepath.Ext(args[i]))) + ", " + title
 			}
 			cells := made.Cells[n-first]
-			largest = max(largest, float64(slices.Max(cells)))
+			for _, x := range cells {
+				if y := float64(x); y > largest && !math.IsInf(y, 0) { // false of NaN
+					largest = y
+				}
+			}
 			g.Panels = append(g.Panels, picture.Panel{Title: title, Rows: made.Rows, Columns: made.Columns, Cells: cells})
 		}
 		line := fmt.Sprintf("%v: %d × %d cells", p, made.Rows, made.Columns)
@@ -327,6 +332,10 @@ func (f *mapFlags) grid(ctx context.Context, dev *flash.Device, all []*heads.Hea
 		if len(all) == 1 && all[0].Title != "" {
 			g.Title += ": " + all[0].Title
 		}
+	}
+	if n, of := g.NoNumbers(); n > 0 {
+		const why = "there is NaN or an infinity in q or k, or scores overflow"
+		g.Caption = append(g.Caption, fmt.Sprintf("%d of %s are no numbers (striped): %s", n, count(of, "cell"), why))
 	}
 	if largest == 0 {
 		largest = 1 // nothing is seen

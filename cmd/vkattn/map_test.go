@@ -2,13 +2,20 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"image/png"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/ref"
 )
 
 const vectors = "../../internal/conformance/vectors/"
@@ -83,4 +90,65 @@ func TestMapUsage(t *testing.T) {
 		require.Contains(t, stderr, test.want, test.args)
 	}
 	require.NoFileExists(t, out)
+}
+
+// safetensorsOf writes a file of tensors, each of one batch entry and head.
+func safetensorsOf(t *testing.T, path string, dtype ref.DType, rows, columns int, tensors map[string][]float32) {
+	t.Helper()
+	header, body := map[string]any{}, []byte(nil)
+	for name, values := range tensors {
+		from := len(body)
+		body = append(body, dtype.Encode(values)...)
+		header[name] = map[string]any{"dtype": strings.ToUpper(dtype.String()), "shape": []int{1, 1, rows, columns}, "data_offsets": []int{from, len(body)}}
+	}
+	text, err := json.Marshal(header)
+	require.NoError(t, err)
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
+	require.NoError(t, os.WriteFile(path, append(file, body...), 0o644))
+}
+
+// TestMapOfNoNumbers: what NaN and infinities in queries and keys make of cells is drawn as such, counted and said; all other cells are what they are.
+func TestMapOfNoNumbers(t *testing.T) {
+	needDevice(t)
+	const rows, columns = 64, 8
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		at    int // row of q, or rows+row of k
+		value float32
+		cells int // of 16 × 16 that are no numbers
+	}{
+		"queries":  {21, float32(math.NaN()), 16},
+		"keys":     {rows + 63, float32(math.NaN()), 256},
+		"infinity": {rows + 5, float32(math.Inf(1)), 256},
+	} {
+		for i, pool := range []string{"mean", "max", "mean", "max"} {
+			dtype := []ref.DType{ref.F32, ref.F16}[i/2] // and matrices
+			t.Run(fmt.Sprint(name, " ", pool, " ", dtype), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(1, 2))
+				values := make([]float32, 2*rows*columns)
+				for i := range values {
+					values[i] = float32(r.NormFloat64())
+				}
+				values[c.at*columns+3] = c.value
+				file, out := filepath.Join(dir, name+".safetensors"), filepath.Join(dir, name+pool+dtype.String()+".png")
+				safetensorsOf(t, file, dtype, rows, columns, map[string][]float32{"q": values[:rows*columns], "k": values[rows*columns:]})
+				status, stdout, stderr := call("map", file, "--causal=false", "--cells", "16", "--pool", pool, "--out", out)
+				require.Zero(t, status, stderr)
+				require.Contains(t, stdout, fmt.Sprintf("%d of 256 cells are no numbers", c.cells))
+				data, err := os.ReadFile(out)
+				require.NoError(t, err)
+				img, err := png.Decode(bytes.NewReader(data))
+				require.NoError(t, err)
+				red := 0
+				for y := range img.Bounds().Dy() {
+					for x := range img.Bounds().Dx() {
+						if r, g, b, _ := img.At(x, y).RGBA(); r>>8 > 0xB0 && g>>8 < 0x60 && b>>8 < 0x60 {
+							red++
+						}
+					}
+				}
+				require.Greater(t, red, 100)
+			})
+		}
+	}
 }

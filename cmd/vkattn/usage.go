@@ -39,10 +39,39 @@ var flagRules = map[string]string{
 	"length":   "a whole number from 1 to 2³⁰−1, such as 512 or 4k",
 }
 
+// list is a flag of several values, none of which may be empty: beside others, it would be taken for none.
+type list struct {
+	pflag.Value
+	pflag.SliceValue
+}
+
+var errEmpty = errors.New("empty")
+
+func (l list) Set(text string) error {
+	if text == "" {
+		return errEmpty
+	}
+	return l.Value.Set(text)
+}
+
+// refuseEmptyItems makes the list flags of a command such ones.
+func refuseEmptyItems(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if all, ok := f.Value.(pflag.SliceValue); ok {
+			if f.Value = (list{f.Value, all}); len(all.GetSlice()) == 0 {
+				f.DefValue = "" // help says nothing of it
+			}
+		}
+	})
+}
+
 // flagError says what is wrong with a flag in words that are about the flag, not about how it was read.
 func flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
-	if errors.As(err, &bad) {
+	switch {
+	case errors.Is(err, errEmpty) && errors.As(err, &bad):
+		err = isEmpty(bad.GetFlag())
+	case errors.As(err, &bad):
 		if rule, ok := flagRules[bad.GetFlag().Value.Type()]; ok {
 			err = fmt.Errorf("--%s %q: it must be %s", bad.GetFlag().Name, bad.GetValue(), rule)
 		}
@@ -59,8 +88,12 @@ func refuseEmpty(cmd *cobra.Command, _ []string) (err error) {
 			text = strings.Join(list.GetSlice(), "")
 		}
 		if err == nil && text == "" {
-			err = usage(cmd, fmt.Errorf("--%s is empty: leave it out, or give it a value", f.Name))
+			err = usage(cmd, isEmpty(f))
 		}
 	})
 	return err
+}
+
+func isEmpty(f *pflag.Flag) error {
+	return fmt.Errorf("--%s is empty: leave it out, or give it a value", f.Name)
 }

@@ -91,13 +91,33 @@ func TestVerifyWrongVectors(t *testing.T) {
 	}
 }
 
+// TestVerifyDamagedVectors: a file that is damaged is named and counted, all others run, and the exit status says that something was wrong.
+func TestVerifyDamagedVectors(t *testing.T) {
+	needDevice(t)
+	dir := folderOf(t, map[string]string{"a.safetensors": "f16_one.safetensors", "b/cut.safetensors": "f16_d16.safetensors", "b/text.safetensors": "README.md",
+		"c.safetensors": "onnx/test_attention_local_window_default.safetensors"})
+	require.NoError(t, os.Truncate(filepath.Join(dir, "b", "cut.safetensors"), 1000))
+	args := []string{"verify", "--vectors", dir, "--tier", "scalar", "--impl", "standard"}
+	status, stdout, stderr := call(args...)
+	require.Equal(t, exitFailure, status, stderr)
+	for _, want := range []string{`a +standard/scalar +pass`, `c +standard/scalar +pass`, `FAIL  of 4 files 2 cannot be read as a case, and left out:\n`,
+		`\n +b/cut.safetensors: \S`, `\n +b/text.safetensors: \S`} {
+		require.Regexp(t, want, stdout)
+	}
+	for _, file := range []string{"cut", "text"} {
+		require.NoError(t, os.Remove(filepath.Join(dir, "b", file+".safetensors")))
+	}
+	status, stdout, stderr = call(args...)
+	require.Zero(t, status, stdout+stderr)
+}
+
 // TestVectorsAreCheckedBeforeTheDevice: what is wrong with a folder is said at once, with the file's name.
 func TestVectorsAreCheckedBeforeTheDevice(t *testing.T) {
 	none := t.TempDir()
-	bad := folderOf(t, map[string]string{"a/good.safetensors": "f16_one.safetensors", "a/z.safetensors": "README.md"})
+	bad := folderOf(t, map[string]string{"a/z.safetensors": "README.md"})
 	for _, test := range []struct{ dir, want string }{
 		{none, "vkattn: --vectors: in " + none + ": there is no .safetensors file in it"},
-		{bad, "vkattn: --vectors: in " + bad + ": a/z.safetensors: "},
+		{bad, "vkattn: --vectors: in " + bad + ": there is no case in it: a/z.safetensors: "},
 		{filepath.Join(none, "other"), "vkattn: --vectors: stat "},
 		{filepath.Join(bad, "a", "z.safetensors"), "is a file: it must be a folder"},
 	} {

@@ -46,8 +46,10 @@ inputs' own type. The exit status is not zero when any case fails.
 With --vectors the cases are those of a folder and the folders in it, computed by others, in place of the suite's:
 every .safetensors file that holds a golden vector (inputs, options, and what is right, gradients too) or a case of
 the ONNX operator Attention (the form of testdata/vectors and testdata/vectors/onnx). All keep the suite's
-bounds, and ONNX cases their own tolerances besides. A case that asks for what vkattn does not have is listed with what
-is missing and counted apart, neither passed nor failed; a file that is no such case is an error.`,
+bounds, and ONNX cases their own tolerances besides: in bf16 around what float64 makes of the inputs, for their own
+values are computed in bf16 throughout; how far those are is reported. A case that asks for what vkattn does not have is listed with what
+is missing and counted apart, neither passed nor failed; a file that is no such case, or damaged, is left out, named and
+counted, and the exit status is not zero.`,
 		Example: `  vkattn verify
   vkattn verify --quick --impl flash --tier matrix
   vkattn verify --summary
@@ -139,6 +141,7 @@ is missing and counted apart, neither passed nor failed; a file that is no such 
 				printCases(out, results, failed, ran, wide, colored(out))
 			}
 			ok := printVerdicts(out, results, time.Since(began), colored(out)) && sound
+			ok = printDamaged(out, o.Folder, colored(out)) && ok
 			switch {
 			case err != nil:
 				return err

@@ -30,6 +30,18 @@ func readVectors(dir string) (*conformance.Folder, error) {
 	return folder, nil
 }
 
+// printDamaged prints what is wrong with files of a folder that are no cases, and says whether there is none.
+func printDamaged(w io.Writer, f *conformance.Folder, color bool) bool {
+	if f == nil || len(f.Damaged) == 0 {
+		return true
+	}
+	fmt.Fprintf(w, "%s  of %s %d cannot be read as a case, and left out:\n", paintWord("FAIL", color), count(f.Files, "file"), len(f.Damaged))
+	for _, err := range f.Damaged {
+		fmt.Fprintf(w, "      %s\n", plain(err.Error()))
+	}
+	return false
+}
+
 // printVectors prints one line a case and kernel: the verdict, and of the output that is nearest its bound the error and the bound.
 func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly, wide, color bool) {
 	t := newText(w, wide, []string{"worst", "bound", "error", "passes"}, []string{"case", "kernel", "verdict", "passes", "worst", "error", "bound", "reason"}, "lllllrrl")
@@ -55,6 +67,10 @@ func printVectors(w io.Writer, results []conformance.Result, failedOnly, ranOnly
 			row[7] = "lacks: " + strings.Join(r.Lacks, ", ")
 		case "skip":
 			row[7] = r.Skipped
+		case "pass":
+			if r.Theirs > 0 {
+				row[7] = fmt.Sprintf("%.1e from the file's values, of bf16 arithmetic", r.Theirs)
+			}
 		}
 		t.Row(row...)
 	}

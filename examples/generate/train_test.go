@@ -101,6 +101,7 @@ func TestBadWeights(t *testing.T) {
 		{`"BF16"`, `"BF17"`, "BF17"}, {`"shape":[`, `"shape":[1`, "must be BF16"}, {`"out"`, `"oot"`, "tensor out"},
 		{`\"Heads\":4`, `\"Heads\":0`, "from 1 to 4096"},
 		{`__metadata__`, `__metaphor__`, "metadata"}, {`{"__`, `["__`, "header"}, {`"data_offsets":[`, `"data_offsets":[9`, "bytes 9"},
+		{`[57984,70272]`, `[45696,57984]`, "tensor layer0.down: bytes 45696"}, // those of another
 	} {
 		n := bytes.IndexByte(weights[8:], 0)
 		require.Greater(t, n, 0)

@@ -84,8 +84,8 @@ func unmarshal(file []byte) (*model, error) {
 	}
 	c := config{width: s.Width, layers: s.Layers, heads: s.Heads, keyHeads: s.KeyHeads, dim: s.Dim, hidden: s.Hidden, window: s.Window}
 	m := newModel(c, []rune(s.Alphabet), rand.New(rand.NewPCG(0, 0)))
-	body := file[8+n:]
-	for _, p := range m.params() {
+	body, end := file[8+n:], 0
+	for _, p := range m.params() { // one behind the other, and no byte of two
 		var t stored
 		if err := json.Unmarshal(header[p.name], &t); err != nil {
 			return nil, fmt.Errorf("weights: tensor %s: %w", p.name, err)
@@ -94,9 +94,10 @@ func unmarshal(file []byte) (*model, error) {
 		if t.DType != "BF16" || len(t.Shape) != 2 || t.Shape[0] != p.rows || t.Shape[1] != p.cols {
 			return nil, fmt.Errorf("weights: tensor %s: %s %v, must be BF16 [%d %d]", p.name, t.DType, t.Shape, p.rows, p.cols)
 		}
-		if from < 0 || to > len(body) || to-from != 2*len(p.x) {
+		if from != end || to > len(body) || to-from != 2*len(p.x) {
 			return nil, fmt.Errorf("weights: tensor %s: bytes %d to %d of %d for %d numbers", p.name, from, to, len(body), len(p.x))
 		}
+		end = to
 		for i := range p.x {
 			p.x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(body[from+2*i:])) << 16)
 		}

@@ -268,7 +268,7 @@ func (p Problem) String() string {
 	if !p.Within.None() {
 		text += fmt.Sprintf(" part %v", p.Within)
 	}
-	if p.Dropout != 0 {
+	if p.DropThreshold() > 0 {
 		text += fmt.Sprintf(" dropout %g", p.Dropout)
 	}
 	switch {

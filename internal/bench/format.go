@@ -13,7 +13,7 @@ func Digits(v float64) string {
 	case a == 0:
 		return ""
 	case a >= 1000:
-		return fmt.Sprintf("%.0f", v)
+		return Fixed(v, 0)
 	case a >= 100:
 		return fmt.Sprintf("%.1f", v)
 	case a >= 10:
@@ -26,6 +26,14 @@ func Digits(v float64) string {
 	return fmt.Sprintf("%.2g", v)
 }
 
+// Fixed has so many decimals, or three digits and a power of ten where there would be more than nine before them: a file may hold any number.
+func Fixed(v float64, decimals int) string {
+	if math.Abs(v) >= 1e9 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
+
 // Times is a ratio; "" for what is none.
 func Times(v float64) string {
 	if v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
@@ -33,7 +41,7 @@ func Times(v float64) string {
 	}
 	switch {
 	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
+		return Fixed(v, 0)
 	case v >= 0.1:
 		return fmt.Sprintf("%.2f", v)
 	}
@@ -42,7 +50,7 @@ func Times(v float64) string {
 
 func mib(v float64) string {
 	if v >= 100 {
-		return fmt.Sprintf("%.0f", v)
+		return Fixed(v, 0)
 	}
 	if v >= 0.1 || v == 0 {
 		return fmt.Sprintf("%.1f", v)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/vkattn/vkattn/internal/attn"
 )
 
 // Grid is a sweep: every combination of its axes is a case. An empty axis
@@ -205,7 +207,10 @@ func Distinct(cases []Case) []Case {
 // ParseInts reads a comma list of positive integers; "4k" is 4096 and "2m" is
 // 2·1024²; the largest is 2³⁰−1, as far as a length of flash.Problem goes. name
 // is what it is for, for the error.
-func ParseInts(name string, list []string) ([]int, error) {
+func ParseInts(name string, list []string) ([]int, error) { return parseInts(name, 1, list) }
+
+// parseInts is that of integers from a least one on.
+func parseInts(name string, least int, list []string) ([]int, error) {
 	var out []int
 	for _, s := range list {
 		text, unit := strings.ToLower(strings.TrimSpace(s)), 1
@@ -216,8 +221,8 @@ func ParseInts(name string, list []string) ([]int, error) {
 			text, unit = text[:len(text)-1], 1<<20
 		}
 		v, err := strconv.Atoi(text)
-		if err != nil || v < 1 || v > (1<<30-1)/unit {
-			return nil, fmt.Errorf("%s %q: it must be a comma list of integers from 1 to 2³⁰−1, such as 512,1024,4k", name, s)
+		if err != nil || v < least || v > (1<<30-1)/unit {
+			return nil, fmt.Errorf("%s %q: it must be a comma list of integers from %d to 2³⁰−1, such as 512,1024,4k", name, s, least)
 		}
 		out = append(out, v*unit)
 	}
@@ -229,18 +234,7 @@ func ParseWindows(list []string) ([]int, error) { return fromZero("window")(list
 
 // fromZero is ParseInts where 0 stands for none.
 func fromZero(name string) func([]string) ([]int, error) {
-	return func(list []string) (out []int, err error) {
-		for _, s := range list {
-			v := []int{0}
-			if strings.TrimSpace(s) != "0" {
-				if v, err = ParseInts(name, []string{s}); err != nil {
-					return nil, err
-				}
-			}
-			out = append(out, v...)
-		}
-		return out, nil
-	}
+	return func(list []string) ([]int, error) { return parseInts(name, 0, list) }
 }
 
 // ParseCausal reads true, false or both.
@@ -256,14 +250,18 @@ func ParseCausal(s string) ([]bool, error) {
 	return nil, fmt.Errorf("causal %q: it must be true, false or both", s)
 }
 
-// ParseDropouts reads a list of probabilities from 0 to below 511/512, which is
-// the last that does not round to 256/256.
+// ParseDropouts reads a list of probabilities: 0, or from 1/512, the first that
+// does not round to none of 256, to below 511/512, the last that does not round
+// to all.
 func ParseDropouts(list []string) ([]float64, error) {
 	var out []float64
 	for _, s := range list {
 		v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 		if err != nil || !(v >= 0 && v < 511.0/512) {
 			return nil, fmt.Errorf("dropout %q: it must be at least 0 and below 511/512", s)
+		}
+		if p := (attn.Problem{Dropout: v}); v > 0 && p.DropThreshold() == 0 {
+			return nil, fmt.Errorf("dropout %q: it must be 0 or at least 1/512, for probabilities are taken to the nearest 1/256, and this would be 0", s)
 		}
 		out = append(out, v)
 	}

@@ -225,7 +225,7 @@ func (c *Case) check(target Target, o, lse []float32, r *Result) {
 	}
 	// Standard attention stores its scores in bf16, of eight bits: the bound above allows for that, and tolerances of ONNX, made for scores in fp32, do not.
 	if c.operator != nil && !(target.Implementation == flash.Standard && t == ref.BF16) {
-		r.judged("Y", c.operator.judge(got, c.Problem.OShape()))
+		c.operator.judge(r, got, c.Problem.OShape())
 	}
 	for n := range c.rows {
 		if !math.IsInf(c.lse[n], -1) {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -12,31 +13,48 @@ import (
 )
 
 // Folder is cases that others have computed: golden vectors, and cases of operators of ONNX.
-type Folder struct{ from fs.FS }
+type Folder struct {
+	from    fs.FS
+	Files   int     // .safetensors files in it, those that are damaged among them
+	Damaged []error // what is wrong with files that are no cases, and folders that cannot be read: each begins with its path
+}
 
-// ReadFolder reads every .safetensors file of a folder and of the folders in it, and checks them. The error names the first that is no case, or says
-// that there is none.
+// ReadFolder reads every .safetensors file of a folder and of the folders in it, and checks them. One that is no case is left out, and noted. The error
+// is a folder that cannot be read, or says that there is no case in it.
 func ReadFolder(from fs.FS) (*Folder, error) {
-	f := &Folder{from}
+	f := &Folder{from: from}
 	_, err := f.cases()
 	return f, err
 }
 
 // cases lists the cases by their paths, in order. They are read again when they run.
 func (f *Folder) cases() (out []*Case, err error) {
+	f.Files, f.Damaged = 0, nil
 	err = fs.WalkDir(f.from, ".", func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || path.Ext(file) != ".safetensors" {
+		switch {
+		case err != nil && file == ".":
 			return err
+		case err != nil:
+			f.Damaged = append(f.Damaged, fmt.Errorf("%s: %w", file, err))
+			return nil
+		case entry.IsDir() || path.Ext(file) != ".safetensors":
+			return nil
 		}
+		f.Files++
 		c, err := f.read(file)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			f.Damaged = append(f.Damaged, fmt.Errorf("%s: %w", file, err))
+			return nil
 		}
 		out = append(out, c)
 		return nil
 	})
-	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("there is no .safetensors file in it")
+	switch {
+	case err != nil || len(out) > 0:
+	case len(f.Damaged) > 0:
+		err = fmt.Errorf("there is no case in it: %w", errors.Join(f.Damaged...))
+	default:
+		err = errors.New("there is no .safetensors file in it")
 	}
 	return out, err
 }

@@ -26,6 +26,7 @@ func TestFolder(t *testing.T) {
 	dev := device(t)
 	folder, err := ReadFolder(os.DirFS(goldenFolder))
 	require.NoError(t, err)
+	require.Empty(t, folder.Damaged)
 	o := Options{Folder: folder, Tiers: []flash.Tier{flash.TierScalar}}
 	if testing.Short() {
 		o.Filter = only("onnx/|f16_(one|alibi_causal)") // TestConformance has more of them
@@ -68,7 +69,7 @@ func TestFolder(t *testing.T) {
 	t.Logf("%d cases ran; lacking: %v", len(passed), lacks)
 }
 
-// TestBadFolders: a folder without cases, and files that are none, are errors that name the file.
+// TestBadFolders: files that are no cases are left out and named, and a folder without any case is an error.
 func TestBadFolders(t *testing.T) {
 	read := func(path string) []byte {
 		data, err := os.ReadFile(goldenFolder + "/" + path)
@@ -102,8 +103,16 @@ func TestBadFolders(t *testing.T) {
 		{"no output", without(op, `"out.Y"`, `"out.Z"`), "a/b.safetensors: onnx: there is no tensor out.Y"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := ReadFolder(fstest.MapFS{"a.safetensors": {Data: one}, "a/b.safetensors": {Data: test.file}, "a/b.txt": {Data: []byte("no case")}})
-			require.ErrorContains(t, err, test.want)
+			f, err := ReadFolder(fstest.MapFS{"a.safetensors": {Data: one}, "a/b.safetensors": {Data: test.file}, "a/b.txt": {Data: []byte("no case")}})
+			require.NoError(t, err, "there is another case")
+			require.Equal(t, 2, f.Files)
+			require.Len(t, f.Damaged, 1)
+			require.ErrorContains(t, f.Damaged[0], test.want)
+			cases, err := f.cases()
+			require.NoError(t, err)
+			require.Len(t, cases, 1)
+			_, err = ReadFolder(fstest.MapFS{"a/b.safetensors": {Data: test.file}})
+			require.ErrorContains(t, err, "there is no case in it: "+test.want)
 		})
 	}
 	_, err := ReadFolder(fstest.MapFS{"a/b.txt": {Data: one}})

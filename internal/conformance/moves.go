@@ -39,7 +39,7 @@ func (c *Case) move(ctx context.Context, dev *flash.Device) (r Result) {
 		r.fail("%v", err)
 		return r
 	}
-	r.judged(output, of.Compare(output, widen(got)))
+	r.heldTo(of, output, widen(got))
 	return r
 }
 

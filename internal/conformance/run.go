@@ -77,7 +77,8 @@ type Result struct {
 	Worst          string   // the output that is nearest its bound, or farthest beyond
 	WorstErr       float64
 	WorstBound     float64
-	ByRounding     string // of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
+	Theirs         float64 // distance to what a case of ONNX has of bfloat16 outputs, which its program has rounded on the way: they are judged by float64
+	ByRounding     string  // of a Rig, and of fp32 gradients: what exceeds plain attention's measure, and is within the bounds of rounding (ref.RoundingBounds)
 	Duration       time.Duration
 }
 

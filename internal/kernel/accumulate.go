@@ -10,7 +10,7 @@ import (
 
 // Accumulate is what becomes of sums in fp32 and of what is added to them: shaders/common/accumulate.comp has the mathematics.
 type Accumulate struct {
-	Rule       int // accumulateCopy and its like
+	Rule       int // AccumulateCopy and its like
 	Shape      [4]int
 	DType      attn.DType
 	XF32, YF32 bool // whatever DType

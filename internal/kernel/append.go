@@ -324,17 +324,39 @@ func (p *Pushes) moving(n *Rows, o *RowOperands) (baseAt int) {
 	return l.at[argBase]
 }
 
-// FrequencyWords are frequencies, in radians for each position, as the kernel reads them: fractions of a turn in units of 2⁻⁶⁴, upper word first.
+// turnsOfRadian is 2⁶⁴/2π, to as many digits as the 64 bits behind the point of the largest frequency's quotient need, and some more.
+var turnsOfRadian = func() *big.Float {
+	f, _, err := big.ParseFloat("0.15915494309189533576888376337251436203445964574045644874766734405889679763422653509", 10, 192, big.ToNearestEven)
+	if err != nil {
+		panic(err) // a number of this file
+	}
+	return f.SetMantExp(f, 64)
+}()
+
+// FrequencyWords are frequencies, in radians for each position, as the kernel reads them: fractions of a turn in units of 2⁻⁶⁴, upper word first. Each
+// is the nearest there is: what float64 makes of a quotient by 2π is off by 2⁻³⁶ of a turn at 10⁶ radians, and positions make 10⁶ times that of it.
 func FrequencyWords(radians []float64) []byte {
 	out := make([]byte, 0, 8*len(radians))
-	unit := new(big.Float).SetMantExp(big.NewFloat(1), 64)
+	half, turns, whole := big.NewFloat(0.5), new(big.Float).SetPrec(192), new(big.Int)
 	for _, f := range radians {
-		turns := f / (2 * math.Pi)
-		turns -= math.Floor(turns)
-		whole, _ := new(big.Float).Mul(big.NewFloat(turns), unit).Int(nil)
-		bits := whole.Uint64() // of 1 it is 0, a whole turn
-		out = binary.NativeEndian.AppendUint32(out, uint32(bits>>32))
-		out = binary.NativeEndian.AppendUint32(out, uint32(bits))
+		turns.Mul(turns.SetFloat64(math.Abs(f)), turnsOfRadian)
+		turns.Add(turns, half).Int(whole)
+		turn := lowest64(whole)
+		if f < 0 {
+			turn = -turn
+		}
+		out = binary.NativeEndian.AppendUint32(out, uint32(turn>>32))
+		out = binary.NativeEndian.AppendUint32(out, uint32(turn))
 	}
 	return out
+}
+
+// lowest64 are the lowest 64 bits of a number that is not negative.
+func lowest64(x *big.Int) (low uint64) {
+	for i, word := range x.Bits() {
+		if at := i * bits.UintSize; at < 64 {
+			low |= uint64(word) << at
+		}
+	}
+	return low
 }

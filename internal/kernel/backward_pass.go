@@ -5,7 +5,7 @@ import (
 	"github.com/vkattn/vkattn/pipeline"
 )
 
-// Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and hasDLSE false.
+// Gradients are the operands of one backward pass. Without dlse, dlse is the zero operand and HasDLSE false.
 type Gradients struct {
 	Q, K, V, O, LSE, DO, DLSE Operand
 	Scores

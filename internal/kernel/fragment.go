@@ -10,11 +10,11 @@ import (
 // components. Where an element lies is the driver's affair. This file reads what matrix_probe.comp found and asks whether the
 // places follow a rule that shaders/matrix/matrix_forward.comp can be specialized with:
 //
-//	row(lane, e)    = Σ over set bits b of lane: rowLane[b]  +  rowOfComp[e]
-//	column(lane, e) = Σ over set bits b of lane: colLane[b]  +  colOfComp[e]
+//	row(lane, e)    = Σ over set bits b of lane: RowLane[b]  +  RowOfComp[e]
+//	column(lane, e) = Σ over set bits b of lane: ColLane[b]  +  ColOfComp[e]
 //
 // where a lane bit moves the row or the column and never both. Then a row's statistics are combined across the lanes that
-// share it by xor shuffles over the bits with a colLane.
+// share it by xor shuffles over the bits with a ColLane.
 
 // Element is a place in a matrix.
 type Element struct{ Row, Col int }

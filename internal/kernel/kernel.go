@@ -45,26 +45,26 @@ func (o *Offer) Exists(p *attn.Problem) bool {
 // Stores says whether the kernel is for a storage type.
 func (o *Offer) Stores(t attn.DType) bool { return o.Storage == nil || slices.Contains(o.Storage, t) }
 
-// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in kernels; nothing else needs to
+// Kernel is one way to compute a forward pass. A new one is a new file with such a value and a line in the list of flash/pick.go; nothing else needs to
 // know it.
 type Kernel struct {
 	Offer
 	// Plan chooses tile and workspace for the problem and builds the pipelines of the usual variant. An error that wraps a
-	// *declined means: take the next kernel and report the reason. Any other error fails the plan.
+	// *Declined means: take the next kernel and report the reason. Any other error fails the plan.
 	Plan func(e *Env, p *attn.Problem, t *Tuning) (Program, error)
 	// Candidates lists tunings worth measuring for a problem, the built-in choice among them or not; some may not fit. nil: there is no
 	// choice of tiles.
 	Candidates func(c *Capabilities, p *attn.Problem) []map[string]int
 }
 
-// Program is a kernel fitted to one problem. It is shared by all recordings of its plan: record must not change it except
+// Program is a kernel fitted to one problem. It is shared by all recordings of its plan: Record must not change it except
 // for pipelines built once.
 type Program interface {
 	// Tile names the tile for people, for example "64x32".
 	Tile() string
 	// Scratch gives the sizes in bytes of the buffers that each recording needs beyond inputs and outputs.
 	Scratch() []uint64
-	// Dispatches is the largest number of dispatches that record makes.
+	// Dispatches is the largest number of dispatches that Record makes.
 	Dispatches() int
 	// Model is what it does and moves for any problem. Steps name the labels of the dispatches.
 	Model() traffic.Model
@@ -103,7 +103,7 @@ func (o *Offer) Refuses(p *attn.Problem) string {
 	return ""
 }
 
-// ScalarLacks and matrixLacks say what the device lacks for a kernel that needs nothing beside its tier.
+// ScalarLacks and MatrixLacks say what the device lacks for a kernel that needs nothing beside its tier.
 func ScalarLacks(c *Capabilities, p *attn.Problem) string { return c.LacksScalar(p.DType) }
 func MatrixLacks(c *Capabilities, p *attn.Problem) string { return c.LacksMatrix(p.DType) }
 
@@ -123,7 +123,7 @@ func IsDenied(err error) bool {
 	return errors.As(err, &d)
 }
 
-// BackwardKernel is one way to compute a backward pass, as kernel is for forward.
+// BackwardKernel is one way to compute a backward pass, as Kernel is for forward.
 type BackwardKernel struct {
 	Offer
 	// Plan fits the kernel to the problem, for a plan whose forward program is this.
@@ -132,7 +132,7 @@ type BackwardKernel struct {
 	Candidates func(c *Capabilities, p *attn.Problem) []map[string]int
 }
 
-// BackwardProgram is a backward kernel fitted to one problem, as program is for forward.
+// BackwardProgram is a backward kernel fitted to one problem, as Program is for forward.
 type BackwardProgram interface {
 	Tile() string
 	Scratch() []uint64

@@ -110,7 +110,7 @@ func (e *Env) KnownPath() string {
 }
 
 // Verdict gives what a kernel's self-check found on this device and driver: what is remembered under the key, or else what try says
-// is wrong with it, nothing being [passed]. Goroutines that ask for one key at once share one try; those that ask for others do not
+// is wrong with it, nothing being [Passed]. Goroutines that ask for one key at once share one try; those that ask for others do not
 // wait for it. An error of try is not remembered: whoever waited tries again.
 func (e *Env) Verdict(key string, try func() (wrong string, err error)) (string, error) {
 	return e.findOut(key, func() (string, error) {

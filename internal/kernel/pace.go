@@ -14,7 +14,7 @@ type Pace struct{ Discrete, Other float64 }
 
 var ScalarPace = Pace{Discrete: 1e12, Other: 50e9}
 
-// GroupsPerDispatch says how many workgroups may go into one dispatch so that it stays under secondsPerDispatch, when all of
+// GroupsPerDispatch says how many workgroups may go into one dispatch so that it stays under SecondsPerDispatch, when all of
 // them together do flops operations; 0 for no limit.
 func (c *Capabilities) GroupsPerDispatch(groups uint64, flops float64, at Pace) uint64 {
 	rate := at.Other
@@ -47,7 +47,7 @@ func GridFor(e *Env, groups uint64, flops float64, at Pace, t *Tuning) (Grid, er
 // MostDispatches is the most that a caller may cut a kernel's work into: a recording holds descriptors for each.
 const MostDispatches = 1 << 14
 
-// MatrixPace is reckoned with head dimensions of 64 and more, see paddedFLOPs. A small discrete GPU with matrices reaches some
+// MatrixPace is reckoned with head dimensions of 64 and more, see PaddedFLOPs. A small discrete GPU with matrices reaches some
 // 10 TFLOP/s, an H200 more than 300: there a dispatch is 30 ms long, still long enough for its end not to matter.
 var MatrixPace = Pace{Discrete: 20e12, Other: 1e12}
 

@@ -112,7 +112,7 @@ func PartBytes(p *attn.Problem) (n uint64) {
 	return n
 }
 
-// Scratch is partsScratch, nothing where there are no parts.
+// Scratch is PartsScratch, nothing where there are no parts.
 func (c *Combiner) Scratch() []uint64 {
 	if c == nil {
 		return nil

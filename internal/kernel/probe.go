@@ -60,7 +60,7 @@ func (e *Element) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// ParseHeld reads what layout remembered.
+// ParseHeld reads what Layout remembered.
 func ParseHeld(text string, s Fragment) (acc, a HeldElements, err error) {
 	if text == "" {
 		return nil, nil, errors.New("nothing is known")

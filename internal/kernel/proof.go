@@ -17,6 +17,9 @@ import (
 // Passed is the verdict on a kernel whose trial went well; any other says what was wrong.
 const Passed = "pass"
 
+// trialRevision changes when trials judge otherwise: verdicts on disk are of one.
+const trialRevision = 2
+
 // Compiled is what a driver compiles: a module with its specialization constants.
 type Compiled struct {
 	Module    string
@@ -30,7 +33,7 @@ func HasFunctions(p *attn.Problem) bool { return !p.Score.Identity() || !p.Sees.
 // ProofKey names what a driver compiles for kernels that are tried together: modules by the hash of what they are with functions in them.
 func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 	var key strings.Builder
-	key.WriteString("check")
+	fmt.Fprintf(&key, "check %d", trialRevision)
 	if e.Ctx.Specializes() { // the driver gets other modules
 		fmt.Fprintf(&key, " specialized %d", specialize.Revision)
 	}

@@ -7,7 +7,7 @@ import (
 
 // Operand is a tensor as a kernel sees it.
 type Operand struct {
-	Binding   pipeline.Binding // Aligned down to what the device can bind
+	Binding   pipeline.Binding // aligned down to what the device can bind
 	Offset    uint32           // elements from the binding's start to the tensor's first
 	Strides   [3]uint32        // elements, of batch, head and row
 	KeyStride uint32           // of tensors by score: 0 where one element is for all keys
@@ -17,7 +17,7 @@ type Operand struct {
 // Given says that there is such a tensor.
 func (o *Operand) Given() bool { return o.Binding.Buffer != nil }
 
-// Operands are the tensors of one forward pass. Without lse, lse is the zero operand and hasLSE false.
+// Operands are the tensors of one forward pass. Without lse, lse is the zero operand and HasLSE false.
 type Operands struct {
 	Q, K, V, O, LSE Operand
 	Scores

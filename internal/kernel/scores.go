@@ -38,7 +38,7 @@ func (g *ScoreGradients) list() [scoreGradients]*Operand { return [...]*Operand{
 
 const scoreGradients = 2
 
-// any says whether one of them is wanted.
+// Any says whether one of them is wanted.
 func (g *ScoreGradients) Any() bool {
 	for _, o := range g.list() {
 		if o.Given() {

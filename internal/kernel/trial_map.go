@@ -40,11 +40,16 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 	if err != nil {
 		return "", err
 	}
+	values["Q"], values["LSE"] = in.Q.Data, Float32s(lse.Data)
+	rows, err := judge(p, in)
+	if err != nil {
+		return "", err
+	}
+	rows.leaveOut(lse.Data, 1)
 	_, roughLSE, err := roughForward(p, in, out, lse)
 	if err != nil {
 		return "", err
 	}
-	values["Q"], values["LSE"] = in.Q.Data, Float32s(lse.Data)
 	values = scoreValues(in, values)
 	startsOf(p, values)
 	var f Operands
@@ -120,6 +125,7 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 	if err != nil {
 		return "", err
 	}
+	rows.leaveOutOfMap(&want, p, &of)
 	near := map[attn.DType]float64{attn.F32: 1e-4, attn.F16: 5e-3, attn.BF16: 4e-2}[p.DType]
 	for _, x := range outs {
 		if !x.in {
@@ -132,7 +138,9 @@ func (e *Env) tryMap(program *MapProgram, v MapVariant) (wrong string, err error
 		should := x.of(&want)
 		largest := 0.0 // weights are small numbers, and of their mean 1e-3 would be anything
 		for _, y := range should.Data {
-			largest = math.Max(largest, math.Abs(y))
+			if y == y { // not left out
+				largest = max(largest, math.Abs(y))
+			}
 		}
 		rough := largest * math.Min(1, math.Expm1(roughLSE)) // scores are off as lse is
 		if wrong := offAt(p, x.name, got, should, near*math.Min(1, largest), rough); wrong != "" {

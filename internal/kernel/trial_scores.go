@@ -13,9 +13,26 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
+// capturedKind says what the numbers that a trial's functions capture are like.
+type capturedKind int
+
+const (
+	smallNumbers  capturedKind = iota // integers below 3, as of documents or buckets; normally distributed floats
+	lengths                           // integers near the number of queries and keys
+	zeroOrOne                         // 0 and 1, as of masks that functions multiply by
+	nearZero                          // floats near 0
+	capturedKinds                     // how many there are
+)
+
+// captures says whether functions of a problem capture numbers that a trial draws.
+func captures(p *attn.Problem) bool {
+	all, _ := p.Code().Captures() // a problem's are in order
+	return slices.ContainsFunc(all, func(t score.Tensor) bool { return !t.Table() })
+}
+
 // trialScores draws what goes with the scores of a trial's problem: numbers near those of scores, an infinity in the bias, masks of two keys in
 // three, and what functions capture.
-func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand) {
+func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand, kind capturedKind) {
 	in.Score, in.Sees = p.Score, p.Sees
 	if p.Bias.In {
 		s := p.BiasShape()
@@ -47,6 +64,12 @@ func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand) {
 			values := make([]int32, t.Elements())
 			for i := range values {
 				values[i] = int32(rng.IntN(3))
+				if longest := max(p.QueryLen, p.KeyLen); kind == lengths {
+					values[i] = int32(longest - rng.IntN(longest/3+1))
+				}
+				if kind == zeroOrOne {
+					values[i] /= 2
+				}
 				if p.Blocks.Classed { // runs of more than a block, so that documents have blocks of each class
 					values[i] = int32(4 * i / (5 * max(p.Blocks.Queries, p.Blocks.Keys)))
 				}
@@ -55,6 +78,14 @@ func trialScores(p *attn.Problem, in *ref.Problem, rng *rand.Rand) {
 		default:
 			values := make([]float32, t.Elements())
 			fillTrial(rng, attn.F32, values)
+			for i := range values {
+				switch kind {
+				case zeroOrOne:
+					values[i] = float32(BoolInt(values[i] > 0))
+				case nearZero:
+					values[i] /= 1 << 24
+				}
+			}
 			captured[t.Name] = values
 		}
 	}

@@ -146,7 +146,43 @@ func (c *Case) Outputs() (names []string) {
 // The ulp matters in 16 bits, where the program that made the cases rounds scores and weights on its way, as kernels do elsewhere: an rtol of 1e-3 is an
 // ulp of float16, and in bfloat16 a fraction of one, so that of two right results one may be beyond it.
 func (c *Case) Compare(output string, got []float64) ref.Verdict {
-	want, t := c.out[output].Floats, ref.F32
+	return c.within(output, got, widen(c.out[output].Floats))
+}
+
+// Judge is Compare, but for outputs in bfloat16: the program that made the cases computes these in bfloat16 throughout, so that its own values are some
+// ulps off what is right. There what is right is float64 of the inputs, and theirs is the largest distance to the file's values; of other outputs it is
+// 0. The error is a file whose values no such rounding explains.
+func (c *Case) Judge(output string, got []float64) (v ref.Verdict, theirs float64, err error) {
+	if t, ok := c.out[output].dtype(); !ok || t != ref.BF16 {
+		return c.Compare(output, got), 0, nil
+	}
+	all, err := c.Compute()
+	if err != nil {
+		return v, 0, err
+	}
+	right, file := all[output], widen(c.out[output].Floats)
+	if len(file) != len(right) {
+		return v, 0, fmt.Errorf("onnx: %s has %d elements: it must have %d", output, len(file), len(right))
+	}
+	largest := 0.0
+	for _, x := range right {
+		if !math.IsInf(x, 0) {
+			largest = max(largest, math.Abs(x))
+		}
+	}
+	for i, x := range file {
+		const roundings = 8
+		if off := math.Abs(x - right[i]); x != right[i] && !(off <= c.ATol+c.RTol*math.Abs(right[i])+roundings*ref.BF16.Ulp(largest)) {
+			return v, 0, fmt.Errorf("onnx: element %d of the file's %s is %g, and float64 of its inputs %g: more than roundings to bfloat16 explain",
+				i, output, x, right[i])
+		}
+	}
+	return c.within(output, got, right), ref.MaxDistance(got, file), nil
+}
+
+// within judges an output that should have these values.
+func (c *Case) within(output string, got, want []float64) ref.Verdict {
+	t := ref.F32
 	if stored, ok := c.out[output].dtype(); ok {
 		t = stored
 	}
@@ -155,7 +191,6 @@ func (c *Case) Compare(output string, got []float64) ref.Verdict {
 	}
 	v, worst := ref.Verdict{OK: true, At: -1}, -1.0
 	for i, w := range want {
-		w := float64(w)
 		bound, err := c.ATol, math.Abs(got[i]-w)
 		if !math.IsInf(w, 0) {
 			bound += c.RTol*math.Abs(w) + t.Ulp(w)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -268,4 +270,48 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestJudgeBF16: values of a program that rounds on the way are not held against results that are nearer to what is right, results are held to float64,
+// and a file that no rounding explains is found.
+func TestJudgeBF16(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(folder, "test_attention_4d_attn_mask_causal_bf16.safetensors"))
+	require.NoError(t, err)
+	parse := func(change func(theirs []float32, right []float64)) (*Case, []float64) {
+		c, err := Parse(data)
+		require.NoError(t, err)
+		all, err := c.Compute()
+		require.NoError(t, err)
+		got := make([]float64, len(all["Y"]))
+		for i, x := range all["Y"] {
+			got[i] = float64(ref.BF16.Round(float32(x)))
+		}
+		change(c.out["Y"].Floats, all["Y"])
+		return c, got
+	}
+	off := func(ulps float64) func(theirs []float32, right []float64) {
+		return func(theirs []float32, right []float64) {
+			largest := 0
+			for i := range right {
+				if math.Abs(right[i]) > math.Abs(right[largest]) {
+					largest = i
+				}
+			}
+			theirs[largest] = float32(right[largest] + ulps*ref.BF16.Ulp(right[largest]))
+		}
+	}
+	c, got := parse(off(3)) // as a bf16 reference may be
+	require.False(t, c.Compare("Y", got).OK)
+	v, theirs, err := c.Judge("Y", got)
+	require.NoError(t, err)
+	require.True(t, v.OK, v)
+	require.Greater(t, theirs, v.Bound)
+	got[5] += 0.1
+	v, _, err = c.Judge("Y", got)
+	require.NoError(t, err)
+	require.False(t, v.OK)
+	require.Equal(t, 5, v.At)
+	c, got = parse(off(20))
+	_, _, err = c.Judge("Y", got)
+	require.ErrorContains(t, err, "more than roundings to bfloat16 explain")
 }

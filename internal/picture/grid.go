@@ -36,6 +36,30 @@ type Grid struct {
 	Unit          string // of a cell's number
 }
 
+// NoNumbers is how many cells are no numbers, NaN or infinite, and how many there are.
+func (g *Grid) NoNumbers() (n, of int) {
+	for _, p := range g.Panels {
+		for _, x := range p.Cells {
+			if !isNumber(float64(x)) {
+				n++
+			}
+		}
+		of += len(p.Cells)
+	}
+	return n, of
+}
+
+func isNumber(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// noNumber is the pixel at (x, y) of a cell that is no number: red and white stripes, which no scale of colours has.
+func noNumber(x, y int) color.NRGBA {
+	const wide = 8
+	if (x+y)/wide%2 == 0 {
+		return color.NRGBA{0xD4, 0x1F, 0x2A, 255}
+	}
+	return color.NRGBA{255, 255, 255, 255}
+}
+
 // Sizes in points.
 const (
 	gap       = 12
@@ -174,9 +198,13 @@ func (g *Grid) pixels(p *Panel, width, height vg.Length) image.Image {
 	out := image.NewNRGBA(image.Rect(0, 0, p.Columns*across, p.Rows*down))
 	for y := range p.Rows {
 		for x := range p.Columns {
-			colour := g.Colors.At(g.Range.Of(float64(p.Cells[y*p.Columns+x])))
+			cell := float64(p.Cells[y*p.Columns+x])
+			colour := g.Colors.At(g.Range.Of(cell))
 			for i := range down {
 				for j := range across {
+					if !isNumber(cell) {
+						colour = noNumber(x*across+j, y*down+i)
+					}
 					out.SetNRGBA(x*across+j, y*down+i, colour)
 				}
 			}
@@ -253,6 +281,16 @@ func (g *Grid) bar(c draw.Canvas, x, y, height vg.Length) {
 		for i := 0; float64(i)*step <= g.Range.High*(1+1e-9); i++ {
 			mark(float64(i)*step, strconv.FormatFloat(float64(i)*step, 'g', 2, 64))
 		}
+	}
+	if n, _ := g.NoNumbers(); n > 0 {
+		stripes := image.NewNRGBA(image.Rect(0, 0, 4*barWidth, 4*barWidth))
+		for i := range 4 * barWidth {
+			for j := range 4 * barWidth {
+				stripes.SetNRGBA(i, j, noNumber(i, j))
+			}
+		}
+		c.DrawImage(rectangle(x, y-2*barWidth-2, barWidth, barWidth), stripes)
+		c.FillText(label, vg.Point{X: x + barWidth + 5, Y: y - 3*barWidth/2 - 2}, "no number")
 	}
 	turned := style(small, ink, text.XCenter, text.YBottom)
 	turned.Rotation = math.Pi / 2

@@ -2,6 +2,7 @@
 package plainjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,46 @@ func Unmarshal(data []byte, v any) error {
 		return fmt.Errorf("%q is no time as in 2006-01-02T15:04:05Z", moment.Value)
 	}
 	return err
+}
+
+// Twice gives a name that an object of the text has twice, the path of objects to it before it, "" where there is none. Unmarshal takes the last such
+// value, and does not say so. The text is valid JSON.
+func Twice(data []byte) string {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	name, _ := twice(d, "")
+	return name
+}
+
+func twice(d *json.Decoder, path string) (string, error) {
+	token, err := d.Token()
+	if err != nil {
+		return "", err
+	}
+	open, ok := token.(json.Delim)
+	if !ok {
+		return "", nil
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		at := path
+		if open == '{' {
+			name, err := d.Token()
+			if err != nil {
+				return "", err
+			}
+			key, _ := name.(string)
+			if at = strings.TrimPrefix(path+"."+key, "."); seen[key] {
+				return at, nil
+			}
+			seen[key] = true
+		}
+		if name, err := twice(d, at); name != "" || err != nil {
+			return name, err
+		}
+	}
+	_, err = d.Token() // the end
+	return "", err
 }
 
 // endsEarly says whether the text is a beginning of JSON. Of a literal cut short, encoding/json says that a blank follows it.

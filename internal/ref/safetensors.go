@@ -1,10 +1,13 @@
 package ref
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/vkattn/vkattn/internal/plainjson"
 )
@@ -44,9 +47,13 @@ func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error)
 	if err := plainjson.Unmarshal(file[8:8+n], &header); err != nil {
 		return nil, nil, fmt.Errorf("safetensors: header: %w", err)
 	}
+	if name := plainjson.Twice(file[8 : 8+n]); name != "" {
+		return nil, nil, fmt.Errorf("safetensors: header: %q stands in it twice", name)
+	}
 	metadata := map[string]string{}
 	tensors := map[string]Stored{}
 	body := file[8+n:]
+	var ranges []byteRange
 	for name, raw := range header {
 		if name == "__metadata__" {
 			if err := plainjson.Unmarshal(raw, &metadata); err != nil {
@@ -67,8 +74,35 @@ func ParseSafetensors(file []byte) (map[string]Stored, map[string]string, error)
 			return nil, nil, fmt.Errorf("safetensors: tensor %s: bytes %d to %d of %d", name, from, to, len(body))
 		}
 		tensors[name] = Stored{entry.DType, entry.Shape, body[from:to]}
+		ranges = append(ranges, byteRange{from, to, name})
+	}
+	if err := apart(ranges); err != nil {
+		return nil, nil, err
 	}
 	return tensors, metadata, nil
+}
+
+// byteRange is where a tensor lies.
+type byteRange struct {
+	from, to int
+	name     string
+}
+
+// apart says which two tensors have bytes in common.
+func apart(all []byteRange) error {
+	slices.SortFunc(all, func(a, b byteRange) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), strings.Compare(a.name, b.name))
+	})
+	var last byteRange
+	for _, r := range all {
+		if r.from < last.to && r.from < r.to {
+			return fmt.Errorf("safetensors: tensor %s: its bytes %d to %d overlap those of %s, %d to %d", r.name, r.from, r.to, last.name, last.from, last.to)
+		}
+		if r.to > last.to {
+			last = r
+		}
+	}
+	return nil
 }
 
 // Floats decodes an F32, F16, BF16 or U8 tensor.

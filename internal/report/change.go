@@ -219,7 +219,7 @@ func Worst(slower []Change, n int) string {
 		if c.Lost != "" {
 			names = append(names, c.name()+" (lost)")
 		} else {
-			names = append(names, fmt.Sprintf("%s (%.2f ×)", c.name(), c.Ratio))
+			names = append(names, fmt.Sprintf("%s (%s ×)", c.name(), bench.Fixed(c.Ratio, 2)))
 		}
 	}
 	if more := len(slower) - len(names); more > 0 {
@@ -260,19 +260,22 @@ var changeColumns = []struct {
 		if c.Peak == "" {
 			return ""
 		}
-		return fmt.Sprintf("%s × %.3f", c.Peak, c.PeakRatio)
+		return fmt.Sprintf("%s × %s", c.Peak, bench.Fixed(c.PeakRatio, 3))
 	}},
 	{"new / old", false, func(c *Change) string {
 		if c.Lost != "" {
 			return ""
 		}
-		return fmt.Sprintf("%.3f", c.Ratio)
+		return bench.Fixed(c.Ratio, 3)
 	}},
 	{"change", false, func(c *Change) string {
 		switch {
 		case c.Lost != "":
 			return "LOST"
 		case c.Significant:
+			if change := 100 * (c.Ratio - 1); math.Abs(change) >= 1e9 {
+				return fmt.Sprintf("%+.3g %%", change)
+			}
 			return fmt.Sprintf("%+.1f %%", 100*(c.Ratio-1))
 		}
 		return "~"
@@ -347,7 +350,7 @@ func WriteChanges(w io.Writer, format string, c *Changes, width int) error {
 		return fmt.Errorf("format %q: it must be one of %s", format, strings.Join(ChangeFormats, ", "))
 	}
 	if mean, n := c.Mean(); n > 0 {
-		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %.3f\n", n, mean)
+		fmt.Fprintf(&b, "geometric mean of %d rows: new / old = %s\n", n, bench.Fixed(mean, 3))
 	}
 	if c.Relative {
 		b.WriteString(Fold("new / old is of times × the peak that bounds each row, as its own run measured it", width, "  ") + "\n")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/internal/bench"
@@ -28,6 +29,23 @@ func withPeaks(t *testing.T, peaks bench.Peaks, rows ...bench.Row) *bench.File {
 	f, err := bench.Read("file", &b)
 	require.NoError(t, err)
 	return f
+}
+
+// TestCompareOfAnyNumber: times that no run has, which a file may hold all the same, take no more room than others.
+func TestCompareOfAnyNumber(t *testing.T) {
+	at := func(ms float64) bench.Row { return row("vkattn 1", "flash2", 512, true, ms) }
+	for _, times := range [][2]float64{{1e308, 1}, {1, 1e308}, {1e308, 1e308}, {1e-308, 1e308}, {5e-324, 1}} {
+		c, err := Diff(fileOf("a", at(times[0])), fileOf("b", at(times[1])))
+		require.NoError(t, err)
+		for _, format := range ChangeFormats {
+			var b bytes.Buffer
+			require.NoError(t, WriteChanges(&b, format, c, 0))
+			for _, line := range bytes.Split(b.Bytes(), []byte("\n")) {
+				require.LessOrEqual(t, utf8.RuneCount(line), 160, "%s", line)
+			}
+		}
+		require.LessOrEqual(t, len(Worst(c.Rows, 5)), 100)
+	}
 }
 
 // TestDiffRelative: half the time on a card of twice the peak is the same, and the same time is half the speed; what bounds a row is what it is relative to.

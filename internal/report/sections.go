@@ -78,7 +78,7 @@ func (r *Run) blockSizes() Section {
 					line[6] = figure.Shown(row.Fwd.Bytes / 1e9)
 				}
 				if own.Fwd.Ms > 0 {
-					line[7] = fmt.Sprintf("%.3f", row.Fwd.Ms/own.Fwd.Ms)
+					line[7] = bench.Fixed(row.Fwd.Ms/own.Fwd.Ms, 3)
 				}
 			}
 			s.Table.Rows = append(s.Table.Rows, line)
@@ -114,7 +114,7 @@ func (r *Run) dropouts() Section {
 			}
 			ratio := ""
 			if without.Ms > 0 && with.Ms > 0 {
-				ratio = fmt.Sprintf("%.3f", with.Ms/without.Ms)
+				ratio = bench.Fixed(with.Ms/without.Ms, 3)
 			}
 			cell := func(p bench.Pass) string {
 				if p.Ms > 0 {
@@ -170,7 +170,7 @@ func (r *Run) scores() Section {
 				line[4], line[6] = figure.Shown(p.own.Ms), figure.Shown(p.own.TFLOPS*unit.Scale)
 			}
 			if p.plain.TFLOPS > 0 && p.own.TFLOPS > 0 {
-				line[7] = fmt.Sprintf("%.3f", p.own.TFLOPS/p.plain.TFLOPS)
+				line[7] = bench.Fixed(p.own.TFLOPS/p.plain.TFLOPS, 3)
 			}
 			s.Table.Rows = append(s.Table.Rows, line)
 		}
@@ -207,7 +207,7 @@ func (r *Run) sparsity() Section {
 			dense.Impl = "flash2"
 			if i := slices.IndexFunc(rows, func(o bench.Row) bool { return o.Case == dense && o.Library == row.Library }); i >= 0 && rows[i].Fwd.Ms > 0 {
 				ratio := row.Fwd.Ms / rows[i].Fwd.Ms
-				line[6], line[7] = fmt.Sprintf("%.3f", ratio), fmt.Sprintf("%.3f", ratio/row.Density)
+				line[6], line[7] = bench.Fixed(ratio, 3), bench.Fixed(ratio/row.Density, 3)
 			}
 		}
 		s.Table.Rows = append(s.Table.Rows, line)

@@ -117,12 +117,12 @@ vec2 cos_sin(uint phase) {
   return (quarter & 2u) != 0u ? -y : y;
 }
 
-// Position times frequency, modulo a turn.
+// Position times frequency, modulo a turn, to the nearest.
 uint phase_of(int position, uvec2 frequency) {
   uint upper, lower;
   const uint p = uint(abs(position));
   umulExtended(p, frequency.y, upper, lower);
-  const uint phase = p * frequency.x + upper;
+  const uint phase = p * frequency.x + upper + (lower >> 31);
   return position < 0 ? -phase : phase;
 }
 

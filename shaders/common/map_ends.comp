@@ -18,8 +18,8 @@ layout(set = 0, binding = 1, std430) writeonly buffer Cells { float cells[]; };
 
 shared float meet[WG];
 
-float joined(float a, float b) { return LARGEST ? max(a, b) : a + b; }
 // As of map_cells.glsl.
+float joined(float a, float b) { return LARGEST ? uintBitsToFloat(max(floatBitsToUint(a), floatBitsToUint(b))) : a + b; }
 uint part_begin(uint n, uint length, uint parts) { return n * (length / parts) + n * (length % parts) / parts; }
 float part_of(uint n, uint length, uint parts) { return float(part_begin(n + 1, length, parts) - part_begin(n, length, parts)); }
 

@@ -46,7 +46,8 @@ uint piece_begin(uint n, uint length, uint parts, uint pieces) {
 uint row_begin(uint y) { return first_query + piece_begin(y, queries, map_rows, cut & 0xffffu); }
 uint column_begin(uint x) { return first_key + piece_begin(x, keys, map_columns, cut >> 16); }
 
-float joined(float a, float b) { return LARGEST ? max(a, b) : a + b; }
+// Weights are not negative: their bits are in the order of their numbers, and those of NaN above all, which max(a, b) might drop.
+float joined(float a, float b) { return LARGEST ? uintBitsToFloat(max(floatBitsToUint(a), floatBitsToUint(b))) : a + b; }
 
 uint y0, y1;                  // rows of pieces of the group
 uint x1;                      // the end of the band

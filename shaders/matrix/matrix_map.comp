@@ -106,7 +106,11 @@ void fetch_k(uint key0) {
 void store_k() { EACH_PIECE(u, x) KV[x / KU * K_PITCH + x % KU] = kr[u]; }
 
 uint row_of_sum(uint x) { return x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
-float whole_sum(float s) { return LARGEST && !STATISTICS ? row_max(s) : row_sum(s); }
+float whole_sum(float s) {
+  if (!LARGEST || STATISTICS) return row_sum(s);
+  [[unroll]] for (uint b = 0; b < 7; ++b) if (WEIGHT(COL_LANE, b) != 0u) s = joined(s, subgroupShuffleXor(s, 1u << b));
+  return s;
+}
 
 #define EACH_PAIR(r, n, e) \
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)

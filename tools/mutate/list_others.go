@@ -22,6 +22,30 @@ var otherKernelMutants = []Mutant{
 		Kill:   []Killer{conformance("scores/bits-odd/f32", scalar)},
 	},
 	{
+		ID: "own-of-one", File: "flash/perscore.go",
+		Old: "out.Own[i] = n > 1 || n == own", New: "out.Own[i] = n > 1 || n > own",
+		Breaks: "a length of 1 that is the problem's own stands for all in self-checks",
+		Kill:   []Killer{in("./internal/conformance", "TestSizesOfOne"), in("./flash/ring", "TestRanksOfOneToken")},
+	},
+	{
+		ID: "trial-leaves-all-out", File: "internal/kernel/trial_judged.go",
+		Old: "large.Data[i] > mostOfWeight", New: "large.Data[i] >= 0",
+		Breaks: "self-checks of functions judge no row",
+		Kill:   []Killer{in("./flash", "TestProofsOfHugeScores", "TestFunctionsAreProved")},
+	},
+	{
+		ID: "trial-leaves-none-out", File: "internal/kernel/trial_judged.go",
+		Old: "large.Data[i] > mostOfWeight", New: "large.Data[i] > 1e300",
+		Breaks: "self-checks judge rows of which fp32 can say nothing",
+		Kill:   []Killer{in("./flash", "TestProofsOfHugeScores")},
+	},
+	{
+		ID: "map-drops-nan", File: "shaders/include/map_cells.glsl", Modules: "scalar_map.f32 scalar_map.f16",
+		Old: "LARGEST ? uintBitsToFloat(max(floatBitsToUint(a), floatBitsToUint(b)))", New: "LARGEST ? max(a, b)",
+		Breaks: "the largest weight of a cell leaves out what is no number",
+		Kill:   []Killer{in("./flash", "TestMapKeepsNaN")},
+	},
+	{
 		ID: "proof-of-functions", File: "internal/kernel/proof.go",
 		Old: "return !p.Score.Identity() || !p.Sees.Everything()", New: "return false",
 		Breaks: "kernels of the scalar tier are used unproved with functions in them",

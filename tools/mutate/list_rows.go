@@ -92,9 +92,15 @@ var rowMutants = []Mutant{
 	},
 	{
 		ID: "rotate-far", File: appendShader, Modules: "append.",
-		Old: "const uint phase = p * frequency.x + upper;", New: "const uint phase = p * frequency.x;",
+		Old: "const uint phase = p * frequency.x + upper + (lower >> 31);", New: "const uint phase = p * frequency.x;",
 		Breaks: "angles of positions far away are off",
 		Kill:   []Killer{in("./flash", "TestRotate")},
+	},
+	{
+		ID: "rotate-digits", File: "internal/kernel/append.go",
+		Old: "0.15915494309189533576888376337251436203445964574045644874766734405889679763422653509", New: "0.15915494309189533",
+		Breaks: "frequencies are divided by 2π in float64",
+		Kill:   []Killer{in("./flash", "TestRotaryPhases", "TestRotaryFarAway")},
 	},
 	{
 		ID: "append-page-starts", File: appendShader, Modules: "append.",

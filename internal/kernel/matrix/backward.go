@@ -335,9 +335,6 @@ func (s *BackwardProgram) trial(v BackwardVariant) attn.Problem {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, q.BC) * q.BC
 	}
 	kernel.PackTrial(&small)
-	if v.DBias {
-		oneBias(&small, &s.Problem)
-	}
 	return small
 }
 

@@ -80,13 +80,8 @@ func declined(err error) error {
 	return &kernel.Declined{Why: err.Error()}
 }
 
-// ownOf says whether a problem's bias has an element for each batch entry, head and query; so it has where there is but one.
-func ownOf(p *attn.Problem) (own [3]bool) {
-	for i, n := range [3]int{p.Batch, p.Heads, p.QueryLen} {
-		own[i] = p.Bias.Own[i] || n == 1
-	}
-	return own
-}
+// ownOf says whether a problem's bias has an element for each batch entry, head and query.
+func ownOf(p *attn.Problem) [3]bool { return [3]bool(p.Bias.Own[:3]) }
 
 var allOwn = [3]bool{true, true, true}
 
@@ -191,11 +186,8 @@ func (s *BiasGradient) try(v biasVariant) (wrong string, err error) {
 	p, t := kernel.TrialOf(&s.problem), &s.tile
 	p.QueryLen = t.rows() + t.Fragment.M/2 + 1
 	for i, n := range [3]*int{&p.Batch, &p.Heads, &p.QueryLen} {
-		switch {
-		case !s.own[i]:
+		if !s.own[i] {
 			*n = max(*n, 2)
-		case !p.Bias.Own[i]:
-			*n = 1
 		}
 	}
 	p.KeyLen = t.BC + t.Fragment.M/2 + 3

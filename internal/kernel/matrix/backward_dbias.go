@@ -96,13 +96,3 @@ func (t *BackwardTile) lacksBias(p *attn.Problem, c *kernel.Capabilities) string
 	with.DBias = true
 	return kernel.CheckSubgroups(t.W, t.Fragment.Lanes, with.Shared(p).bytes(), c)
 }
-
-// oneBias makes the lengths of a small problem 1 where the bias has one element for all of the problem's, which is 1 too: so it has one for each score.
-func oneBias(small, p *attn.Problem) {
-	for i, n := range [3]*int{&small.Batch, &small.Heads, &small.QueryLen} {
-		if !p.Bias.Own[i] {
-			*n = 1
-		}
-	}
-	small.KeyHeads = min(small.KeyHeads, small.Heads)
-}

@@ -48,13 +48,6 @@ func (w *Weights) BiasLies(p *attn.Problem, g *kernel.Gradients) bool {
 	return w.Layout.BiasLies(p, w.Tile.Form, &g.Scores)
 }
 
-// OneBias makes the lengths of a small problem 1 where the bias has one element for all of the problem's, which is 1 too: so it has one for each score.
-func (w *Weights) OneBias(small, p *attn.Problem) {
-	if w.MakesBias() {
-		oneBias(small, p)
-	}
-}
-
 // staysInRegisters notes that P and dS are not put into memory, and declines where the caller insists on that.
 func staysInRegisters(t *kernel.Tuning) error {
 	if t.Get(kernel.SlabsParameter, 0) != 0 {

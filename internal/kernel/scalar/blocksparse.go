@@ -5,7 +5,7 @@ import (
 	"github.com/vkattn/vkattn/internal/kernel"
 )
 
-// BlockSparse is shaders/scalar_forward.comp with a block mask.
+// BlockSparse is shaders/scalar/scalar_forward.comp with a block mask.
 var BlockSparse = &kernel.Kernel{
 	Offer: kernel.Offer{
 		Name:           "scalar_forward_blocks",

@@ -251,7 +251,6 @@ func (s *program) trial(v variant) attn.Problem {
 		small.KeyLen = attn.CeilDiv(small.KeyLen, 8) * 8
 	}
 	kernel.GrowForBias(&small, &s.problem)
-	s.weights.OneBias(&small, &s.problem)
 	return small
 }
 
