@@ -17,8 +17,10 @@ import (
 // KernelInfo describes a kernel: a SPIR-V module with an entry point "main" whose interface is one descriptor set (0) of
 // storage buffers at bindings 0 … Bindings−1, and PushBytes bytes of push constants.
 type KernelInfo struct {
-	Name          string            // for messages and labels; kernels that differ in nothing else are one
-	Code          []uint32          // SPIR-V
+	Name          string   // for messages and labels; kernels that differ in nothing else are one
+	Code          []uint32 // SPIR-V
+	Identity      string   // with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
+	Load          func() ([]uint32, error)
 	Spec          []vk.SpecConstant // specialization constants, in any order
 	Bindings      int               // storage buffers
 	Buffers       map[string]uint32 // bindings by name, for those who bind by name; may be nil
@@ -124,18 +126,34 @@ func (i *KernelInfo) key() kernelKey {
 		h.Write([]byte(name))
 		word(uint64(i.Buffers[name]))
 	}
-	b := make([]byte, 0, 4*len(i.Code))
-	for _, w := range i.Code {
-		b = binary.LittleEndian.AppendUint32(b, w)
+	if i.Load != nil {
+		h.Write([]byte("named " + i.Identity))
+	} else {
+		h.Write(spirv.Bytes(i.Code))
 	}
-	h.Write(b)
 	return kernelKey(h.Sum(nil))
 }
 
-func (c *Context) checkKernel(i *KernelInfo) error {
-	call := fmt.Sprintf("Kernel %q", i.Name)
+func (i *KernelInfo) call() string { return fmt.Sprintf("Kernel %q", i.Name) }
+
+func (i *KernelInfo) checkCode() error {
 	if len(i.Code) < spirv.HeaderWords || i.Code[0] != spirv.Magic {
-		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+		return argErr(i.call(), "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+	}
+	return nil
+}
+
+func (c *Context) checkKernel(i *KernelInfo) error {
+	call := i.call()
+	switch {
+	case i.Load == nil:
+		if err := i.checkCode(); err != nil {
+			return err
+		}
+	case i.Identity == "":
+		return argErr(call, "Identity", `""`, "it must name the code that Load gives")
+	case i.Code != nil:
+		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be nil beside Load")
 	}
 	l := &c.facts.Limits
 	most := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet))
@@ -165,7 +183,16 @@ func (i *KernelInfo) specialized() ([]uint32, error) {
 }
 
 // compile makes the kernel's pipeline.
-func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
+func (c *Context) compile(i KernelInfo) (*vk.ComputePipeline, error) {
+	if i.Load != nil {
+		var err error
+		if i.Code, err = i.Load(); err != nil {
+			return nil, err
+		}
+		if err := i.checkCode(); err != nil {
+			return nil, err
+		}
+	}
 	code, spec := i.Code, i.Spec
 	if c.options.Specialize {
 		var err error
@@ -180,7 +207,7 @@ func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
 	})
 }
 
-// Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
+// Kernel returns the kernel with the given content, compiling it at the first call: where code is named, by that, and Load is called then only. Concurrent calls for one kernel share
 // one compilation; a failure is returned to all of them and tried again by the next call.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	if err := c.enter(); err != nil {
@@ -205,7 +232,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	t.entries[key] = e
 	t.mu.Unlock()
 
-	p, err := c.compile(&i)
+	p, err := c.compile(i)
 	if err != nil {
 		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
 		t.mu.Lock()
