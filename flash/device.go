@@ -54,6 +54,7 @@ type deviceOptions struct {
 	sync      bool
 	cacheDir  string
 	noCache   bool
+	cacheSize int64
 	faults    *vk.Faults
 	tiles     string // a file
 	noCPU     bool
@@ -102,6 +103,18 @@ func WithCacheDir(dir string) DeviceOption {
 			return badArgument("WithCacheDir", `""`, "must name a directory; WithoutDiskCache turns the cache off")
 		}
 		o.cacheDir = dir
+		return nil
+	}
+}
+
+// WithCacheLimit says how many bytes of compiled pipelines may be kept in that directory, of all devices and drivers together; those that were not used
+// for the longest time go first. The default is 256 MiB.
+func WithCacheLimit(bytes int64) DeviceOption {
+	return func(o *deviceOptions) error {
+		if bytes < 1 {
+			return badArgument("WithCacheLimit", bytes, "must be at least 1; WithoutDiskCache turns the cache off")
+		}
+		o.cacheSize = bytes
 		return nil
 	}
 }
@@ -275,7 +288,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 			return nil, fmt.Errorf("flash: tiles: %w", err)
 		}
 	}
-	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache}
+	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache, CacheBytes: o.cacheSize}
 	if options.Specialize, err = specializes(caps.Facts); err != nil {
 		return nil, err
 	}

@@ -159,3 +159,24 @@ func TestSelectionsAreBounded(t *testing.T) {
 	}
 	require.Nil(t, s.get(at(0)))
 }
+
+// TestCacheLimit: what a program says may be kept on disk is what is.
+func TestCacheLimit(t *testing.T) {
+	testDevice(t) // skips where there is none
+	_, err := Open(WithCacheLimit(0))
+	require.ErrorIs(t, err, ErrArgument)
+	dir := t.TempDir()
+	work := func(opts ...DeviceOption) (files []string) {
+		d, err := Open(append(opts, WithCacheDir(dir), WithDevice("0"))...)
+		require.NoError(t, err)
+		for _, dim := range []int{8, 16, 24} {
+			require.NoError(t, mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: dim}, WithTier(TierScalar)).Close())
+		}
+		require.NoError(t, d.Close())
+		files, err = filepath.Glob(filepath.Join(dir, "*", "*.bin"))
+		require.NoError(t, err)
+		return files
+	}
+	require.Empty(t, work(WithCacheLimit(1)))
+	require.Len(t, work(), 3)
+}

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/vkattn/vkattn/internal/specialize"
 	"github.com/vkattn/vkattn/internal/spirv"
@@ -201,10 +205,61 @@ func (c *Context) compile(i KernelInfo) (*vk.ComputePipeline, error) {
 		}
 		spec = nil
 	}
-	return c.dev.NewComputePipeline(vk.PipelineInfo{
-		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
-		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
+	info := vk.PipelineInfo{Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, CaptureStats: c.options.CaptureStats}
+	began := time.Now()
+	if c.disk.root == "" {
+		p, err := c.dev.NewComputePipeline(info)
+		c.made.add(err == nil, false, began)
+		return p, err
+	}
+	i.Code, i.Load, i.Spec, i.Buffers = code, nil, spec, nil
+	var p *vk.ComputePipeline
+	fromDisk, err := throughCache(&c.disk, i.fileName(c.options.CaptureStats), c.dev.NewPipelineCache, func(cache *vk.PipelineCache) (err error) {
+		info.Cache = cache
+		p, err = c.dev.NewComputePipeline(info)
+		return err
 	})
+	if err != nil && p != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	c.made.add(err == nil, fromDisk, began)
+	return p, err
+}
+
+// fileName is that of what a driver makes of the kernel: of the very words that it gets, so that a file never stands for others.
+func (i *KernelInfo) fileName(stats bool) string {
+	key := i.key()
+	sum := sha256.Sum256(fmt.Appendf(key[:], "stats %v", stats))
+	return hex.EncodeToString(sum[:])
+}
+
+// Compilations counts the kernels that a context has made.
+type Compilations struct {
+	Kernels  int           // all of them
+	FromDisk int           // of which the driver was given its own earlier work
+	Time     time.Duration // in the driver, of all of them, which may have been made beside one another
+}
+
+type compilations struct{ kernels, fromDisk, nanoseconds atomic.Int64 }
+
+func (m *compilations) add(made, fromDisk bool, began time.Time) {
+	if !made {
+		return
+	}
+	m.kernels.Add(1)
+	m.nanoseconds.Add(int64(time.Since(began)))
+	if fromDisk {
+		m.fromDisk.Add(1)
+	}
+}
+
+// Compilations tells what making kernels has cost so far.
+func (c *Context) Compilations() Compilations {
+	if c == nil {
+		return Compilations{}
+	}
+	return Compilations{Kernels: int(c.made.kernels.Load()), FromDisk: int(c.made.fromDisk.Load()), Time: time.Duration(c.made.nanoseconds.Load())}
 }
 
 // Kernel returns the kernel with the given content, compiling it at the first call: where code is named, by that, and Load is called then only. Concurrent calls for one kernel share
@@ -240,7 +295,6 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 		t.mu.Unlock()
 	} else {
 		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c}
-		c.disk.dirty.Store(true)
 	}
 	close(e.done)
 	return e.kernel, e.err

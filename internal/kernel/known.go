@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -119,7 +117,7 @@ func (e *Env) KnownPath() string {
 	if path == "" {
 		return ""
 	}
-	return strings.TrimSuffix(path, filepath.Ext(path)) + ".known.json"
+	return path + ".known.json"
 }
 
 // Verdict gives what a kernel's self-check found on this device and driver: what is remembered under the key, or else what try says
