@@ -43,6 +43,14 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 	if p.attn.Cached() {
 		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn), Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
 	}
+	key := backwardKey{tier: c.tier, anyOrder: c.anyOrder}
+	if len(c.given) > 0 {
+		key.tuning = kernel.Constants(c.given).String()
+	}
+	if b := p.selection.gradients(p.dev, key); b != nil {
+		c.kernel, c.program, c.tuning, c.reasons = b.kernel, b.program, b.tuning, b.reasons
+		return nil
+	}
 	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, c.kernels(), "backward of ", p.Implementation(), c.tier, func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
 		t = kernel.NewBackwardTuning(c.given)
 		t.AnyOrder = c.anyOrder
@@ -54,6 +62,9 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		}
 		return t, note, err
 	})
+	if err == nil {
+		p.selection.keepGradients(key, &backwardSelection{c.kernel, c.program, c.tuning, c.reasons})
+	}
 	return err
 }
 

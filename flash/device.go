@@ -31,6 +31,8 @@ type Device struct {
 	info     DeviceInfo
 	fallback bool // a CPU that nobody asked for
 
+	selections selections // what Plan chose before
+
 	// submitting is read-locked from where a recording's tensors are found open until they count as busy, and locked where one is
 	// closed: so a tensor that is closed was either busy, and is waited for, or is no tensor that a submission begins to use.
 	submitting sync.RWMutex
@@ -52,6 +54,7 @@ type deviceOptions struct {
 	sync      bool
 	cacheDir  string
 	noCache   bool
+	cacheSize int64
 	faults    *vk.Faults
 	tiles     string // a file
 	noCPU     bool
@@ -101,6 +104,18 @@ func WithCacheDir(dir string) DeviceOption {
 			return badArgument("WithCacheDir", `""`, "must name a directory; WithoutDiskCache turns the cache off")
 		}
 		o.cacheDir = dir
+		return nil
+	}
+}
+
+// WithCacheLimit says how many bytes of compiled pipelines may be kept in that directory, of all devices and drivers together; those that were not used
+// for the longest time go first. The default is 256 MiB.
+func WithCacheLimit(bytes int64) DeviceOption {
+	return func(o *deviceOptions) error {
+		if bytes < 1 {
+			return badArgument("WithCacheLimit", bytes, "must be at least 1; WithoutDiskCache turns the cache off")
+		}
+		o.cacheSize = bytes
 		return nil
 	}
 }
@@ -274,7 +289,7 @@ func newDevice(dev *vk.Device, o *deviceOptions) (*Device, error) {
 			return nil, fmt.Errorf("flash: tiles: %w", err)
 		}
 	}
-	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache}
+	options := pipeline.Options{CacheDir: o.cacheDir, NoDiskCache: o.noCache, CacheBytes: o.cacheSize}
 	if options.Specialize, err = specializes(); err != nil {
 		return nil, err
 	}

@@ -15,13 +15,8 @@ import (
 
 // forgetProcess empties the process's memory, so that findings come from disk or have to be made.
 func forgetProcess(t *testing.T) {
-	swap := func() {
-		kernel.Known.Mu.Lock()
-		defer kernel.Known.Mu.Unlock()
-		kernel.Known.Entries = map[string]string{}
-	}
-	swap()
-	t.Cleanup(swap)
+	kernel.Known.Clear()
+	t.Cleanup(kernel.Known.Clear)
 }
 
 // add is kernel.AddKnown.

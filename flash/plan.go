@@ -17,17 +17,18 @@ import (
 // Plan is how one problem runs on one device: a kernel, its tile, its workspace. It may be used from several goroutines, and
 // be in flight any number of times: descriptors and workspace belong to the recordings.
 type Plan struct {
-	dev      *Device
-	problem  Problem
-	attn     attn.Problem // the same, as kernels take it
-	kernel   *kernel.Kernel
-	program  kernel.Program
-	tuning   map[string]int
-	captured []captured   // by the functions of its scores
-	classes  string       // which mask functions it has, where blocks are classed by them
-	rows     []*tiles.Row // of tiles, that its own is from
-	tuned    *TuningEntry // the entry of the user's tuning file that it follows, if any
-	reasons  []string     // why kernels preferred over the chosen one were not chosen
+	dev       *Device
+	problem   Problem
+	attn      attn.Problem // the same, as kernels take it
+	selection *selection   // what follows, as the device keeps it
+	kernel    *kernel.Kernel
+	program   kernel.Program
+	tuning    map[string]int
+	captured  []captured   // by the functions of its scores
+	classes   string       // which mask functions it has, where blocks are classed by them
+	rows      []*tiles.Row // of tiles, that its own is from
+	tuned     *TuningEntry // the entry of the user's tuning file that it follows, if any
+	reasons   []string     // why kernels preferred over the chosen one were not chosen
 
 	gradient backwardChoice // made when first asked for
 	maps     mapChoice      // likewise
@@ -80,15 +81,11 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 			err = errors.Join(err, closeTables(plan.captured))
 		}
 	}()
-	plan.kernel, plan.tuning, plan.reasons, err = pick(d, &plan.attn, kernels, "", o.implementation, o.tier, func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
-		if plan.program, t, plan.tuned, note, err = d.fit(k, &plan.attn, &o); err == nil {
-			plan.rows = t.Rows
-		}
-		return t, note, err
-	})
+	s, err := d.selected(&plan.attn, &o)
 	if err != nil {
 		return nil, err
 	}
+	plan.selection, plan.kernel, plan.program, plan.tuning, plan.rows, plan.tuned, plan.reasons = s, s.kernel, s.program, s.tuning, s.rows, s.tuned, s.reasons
 	if err := d.adopt(plan); err != nil {
 		return nil, err
 	}

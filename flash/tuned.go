@@ -264,6 +264,7 @@ type tuningStore struct {
 	stamp   fs.FileInfo
 	entries []TuningEntry
 	err     error
+	reads   uint64 // of files, each of which may hold something else
 }
 
 var storedTunings tuningStore
@@ -303,8 +304,20 @@ func (s *tuningStore) read(path string) ([]TuningEntry, error) {
 		return s.entries, s.err
 	}
 	s.path, s.stamp = path, info
+	s.reads++
 	s.entries, s.err = loadTunings(path)
 	return s.entries, s.err
+}
+
+// state differs whenever what read gives may.
+func (s *tuningStore) state(path string) uint64 {
+	_, _ = s.read(path) // whoever takes a tuning from the file tells what is wrong with it
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if path == "" || s.path == "" {
+		return 0
+	}
+	return s.reads
 }
 
 // tuningFile is what the file holds.

@@ -9,11 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
-// The file of a pipeline cache is a header, little-endian, followed by what vkGetPipelineCacheData gave:
+// What a driver made of a kernel is kept in a file of its own, so that a process reads those of the kernels that it asks for. The file is a header,
+// little-endian, followed by what vkGetPipelineCacheData gave of a cache in which nothing but the kernel was made:
 //
 //	 0  magic            8 bytes
 //	 8  vendor, device, driver version   3 × uint32
@@ -22,11 +24,12 @@ import (
 //	44  SHA-256 of the data             32 bytes
 //
 // A driver trusts cache data that bears its own header, and some crash on damaged data; so nothing reaches the driver whose
-// length and checksum do not agree. Other processes may load and store at any time: a store replaces the file whole, and holds
-// a lock from reading to replacing so that two stores merge instead of losing one another's pipelines.
+// length and checksum do not agree. Other processes may load, store and remove files at any time: a store replaces a file whole,
+// and two processes that store one kernel store the same.
 const (
 	cacheHeaderSize = 76
-	maxCacheSize    = 1 << 30
+	maxCacheSize    = 1 << 30 // of a file
+	cacheSuffix     = ".bin"
 )
 
 var cacheMagic = [8]byte{'V', 'K', 'A', 'T', 'P', 'C', '0', '1'}
@@ -37,9 +40,9 @@ type cacheID struct {
 	UUID                   [16]byte
 }
 
-// fileName is different for devices and drivers whose data differ, so that they do not overwrite one another.
-func (id cacheID) fileName() string {
-	return fmt.Sprintf("%04x-%04x-%08x-%x.bin", id.Vendor, id.Device, id.Driver, id.UUID)
+// folder is different for devices and drivers whose data differ.
+func (id cacheID) folder() string {
+	return fmt.Sprintf("%04x-%04x-%08x-%x", id.Vendor, id.Device, id.Driver, id.UUID)
 }
 
 func encodeCache(id cacheID, data []byte) []byte {
@@ -108,23 +111,14 @@ func readCache(path string, id cacheID) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	touchFile(f, path)
 	return data, nil
 }
 
-// storeCache replaces a cache file by merge(what valid data it holds now, nil if none). Concurrent stores, from this process
-// or others, take turns. It gives what was wrong with a file that was there, too.
-func storeCache(path string, id cacheID, merge func(onDisk []byte) ([]byte, error)) (damage, err error) {
-	err = diskfile.Update(path, func() ([]byte, error) {
-		var onDisk []byte
-		onDisk, damage = readCache(path, id)
-		data, err := merge(onDisk)
-		if err != nil {
-			return nil, err
-		}
-		if len(data) > maxCacheSize {
-			return nil, fmt.Errorf("the cache has grown to %s; delete %s", humanBytes(uint64(len(data))), path)
-		}
-		return encodeCache(id, data), nil
-	})
-	return damage, err
+// storeCache replaces a cache file.
+func storeCache(path string, id cacheID, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return diskfile.Replace(path, encodeCache(id, data))
 }

@@ -1,11 +1,10 @@
 package pipeline
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,42 +14,64 @@ import (
 const (
 	childPath = "VKATTN_TEST_CACHE_PATH"
 	childName = "VKATTN_TEST_CACHE_NAME"
-	stores    = 20
+	stores    = 40
 )
 
 // TestCacheFileChild is one of the processes of TestCacheFileManyProcesses; alone it does nothing.
 func TestCacheFileChild(t *testing.T) {
-	path, name := os.Getenv(childPath), os.Getenv(childName)
-	if path == "" {
+	root, process := os.Getenv(childPath), os.Getenv(childName)
+	if root == "" {
 		t.Skip("only as a child of TestCacheFileManyProcesses")
 	}
+	d := &diskCache{id: testID, limit: 1 << 20}
+	d.at(root)
 	for i := range stores {
-		require.NoError(t, store(path, func(onDisk []byte) ([]byte, error) {
-			if onDisk == nil {
-				onDisk = driverData(testID, "")
+		for _, name := range []string{hashName(process, i), hashName("shared", i%3)} {
+			want := driverData(testID, name)
+			if data := d.load(name); data != nil {
+				require.Equal(t, want, data)
 			}
-			return append(onDisk, fmt.Sprintf("%s stored %d\n", name, i)...), nil
-		}))
+			d.keep(name, want)
+		}
 	}
+	require.NoError(t, d.save())
+	require.NoError(t, d.state.Err)
 }
 
-// TestCacheFileManyProcesses has several processes add to one file at once, as several programs with one cache do.
+// hashName is a name as files of the cache have it.
+func hashName(of string, i int) string {
+	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d", of, i)))
+}
+
+// TestCacheFileManyProcesses has several processes store into one folder at once, as several programs with one cache do: what each stored is there
+// afterwards, and whole, and so is what all of them stored.
 func TestCacheFileManyProcesses(t *testing.T) {
-	path := filepath.Join(t.TempDir(), testID.fileName())
+	root := t.TempDir()
 	const processes = 4
 	var children []*exec.Cmd
 	for i := range processes {
 		c := exec.Command(os.Args[0], "-test.run", "^TestCacheFileChild$", "-test.count", "1")
-		c.Env = append(os.Environ(), childPath+"="+path, fmt.Sprintf("%s=process %d", childName, i))
+		c.Env = append(os.Environ(), childPath+"="+root, fmt.Sprintf("%s=process %d", childName, i))
 		require.NoError(t, c.Start())
 		children = append(children, c)
 	}
 	for _, c := range children {
 		assert.NoError(t, c.Wait())
 	}
-	data, err := readCache(path, testID)
+	d := &diskCache{id: testID}
+	d.at(root)
+	for p := range processes {
+		for i := range stores {
+			name := hashName(fmt.Sprintf("process %d", p), i)
+			require.Equal(t, driverData(testID, name), d.load(name))
+		}
+	}
+	for i := range 3 {
+		require.NotNil(t, d.load(hashName("shared", i)))
+	}
+	files, err := os.ReadDir(d.state.Path)
 	require.NoError(t, err)
-	assert.Equal(t, processes*stores, strings.Count(string(data), "stored"), "no store was lost")
+	require.Len(t, files, processes*stores+3)
 }
 
 // FuzzDecodeCache reads arbitrary files: what is accepted must be exactly what encodeCache writes.

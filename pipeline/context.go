@@ -12,6 +12,8 @@ import (
 type Options struct {
 	// CacheDir is where compiled pipelines are kept between runs. Empty means vkattn/pipelines in os.UserCacheDir.
 	CacheDir string
+	// CacheBytes is how much may stay there, of all devices and drivers together; what was not used for the longest time goes first. 0 means 256 MiB.
+	CacheBytes int64
 	// NoDiskCache keeps compiled pipelines in memory only.
 	NoDiskCache bool
 	// CaptureStats asks the driver to keep its statistics of every kernel; see Kernel.Stats. It may cost compile time.
@@ -33,7 +35,8 @@ type Context struct {
 
 	memory  account
 	kernels kernelTable
-	disk    diskCache[*vk.PipelineCache]
+	disk    diskCache
+	made    compilations
 	upload  stagingRing
 	down    stagingRing
 
@@ -62,6 +65,12 @@ func New(dev *vk.Device, o Options) (*Context, error) {
 	if o.StagingBytes == 0 {
 		o.StagingBytes = 16 << 20
 	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = defaultCacheBytes
+	}
+	if o.CacheBytes < 0 {
+		return nil, argErr("New", "CacheBytes", o.CacheBytes, "it must not be negative")
+	}
 	if o.StagingBytes%4 != 0 {
 		return nil, argErr("New", "StagingBytes", o.StagingBytes, "it must be a multiple of 4")
 	}
@@ -72,9 +81,7 @@ func New(dev *vk.Device, o Options) (*Context, error) {
 	c.kernels.entries = map[kernelKey]*kernelEntry{}
 	c.upload = stagingRing{ctx: c, kind: vk.Upload, label: "staging upload", sync: (*vk.Buffer).Flush}
 	c.down = stagingRing{ctx: c, kind: vk.Readback, label: "staging download", sync: (*vk.Buffer).Invalidate}
-	if err := c.openDiskCache(); err != nil {
-		return nil, err
-	}
+	c.openDiskCache()
 	return c, nil
 }
 
@@ -134,18 +141,18 @@ func (c *Context) Run(f func() error) error {
 	return f()
 }
 
-// Close waits for the device, stores the pipeline cache and frees everything that was made from the context, buffers, kernels and
-// recordings included. Uses of these by other goroutines end before, or with ErrClosed. The device stays open. A cache that cannot
-// be stored is no error of Close: DiskCache says so. Closing again does nothing.
+// Close waits for the device, stores compiled kernels and frees everything that was made from the context, buffers, kernels and
+// recordings included. Uses of these by other goroutines end before, or with ErrClosed. The device stays open. Kernels that cannot
+// be stored are no error of Close: DiskCache says so. Closing again does nothing.
 func (c *Context) Close() error {
 	if c == nil || c.dev == nil || c.closed.Swap(true) {
 		return nil
 	}
-	_ = c.saveCache()
 	c.upload.close()
 	c.down.close()
 	c.life.Lock()
 	defer c.life.Unlock()
+	_ = c.disk.save()
 	var err error
 	idle := c.dev.WaitIdle()
 	for try := 1; try < 3 && idle != nil; try++ {
@@ -161,8 +168,5 @@ func (c *Context) Close() error {
 	err = errors.Join(err, c.own.timeline.close())
 	c.kernels.close()
 	c.closeBuffers()
-	if c.disk.cache != nil {
-		err = errors.Join(err, c.disk.cache.Close())
-	}
 	return err
 }

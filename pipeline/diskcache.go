@@ -2,102 +2,186 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
-	"sync/atomic"
 )
 
-// DiskCache says what became of the pipeline cache file.
+// DiskCache says what became of the compiled kernels on disk.
 type DiskCache struct {
-	Path     string // empty when there is none
-	Loaded   int    // bytes of usable data found when the context was made
-	Err      error  // why what the file held, or a place for it, could not be used
-	StoreErr error  // why the last store failed
+	Path     string // the folder of the device and driver, empty when there is none
+	Loaded   int    // bytes of usable data found so far
+	Err      error  // why what a file held, or a place for it, could not be used
+	StoreErr error  // why something could not be stored, the last time that it was tried
 }
 
-// driverCache is what a diskCache needs of vk.PipelineCache.
-type driverCache[C any] interface {
-	Merge(other ...C) error
+// diskCache is a folder of compiled kernels, each in a file of its own, and what is on the way there. Files are read when their kernel is asked for, and
+// written beside what else the process does.
+type diskCache struct {
+	root  string // of the folders of all devices, "" where nothing is kept
+	id    cacheID
+	limit int64
+
+	mu      sync.Mutex
+	state   DiskCache
+	waiting map[string][]byte // to be stored, or tried in vain, by the name of the file
+
+	storing sync.Mutex // held by the one who writes
+	written int64      // bytes since files were counted last
+}
+
+// at chooses the folder. One that is no folder is told at once; one that is not there will be made.
+func (d *diskCache) at(root string) {
+	if d.root = root; root == "" {
+		return
+	}
+	d.state.Path = filepath.Join(root, d.id.folder())
+	d.waiting = map[string][]byte{}
+	old := d.state.Path + cacheSuffix // all of the device's kernels in one file, as they were kept once
+	for _, path := range []string{old, old + ".lock"} {
+		os.Remove(path)
+	}
+	info, err := os.Stat(d.state.Path)
+	switch {
+	case err == nil && !info.IsDir():
+		d.state.Err = &fs.PathError{Op: "open", Path: d.state.Path, Err: errors.New("it is no folder")}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		d.state.Err = err
+	}
+}
+
+// note keeps the first thing that was wrong with what is on disk.
+func (d *diskCache) note(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state.Err == nil {
+		d.state.Err = err
+	}
+}
+
+func (d *diskCache) file(name string) string { return filepath.Join(d.state.Path, name+cacheSuffix) }
+
+// load gives what is stored under a name, nil for nothing.
+func (d *diskCache) load(name string) []byte {
+	if d.root == "" {
+		return nil
+	}
+	data, err := readCache(d.file(name), d.id)
+	if err != nil {
+		d.note(err)
+		return nil
+	}
+	d.mu.Lock()
+	d.state.Loaded += len(data)
+	d.mu.Unlock()
+	return data
+}
+
+// keep stores data under a name, soon.
+func (d *diskCache) keep(name string, data []byte) {
+	d.mu.Lock()
+	d.waiting[name] = data
+	d.mu.Unlock()
+	go func() {
+		d.storing.Lock()
+		defer d.storing.Unlock()
+		_ = d.store(name) // told by DiskCache, and tried again by save
+		d.count(d.limit / 16)
+	}()
+}
+
+// store writes what waits under a name, if it still does; d.storing is held.
+func (d *diskCache) store(name string) error {
+	d.mu.Lock()
+	data, ok := d.waiting[name]
+	d.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	err := storeCache(d.file(name), d.id, data)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state.StoreErr = err; err == nil {
+		delete(d.waiting, name)
+		d.written += int64(len(data))
+	}
+	return err
+}
+
+// count removes what is too much, where more than some bytes were written since that was looked at; d.storing is held.
+func (d *diskCache) count(more int64) {
+	if d.written <= more {
+		return
+	}
+	d.written = 0
+	if err := evict(d.root, d.limit); err != nil {
+		d.note(err)
+	}
+}
+
+// save waits until everything is stored, and tries again what could not be.
+func (d *diskCache) save() (err error) {
+	if d.root == "" {
+		return nil
+	}
+	d.storing.Lock()
+	defer d.storing.Unlock()
+	d.mu.Lock()
+	names := slices.Sorted(maps.Keys(d.waiting))
+	d.mu.Unlock()
+	for _, name := range names {
+		if e := d.store(name); e != nil {
+			err = e
+		}
+	}
+	d.mu.Lock()
+	d.state.StoreErr = err
+	d.mu.Unlock()
+	d.count(0)
+	return err
+}
+
+// driverCache is what is needed of vk.PipelineCache.
+type driverCache interface {
 	Data() ([]byte, error)
 	Close() error
 }
 
-// diskCache is the pipeline cache in memory and its file.
-type diskCache[C driverCache[C]] struct {
-	cache C
-	open  func(data []byte) (C, error) // makes a driver's cache
-	id    cacheID
-	dirty atomic.Bool // there is something to store
-
-	mu    sync.Mutex // one store at a time
-	state DiskCache
-}
-
-// cachePath is the file of a device's pipelines, in dir or, when that is empty, in the user's cache directory.
-func cachePath(dir string, id cacheID) (string, error) {
-	if dir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		dir = filepath.Join(user, "vkattn", "pipelines")
+// throughCache makes something in a driver's cache: filled with what is stored under a name, or empty, and then stored. fromDisk says which. What a
+// driver refuses, or does not give, costs compiling again.
+func throughCache[C driverCache](d *diskCache, name string, open func(data []byte) (C, error), make func(C) error) (fromDisk bool, err error) {
+	data := d.load(name)
+	cache, err := open(data)
+	if err != nil && data != nil { // the driver has its own opinion of the data
+		d.note(fmt.Errorf("%s: %w", d.file(name), err))
+		data = nil
+		cache, err = open(nil)
 	}
-	return filepath.Join(dir, id.fileName()), nil
-}
-
-// load makes the cache in memory of what the file holds; a path that is empty keeps it in memory only. Only a driver that
-// makes no cache at all is an error. A file that cannot be used is replaced by the next store, and there is one.
-func (d *diskCache[C]) load(path string) (err error) {
-	d.state.Path = path
-	var data []byte
-	if path != "" {
-		data, d.state.Err = readCache(path, d.id)
-	}
-	d.cache, err = d.open(data)
-	if err != nil && len(data) > 0 { // the driver has its own opinion of the data
-		d.state.Err, data = err, nil
-		d.cache, err = d.open(nil)
-	}
-	d.state.Loaded = len(data)
-	d.dirty.Store(d.state.Err != nil)
-	return err
-}
-
-// save puts what the cache in memory holds into the file, beside what other processes stored there.
-func (d *diskCache[C]) save() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state.Path == "" || !d.dirty.Swap(false) {
-		return nil
-	}
-	var refused error
-	damage, err := storeCache(d.state.Path, d.id, func(onDisk []byte) ([]byte, error) {
-		if len(onDisk) > 0 {
-			refused = d.merge(onDisk)
-		}
-		return d.cache.Data()
-	})
-	if d.state.Err == nil {
-		d.state.Err = errors.Join(damage, refused)
-	}
-	if d.state.StoreErr = err; err != nil {
-		d.dirty.Store(true)
-	}
-	return err
-}
-
-// merge adds data of another process to the cache in memory.
-func (d *diskCache[C]) merge(data []byte) error {
-	other, err := d.open(data)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return errors.Join(d.cache.Merge(other), other.Close())
+	if err = make(cache); err == nil && data == nil {
+		made, e := cache.Data()
+		if e == nil && len(made) > maxCacheSize {
+			e = fmt.Errorf("a kernel of %s is too large to be kept", humanBytes(uint64(len(made))))
+		}
+		if e == nil {
+			d.keep(name, made)
+		} else {
+			d.mu.Lock()
+			d.state.StoreErr = e
+			d.mu.Unlock()
+		}
+	}
+	return data != nil, errors.Join(err, cache.Close())
 }
 
-// DiskCache returns what became of the pipeline cache file. A file that cannot be used costs compile time, nothing else; it
-// is replaced by the next store.
+// DiskCache returns what became of the compiled kernels on disk. A file that cannot be used costs compile time, nothing else; it
+// is replaced.
 func (c *Context) DiskCache() DiskCache {
 	if c == nil {
 		return DiskCache{}
@@ -107,32 +191,29 @@ func (c *Context) DiskCache() DiskCache {
 	return c.disk.state
 }
 
-func (c *Context) openDiskCache() error {
+func (c *Context) openDiskCache() {
 	f := c.facts
 	c.disk.id = cacheID{Vendor: f.VendorID, Device: f.DeviceID, Driver: f.DriverVersion, UUID: f.PipelineCacheUUID}
-	c.disk.open = c.dev.NewPipelineCache
+	c.disk.limit = c.options.CacheBytes
 	if c.options.NoDiskCache {
-		return c.disk.load("")
+		return
 	}
-	path, nowhere := cachePath(c.options.CacheDir, c.disk.id)
-	err := c.disk.load(path)
-	if nowhere != nil {
-		c.disk.state.Err = nowhere
+	root := c.options.CacheDir
+	if root == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			c.disk.note(err)
+			return
+		}
+		root = filepath.Join(user, "vkattn", "pipelines")
 	}
-	return err
+	c.disk.at(root)
 }
 
-// SaveCache stores the pipelines made so far on disk, merged with what other processes stored meanwhile. Close does it too.
+// SaveCache waits until the kernels made so far are on disk, and tries again where they could not be stored. Close does it too.
 func (c *Context) SaveCache() error {
 	if err := c.usable(); err != nil {
 		return err
-	}
-	return c.saveCache()
-}
-
-func (c *Context) saveCache() error {
-	if c.dev.Lost() != nil {
-		return nil
 	}
 	return c.disk.save()
 }

@@ -12,94 +12,96 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeCache is a driver's cache whose pipelines are words.
+// fakeCache is a driver's cache of a kernel, which is a word.
 type fakeCache struct {
-	words  []string
+	word   string
 	closed int
+	silent error // what Data returns
 }
 
-func (f *fakeCache) Data() ([]byte, error) {
-	return driverData(testID, strings.Join(f.words, " ")), nil
-}
-
-func (f *fakeCache) Merge(others ...*fakeCache) error {
-	for _, o := range others {
-		for _, w := range o.words {
-			if !slices.Contains(f.words, w) {
-				f.words = append(f.words, w)
-			}
-		}
-	}
-	slices.Sort(f.words)
-	return nil
-}
-
-func (f *fakeCache) Close() error { f.closed++; return nil }
+func (f *fakeCache) Data() ([]byte, error) { return driverData(testID, f.word), f.silent }
+func (f *fakeCache) Close() error          { f.closed++; return nil }
 
 var errRefused = errors.New("the driver does not want it")
 
-// fakeDriver makes fake caches, and remembers them; it refuses data with the word "poison".
-type fakeDriver struct{ made []*fakeCache }
+// fakeDriver makes fake caches, and remembers them; it refuses the word "poison".
+type fakeDriver struct {
+	made   []*fakeCache
+	silent error
+}
 
 func (f *fakeDriver) open(data []byte) (*fakeCache, error) {
-	c := &fakeCache{}
+	c := &fakeCache{silent: f.silent}
 	if len(data) > 0 {
-		c.words = strings.Fields(string(data[32:]))
+		c.word = string(data[32:])
 	}
-	if slices.Contains(c.words, "poison") {
+	if c.word == "poison" {
 		return nil, errRefused
 	}
 	f.made = append(f.made, c)
 	return c, nil
 }
 
-// fakeDisk is a process's cache, loaded from path.
-func fakeDisk(t *testing.T, path string) (*diskCache[*fakeCache], *fakeDriver) {
-	t.Helper()
-	driver := &fakeDriver{}
-	d := &diskCache[*fakeCache]{id: testID, open: driver.open}
-	require.NoError(t, d.load(path))
-	return d, driver
+// fakeDisk is a process's cache below root.
+func fakeDisk(root string) (*diskCache, *fakeDriver) {
+	d := &diskCache{id: testID, limit: 1 << 20}
+	d.at(root)
+	return d, &fakeDriver{}
 }
 
-func (d *diskCache[C]) compiled() { d.dirty.Store(true) }
-
-// wordsIn gives what a cache file holds.
-func wordsIn(t *testing.T, path string) []string {
+// compile makes a kernel, which is a word.
+func (f *fakeDriver) compile(t *testing.T, d *diskCache, word string) (fromDisk bool) {
 	t.Helper()
-	data, err := readCache(path, testID)
+	fromDisk, err := throughCache(d, hashName(word, 0), f.open, func(c *fakeCache) error {
+		require.Contains(t, []string{"", word}, c.word, "what is stored under its name is its own")
+		c.word = word
+		return nil
+	})
 	require.NoError(t, err)
-	return strings.Fields(string(data[32:]))
+	for _, c := range f.made {
+		require.Equal(t, 1, c.closed)
+	}
+	return fromDisk
 }
 
-// TestDiskCacheMerges: what another process stored after this one loaded is in the file beside what this one stores.
-func TestDiskCacheMerges(t *testing.T) {
-	path := filepath.Join(t.TempDir(), testID.fileName())
-	one, _ := fakeDisk(t, path)
-	two, driver := fakeDisk(t, path)
-	one.cache.words, two.cache.words = []string{"a"}, []string{"b"}
+func TestDiskCacheByKernel(t *testing.T) {
+	root := t.TempDir()
+	one, driver := fakeDisk(root)
+	require.NoError(t, one.save())
+	assert.NoDirExists(t, one.state.Path, "nothing was compiled")
+	require.False(t, driver.compile(t, one, "a"))
+	require.False(t, driver.compile(t, one, "b"))
+	require.NoError(t, one.save())
 
-	require.NoError(t, one.save())
-	assert.NoFileExists(t, path, "nothing was compiled")
-	one.compiled()
-	require.NoError(t, one.save())
-	two.compiled()
+	two, driver := fakeDisk(root)
+	assert.Zero(t, two.state.Loaded, "opening reads nothing")
+	require.True(t, driver.compile(t, two, "a"))
+	assert.Equal(t, len(driverData(testID, "a")), two.state.Loaded, "only what was asked for")
+	require.False(t, driver.compile(t, two, "c"))
 	require.NoError(t, two.save())
-	assert.Equal(t, []string{"a", "b"}, wordsIn(t, path))
-	require.Len(t, driver.made, 2)
-	assert.Equal(t, 1, driver.made[1].closed, "the other's is closed again")
-	assert.Zero(t, driver.made[0].closed)
+	files, err := os.ReadDir(two.state.Path)
+	require.NoError(t, err)
+	require.Len(t, files, 3)
 
-	three, _ := fakeDisk(t, path)
-	assert.Equal(t, []string{"a", "b"}, three.cache.words)
-	assert.Equal(t, len(driverData(testID, "a b")), three.state.Loaded)
-	require.NoError(t, os.Remove(path))
-	require.NoError(t, three.save())
-	assert.NoFileExists(t, path, "nothing new")
+	// What is stored already is not stored again.
+	require.NoError(t, os.Remove(two.file(hashName("a", 0))))
+	require.NoError(t, two.save())
+	assert.NoFileExists(t, two.file(hashName("a", 0)))
+
+	// A kernel that cannot be made is not stored, and one that the driver tells nothing of costs nothing else.
+	failed := errors.New("no kernel")
+	_, err = throughCache(two, hashName("d", 0), driver.open, func(*fakeCache) error { return failed })
+	require.ErrorIs(t, err, failed)
+	driver.silent = errors.New("out of memory")
+	require.False(t, driver.compile(t, two, "e"))
+	assert.Equal(t, driver.silent, two.state.StoreErr)
+	require.NoError(t, two.save())
+	for _, word := range []string{"d", "e"} {
+		assert.NoFileExists(t, two.file(hashName(word, 0)))
+	}
 }
 
-// TestDiskCacheOfBadFiles: a file that cannot be used is told, and replaced by the next store whether or not anything was
-// compiled; what it held is lost, and nothing else is.
+// TestDiskCacheOfBadFiles: a file that cannot be used is told, and replaced; what it held is compiled again, and nothing else is.
 func TestDiskCacheOfBadFiles(t *testing.T) {
 	sound := encodeCache(testID, driverData(testID, "a"))
 	flipped := slices.Clone(sound)
@@ -110,52 +112,80 @@ func TestDiskCacheOfBadFiles(t *testing.T) {
 		"checksum does not match":   flipped,
 		errRefused.Error():          encodeCache(testID, driverData(testID, "poison")),
 	} {
-		path := filepath.Join(t.TempDir(), testID.fileName())
-		require.NoError(t, os.WriteFile(path, file, 0o600))
-		d, _ := fakeDisk(t, path)
-		assert.ErrorContains(t, d.state.Err, want)
-		assert.Zero(t, d.state.Loaded)
-		assert.Empty(t, d.cache.words)
+		root := t.TempDir()
+		d, driver := fakeDisk(root)
+		driver.compile(t, d, "a")
+		driver.compile(t, d, "b")
 		require.NoError(t, d.save())
-		assert.Empty(t, wordsIn(t, path), want)
-		d, _ = fakeDisk(t, path)
-		assert.NoError(t, d.state.Err, "the next run finds it whole")
+		path := d.file(hashName("a", 0))
+		require.NoError(t, os.WriteFile(path, file, 0o600))
 
-		// The same when the file is damaged after it was loaded.
-		require.NoError(t, os.WriteFile(path, file, 0o600))
-		d.cache.words = []string{"mine"}
-		d.compiled()
-		require.NoError(t, d.save())
+		d, driver = fakeDisk(root)
+		assert.NoError(t, d.state.Err)
+		require.True(t, driver.compile(t, d, "b"))
+		require.False(t, driver.compile(t, d, "a"))
 		assert.ErrorContains(t, d.state.Err, want)
-		assert.Equal(t, []string{"mine"}, wordsIn(t, path))
+		assert.ErrorContains(t, d.state.Err, path)
+		require.NoError(t, d.save())
+
+		d, driver = fakeDisk(root)
+		require.True(t, driver.compile(t, d, "a"), "the next run finds it whole")
+		require.NoError(t, d.state.Err)
 	}
 }
 
 // TestDiskCacheThatCannotBeStored: the error is kept beside what was wrong before, and the next store tries again.
 func TestDiskCacheThatCannotBeStored(t *testing.T) {
-	dir := t.TempDir()
-	place := filepath.Join(dir, "place")
+	place := filepath.Join(t.TempDir(), "place")
 	require.NoError(t, os.WriteFile(place, nil, 0o600)) // a file where the folder should be
-	d := &diskCache[*fakeCache]{id: testID, open: (&fakeDriver{}).open}
-	require.NoError(t, d.load(filepath.Join(place, testID.fileName())))
+	d, driver := fakeDisk(place)
 	require.Error(t, d.state.Err)
-	d.cache.words = []string{"a"}
-	d.compiled()
+	driver.compile(t, d, "a")
+	driver.compile(t, d, "b")
 	require.Error(t, d.save())
 	assert.Error(t, d.state.StoreErr)
 	require.NoError(t, os.Remove(place))
 	require.NoError(t, d.save())
 	assert.NoError(t, d.state.StoreErr)
-	assert.Equal(t, []string{"a"}, wordsIn(t, d.state.Path))
+	for _, word := range []string{"a", "b"} {
+		assert.True(t, driver.compile(t, d, word))
+	}
 }
 
-// TestDiskCacheInMemoryOnly: without a path nothing is read and nothing written.
+// TestDiskCacheInMemoryOnly: without a folder nothing is read and nothing written.
 func TestDiskCacheInMemoryOnly(t *testing.T) {
 	t.Chdir(t.TempDir())
-	d, _ := fakeDisk(t, "")
-	d.compiled()
+	d, _ := fakeDisk("")
+	require.Nil(t, d.load(hashName("a", 0)))
 	require.NoError(t, d.save())
 	left, err := os.ReadDir(".")
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+// TestDiskCacheOfOneFile: what earlier versions kept, all of a device's kernels in a file that grew, is removed.
+func TestDiskCacheOfOneFile(t *testing.T) {
+	root := t.TempDir()
+	other := testID
+	other.Driver++
+	write := func(names ...string) {
+		for _, name := range names {
+			require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte("old"), 0o600))
+		}
+	}
+	mine, others := testID.folder()+".bin", other.folder()+".bin"
+	write(mine, mine+".lock", others, others+".lock", testID.folder()+".known.json", "a file of the user's.bin")
+	d, driver := fakeDisk(root)
+	assert.NoFileExists(t, filepath.Join(root, mine))
+	assert.FileExists(t, filepath.Join(root, others), "opening looks at nothing else")
+	driver.compile(t, d, "a")
+	require.NoError(t, d.save())
+	var left []string
+	files, err := os.ReadDir(root)
+	require.NoError(t, err)
+	for _, f := range files {
+		left = append(left, f.Name())
+	}
+	slices.SortFunc(left, strings.Compare)
+	require.Equal(t, []string{testID.folder(), testID.folder() + ".known.json", "a file of the user's.bin"}, left)
 }

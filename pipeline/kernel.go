@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vkattn/vkattn/internal/specialize"
@@ -18,8 +21,10 @@ import (
 // KernelInfo describes a kernel: a SPIR-V module with an entry point "main" whose interface is one descriptor set (0) of
 // storage buffers at bindings 0 … Bindings−1, and PushBytes bytes of push constants.
 type KernelInfo struct {
-	Name          string            // for messages and labels; kernels that differ in nothing else are one
-	Code          []uint32          // SPIR-V
+	Name          string   // for messages and labels; kernels that differ in nothing else are one
+	Code          []uint32 // SPIR-V
+	Identity      string   // with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
+	Load          func() ([]uint32, error)
 	Spec          []vk.SpecConstant // specialization constants, in any order
 	Constants     fmt.Stringer      // what Spec sets, by name, for the account of test runs; may be nil
 	Bindings      int               // storage buffers
@@ -127,18 +132,34 @@ func (i *KernelInfo) key() kernelKey {
 		h.Write([]byte(name))
 		word(uint64(i.Buffers[name]))
 	}
-	b := make([]byte, 0, 4*len(i.Code))
-	for _, w := range i.Code {
-		b = binary.LittleEndian.AppendUint32(b, w)
+	if i.Load != nil {
+		h.Write([]byte("named " + i.Identity))
+	} else {
+		h.Write(spirv.Bytes(i.Code))
 	}
-	h.Write(b)
 	return kernelKey(h.Sum(nil))
 }
 
-func (c *Context) checkKernel(i *KernelInfo) error {
-	call := fmt.Sprintf("Kernel %q", i.Name)
+func (i *KernelInfo) call() string { return fmt.Sprintf("Kernel %q", i.Name) }
+
+func (i *KernelInfo) checkCode() error {
 	if len(i.Code) < spirv.HeaderWords || i.Code[0] != spirv.Magic {
-		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+		return argErr(i.call(), "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+	}
+	return nil
+}
+
+func (c *Context) checkKernel(i *KernelInfo) error {
+	call := i.call()
+	switch {
+	case i.Load == nil:
+		if err := i.checkCode(); err != nil {
+			return err
+		}
+	case i.Identity == "":
+		return argErr(call, "Identity", `""`, "it must name the code that Load gives")
+	case i.Code != nil:
+		return argErr(call, "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be nil beside Load")
 	}
 	l := &c.facts.Limits
 	most := int(min(l.MaxStorageBuffersPerStage, l.MaxStorageBuffersPerSet))
@@ -168,7 +189,16 @@ func (i *KernelInfo) specialized() ([]uint32, error) {
 }
 
 // compile makes the kernel's pipeline.
-func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
+func (c *Context) compile(i KernelInfo) (*vk.ComputePipeline, error) {
+	if i.Load != nil {
+		var err error
+		if i.Code, err = i.Load(); err != nil {
+			return nil, err
+		}
+		if err := i.checkCode(); err != nil {
+			return nil, err
+		}
+	}
 	code, spec := i.Code, i.Spec
 	if c.options.Specialize {
 		var err error
@@ -177,14 +207,66 @@ func (c *Context) compile(i *KernelInfo) (*vk.ComputePipeline, error) {
 		}
 		spec = nil
 	}
-	return c.dev.NewComputePipeline(vk.PipelineInfo{
-		Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
-		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, Cache: c.disk.cache, CaptureStats: c.options.CaptureStats,
+	info := vk.PipelineInfo{Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, CaptureStats: c.options.CaptureStats}
+	began := time.Now()
+	if c.disk.root == "" {
+		p, err := c.dev.NewComputePipeline(info)
+		c.made.add(err == nil, false, began)
+		return p, err
+	}
+	i.Code, i.Load, i.Spec, i.Buffers = code, nil, spec, nil
+	var p *vk.ComputePipeline
+	fromDisk, err := throughCache(&c.disk, i.fileName(c.options.CaptureStats), c.dev.NewPipelineCache, func(cache *vk.PipelineCache) (err error) {
+		info.Cache = cache
+		p, err = c.dev.NewComputePipeline(info)
+		return err
 	})
+	if err != nil && p != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	c.made.add(err == nil, fromDisk, began)
+	return p, err
 }
 
-// Kernel returns the kernel with the given content, compiling it at the first call. Concurrent calls for one kernel share
-// one compilation; a failure is returned to all of them and tried again by the next call.
+// fileName is that of what a driver makes of the kernel: of the very words that it gets, so that a file never stands for others.
+func (i *KernelInfo) fileName(stats bool) string {
+	key := i.key()
+	sum := sha256.Sum256(fmt.Appendf(key[:], "stats %v", stats))
+	return hex.EncodeToString(sum[:])
+}
+
+// Compilations counts the kernels that a context has made.
+type Compilations struct {
+	Kernels  int           // all of them
+	FromDisk int           // of which the driver was given its own earlier work
+	Time     time.Duration // in the driver, of all of them, which may have been made beside one another
+}
+
+type compilations struct{ kernels, fromDisk, nanoseconds atomic.Int64 }
+
+func (m *compilations) add(made, fromDisk bool, began time.Time) {
+	if !made {
+		return
+	}
+	m.kernels.Add(1)
+	m.nanoseconds.Add(int64(time.Since(began)))
+	if fromDisk {
+		m.fromDisk.Add(1)
+	}
+}
+
+// Compilations tells what making kernels has cost so far.
+func (c *Context) Compilations() Compilations {
+	if c == nil {
+		return Compilations{}
+	}
+	return Compilations{Kernels: int(c.made.kernels.Load()), FromDisk: int(c.made.fromDisk.Load()), Time: time.Duration(c.made.nanoseconds.Load())}
+}
+
+// Kernel returns the kernel with the given content, compiling it at the first call. Where the code is named (KernelInfo.Identity), the name
+// stands for it, and Load is called by that first call alone. Concurrent calls for one kernel share one compilation; a failure is returned to
+// all of them and tried again by the next call.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	if err := c.enter(); err != nil {
 		return nil, err
@@ -209,7 +291,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	t.mu.Unlock()
 
 	began := time.Now()
-	p, err := c.compile(&i)
+	p, err := c.compile(i)
 	if err != nil {
 		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
 		t.mu.Lock()
@@ -217,7 +299,6 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 		t.mu.Unlock()
 	} else {
 		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c, compiled: i.account(time.Since(began))}
-		c.disk.dirty.Store(true)
 	}
 	close(e.done)
 	return e.kernel, e.err

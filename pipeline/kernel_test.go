@@ -79,7 +79,7 @@ func TestKernelArguments(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestDiskCache stores pipelines, finds them again, merges two contexts, and survives damage.
+// TestDiskCache stores kernels, each in a file of its own, finds those that are asked for again, and survives damage.
 func TestDiskCache(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *Context {
@@ -87,51 +87,57 @@ func TestDiskCache(t *testing.T) {
 		require.NoError(t, err)
 		return c
 	}
+	files := func(c *Context) (paths []string) {
+		paths, err := filepath.Glob(filepath.Join(c.DiskCache().Path, "*"))
+		require.NoError(t, err)
+		return paths
+	}
 	c := open()
-	path := c.DiskCache().Path
-	require.Equal(t, dir, filepath.Dir(path))
-	assert.Zero(t, c.DiskCache().Loaded)
+	require.Equal(t, dir, filepath.Dir(c.DiskCache().Path))
 	require.NoError(t, c.DiskCache().Err)
 	mixKernel(t, c, 3)
 	require.NoError(t, c.SaveCache())
-	first, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.NoError(t, c.SaveCache())
+	stored := files(c)
+	require.Len(t, stored, 1)
+	require.Equal(t, 1, c.Compilations().Kernels)
+	require.Zero(t, c.Compilations().FromDisk)
+	require.Positive(t, c.Compilations().Time)
 	require.NoError(t, c.Close())
-	again, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, first, again, "nothing new, nothing stored")
 
-	// Two contexts that both read the first state, as two processes would: the second store keeps what the first added.
+	// Two contexts at once, as two processes: each finds what was there and keeps what the other adds.
 	a, b := open(), open()
-	assert.Equal(t, len(first)-cacheHeaderSize, a.DiskCache().Loaded)
+	mixKernel(t, a, 3)
+	info, err := os.Stat(stored[0])
+	require.NoError(t, err)
+	assert.EqualValues(t, info.Size()-cacheHeaderSize, a.DiskCache().Loaded)
+	require.Equal(t, 1, a.Compilations().FromDisk)
 	mixKernel(t, a, 4)
 	mixKernel(t, b, 5)
 	require.NoError(t, a.Close())
-	afterA, err := os.ReadFile(path)
-	require.NoError(t, err)
 	require.NoError(t, b.Close())
-	afterB, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, len(afterA), len(first))
-	assert.GreaterOrEqual(t, len(afterB), len(afterA))
+	require.Len(t, files(a), 3)
 
-	// Damage costs the content and nothing else.
-	for _, damage := range [][]byte{{}, []byte("rubbish"), afterB[:len(afterB)/2], append([]byte{}, afterB...)} {
-		if len(damage) == len(afterB) {
+	// Damage costs the kernel and nothing else.
+	sound, err := os.ReadFile(stored[0])
+	require.NoError(t, err)
+	for _, damage := range [][]byte{{}, []byte("rubbish"), sound[:len(sound)/2], append([]byte{}, sound...)} {
+		if len(damage) == len(sound) {
 			damage[len(damage)-1] ^= 1
 		}
-		require.NoError(t, os.WriteFile(path, damage, 0o600))
+		require.NoError(t, os.WriteFile(stored[0], damage, 0o600))
 		c := open()
-		assert.Zero(t, c.DiskCache().Loaded)
-		assert.Error(t, c.DiskCache().Err)
 		mixKernel(t, c, 3)
+		assert.Zero(t, c.DiskCache().Loaded)
+		assert.ErrorContains(t, c.DiskCache().Err, stored[0])
 		require.NoError(t, c.Close())
 		c = open()
+		mixKernel(t, c, 3)
 		assert.NoError(t, c.DiskCache().Err)
 		assert.Positive(t, c.DiskCache().Loaded)
 		require.NoError(t, c.Close())
 	}
+	_, err = New(testDevice(t), Options{CacheBytes: -1})
+	require.ErrorContains(t, err, "CacheBytes")
 }
 
 func TestDiskCacheWithoutAPlace(t *testing.T) {

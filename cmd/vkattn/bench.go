@@ -27,6 +27,8 @@ type benchFlags struct {
 	peerImpls                    []string
 	rounds                       int
 	limit, peerTimeout           time.Duration
+	firstCache                   string
+	firstWarm                    bool
 }
 
 // recordedRounds is how often the rows of a result file are measured: of three rounds one that something disturbed does not count.
@@ -105,6 +107,11 @@ Suites:
 	fl.BoolVar(&f.list, "list", false, "print the cases as JSON, one a line, and measure nothing (without --device: those of a GPU)")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	wideFlag(cmd, &f.wide)
+	fl.StringVar(&f.firstCache, firstCache, "", "")
+	fl.BoolVar(&f.firstWarm, firstWarm, false, "")
+	for _, name := range []string{firstCache, firstWarm} {
+		_ = fl.MarkHidden(name)
+	}
 	return cmd
 }
 
@@ -113,6 +120,7 @@ func suiteHelp() string {
 	for _, s := range bench.Suites() {
 		fmt.Fprintf(&b, "  %-16s %s\n", s.Name, s.About)
 	}
+	fmt.Fprintf(&b, "  %-16s %s\n", firstSuite, firstAbout)
 	return strings.TrimRight(b.String(), "\n")
 }
 
@@ -224,6 +232,9 @@ func (f *benchFlags) checkOut() error {
 func runBench(cmd *cobra.Command, f *benchFlags, args []string) error {
 	if cmd.Flags().Changed("ranks") && f.over.ranks < 1 {
 		return usage(cmd, fmt.Errorf("--ranks is %d: it must be at least 1", f.over.ranks))
+	}
+	if f.suite == firstSuite {
+		return runFirst(cmd, f, args)
 	}
 	if f.spread() {
 		return runSpread(cmd, f, args)

@@ -31,8 +31,8 @@ func (c *deviceChoice) options() []flash.DeviceOption {
 }
 
 // open opens the device.
-func (c *deviceChoice) open() (*flash.Device, error) {
-	opts := c.options()
+func (c *deviceChoice) open(opts ...flash.DeviceOption) (*flash.Device, error) {
+	opts = append(opts, c.options()...)
 	if c.name != "" {
 		opts = append(opts, flash.WithDevice(c.name))
 	}

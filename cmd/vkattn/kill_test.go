@@ -261,9 +261,9 @@ func TestDamagedFilesAreToldOnce(t *testing.T) {
 		data[len(data)/2] ^= 1
 		require.NoError(t, os.WriteFile(path, data, 0o600))
 	}
-	compiled, err := filepath.Glob(filepath.Join(h.cache(), "vkattn", "pipelines", "*.bin"))
+	compiled, err := filepath.Glob(filepath.Join(h.cache(), "vkattn", "pipelines", "*", "*.bin"))
 	require.NoError(t, err)
-	require.Len(t, compiled, 1)
+	require.NotEmpty(t, compiled)
 	damage(compiled[0])
 	status, stdout, stderr := h.run(t, args...)
 	require.Zero(t, status, stderr)

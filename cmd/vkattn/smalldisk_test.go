@@ -35,8 +35,8 @@ func (h home) mounted(t *testing.T, options, script string, args ...string) (std
 	return aboutFiles(out.String()), err
 }
 
-// TestFullDisk fills a disk of 64 KiB with a sweep: the rows for which there is room are kept, whole, and printed with the one that
-// was in the way; the error names the file.
+// TestFullDisk fills a disk of 64 KiB, which has room for three files, its root among them, with a sweep: the rows for which there is room are kept,
+// whole, and printed with the one that was in the way; the error names the file; and that no kernel could be kept is said once.
 func TestFullDisk(t *testing.T) {
 	needDevice(t)
 	h := newHome(t)
@@ -44,8 +44,9 @@ func TestFullDisk(t *testing.T) {
 	for n := range 30 {
 		seqs = append(seqs, string(rune('1'+n%9))+strings.Repeat("0", n/9))
 	}
-	stderr, err := h.mounted(t, "size=64k", `head -c 49000 /dev/zero >"$DISK/filler"
-"$@" --out "$DISK/out.jsonl"
+	stderr, err := h.mounted(t, "size=64k,nr_inodes=3", `head -c 49000 /dev/zero >"$DISK/filler"
+: >"$DISK/out.jsonl"
+"$@" --append --out "$DISK/out.jsonl"
 status=$?
 cp "$DISK/out.jsonl" "$KEEP/out.jsonl"
 ls "$DISK" >"$KEEP/listing"

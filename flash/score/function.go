@@ -1,5 +1,7 @@
 package score
 
+import "sync/atomic"
+
 // Function is a function of the scores, one or several applied in order. It never changes and may be used by several goroutines. The zero value is
 // the identity, s′ = s.
 type Function struct{ f *function }
@@ -11,6 +13,7 @@ type function struct {
 	slope   ref // by s
 	tensors []*tensor
 	err     error
+	key     atomic.Pointer[string] // CacheKey, once asked for
 }
 
 var identity = mustIdentity()
@@ -79,7 +82,7 @@ func (f Function) Captures() []Tensor { return describe(f.get().tensors) }
 // tables are not part of it.
 func (f Function) CacheKey() string {
 	d := f.get()
-	return cacheKey(d.g, d.tensors, d.value)
+	return kept(&d.key, d.g, d.tensors, d.value)
 }
 
 // String is the formula, shortened where it is long.

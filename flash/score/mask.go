@@ -1,5 +1,7 @@
 package score
 
+import "sync/atomic"
+
 // MaskFunction says which pairs take part, one or the conjunction of several. It never changes and may be used by several goroutines. The zero value
 // lets all take part.
 type MaskFunction struct{ f *maskFunction }
@@ -10,6 +12,7 @@ type maskFunction struct {
 	value   ref
 	tensors []*tensor
 	err     error
+	key     atomic.Pointer[string] // CacheKey, once asked for
 }
 
 var everything = func() *maskFunction {
@@ -88,7 +91,7 @@ func (m MaskFunction) Captures() []Tensor { return describe(m.get().tensors) }
 // CacheKey identifies the code that the mask becomes, as Function.CacheKey does.
 func (m MaskFunction) CacheKey() string {
 	d := m.get()
-	return cacheKey(d.g, d.tensors, d.value)
+	return kept(&d.key, d.g, d.tensors, d.value)
 }
 
 // String is the formula, shortened where it is long.

@@ -42,6 +42,10 @@ func Update(path string, change func() ([]byte, error)) error {
 	return replace(path, data)
 }
 
+// Replace makes a file hold data, whole, without a lock: for files of which it does not matter which of two writers comes last. Temporary files of
+// processes that were killed meanwhile, *.tmp beside it, are the caller's to remove.
+func Replace(path string, data []byte) error { return replace(path, data) }
+
 // lock takes the lock of a file made for that, waiting for it at most patience.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

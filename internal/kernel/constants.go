@@ -63,11 +63,11 @@ func (c Constants) Number(module string, in *shaders.Interface) ([]vk.SpecConsta
 // Build makes the pipeline of a module, with functions in place of its hooks. info says what else it is made with; bindings and push constants are
 // as the module declares; captured tensors follow.
 func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functions score.Code) (*pipeline.Kernel, error) {
-	code, captured, err := e.spliced(module, c, functions)
+	declared, err := e.shaders(module).Describe(module)
 	if err != nil {
 		return nil, err
 	}
-	declared, err := e.shaders(module).Describe(module)
+	code, err := e.named(module, c, functions)
 	if err != nil {
 		return nil, err
 	}
@@ -81,32 +81,13 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	if info.Spec, err = c.Number(module, in); err != nil {
 		return nil, err
 	}
-	info.Name, info.Code, info.PushBytes, info.Constants = module, code, in.PushBytes(), c
-	info.Bindings, info.Buffers = in.BindingCount()+captured, in.Bindings
+	info.Name, info.Identity, info.Load, info.PushBytes, info.Constants = module, code.identity, code.load, in.PushBytes(), c
+	info.Bindings, info.Buffers = in.BindingCount()+code.captured, in.Bindings
 	return e.Ctx.Kernel(info)
 }
 
 // takesFunctions says whether a pipeline of these constants has the functions of a problem in it.
 func (c Constants) takesFunctions() bool { return c["SCORE_FUNCTIONS"]+c["MASK_FUNCTIONS"] > 0 }
-
-// spliced gives a module with functions in place of its hooks, where the constants say that it takes any, and the number of tensors that they
-// capture then.
-func (e *Env) spliced(module string, c Constants, functions score.Code) (code []uint32, captured int, err error) {
-	if code, err = e.Module(module); err != nil || !c.takesFunctions() {
-		return code, 0, err
-	}
-	declared, err := e.shaders(module).Describe(module)
-	if err != nil {
-		return nil, 0, err
-	}
-	functions.FirstBinding = declared.Interface.BindingCount()
-	tensors, err := functions.Captures()
-	if err != nil {
-		return nil, 0, err
-	}
-	code, err = score.Splice(code, functions)
-	return code, len(tensors), err
-}
 
 func BoolInt(b bool) int {
 	if b {

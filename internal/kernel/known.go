@@ -9,9 +9,8 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vkattn/vkattn/internal/diskfile"
 	"github.com/vkattn/vkattn/internal/plainjson"
@@ -28,6 +27,7 @@ type findings struct {
 	Mu      sync.Mutex
 	Entries map[string]string        // by identity and key
 	busy    map[string]chan struct{} // what somebody is finding out, by the same; closed when that has ended
+	changes atomic.Uint64            // how often an entry was dropped, or became another
 
 	disk sync.Mutex // held, before mu, while a file is read or written: nobody who only looks something up waits for it
 	file struct {   // as read or written last
@@ -35,6 +35,17 @@ type findings struct {
 		stamp   fs.FileInfo
 		entries map[string]string
 	}
+}
+
+// Changes counts how often a finding was dropped or became another: what follows from findings holds as long as it stays.
+func (f *findings) Changes() uint64 { return f.changes.Load() }
+
+// Clear drops the process's findings, in tests: they come from disk, or have to be made.
+func (f *findings) Clear() {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.Entries = map[string]string{}
+	f.changes.Add(1)
 }
 
 // enter waits until nobody else is finding out a key of an identity, and keeps others waiting until leave.
@@ -106,7 +117,7 @@ func (e *Env) KnownPath() string {
 	if path == "" {
 		return ""
 	}
-	return strings.TrimSuffix(path, filepath.Ext(path)) + ".known.json"
+	return path + ".known.json"
 }
 
 // Verdict gives what a kernel's self-check found on this device and driver: what is remembered under the key, or else what try says
@@ -166,9 +177,12 @@ func (e *Env) Recall(key string) string {
 
 // Remember keeps a finding.
 func (e *Env) Remember(key, value string) {
-	id := e.Identity()
+	at := e.Identity() + " " + key
 	Known.Mu.Lock()
-	Known.Entries[id+" "+key] = value
+	if old, ok := Known.Entries[at]; ok && old != value {
+		Known.changes.Add(1)
+	}
+	Known.Entries[at] = value
 	Known.Mu.Unlock()
 	Known.disk.Lock()
 	defer Known.disk.Unlock()
@@ -203,6 +217,7 @@ func (e *Env) Forget(key string) {
 	e.note(key, "")
 	Known.Mu.Lock()
 	delete(Known.Entries, id+" "+key)
+	Known.changes.Add(1)
 	Known.Mu.Unlock()
 }
 

@@ -1,10 +1,6 @@
 package kernel
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-
 	"github.com/vkattn/vkattn/pipeline"
 	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/vk"
@@ -33,24 +29,6 @@ func (e *Env) shaders(module string) *shaders.Set {
 		}
 	}
 	return shaders.Shipped
-}
-
-// ModuleHash names the content of module(name), for keys of what is remembered about it.
-func (e *Env) ModuleHash(name string) (string, error) {
-	code, err := e.Module(name)
-	if err != nil {
-		return "", err
-	}
-	return hashOf(code), nil
-}
-
-func hashOf(code []uint32) string {
-	raw := make([]byte, 0, 4*len(code))
-	for _, w := range code {
-		raw = binary.LittleEndian.AppendUint32(raw, w)
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
 }
 
 // CountingBuilds replace a device's kernels by builds of them that add up the bytes they load and store, for tests of the byte

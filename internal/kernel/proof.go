@@ -38,11 +38,15 @@ func (e *Env) ProofKey(kernels []Compiled) (string, error) {
 		fmt.Fprintf(&key, " specialized %d", specialize.Revision)
 	}
 	for _, k := range kernels {
-		code, _, err := e.spliced(k.Module, k.Constants, k.Functions)
+		code, err := e.named(k.Module, k.Constants, k.Functions)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&key, " %s %.16s", k.Module, hashOf(code))
+		hash, err := code.hash()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&key, " %s %.16s", k.Module, hash)
 		key.WriteString(k.Constants.String())
 	}
 	return key.String(), nil

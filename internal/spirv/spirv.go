@@ -40,3 +40,12 @@ func Words(s string) []uint32 {
 	}
 	return out
 }
+
+// Bytes is a module as it stands in a file, little-endian, of which hashes are made.
+func Bytes(words []uint32) []byte {
+	out := make([]byte, 4*len(words))
+	for i, w := range words {
+		binary.LittleEndian.PutUint32(out[4*i:], w)
+	}
+	return out
+}

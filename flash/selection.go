@@ -1,0 +1,153 @@
+package flash
+
+import (
+	"sync"
+
+	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/kernel"
+	"github.com/vkattn/vkattn/internal/tiles"
+	"github.com/vkattn/vkattn/vk"
+)
+
+// A program that makes a plan for each call plans the same problems again and again. What was chosen for one is kept with the device, so that a plan of
+// it looks nothing up: programs are shared by plans as they are by recordings. It is chosen anew once anything that was looked at may have changed:
+// verdicts that were dropped or are others now, the user's tuning file, the device's tiles.
+
+// selectionKey is all that a choice depends on beside the device.
+type selectionKey struct {
+	problem        attn.Problem // without its functions
+	score, sees    string       // which become the same code
+	implementation Implementation
+	tier           Tier
+	tuning         string
+	noStored       bool
+}
+
+// selection is the kernel that was chosen for a problem and options.
+type selection struct {
+	kernel  *kernel.Kernel
+	program kernel.Program
+	tuning  map[string]int
+	rows    []*tiles.Row
+	tuned   *TuningEntry
+	reasons []string
+	known   knownState
+
+	mu       sync.Mutex
+	backward map[backwardKey]*backwardSelection // those that were asked for
+}
+
+// backwardKey is all that the choice for a backward pass depends on beside the selection.
+type backwardKey struct {
+	tier     Tier
+	tuning   string
+	anyOrder bool
+}
+
+type backwardSelection struct {
+	kernel  *kernel.BackwardKernel
+	program kernel.BackwardProgram
+	tuning  map[string]int
+	reasons []string
+}
+
+// knownState tells whether what a choice was made by is what it was.
+type knownState struct {
+	facts    *vk.Facts
+	tiles    *tiles.Family
+	findings uint64
+	tunings  uint64
+}
+
+func (d *Device) knownState(stored bool) knownState {
+	s := knownState{facts: d.env.Caps.Facts, tiles: d.env.Caps.Tiles, findings: kernel.Known.Changes()}
+	if stored {
+		s.tunings = storedTunings.state(TuningFile())
+	}
+	return s
+}
+
+// mostSelections is how many are kept at least; twice as many at most.
+const mostSelections = 256
+
+// selections are those of a device, the ones used last.
+type selections struct {
+	mu          sync.Mutex
+	young, aged map[selectionKey]*selection
+}
+
+func (s *selections) get(key *selectionKey) *selection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, ok := s.young[*key]; ok {
+		return found
+	}
+	found := s.aged[*key]
+	if found != nil {
+		s.add(key, found)
+	}
+	return found
+}
+
+func (s *selections) put(key *selectionKey, made *selection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(key, made)
+}
+
+func (s *selections) add(key *selectionKey, made *selection) {
+	if s.young == nil || len(s.young) >= mostSelections {
+		s.young, s.aged = map[selectionKey]*selection{}, s.young
+	}
+	s.young[*key] = made
+}
+
+// selected gives the kernel for a problem and options, by what was chosen before where that still holds.
+func (d *Device) selected(p *attn.Problem, o *planOptions) (*selection, error) {
+	key := selectionKey{problem: *p, score: p.Score.CacheKey(), sees: p.Sees.CacheKey(), implementation: o.implementation, tier: o.tier, noStored: o.noStored}
+	key.problem.Score, key.problem.Sees = attn.Problem{}.Score, attn.Problem{}.Sees
+	if len(o.tuning) > 0 {
+		key.tuning = kernel.Constants(o.tuning).String()
+	}
+	keep := d.env.Modules == nil && d.env.Counting == nil // in tests what a module is may change
+	known := d.knownState(!o.noStored)
+	if keep {
+		if found := d.selections.get(&key); found != nil && found.known == known {
+			return found, nil
+		}
+	}
+	s := &selection{known: known}
+	var err error
+	s.kernel, s.tuning, s.reasons, err = pick(d, p, kernels, "", o.implementation, o.tier, func(k *kernel.Kernel) (t *kernel.Tuning, note string, err error) {
+		if s.program, t, s.tuned, note, err = d.fit(k, p, o); err == nil {
+			s.rows = t.Rows
+		}
+		return t, note, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if keep {
+		d.selections.put(&key, s)
+	}
+	return s, nil
+}
+
+// gradients gives what was chosen for backward passes before, nil where nothing was or it may be another now.
+func (s *selection) gradients(d *Device, key backwardKey) *backwardSelection {
+	if s.known.findings != kernel.Known.Changes() || s.known.facts != d.env.Caps.Facts || s.known.tiles != d.env.Caps.Tiles || d.env.Modules != nil || d.env.Counting != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backward[key]
+}
+
+func (s *selection) keepGradients(key backwardKey, b *backwardSelection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.backward == nil {
+		s.backward = map[backwardKey]*backwardSelection{}
+	}
+	s.backward[key] = b
+}
