@@ -46,6 +46,11 @@ func (s *ForwardPass) lay(e *Env, p *attn.Problem, label string, c Cut, g Grid, 
 	return err
 }
 
+// Usual builds the pipelines that a plan looks at.
+func (s *ForwardPass) Usual(p *attn.Problem) error {
+	return Together(func() error { return s.CheckedKernels.Usual(p) }, s.Combine.usual)
+}
+
 func (s *ForwardPass) Scratch() []uint64 { return append(s.Combine.Scratch(), s.rows.Scratch()...) }
 func (s *ForwardPass) Dispatches() int {
 	return s.grid.Dispatches() + s.Combine.Dispatches() + s.rows.Dispatches()

@@ -31,10 +31,27 @@ func (c *code) hash() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return c.hashed(words), nil
+}
+
+// hashed is the hash of words that were loaded, which nobody has to load for it then.
+func (c *code) hashed(words []uint32) string {
+	if h, ok := hashes.Load(c.identity); ok {
+		return h.(string)
+	}
 	sum := sha256.Sum256(spirv.Bytes(words))
 	h := hex.EncodeToString(sum[:])
 	hashes.Store(c.identity, h)
-	return h, nil
+	return h
+}
+
+// words are what the driver gets.
+func (c *code) words() ([]uint32, error) {
+	words, err := c.load()
+	if err == nil {
+		c.hashed(words) // the pipeline has to prove itself, more often than not
+	}
+	return words, err
 }
 
 // named is a module with functions in place of its hooks, where the constants say that it takes any.

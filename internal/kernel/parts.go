@@ -76,6 +76,7 @@ func (c *Combiner) Label() string {
 	return partsLabel
 }
 
+// NewCombiner lays it out for a problem.
 func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, error) {
 	if err := e.Caps.Holds(PartsScratch(p, parts)); err != nil {
 		return nil, err
@@ -94,8 +95,16 @@ func NewCombiner(e *Env, p *attn.Problem, parts int, t *Tuning) (*Combiner, erro
 		return nil, err
 	}
 	c.items = uint32(items)
-	_, err = c.Kernel(p.ValueDim*p.DType.Size()%16 == 0, true) // the usual case
-	return c, err
+	return c, nil
+}
+
+// usual builds the pipeline of the usual case; nothing where there are no parts.
+func (c *Combiner) usual() error {
+	if c == nil {
+		return nil
+	}
+	_, err := c.Kernel(c.Problem.ValueDim*c.Problem.DType.Size()%16 == 0, true)
+	return err
 }
 
 // PartsScratch is the memory between the two steps: o_si in fp32, rows of whole eights, and t_si.

@@ -88,9 +88,24 @@ var hostMutants = []Mutant{
 	},
 	{
 		ID: "verdict-module", File: "internal/kernel/proof.go",
-		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.Module, hashOf(code))", New: "fmt.Fprintf(&key, \" %s %.0s\", k.Module, hashOf(code))",
+		Old: "fmt.Fprintf(&key, \" %s %.16s\", k.Module, hash)", New: "fmt.Fprintf(&key, \" %s %.0s\", k.Module, hash)",
 		Breaks: "the verdict on a kernel outlives its shader",
 		Kill:   []Killer{in("./flash", "TestVerdictsBelongToAModule")},
+	},
+	{
+		ID: "plan-again-stale", File: "internal/kernel/known.go", Old: "if old, ok := Known.Entries[at]; ok && old != value {", New: "if false {",
+		Breaks: "a plan that was made before is made again by a kernel that was denied meanwhile",
+		Kill:   []Killer{in("./flash", "TestPlanAgain")},
+	},
+	{
+		ID: "plan-again-tuned", File: "flash/selection.go", Old: "s.tunings = storedTunings.state(TuningFile())", New: "s.tunings = 0",
+		Breaks: "a plan that was made before is made again without a tuning that was stored meanwhile",
+		Kill:   []Killer{in("./flash", "TestPlanAgain")},
+	},
+	{
+		ID: "plan-again-functions", File: "flash/selection.go", Old: "sees: p.Sees.CacheKey(),", New: "sees: \"\",",
+		Breaks: "problems that differ in who sees what share a plan",
+		Kill:   []Killer{in("./flash", "TestPlanAgain")},
 	},
 	{
 		ID: "tuning-drops-others", File: "flash/tuned.go",

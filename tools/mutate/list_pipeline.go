@@ -135,10 +135,25 @@ var pipelineMutants = []Mutant{
 		Kill:   []Killer{in("./pipeline", "TestCacheFileOfAnotherDevice")},
 	},
 	{
-		ID: "cache-merge", File: "pipeline/diskcache.go",
-		Old: "return errors.Join(d.cache.Merge(other), other.Close())", New: "return other.Close()",
-		Breaks: "a store drops the pipelines that other processes stored meanwhile",
-		Kill:   []Killer{in("./pipeline", "TestDiskCacheMerges")},
+		ID: "cache-constants", File: "pipeline/kernel.go",
+		Old: "word(uint64(s.ID)<<32 | uint64(s.Value))", New: "word(uint64(s.ID) << 32)",
+		Breaks: "kernels that differ in the value of a constant are one, in memory and on disk",
+		Kill:   []Killer{in("./pipeline", "TestKernelMemo")},
+	},
+	{
+		ID: "cache-evicts-newest", File: "pipeline/evict.go", Old: "a.used.Compare(b.used)", New: "b.used.Compare(a.used)",
+		Breaks: "compiled kernels that were used last are removed first",
+		Kill:   []Killer{in("./pipeline", "TestEvict")},
+	},
+	{
+		ID: "cache-evicts-unread", File: "pipeline/cachefile.go", Old: "\ttouchFile(f, path)\n", New: "",
+		Breaks: "compiled kernels that are used but not compiled again are removed",
+		Kill:   []Killer{in("./pipeline", "TestReadingKeeps")},
+	},
+	{
+		ID: "cache-tries-again", File: "pipeline/diskcache.go", Old: "names := slices.Sorted(maps.Keys(d.waiting))", New: "names := slices.Sorted(maps.Keys(map[string][]byte{}))",
+		Breaks: "what could not be stored is not tried again",
+		Kill:   []Killer{in("./pipeline", "TestDiskCacheThatCannotBeStored")},
 	},
 	{
 		ID: "file-leftover", File: sharedFile,

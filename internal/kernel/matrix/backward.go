@@ -81,12 +81,13 @@ func (s *BackwardProgram) prepare(t *kernel.Tuning) (err error) {
 	}
 	// The usual case, with and without the gradient by the bias where it is made here. On a device of the caller's, whose queue
 	// recording must leave alone, the other variants are looked at now too.
-	return s.variants(func(v BackwardVariant, usual bool) error {
-		if !usual && !e.Attached {
-			return nil
+	var makes []func() error
+	s.variants(func(v BackwardVariant, usual bool) {
+		if usual || e.Attached {
+			makes = append(makes, func() error { return s.build(v) })
 		}
-		return s.build(v)
 	})
+	return kernel.Together(makes...)
 }
 
 // BackwardProgram is the kernels fitted to a problem.
@@ -241,12 +242,31 @@ func (s *BackwardProgram) build(v BackwardVariant) error {
 	if s.checked[v.Index()].Load() {
 		return nil
 	}
-	try := func() (string, error) { return s.try(v) }
+	try := func() (string, error) {
+		if err := s.compile(v); err != nil {
+			return "", err
+		}
+		return s.try(v)
+	}
 	if err := s.env.Prove(s.name()+" "+s.Tile(), s.compiled(v), try); err != nil {
+		return err
+	}
+	if err := s.compile(v); err != nil { // where a verdict was remembered
 		return err
 	}
 	s.checked[v.Index()].Store(true)
 	return nil
+}
+
+// compile makes the pipelines of a variant, and that of δ which goes with it, beside one another.
+func (s *BackwardProgram) compile(v BackwardVariant) error {
+	makes := []func() error{func() error { _, err := s.delta.Kernel(v.Aligned, false); return err }}
+	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
+		for piece := range part.Tile.pieces() {
+			makes = append(makes, func() error { _, err := s.Kernel(part, piece, v); return err })
+		}
+	}
+	return kernel.Together(makes...)
 }
 
 func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error {

@@ -37,7 +37,7 @@ func (v BackwardVariant) ofBias() kernel.Constants {
 }
 
 // variants are those that the kernels of a problem may be asked for; usual says whether tensors are dense and gradients overwritten.
-func (s *BackwardProgram) variants(each func(v BackwardVariant, usual bool) error) error {
+func (s *BackwardProgram) variants(each func(v BackwardVariant, usual bool)) {
 	p := &s.Problem
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
 	alignedBias := s.Q.Tile.DBias && p.KeyLen*p.Bias.DType.Size()%16 == 0
@@ -46,11 +46,8 @@ func (s *BackwardProgram) variants(each func(v BackwardVariant, usual bool) erro
 		if v.Aligned && !aligned || v.DBias && !s.Q.Tile.DBias || v.AlignedBias && !(v.DBias && alignedBias) {
 			continue
 		}
-		if err := each(v, v == BackwardVariant{aligned, v.DBias, false, v.DBias && alignedBias}); err != nil {
-			return err
-		}
+		each(v, v == BackwardVariant{aligned, v.DBias, false, v.DBias && alignedBias})
 	}
-	return nil
 }
 
 // variant is that of a set of tensors: whether rows of all lie so that they can be moved by the pipelines that move many bytes at a time.

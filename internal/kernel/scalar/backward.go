@@ -57,9 +57,7 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	}
 	// The usual case is dense tensors, gradients overwritten.
 	aligned := p.HeadDim*p.DType.Size()%16 == 0 && p.ValueDim*p.DType.Size()%16 == 0
-	if _, err = s.delta.Kernel(aligned, false); err == nil {
-		err = s.build(aligned, false)
-	}
+	err = kernel.Together(func() error { _, err := s.delta.Kernel(aligned, false); return err }, func() error { return s.build(aligned, false) })
 	if e.Attached && kernel.HasFunctions(p) { // to a device of the caller's, whose queue recording must leave alone
 		for i := range 4 {
 			if err == nil && (aligned || i&1 == 0) {
@@ -78,11 +76,13 @@ func (s *BackwardProgram) build(aligned, accumulate bool) error {
 		return nil
 	}
 	var made []kernel.Compiled
+	var makes []func() error
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
-		if _, err := s.Kernel(part, aligned, accumulate); err != nil {
-			return err
-		}
+		makes = append(makes, func() error { _, err := s.Kernel(part, aligned, accumulate); return err })
 		made = append(made, kernel.Compiled{Module: part.module, Constants: s.Constants(part, aligned, accumulate), Functions: s.Problem.Code()})
+	}
+	if err := kernel.Together(makes...); err != nil {
+		return err
 	}
 	if kernel.HasFunctions(&s.Problem) {
 		if err := s.env.Prove("scalar_backward "+s.Tile(), made, func() (string, error) { return s.try(aligned, accumulate) }); err != nil {

@@ -177,12 +177,15 @@ func (s *program) build(v variant) error {
 		return nil
 	}
 	w := s.ofWeights(v)
-	if _, err := s.env.Variant(&s.kernels[v.weights().Index()], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
-		return w.Constants, s.weights.Info()
-	}); err != nil {
+	if err := kernel.Together(func() error {
+		_, err := s.env.Variant(&s.kernels[v.weights().Index()], w.Module, &s.problem, func() (kernel.Constants, pipeline.KernelInfo) {
+			return w.Constants, s.weights.Info()
+		})
 		return err
-	}
-	if err := s.products.Build(v.GradientVariant); err != nil {
+	}, func() error { return s.products.Build(v.GradientVariant) }, func() error {
+		_, err := s.delta.Kernel(v.Aligned, v.DLSE)
+		return err
+	}); err != nil {
 		return err
 	}
 	tried := append(s.products.Compiled(v.GradientVariant), w)
@@ -199,16 +202,16 @@ func (s *program) usual() error {
 	size := s.problem.DType.Size()
 	aligned := s.problem.HeadDim*size%16 == 0 && s.problem.ValueDim*size%16 == 0
 	alignedBias := s.problem.KeyLen*s.problem.Bias.DType.Size()%16 == 0
-	var err error
+	var makes []func() error
 	for i := range s.checked {
 		v := variant{kernel.GradientVariant{Aligned: i&1 != 0, Accumulate: i&2 != 0, DLSE: i&4 != 0}, i&8 != 0, i&16 != 0}
 		usual := v == variant{kernel.GradientVariant{Aligned: aligned}, v.dBias, v.dBias && alignedBias}
 		can := (aligned || !v.Aligned) && (s.weights.MakesBias() || !v.dBias) && (v.dBias && alignedBias || !v.alignedBias)
-		if err == nil && can && (usual || s.env.Attached) {
-			err = s.build(v)
+		if can && (usual || s.env.Attached) {
+			makes = append(makes, func() error { return s.build(v) })
 		}
 	}
-	return err
+	return kernel.Together(makes...)
 }
 
 func (s *program) Record(r *kernel.Recorder, g *kernel.Gradients) error {

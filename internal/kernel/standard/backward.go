@@ -156,10 +156,12 @@ func (s *BackwardProgram) build(v kernel.GradientVariant) error {
 	if s.checked[i].Load() {
 		return nil
 	}
+	var makes []func() error
 	for part := range standardGradients {
-		if err := s.buildPart(part, v); err != nil {
-			return err
-		}
+		makes = append(makes, func() error { return s.buildPart(part, v) })
+	}
+	if err := kernel.Together(makes...); err != nil {
+		return err
 	}
 	if s.check != nil {
 		if err := s.check(v); err != nil {

@@ -95,12 +95,11 @@ func (s *Products) Compiled(v kernel.GradientVariant) []kernel.Compiled {
 
 // Build makes the pipelines of a variant.
 func (s *Products) Build(v kernel.GradientVariant) error {
+	var makes []func() error
 	for _, part := range products {
-		if err := s.program.buildPart(part, v); err != nil {
-			return err
-		}
+		makes = append(makes, func() error { return s.program.buildPart(part, v) })
 	}
-	return nil
+	return kernel.Together(makes...)
 }
 
 // Record makes the gradients of slab i of P, weights, and dS, gradients, with the pipelines of a variant.

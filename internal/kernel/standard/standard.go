@@ -181,21 +181,20 @@ func (s *Program) Build(v Variant) (pipelines, error) {
 
 func (s *Program) buildFirst(v Variant) (pipelines, error) {
 	var k pipelines
-	var err error
-	get := func(p *atomic.Pointer[pipeline.Kernel], want func() standardKernel) *pipeline.Kernel {
-		if built := p.Load(); built != nil || err != nil {
-			return built
+	get := func(to **pipeline.Kernel, p *atomic.Pointer[pipeline.Kernel], want func() standardKernel) func() error {
+		return func() (err error) {
+			if *to = p.Load(); *to != nil {
+				return nil
+			}
+			w := want()
+			*to, err = s.env.Variant(p, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) { return w.Spec, w.info })
+			return err
 		}
-		w := want()
-		var built *pipeline.Kernel
-		built, err = s.env.Variant(p, w.module, &s.Problem, func() (kernel.Constants, pipeline.KernelInfo) {
-			return w.Spec, w.info
-		})
-		return built
 	}
-	k.scores = get(&s.scoresKernels[kernel.BoolInt(v.QK)], func() standardKernel { return s.Shape.Scores(&s.Problem, v.QK) })
-	k.softmax = get(&s.softmaxKernels[kernel.BoolInt(v.LSE)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.LSE) })
-	k.product = get(&s.productKernels[kernel.BoolInt(v.VO)], func() standardKernel { return s.Shape.Product(&s.Problem, v.VO) })
+	err := kernel.Together(
+		get(&k.scores, &s.scoresKernels[kernel.BoolInt(v.QK)], func() standardKernel { return s.Shape.Scores(&s.Problem, v.QK) }),
+		get(&k.softmax, &s.softmaxKernels[kernel.BoolInt(v.LSE)], func() standardKernel { return s.Shape.Softmax(&s.Problem, v.LSE) }),
+		get(&k.product, &s.productKernels[kernel.BoolInt(v.VO)], func() standardKernel { return s.Shape.Product(&s.Problem, v.VO) }))
 	if err == nil && s.check != nil {
 		err = s.check(v, &k)
 	}
