@@ -23,7 +23,7 @@ func TestBackwardBySlabs(t *testing.T) {
 		long   string
 	}{
 		{"causal, a slab of each key head", causal, map[string]int{"max_slab": 2 * 41 * 56 * 2}, ""},
-		{"causal, one slab", causal, map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 32, "weights_ck": 16, "weights_prefetch": 1}, "one slab, a prefetch"},
+		{"causal, one slab", causal, map[string]int{"weights_w": 1, "weights_rm": 2, "weights_bc": 4, "weights_ck": 2, "weights_prefetch": 1}, "one slab, a prefetch"},
 		{"rows of nothing", blind, map[string]int{"weights_w": 1, "weights_rm": 1, "weights_prefetch": 2}, "causal"},
 		{"plain", plain, map[string]int{"weights_a_reg": 1, "weights_b_reg": 2}, "no mask"},
 		{"form 2", plain, map[string]int{"form": 2, "max_slab": 2 * 35 * 48 * 2}, "the form"},
@@ -50,8 +50,8 @@ func TestSlabsReadWhatIsWritten(t *testing.T) {
 		"plain":           {Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 43, HeadDim: 16, DType: F16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Blocks of 16 queries, and products whose blocks are larger: these read far behind the last key of those.
-			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 8, "weights_ck": 8}))
+			// Blocks of few queries, and products whose blocks are larger: these read far behind the last key of those.
+			plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 1, "weights_ck": 1})))
 			_, b := newBackwardSample(t, d, plan, F16)
 			gradients := []*Tensor{b.DQ, b.DK, b.DV}
 			require.NoError(t, plan.Backward(bg, b))

@@ -35,7 +35,7 @@ func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, t
 	copy(oracle.K.Data, rows)
 	_, want, err := ref.Forward(oracle)
 	require.NoError(t, err)
-	plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(tuning))
+	plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
 	skipUnsupported(t, err)
 	defer plan.Close()
 	require.Equal(t, kernel, plan.KernelName())
