@@ -48,9 +48,7 @@ func TestMatrixBias(t *testing.T) {
 			for name, v := range c.tuning {
 				given[name] = v
 			}
-			if i > 0 {
-				p = narrowed(p)
-			}
+			p = narrowed(p)
 			t.Run(fmt.Sprint(p, given), func(t *testing.T) {
 				vktest.Budget(t)
 				if c.long != "" {

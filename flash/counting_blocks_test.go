@@ -138,6 +138,9 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 				vktest.Long(t, "another mask, or another way of fetching ahead")
 			}
 			vktest.Budget(t)
+			if v.tier == TierMatrix {
+				v.tune = backwardTile(t, d, Flash, v.p, v.tune)
+			}
 			plan := planGradients(t, d, v.p, v.tier, WithBackwardTuning(v.tune))
 			defer plan.Close()
 			bits := countedBits(v.p.MaskShape())

@@ -167,8 +167,8 @@ var countedProblems = map[string]Problem{
 // the ways below run the others.
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
-// waysAlways are those of matrix_forward that -short runs: the next tile in registers, in shared memory and under a branch, and keys in parts.
-var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "under a branch": true, "parts": true, "wide heads": true, "split": true}
+// waysAlways are those of matrix_forward that -short runs: the next tile in registers and in shared memory, and wide heads.
+var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "wide heads": true}
 
 // waysLong are those of the scalar tier that -short leaves out: each is two of the others together, or one with other numbers.
 var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts than keys": true, "few rows in tiles": true, "parts, Q again": true}

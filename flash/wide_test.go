@@ -52,6 +52,10 @@ func TestWideTiles(t *testing.T) {
 		"in several dispatches": {odd, map[string]int{"w": 2, "split": 2, "heads_together": 3, "max_groups": 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			switch name {
+			case "two steps", "no prefetch, form 3", "parts, form 3", "in several dispatches":
+				vktest.Long(t, "these one at a time; TestWideForms has every form")
+			}
 			vktest.Budget(t)
 			tile := forwardTile(t, d, Flash, c.p, c.tuning)
 			plan := runMatrix(t, d, c.p, tile)
