@@ -8,8 +8,8 @@ import (
 
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/kernel"
-	"github.com/vkattn/vkattn/shaders"
 	"github.com/vkattn/vkattn/internal/vktest"
+	"github.com/vkattn/vkattn/shaders"
 )
 
 // crossed is a module whose hooks get each other's operands, as a splice would give them that mistook one for another. Without functions it
