@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/traffic"
@@ -35,8 +34,8 @@ func TestAnyOrder(t *testing.T) {
 	}{
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 16, Causal: CausalBottomRight}, map[string]int{"kv_w": 3, "kv_k_reg": 2, "max_groups": 3}},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16}, map[string]int{"kv_k_reg": 2, "kv_prefetch": 1, "kv_split": 1}},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 12, ValueDim: 8, Causal: CausalTopLeft}, map[string]int{"kv_w": 2, "kv_bc": 16, "kv_ck": 16, "kv_k_reg": 1}},
-		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 8, Dropout: 0.25}, map[string]int{"kv_w": 5, "kv_rm": 2, "kv_prefetch": 2, "kv_bc": 16, "kv_ck": 8}},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 12, ValueDim: 8, Causal: CausalTopLeft}, map[string]int{"kv_w": 2, "kv_bc": 2, "kv_ck": 2, "kv_k_reg": 1}},
+		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 8, Dropout: 0.25}, map[string]int{"kv_w": 5, "kv_rm": 2, "kv_prefetch": 2, "kv_bc": 2, "kv_ck": 1}},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 8, Window: SlidingWindow(9, 4)}, map[string]int{"form": 2}},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 45, KeyLen: 53, HeadDim: 13}, map[string]int{"form": 3, "kv_prefetch": 1}},
 	} {
@@ -59,7 +58,7 @@ func anyOrder(t *testing.T, d *Device, p Problem, tuning map[string]int) {
 	scalar := mustPlan(t, d, p, WithTier(TierScalar))
 	defer scalar.Close()
 	_, b := newBackwardSample(t, d, scalar, F16)
-	plan := planGradients(t, d, p, TierMatrix, WithAnyOrder(), WithBackwardTuning(tuning))
+	plan := planGradients(t, d, p, TierMatrix, WithAnyOrder(), WithBackwardTuning(backwardTile(t, d, Flash, p, tuning)))
 	defer plan.Close()
 	info := backwardInfo(t, plan)
 	if why := d.env.Caps.LacksAtomicAdd(); why != "" {
@@ -122,9 +121,6 @@ func anyOrder(t *testing.T, d *Device, p Problem, tuning map[string]int) {
 	require.NoError(t, plan.Backward(bg, b))
 	near(want, right(), 1e-2)
 }
-
-// matrixFragment is the device's preferred one for fp16.
-func matrixFragment(d *Device) kernel.Fragment { return d.env.Caps.Fragments(attn.F16)[0] }
 
 // TestAnyOrderIsAllowed: nothing changes without the request; with it the plan says why it did not follow; and nobody insists without it.
 func TestAnyOrderIsAllowed(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // smallQueries is a small tile of the kernel of queries, and more on top of it. With -short that of keys is small too, which compiles sooner.
 func smallQueries(more map[string]int) map[string]int {
-	m := map[string]int{"slabs": 0, "q_w": 2, "q_rm": 1, "q_bc": 16, "q_ck": 8, "kv_w": 1, "kv_rm": 1, "kv_bc": 16, "kv_ck": 8}
+	m := map[string]int{"slabs": 0, "q_w": 2, "q_rm": 1, "q_bc": 2, "q_ck": 1, "kv_w": 1, "kv_rm": 1, "kv_bc": 2, "kv_ck": 1}
 	maps.Copy(m, more)
 	return m
 }
@@ -42,18 +42,18 @@ func TestBackwardWritesTheBiasGradient(t *testing.T) {
 		long string
 	}{
 		{"whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 1}, layout: inUnits, runs: 3, direct: true}, ""},
-		{"ragged, grouped", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"q_rm": 2, "q_ck": 16}, layout: 1, direct: true}, ""},
+		{"ragged, grouped", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"q_rm": 2, "q_ck": 2}, layout: 1, direct: true}, "by elements with a function; query heads together in TestBackwardBySlabsWithBias"},
 		{"ragged, adding", biasedPass{p: grouped, own: allOwned, dtype: F16, layout: 2, adds: true, direct: true}, "adding to rows of fp32"},
 		{"rows of nothing, fp32, adding", biasedPass{p: blind, own: allOwned, dtype: F32, layout: inUnits, adds: true, direct: true}, ""},
-		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 2}, layout: inUnits, runs: 20, direct: true}, ""},
+		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_prefetch": 2}, layout: inUnits, runs: 20, direct: true}, "three runs of whole rows, and rows of nothing in fp32"},
 		{"adding to whole rows", biasedPass{p: whole, own: allOwned, dtype: F16, layout: inUnits, adds: true, direct: true}, "fp32, adding"},
-		{"fp32, ragged", biasedPass{p: wide, own: allOwned, dtype: F32, layout: 1, direct: true}, ""},
-		{"fp32, 4 keys over", biasedPass{p: wide, own: allOwned, dtype: F32, layout: inUnits, direct: true}, "fp32, ragged"},
-		{"window", biasedPass{p: window, own: allOwned, dtype: F16, layout: inUnits, direct: true}, ""},
-		{"dropout", biasedPass{p: dropped, own: allOwned, dtype: F16, tuning: map[string]int{"q_ck": 16}, layout: 1, direct: true}, ""},
+		{"fp32, ragged", biasedPass{p: wide, own: allOwned, dtype: F32, layout: 1, direct: true}, "fp32, adding"},
+		{"fp32, 4 keys over", biasedPass{p: wide, own: allOwned, dtype: F32, layout: inUnits, direct: true}, "fp32, adding"},
+		{"window", biasedPass{p: window, own: allOwned, dtype: F16, layout: inUnits, direct: true}, "with a function and dropout"},
+		{"dropout", biasedPass{p: dropped, own: allOwned, dtype: F16, tuning: map[string]int{"q_ck": 2}, layout: 1, direct: true}, "with a function and a window"},
 		{"a function", biasedPass{p: capped, own: allOwned, dtype: F16, layout: inUnits, direct: true}, "a function, with dropout and a window"},
 		{"a function, dropout and a window", biasedPass{p: both, own: allOwned, dtype: F16, layout: 2, direct: true}, ""},
-		{"one head and entry, of which the bias says nothing", biasedPass{p: one, own: [3]bool{false, false, true}, dtype: F16, layout: inUnits, direct: true}, ""},
+		{"one head and entry, of which the bias says nothing", biasedPass{p: one, own: [3]bool{false, false, true}, dtype: F16, layout: inUnits, direct: true}, "a bias that says everything"},
 		{"not wanted", biasedPass{p: whole, own: allOwned, dtype: F16, layout: inUnits, direct: true, none: true}, ""},
 		{"turned off", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_dbias": 0}, layout: inUnits}, ""},
 		{"for all queries", biasedPass{p: whole, own: queries, dtype: F16, layout: inUnits}, "biases that are broadcast in TestMatrixBias"},
@@ -82,7 +82,7 @@ func TestBackwardMovesABiasGradientAsTheModelSays(t *testing.T) {
 		long string
 	}{
 		{"causal, ragged, fp32, adding", biasedPass{p: causal, dtype: F32, layout: 1, adds: true}, ""},
-		{"window, whole rows", biasedPass{p: window, dtype: F16, layout: inUnits}, ""},
+		{"window, whole rows", biasedPass{p: window, dtype: F16, layout: inUnits}, "ragged rows; whole ones by slabs"},
 		{"causal, ragged", biasedPass{p: causal, dtype: F16, layout: 1}, "adding"},
 		{"whole rows of fp32, adding", biasedPass{p: window, dtype: F32, layout: inUnits, adds: true}, "fp16"},
 		{"not wanted", biasedPass{p: window, dtype: F16, layout: inUnits, none: true}, "the gradient wanted"},
@@ -120,7 +120,7 @@ func TestBiasGradientOnTheWay(t *testing.T) {
 	} {
 		given := smallQueries(c.tuning)
 		given["q_dbias"] = 1
-		plan := planGradients(t, d, c.p, TierMatrix, WithBackwardTuning(given))
+		plan := planGradients(t, d, c.p, TierMatrix, WithBackwardTuning(inFragments(&d.env.Caps, given)))
 		_, err := plan.backward()
 		if errors.Is(err, ErrUnsupported) {
 			t.Skip(err)

@@ -38,14 +38,14 @@ var allOwned = [3]bool{true, true, true}
 // run compares all four gradients with float64. Outputs are full of NaNs before, between other numbers that must stay, and so is the workspace.
 func (c *biasedPass) run(t *testing.T, d *Device) {
 	t.Helper()
-	p := c.p
+	p := narrowed(c.p)
 	p.Bias = PerScore{DType: c.dtype, Batch: 1, Heads: 1, Queries: 1, Keys: p.KeyLen}
 	for i, n := range [3]int{p.Batch, p.Heads, p.QueryLen} {
 		if c.own[i] {
 			*[...]*int{&p.Bias.Batch, &p.Bias.Heads, &p.Bias.Queries}[i] = n
 		}
 	}
-	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(c.tuning))
+	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, c.tuning)))
 	defer func() { require.NoError(t, plan.Close()) }()
 	choice, err := plan.backward()
 	skipUnsupported(t, err)
@@ -200,7 +200,7 @@ func (g *guarded) alone(t *testing.T, name string) {
 func TestBackwardBySlabsWithBias(t *testing.T) {
 	d := testDevice(t)
 	with := func(more ...any) map[string]int {
-		m := map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 16, "weights_ck": 8}
+		m := map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 2, "weights_ck": 1}
 		for i := 0; i < len(more); i += 2 {
 			m[more[i].(string)] = more[i+1].(int)
 		}
@@ -220,13 +220,13 @@ func TestBackwardBySlabsWithBias(t *testing.T) {
 		{"ragged, grouped, a slab of each key head", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: with("max_slab", 2*41*56*2, "weights_rm", 2),
 			layout: 1, direct: true}, ""},
 		{"ragged, adding", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: with(), layout: 2, adds: true, direct: true}, "adding to whole rows"},
-		{"rows of nothing, fp32, adding", biasedPass{p: blind, own: allOwned, dtype: F32, tuning: with("weights_ck", 16), layout: 3, adds: true, direct: true}, ""},
+		{"rows of nothing, fp32, adding", biasedPass{p: blind, own: allOwned, dtype: F32, tuning: with("weights_ck", 2), layout: 3, adds: true, direct: true}, ""},
 		{"rows of nothing", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 2), layout: 3, runs: 50, direct: true}, "three runs"},
 		{"adding", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with(), layout: 3, adds: true, direct: true}, "fp32, adding"},
 		{"fp32, ragged", biasedPass{p: wide, own: allOwned, dtype: F32, tuning: with("weights_w", 2), layout: 1, direct: true}, "fp32, whole rows"},
 		{"fp32, 4 keys over", biasedPass{p: wide, own: allOwned, dtype: F32, tuning: with(), layout: 3, direct: true}, "fp32, whole rows"},
 		{"window", biasedPass{p: Problem{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, DType: F16, Window: SlidingWindow(9, 5)},
-			own: allOwned, dtype: F16, tuning: with(), layout: 3, direct: true}, ""},
+			own: allOwned, dtype: F16, tuning: with(), layout: 3, direct: true}, "windows in TestSlabsMoveABiasAsTheModelSays"},
 		{"not wanted", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: with("weights_prefetch", 1), layout: 3, direct: true, none: true}, ""},
 		{"one batch entry's, fp32", biasedPass{p: grouped, own: batch, dtype: F32, tuning: with("max_slab", 2*41*56*2), layout: 0}, "that of heads"},
 		{"for all heads", biasedPass{p: grouped, own: heads, dtype: F16, tuning: with(), layout: 0}, ""},
@@ -254,7 +254,7 @@ func TestSlabsMoveABiasAsTheModelSays(t *testing.T) {
 		biasedPass
 		long string
 	}{
-		{"causal, ragged, a slab of each key head", biasedPass{p: causal, dtype: F16, tuning: map[string]int{"max_slab": 2 * 41 * 56 * 2}, layout: 1}, ""},
+		{"causal, ragged, a slab of each key head", biasedPass{p: causal, dtype: F16, tuning: map[string]int{"max_slab": 2 * 41 * 56 * 2}, layout: 1}, "a window; slabs in TestBackwardBySlabsWithBias"},
 		{"adding", biasedPass{p: causal, dtype: F32, layout: 1, adds: true}, "whole rows"},
 		{"window, whole rows", biasedPass{p: window, dtype: F16, layout: 3}, ""},
 		{"whole rows of fp32, adding", biasedPass{p: window, dtype: F32, layout: 3, adds: true}, "fp16"},
@@ -265,7 +265,7 @@ func TestSlabsMoveABiasAsTheModelSays(t *testing.T) {
 			if c.long != "" {
 				vktest.Long(t, c.long)
 			}
-			tuning := map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 16, "weights_ck": 8}
+			tuning := map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 2, "weights_ck": 1}
 			for name, v := range c.tuning {
 				tuning[name] = v
 			}

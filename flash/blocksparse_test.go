@@ -195,18 +195,18 @@ func TestBlockSparseTunings(t *testing.T) {
 		p      Problem
 		tuning map[string]int
 	}{
-		"nothing ahead":        {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 0}},
-		"a tile ahead":         {problem(230, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 1, "pipe": 1}},
-		"a tile ahead, whole":  {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 1}},
-		"keys ahead":           {problem(230, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 2, "max_first": 1}},
-		"two tiles ahead":      {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 3}},
-		"two ahead, diagonal":  {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 3}},
-		"two ahead, odd":       {problem(230, CausalBottomRight, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 3, "form": 2}},
-		"a tile ahead, odd":    {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 1, "form": 3}},
-		"at the start, odd":    {problem(230, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 4, "steps": 1}},
-		"at the start, whole":  {problem(256, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16, "prefetch": 4, "steps": 1, "whole": 1}},
-		"under a branch":       {problem(256, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": 5, "whole": 1}},
-		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "keep_masks": 0}},
+		"nothing ahead":        {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 0}},
+		"a tile ahead":         {problem(230, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1, "pipe": 1}},
+		"a tile ahead, whole":  {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1}},
+		"keys ahead":           {problem(230, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 2, "max_first": 1}},
+		"two tiles ahead":      {problem(256, CausalNone, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3}},
+		"two ahead, diagonal":  {problem(230, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 3}},
+		"two ahead, odd":       {problem(230, CausalBottomRight, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3, "form": 2}},
+		"a tile ahead, odd":    {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 1, "form": 3}},
+		"at the start, odd":    {problem(230, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 4, "steps": 1}},
+		"at the start, whole":  {problem(256, CausalBottomRight, tiles), map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 4, "steps": 1, "whole": 1}},
+		"under a branch":       {problem(256, CausalTopLeft, tiles), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 5, "whole": 1}},
+		"masks may not be off": {problem(256, CausalNone, odd), map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "keep_masks": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
@@ -216,7 +216,7 @@ func TestBlockSparseTunings(t *testing.T) {
 			vktest.Budget(t)
 			p, err := c.p.Normalize()
 			require.NoError(t, err)
-			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(ofFragments(d, c.tuning)))
+			plan, err := d.Plan(p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, c.tuning)))
 			if errors.Is(err, ErrUnsupported) {
 				t.Skip(err)
 			}

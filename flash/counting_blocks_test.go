@@ -44,7 +44,7 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 	}
 	again := map[string]int{"q_resident": 0, "v_early": 0, "dk": 8, "br": 32, "bc": 32, "mr": 4, "mc": 4}
 	matrix := func(prefetch int) map[string]int {
-		return ofFragments(d, map[string]int{"w": 2, "rm": 1, "bc": 16, "ck": 16, "prefetch": prefetch})
+		return map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": prefetch}
 	}
 	for _, v := range []struct {
 		name string
@@ -75,6 +75,9 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 				vktest.Long(t, "another mask, or another way of fetching ahead")
 			}
 			vktest.Budget(t)
+			if v.tier == TierMatrix {
+				v.tune = forwardTile(t, d, Flash, v.p, v.tune)
+			}
 			plan, err := d.Plan(v.p, WithTier(v.tier), WithTuning(v.tune))
 			if errors.Is(err, ErrUnsupported) {
 				t.Skip(err)
@@ -110,9 +113,9 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 	matrix := func(prefetch int) map[string]int {
 		m := map[string]int{}
 		for _, part := range []string{"kv_", "q_"} {
-			m[part+"w"], m[part+"rm"], m[part+"bc"], m[part+"ck"], m[part+"prefetch"] = 2, 1, 32, 16, prefetch
+			m[part+"w"], m[part+"rm"], m[part+"bc"], m[part+"ck"], m[part+"prefetch"] = 2, 1, 2, 1, prefetch
 		}
-		return ofFragments(d, m)
+		return m
 	}
 	for _, v := range []struct {
 		name string
@@ -135,6 +138,9 @@ func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
 				vktest.Long(t, "another mask, or another way of fetching ahead")
 			}
 			vktest.Budget(t)
+			if v.tier == TierMatrix {
+				v.tune = backwardTile(t, d, Flash, v.p, v.tune)
+			}
 			plan := planGradients(t, d, v.p, v.tier, WithBackwardTuning(v.tune))
 			defer plan.Close()
 			bits := countedBits(v.p.MaskShape())

@@ -167,8 +167,8 @@ var countedProblems = map[string]Problem{
 // the ways below run the others.
 var countedAlways = map[string]bool{"ragged": true, "few": true, "fp32": true}
 
-// waysAlways are those of matrix_forward that -short runs: the next tile in registers, in shared memory and under a branch, and keys in parts.
-var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "under a branch": true, "parts": true, "wide heads": true, "split": true}
+// waysAlways are those of matrix_forward that -short runs: the next tile in registers and in shared memory, and wide heads.
+var waysAlways = map[string]bool{"a tile ahead": true, "two tiles ahead": true, "wide heads": true}
 
 // waysLong are those of the scalar tier that -short leaves out: each is two of the others together, or one with other numbers.
 var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts than keys": true, "few rows in tiles": true, "parts, Q again": true}
@@ -234,14 +234,14 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 		{"a tile ahead", []string{"whole"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"keys ahead", []string{"narrow"}, Flash, TierMatrix, map[string]int{"prefetch": 2, "form": 3}},
 		{"two tiles ahead", []string{"narrow"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "form": 2}},
-		{"at the tile's start", []string{"narrow", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 16, "steps": 1, "whole": 1}},
-		{"under a branch", []string{"diagonal", "ragged", "window"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 16, "steps": 1, "whole": 1}},
-		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
+		{"at the tile's start", []string{"narrow", "diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 4, "bc": 2, "steps": 1, "whole": 1}},
+		{"under a branch", []string{"diagonal", "ragged", "window"}, Flash, TierMatrix, map[string]int{"prefetch": 5, "bc": 2, "steps": 1, "whole": 1}},
+		{"again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "bc": 2, "steps": 1, "whole": 1}},
 		{"parts", []string{"ragged", "grouped", "unseen", "fp32", "window"}, Flash, TierScalar, map[string]int{"parts": 3, "decode": 0}},
 		{"parts, Q again", []string{"unaligned", "whole"}, Flash, TierScalar, map[string]int{"parts": 7, "q_resident": 0, "v_early": 0, "dk": 8}},
-		{"parts", []string{"narrow", "ragged", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 16, "prefetch": 1}},
-		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 16, "steps": 1, "whole": 1}},
-		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 16}},
+		{"parts", []string{"narrow", "ragged", "one query"}, Flash, TierMatrix, map[string]int{"parts": 3, "bc": 2, "prefetch": 1}},
+		{"parts again", []string{"diagonal"}, Flash, TierMatrix, map[string]int{"parts": 2, "prefetch": 3, "bc": 2, "steps": 1, "whole": 1}},
+		{"more parts than tiles", []string{"whole"}, Flash, TierMatrix, map[string]int{"parts": 20, "bc": 2}},
 		{"split", []string{"fp32"}, Flash, TierMatrix, map[string]int{"terms": 2, "prefetch": 1}},
 		{"wide heads", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 1}},
 		{"wide heads, parts", []string{"wide", "wide, unaligned"}, Flash, TierMatrix, map[string]int{"prefetch": 3, "parts": 2}},
@@ -255,7 +255,11 @@ func TestForwardMovesWhatTheModelSays(t *testing.T) {
 						vktest.Long(t, "one problem of each way, and of each kind on matrices one way")
 					}
 					vktest.Budget(t)
-					run(t, problems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(v.tune))
+					tile := v.tune
+					if v.tier == TierMatrix {
+						tile = forwardTile(t, d, v.impl, problems[name], tile)
+					}
+					run(t, problems[name], WithImplementation(v.impl), WithTier(v.tier), WithTuning(tile))
 				})
 			}
 		})
@@ -371,10 +375,10 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		{"added", TierScalar, true, nil},
 		{"pieces", TierScalar, false, map[string]int{"kv_dk": 8, "kv_vc": 4, "q_dk": 8, "q_vc": 4}},
 		{"added, ahead", TierMatrix, true, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
-		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 16, "q_bc": 16, "q_ck": 16}},
+		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 2, "q_bc": 2, "q_ck": 2}},
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
-		{"in columns", TierMatrix, false, map[string]int{"kv_columns": 2, "kv_share": 2, "kv_w": 4, "kv_bc": 32, "kv_ck": 16,
-			"q_columns": 4, "q_share": 4, "q_roles": 2, "q_w": 4, "q_bc": 32, "q_ck": 16}},
+		{"in columns", TierMatrix, false, map[string]int{"kv_columns": 2, "kv_share": 2, "kv_w": 4, "kv_bc": 4, "kv_ck": 2,
+			"q_columns": 4, "q_share": 4, "q_roles": 2, "q_w": 4, "q_bc": 4, "q_ck": 2}},
 		{"by slabs", TierMatrix, true, map[string]int{"slabs": 1, "max_slab": 2 * 67 * 72 * 2}},
 	} {
 		names := []string{"grouped", "unaligned"}
@@ -390,13 +394,17 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 					vktest.Long(t, "on matrices without tuning")
 				}
 				vktest.Budget(t)
-				var opts []PlanOption
-				if v.tune != nil {
-					opts = append(opts, WithBackwardTuning(v.tune))
-				}
 				p := countedProblems[name]
 				if testing.Short() && v.tune == nil {
 					p = sums
+				}
+				tile := v.tune
+				if v.tier == TierMatrix {
+					tile = backwardTile(t, d, Flash, p, tile)
+				}
+				var opts []PlanOption
+				if tile != nil {
+					opts = append(opts, WithBackwardTuning(tile))
 				}
 				run(t, p, v.accumulate, Flash, v.tier, opts...)
 			})

@@ -62,6 +62,9 @@ func TestDecode(t *testing.T) {
 func testDecode(t *testing.T, d *Device, kernel string, tier Tier, p Problem, tuning map[string]int) {
 	t.Helper()
 	s := newSample(t, p)
+	if tier == TierMatrix {
+		tuning = forwardTile(t, d, Flash, p, tuning)
+	}
 	plan := mustPlan(t, d, s.p, WithTier(tier), WithTuning(tuning))
 	require.Equal(t, kernel, plan.kernel.Name)
 	for name, v := range tuning {

@@ -22,11 +22,13 @@ type faultRig struct {
 	phys *vk.PhysicalDevice
 	none map[string]int // objects alive without a device
 	s    *sample
+	// cache is where devices keep pipelines. Each failing call of what a device keeps needs a new one, and a GPU's driver compiles for seconds.
+	cache string
 }
 
 func newFaultRig(t *testing.T, validated bool) *faultRig {
 	t.Helper()
-	r := &faultRig{f: vk.NewFaults()}
+	r := &faultRig{f: vk.NewFaults(), cache: t.TempDir()}
 	inst := vktest.Instance(t, vktest.Options{Faults: r.f, NoValidation: !validated})
 	r.phys = vktest.PhysicalDevice(t, inst)
 	r.none = r.f.Live()
@@ -38,7 +40,7 @@ func (r *faultRig) open(t testing.TB) *Device {
 	t.Helper()
 	dev, err := r.phys.Open(vk.DeviceOptions{})
 	require.NoError(t, err)
-	d, err := newDevice(dev, &deviceOptions{noCache: true})
+	d, err := newDevice(dev, &deviceOptions{cacheDir: r.cache})
 	require.NoError(t, err)
 	return d
 }
@@ -153,6 +155,11 @@ func (r *faultRig) walk(t *testing.T, op faultOperation, kind string, result vk.
 		clean, kept = r.f.Live(), d.Usage().Current
 	}
 	fresh()
+	if op.cold {
+		kept, err := os.ReadDir(r.cache)
+		require.NoError(t, err)
+		require.NotEmpty(t, kept, "what the first device compiled")
+	}
 	stride := max(op.stride, 1)
 	if testing.Short() && result == vk.ErrDeviceLost { // each call needs a device of its own
 		stride = 11

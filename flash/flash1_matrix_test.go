@@ -77,8 +77,8 @@ func TestMatrixFlash1Tables(t *testing.T) {
 // TestMatrixFlash1Tiles forces what tiles are made of, one after the other.
 func TestMatrixFlash1Tiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.Caps.Fragments(attn.F16)[0]
-	step := max(f.N, f.K)
+	f := matrixFragment(d)
+	step := stepOf(f)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	two := ragged
 	if testing.Short() {
@@ -91,12 +91,12 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 		p      Problem
 		tuning map[string]int
 	}{
-		"growth by sums, Q ahead": {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "prefetch": 1, "max_first": 0}},
-		"two row fragments":       {two, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": step, "pipe": 1, "q_reg": 1}},
-		"no masks":                {whole, map[string]int{"w": 2, "rm": 1, "bc": 3 * step, "ck": step, "prefetch": 1}},
-		"one subgroup, form 2":    {whole, map[string]int{"br": f.M, "form": kernel.FormRows, "max_key_blocks": 2}},
-		"steps":                   {ragged8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1}},
-		"steps, whole":            {whole8, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "max_first": 1, "steps": 1, "whole": 1}},
+		"growth by sums, Q ahead": {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1, "max_first": 0}},
+		"two row fragments":       {two, map[string]int{"w": 1, "rm": 2, "bc": 2, "ck": 1, "pipe": 1, "q_reg": 1}},
+		"no masks":                {whole, map[string]int{"w": 2, "rm": 1, "bc": 3, "ck": 1, "prefetch": 1}},
+		"one subgroup, form 2":    {whole, map[string]int{"br": 1, "form": kernel.FormRows, "max_key_blocks": 2}},
+		"steps":                   {ragged8, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "max_first": 1, "steps": 1}},
+		"steps, whole":            {whole8, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "max_first": 1, "steps": 1, "whole": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "steps" {
@@ -105,9 +105,10 @@ func TestMatrixFlash1Tiles(t *testing.T) {
 			if layout, err := d.env.Layout(attn.F16, f); err == nil && test.tuning["form"] != 0 && test.tuning["form"] < layout.Form {
 				t.Skip(layout.Why)
 			}
-			plan := runMatrix(t, d, test.p, test.tuning, WithImplementation(Flash1))
+			given := forwardTile(t, d, Flash1, test.p, test.tuning)
+			plan := runMatrix(t, d, test.p, given, WithImplementation(Flash1))
 			require.Equal(t, Flash1, plan.Implementation())
-			for k, v := range test.tuning {
+			for k, v := range given {
 				require.Equal(t, v, plan.Tuning()[k], k)
 			}
 			tile := plan.program.(*matrix.Flash1Program).Shape

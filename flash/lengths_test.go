@@ -21,9 +21,9 @@ func TestLengthsOnMatrices(t *testing.T) {
 		more map[string]int
 		long string
 	}{
-		{func(p *Problem) {}, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}, ""},
+		{func(p *Problem) {}, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, "two tiles in shared memory without lengths"},
 		{func(p *Problem) { p.Causal, p.QueryLengths = CausalBottomRight, false }, map[string]int{"form": 2, "kv_w": 1, "q_w": 1}, ""},
-		{func(p *Problem) { p.Causal, p.Sinks = CausalTopLeft, true }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}, ""},
+		{func(p *Problem) { p.Causal, p.Sinks = CausalTopLeft, true }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}, "lengths in form 2, and packed ones with sinks"},
 		{func(p *Problem) { p.KeyLengths = false }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1}, "this form with lengths of keys"},
 		{func(p *Problem) { p.Window, p.Score = SlidingWindow(20, 3), score.Softcap(3) }, nil, "windows of scalar kernels"},
 		{func(p *Problem) {
@@ -40,7 +40,7 @@ func TestLengthsOnMatrices(t *testing.T) {
 				vktest.Long(t, x.long)
 			}
 			// The suite has the forward pass of such problems in every form.
-			requireOnMatrices(t, planGradients(t, d, p, TierMatrix, WithBackwardTuning(x.more)), "lengths")
+			requireOnMatrices(t, planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, x.more))), "lengths")
 		})
 	}
 }

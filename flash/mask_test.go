@@ -188,21 +188,21 @@ func TestMaskTiles(t *testing.T) {
 	}
 	tiles, odd := Blocks{Queries: 32, Keys: 32}, Blocks{Queries: 20, Keys: 12}
 	forward := func(bc, prefetch int, more ...any) map[string]int {
-		m := map[string]int{"w": 2, "rm": 1, "bc": bc, "ck": 16, "prefetch": prefetch}
+		m := map[string]int{"w": 2, "rm": 1, "bc": bc, "ck": 1, "prefetch": prefetch}
 		for i := 0; i < len(more); i += 2 {
 			m[more[i].(string)] = more[i+1].(int)
 		}
-		return ofFragments(d, m)
+		return m
 	}
 	backward := func(bc, prefetch int, form ...int) map[string]int {
 		m := map[string]int{}
 		for _, part := range []string{"kv_", "q_"} {
-			m[part+"w"], m[part+"rm"], m[part+"bc"], m[part+"ck"], m[part+"prefetch"] = 2, 1, bc, 16, prefetch
+			m[part+"w"], m[part+"rm"], m[part+"bc"], m[part+"ck"], m[part+"prefetch"] = 2, 1, bc, 1, prefetch
 		}
 		if len(form) > 0 {
 			m["form"] = form[0]
 		}
-		return ofFragments(d, m)
+		return m
 	}
 	for _, c := range []struct {
 		name          string
@@ -214,14 +214,14 @@ func TestMaskTiles(t *testing.T) {
 	}{
 		{"as chosen", with(problem(230, F32, CausalBottomRight, odd), byHead), TierScalar, nil, nil, 1, false},
 		{"tiles", problem(230, F16, CausalBottomRight, tiles), TierScalar, nil, map[string]int{"kv_br": 32, "kv_bc": 32, "q_br": 32, "q_bc": 32}, 50, false},
-		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, forward(16, 0), backward(32, 0), 1, true},
-		{"a tile ahead", with(problem(230, F16, CausalTopLeft, tiles), byHead), TierMatrix, forward(32, 1, "pipe", 1), backward(32, 1), 1, true},
-		{"a tile ahead, odd", with(problem(230, F16, CausalBottomRight, odd), capped), TierMatrix, forward(16, 2, "max_first", 1), backward(32, 1), 1, true},
-		{"two tiles", with(problem(230, F16, CausalBottomRight, tiles), window), TierMatrix, forward(16, 3), backward(16, 2), 50, false},
-		{"two tiles, heads", with(problem(256, F16, CausalNone, tiles), byHead), TierMatrix, forward(32, 4, "steps", 1, "whole", 1), backward(32, 2), 1, true},
-		{"two tiles, odd", with(problem(256, F16, CausalNone, odd), window), TierMatrix, forward(16, 5), backward(16, 2), 1, true},
-		{"form 2", with(problem(230, F16, CausalNone, tiles), capped), TierMatrix, forward(16, 3, "form", 2), backward(16, 1, 2), 1, true},
-		{"form 3", with(problem(230, F16, CausalBottomRight, tiles), byHead), TierMatrix, forward(32, 1, "form", 3), backward(16, 2, 3), 1, true},
+		{"nothing ahead", problem(230, F16, CausalBottomRight, tiles), TierMatrix, forward(1, 0), backward(2, 0), 1, true},
+		{"a tile ahead", with(problem(230, F16, CausalTopLeft, tiles), byHead), TierMatrix, forward(2, 1, "pipe", 1), backward(2, 1), 1, true},
+		{"a tile ahead, odd", with(problem(230, F16, CausalBottomRight, odd), capped), TierMatrix, forward(1, 2, "max_first", 1), backward(2, 1), 1, true},
+		{"two tiles", with(problem(230, F16, CausalBottomRight, tiles), window), TierMatrix, forward(1, 3), backward(1, 2), 50, false},
+		{"two tiles, heads", with(problem(256, F16, CausalNone, tiles), byHead), TierMatrix, forward(2, 4, "steps", 1, "whole", 1), backward(2, 2), 1, true},
+		{"two tiles, odd", with(problem(256, F16, CausalNone, odd), window), TierMatrix, forward(1, 5), backward(1, 2), 1, true},
+		{"form 2", with(problem(230, F16, CausalNone, tiles), capped), TierMatrix, forward(1, 3, "form", 2), backward(1, 1, 2), 1, true},
+		{"form 3", with(problem(230, F16, CausalBottomRight, tiles), byHead), TierMatrix, forward(2, 1, "form", 3), backward(1, 2, 3), 1, true},
 	} {
 		t.Run(c.name+"/"+string(c.tier), func(t *testing.T) {
 			if c.long {
@@ -238,6 +238,9 @@ func TestMaskTiles(t *testing.T) {
 			}
 			p, err := c.p.Normalize()
 			require.NoError(t, err)
+			if c.tier == TierMatrix {
+				c.tune, c.tuneOwn = forwardTile(t, d, Flash, p, c.tune), backwardTile(t, d, Flash, p, c.tuneOwn)
+			}
 			plan, err := d.Plan(p, WithTier(c.tier), WithTuning(c.tune), WithBackwardTuning(c.tuneOwn))
 			if no := (*UnsupportedError)(nil); errors.As(err, &no) && !no.Denied {
 				t.Skip(err)
@@ -278,18 +281,18 @@ func TestMaskAsks(t *testing.T) {
 		require.NoError(t, err)
 		tune := map[string]int{"br": 32, "bc": 32}
 		if tier == TierMatrix { // tiles of blocks
-			tune = ofFragments(d, map[string]int{"w": 2, "rm": 1, "bc": 32, "ck": 16})
+			tune = forwardTile(t, d, Flash, p, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1})
 		}
 		backward := map[string]int{}
 		for _, part := range []string{"kv_", "q_"} {
 			if tier == TierMatrix {
-				backward[part+"w"], backward[part+"rm"], backward[part+"bc"], backward[part+"ck"] = 2, 1, 32, 16
+				backward[part+"w"], backward[part+"rm"], backward[part+"bc"], backward[part+"ck"] = 2, 1, 2, 1
 			} else {
 				backward[part+"br"], backward[part+"bc"] = 32, 32
 			}
 		}
 		if tier == TierMatrix {
-			backward = ofFragments(d, backward)
+			backward = backwardTile(t, d, Flash, p, backward)
 		}
 		plan, err := d.Plan(p, WithTier(tier), WithTuning(tune), WithBackwardTuning(backward))
 		if no := (*UnsupportedError)(nil); errors.As(err, &no) && !no.Denied {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -22,31 +21,30 @@ import (
 // with dropout). A CPU compiles each for seconds.
 func TestMatrixBackward(t *testing.T) {
 	d := testDevice(t)
-	coarse := len(d.env.Caps.Fragments(attn.F16)) > 0 && d.env.Caps.Fragments(attn.F16)[0].K > 8
 	for _, c := range []struct {
 		p      Problem
 		tuning map[string]int
 		long   string // left out with -short, and what is run instead
 	}{
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 16, Causal: CausalBottomRight},
-			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 8, "kv_ck": 8, "q_bc": 8, "q_ck": 8}, ""},
+			map[string]int{"kv_split": 1, "q_prefetch": 1, "kv_prefetch": 1, "kv_a_reg": 1, "q_b_reg": 1, "max_groups": 2, "kv_bc": 1, "kv_ck": 1, "q_bc": 1, "q_ck": 1}, ""},
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 16, Causal: CausalBottomRight},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}, "two tiles with dropout, and with a mask in form 2"},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, "two tiles with dropout, and with a mask in form 2"},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 5, Dropout: 0.3},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}, ""},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, ""},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 8, Causal: CausalTopLeft},
-			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_prefetch": 2, "q_ck": 8}, ""},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_prefetch": 2, "q_ck": 1}, ""},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
-			map[string]int{"form": 3, "kv_prefetch": 1, "kv_w": 1, "q_w": 1, "kv_bc": 8, "kv_ck": 8, "q_bc": 8}, ""},
+			map[string]int{"form": 3, "kv_prefetch": 1, "kv_w": 1, "q_w": 1, "kv_bc": 1, "kv_ck": 1, "q_bc": 1}, ""},
 		{Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 45, KeyLen: 37, HeadDim: 8, ValueDim: 13, Causal: CausalBottomRight},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}, "the same with smaller tiles"},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_w": 2, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_ck": 2}, "the same with smaller tiles"},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 3, Dropout: 0.3},
-			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_ck": 16}, "the same with smaller tiles"},
+			map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_ck": 2}, "the same with smaller tiles"},
 		{Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 27, KeyLen: 21, HeadDim: 11, Causal: CausalTopLeft},
-			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 32, "q_prefetch": 2, "q_ck": 16}, "the same with smaller tiles"},
+			map[string]int{"form": 2, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 4, "kv_ck": 2, "q_bc": 4, "q_prefetch": 2, "q_ck": 2}, "the same with smaller tiles"},
 		{Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 19, HeadDim: 8, ValueDim: 13},
-			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 32, "kv_ck": 16, "q_bc": 16}, "this form with smaller tiles"},
-		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 16, "q_bc": 16}, "this form with smaller tiles"},
+			map[string]int{"form": 3, "kv_prefetch": 2, "kv_w": 1, "q_w": 1, "kv_bc": 4, "kv_ck": 2, "q_bc": 2}, "this form with smaller tiles"},
+		{Problem{Batch: 2, Heads: 2, QueryLen: 13, KeyLen: 29, HeadDim: 13, ValueDim: 8}, map[string]int{"form": 2, "kv_w": 1, "q_w": 1, "kv_bc": 2, "q_bc": 2}, "this form with smaller tiles"},
 	} {
 		c.p.DType = F16
 		if testing.Short() && c.tuning["form"] == kernel.FormShared { // the scalar kernels that it is compared with are there
@@ -54,11 +52,6 @@ func TestMatrixBackward(t *testing.T) {
 			c.p.Causal = CausalBottomRight
 		} else if c.tuning["kv_split"] == 1 {
 			c.p = narrowed(c.p)
-		}
-		for name := range c.tuning { // tiles are of the CPU driver's fragments, 8x8x8; others are twice as wide at most
-			if coarse && (strings.HasSuffix(name, "_ck") || strings.HasSuffix(name, "_bc")) {
-				c.tuning[name] *= 2
-			}
 		}
 		t.Run(fmt.Sprint(c.p, c.tuning), func(t *testing.T) {
 			vktest.Budget(t)
@@ -75,7 +68,7 @@ func TestMatrixBackward(t *testing.T) {
 func compareGradients(t *testing.T, d *Device, p Problem, tuning map[string]int, adds bool) {
 	scalar := mustPlan(t, d, p, WithTier(TierScalar))
 	_, b := newBackwardSample(t, d, scalar, F16)
-	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(tuning))
+	plan := planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, tuning)))
 	require.Equal(t, TierMatrix, backwardInfo(t, plan).Tier)
 	for _, b.Accumulate = range []bool{false, adds} {
 		var got [2][3][]float32
@@ -108,16 +101,16 @@ func TestMatrixBackwardColumns(t *testing.T) {
 		form   int
 		long   string
 	}{
-		{"2", gqa, "columns=2 w=4 share=2 bc=16 ck=8", 1, "columns with roles"},
-		{"2, roles", gqa, "columns=2 w=4 share=2 roles=2 bc=16 ck=16 prefetch=2", 1, ""},
-		{"4, roles", wide, "columns=4 w=4 share=4 roles=2 rm=2 bc=16 ck=8 prefetch=1", 1, ""},
-		{"2, roles, dropout", drop, "columns=2 w=2 share=2 roles=2 bc=16 ck=16", 1, "dropout with roles"},
-		{"4, dropout", drop, "columns=4 w=4 share=2 bc=16 ck=8 prefetch=2", 1, "dropout with columns"},
-		{"4, form 2", wide, "columns=4 w=4 share=2 bc=16 ck=8", 2, "this form with roles"},
-		{"2, roles, form 2", gqa, "columns=2 w=4 share=2 roles=2 bc=16 ck=16 prefetch=2", 2, ""},
-		{"4, roles, dropout, form 3", drop, "columns=4 w=4 share=4 roles=2 bc=16 ck=8", 3, "form 2, which is the same here"},
+		{"2", gqa, "columns=2 w=4 share=2 bc=2 ck=1", 1, "columns with roles"},
+		{"2, roles", gqa, "columns=2 w=4 share=2 roles=2 bc=2 ck=2 prefetch=2", 1, ""},
+		{"4, roles", wide, "columns=4 w=4 share=4 roles=2 rm=2 bc=2 ck=1 prefetch=1", 1, ""},
+		{"2, roles, dropout", drop, "columns=2 w=2 share=2 roles=2 bc=2 ck=2", 1, "dropout with roles"},
+		{"4, dropout", drop, "columns=4 w=4 share=2 bc=2 ck=1 prefetch=2", 1, "dropout with columns"},
+		{"4, form 2", wide, "columns=4 w=4 share=2 bc=2 ck=1", 2, "this form with roles"},
+		{"2, roles, form 2", gqa, "columns=2 w=4 share=2 roles=2 bc=2 ck=2 prefetch=2", 2, ""},
+		{"4, roles, dropout, form 3", drop, "columns=4 w=4 share=4 roles=2 bc=2 ck=1", 3, "form 2, which is the same here"},
 		{"3 of 4", Problem{Batch: 1, Heads: 1, QueryLen: 20, KeyLen: 20, HeadDim: 21, DType: F16, Window: SlidingWindow(5, 3)},
-			"columns=4 w=8 share=1 bc=16 ck=8 a_reg=1 b_reg=1", 1, "four slices with roles"},
+			"columns=4 w=8 share=1 bc=2 ck=1 a_reg=1 b_reg=1", 1, "four slices with roles"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vktest.Budget(t)
@@ -147,8 +140,9 @@ func planGradients(t *testing.T, d *Device, p Problem, tier Tier, opts ...PlanOp
 
 // planBoth plans both passes on matrices, in the form that the backward pass is given; with -short the backward pass alone: conformance has the forward
 // pass of such problems in every form.
-func planBoth(t *testing.T, d *Device, p Problem, backward map[string]int) *Plan {
+func planBoth(t *testing.T, d *Device, p Problem, tile map[string]int) *Plan {
 	t.Helper()
+	backward := backwardTile(t, d, Flash, p, tile)
 	if testing.Short() {
 		return planGradients(t, d, p, TierMatrix, WithBackwardTuning(backward))
 	}

@@ -40,8 +40,8 @@ func TestMatrixDecode(t *testing.T) {
 	}{
 		{"as it is chosen", grouped, map[string]int{"decode": 1}},
 		{"one part", grouped, map[string]int{"parts": 1, "w": 2, "decode": 1}},
-		{"parts", grouped, map[string]int{"parts": 3, "w": 1, "keys": 32}},
-		{"more parts than keys", grouped, map[string]int{"parts": 210, "rows": 5, "keys": 16}},
+		{"parts", grouped, map[string]int{"parts": 3, "w": 1, "keys": 4}},
+		{"more parts than keys", grouped, map[string]int{"parts": 210, "rows": 5, "keys": 2}},
 		{"rows apart", grouped, map[string]int{"rows": 4, "parts": 2, "w": 2, "decode": 1}},
 		{"several dispatches", grouped, map[string]int{"rows": 1, "parts": 3, "max_groups": 5}},
 		{"ragged", ragged, map[string]int{"decode": 1}},
@@ -122,6 +122,6 @@ func TestMatrixDecodeCaches(t *testing.T) {
 func TestMatrixDecodeRescalesInTime(t *testing.T) {
 	d := matrixDecodeDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}
-	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"decode": 1, "w": 1, "keys": 16, "parts": 1}))
-	testRescaling(t, d, plan, 16, 10, 13, 25)
+	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"decode": 1, "w": 1, "keys": 2, "parts": 1})))
+	testRescaling(t, d, plan, plan.Tuning()["keys"], 10, 13, 25)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/ref"
 )
@@ -17,10 +16,9 @@ import (
 // memory as halves; in form 1 a driver may leave them as they are, as lavapipe does.
 func TestMatrixRescalesInTime(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.Caps.Fragments(attn.F16)[0]
-	step := max(f.N, f.K)
+	step := stepOf(matrixFragment(d))
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 9, KeyLen: 6 * step, HeadDim: 8, DType: F16, Scale: math.Ln2}
-	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 1, "rm": 1, "bc": step, "ck": step, "max_first": 1, "form": kernel.FormRows}))
+	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 1, "rm": 1, "bc": 1, "ck": 1, "max_first": 1, "form": kernel.FormRows})))
 	testRescaling(t, d, plan, step, 13, 17, 25)
 	require.NoError(t, plan.Close())
 }

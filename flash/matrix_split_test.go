@@ -272,16 +272,16 @@ func TestSplitWays(t *testing.T) {
 	d := matrixDevice(t)
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 96, HeadDim: 12, ValueDim: 8, DType: F32}
 	for i, tuning := range []map[string]int{
-		{"w": 1, "rm": 2, "bc": 16, "ck": 8, "prefetch": 3, "pipe": 1, "q_reg": 1, "terms": 2},
-		{"w": 2, "bc": 16, "ck": 16, "prefetch": 4, "pipe": 1, "max_first": 0, "terms": 3, "bf16": 0},
-		{"w": 1, "bc": 8, "ck": 8, "form": 2, "prefetch": 5, "q_reg": 1, "parts": 2, "terms": 2},
+		{"w": 1, "rm": 2, "bc": 2, "ck": 1, "prefetch": 3, "pipe": 1, "q_reg": 1, "terms": 2},
+		{"w": 2, "bc": 2, "ck": 2, "prefetch": 4, "pipe": 1, "max_first": 0, "terms": 3, "bf16": 0},
+		{"w": 1, "bc": 1, "ck": 1, "form": 2, "prefetch": 5, "q_reg": 1, "parts": 2, "terms": 2},
 	} {
 		t.Run(fmt.Sprint(tuning), func(t *testing.T) {
 			if i > 0 {
 				vktest.Long(t, "one of the ways")
 			}
 			vktest.Budget(t)
-			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(tuning))
+			plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, tuning)))
 			require.Contains(t, plan.Kernel(), "matrix_forward_split")
 			s := newSample(t, p)
 			f := s.tensors(t, d, plainly(t, d))

@@ -87,8 +87,7 @@ func TestMatrixForms(t *testing.T) {
 // TestMatrixTiles forces what tiles are made of, one after the other.
 func TestMatrixTiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.Caps.Fragments(attn.F16)[0]
-	step := max(f.N, f.K)
+	f := matrixFragment(d)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	small := ragged
 	if testing.Short() {
@@ -99,15 +98,15 @@ func TestMatrixTiles(t *testing.T) {
 		tuning map[string]int
 		tile   string
 	}{
-		"next tile in registers": {small, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "prefetch": 1, "pipe": 1}, ""},
-		"next keys in registers": {small, map[string]int{"w": 1, "rm": 2, "bc": 2 * step, "ck": step, "prefetch": 2}, ""},
-		"two tiles":              {small, map[string]int{"w": 2, "rm": 1, "bc": step, "ck": step, "prefetch": 3, "max_first": 1}, ""},
-		"Q in shared memory":     {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "q_reg": 1}, ""},
+		"next tile in registers": {small, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "prefetch": 1, "pipe": 1}, ""},
+		"next keys in registers": {small, map[string]int{"w": 1, "rm": 2, "bc": 2, "ck": 1, "prefetch": 2}, ""},
+		"two tiles":              {small, map[string]int{"w": 2, "rm": 1, "bc": 1, "ck": 1, "prefetch": 3, "max_first": 1}, ""},
+		"Q in shared memory":     {ragged, map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "q_reg": 1}, ""},
 		"heads together":         {ragged, map[string]int{"w": 1, "rm": 1, "heads_together": 3}, ""},
 		"split":                  {small, map[string]int{"w": 1, "rm": 1, "heads_together": 3, "max_groups": 5}, ""},
 		"packed":                 {narrowed(Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16, Causal: CausalBottomRight}), map[string]int{"decode": 0}, "packed"},
 		"not packed":             {narrowed(Problem{Batch: 2, Heads: 6, KeyHeads: 2, QueryLen: 3, KeyLen: 50, HeadDim: 16, DType: F16}), map[string]int{"pack": 0}, ""},
-		"br":                     {ragged, map[string]int{"br": 3 * f.M, "rm": 1}, fmt.Sprintf(" %dx", 3*f.M)},
+		"br":                     {ragged, map[string]int{"br": 3, "rm": 1}, fmt.Sprintf(" %dx", 3*f.M)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
@@ -116,9 +115,10 @@ func TestMatrixTiles(t *testing.T) {
 			case "heads together", "not packed":
 				vktest.Long(t, "heads together in several dispatches, and one that is packed")
 			}
-			plan := runMatrix(t, d, test.p, test.tuning)
+			tile := forwardTile(t, d, Flash, test.p, test.tuning)
+			plan := runMatrix(t, d, test.p, tile)
 			require.Contains(t, plan.Kernel(), test.tile)
-			for k, v := range test.tuning {
+			for k, v := range tile {
 				require.Equal(t, v, plan.Tuning()[k], k)
 			}
 		})
@@ -163,10 +163,10 @@ func TestMatrixIgnoresSharedMemory(t *testing.T) {
 // and keys that are whole tiles or not, gives the same in every form.
 func TestMatrixFetching(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.Caps.Fragments(attn.F16)[0]
+	f := matrixFragment(d)
 	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
-	step := max(f.N, f.K)
+	step := stepOf(f)
 	unaligned := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 5, ValueDim: 12, DType: F16, Causal: CausalBottomRight}
 	ragged := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 16, ValueDim: 24, DType: F16} // rows of V are no whole turns
 	if testing.Short() {
@@ -192,8 +192,9 @@ func TestMatrixFetching(t *testing.T) {
 				if other {
 					vktest.Long(t, "each way of fetching in one form")
 				}
-				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2 * step, "ck": step, "form": form}
+				tuning := map[string]int{"w": 2, "rm": 1, "bc": 2, "ck": 1, "form": form}
 				maps.Copy(tuning, test.tuning)
+				tuning = forwardTile(t, d, Flash, test.p, tuning)
 				plan := runMatrix(t, d, test.p, tuning)
 				tile := plan.program.(*matrix.ForwardProgram).Shape
 				require.Equal(t, test.p.KeyLen%tile.BC == 0, !tile.Ragged(attnOf(plan.problem)))

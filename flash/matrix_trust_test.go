@@ -17,13 +17,13 @@ func TestMatrixBackwardIsTrusted(t *testing.T) {
 	d := matrixDevice(t)
 	var tuning map[string]int
 	if slowCompiler(d) {
-		tuning = map[string]int{"kv_bc": 8, "kv_ck": 8, "kv_w": 1, "q_bc": 8, "q_ck": 8, "q_w": 1}
+		tuning = map[string]int{"kv_bc": 1, "kv_ck": 1, "kv_w": 1, "q_bc": 1, "q_ck": 1, "q_w": 1}
 	}
 	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 20, KeyLen: 23, HeadDim: 8, DType: F16}
 	for _, impl := range []Implementation{Flash, Standard} {
 		var plan *Plan
 		if impl == Flash {
-			plan = planGradients(t, d, p, TierMatrix, WithBackwardTuning(tuning))
+			plan = planGradients(t, d, p, TierMatrix, WithBackwardTuning(backwardTile(t, d, Flash, p, tuning)))
 		} else {
 			plan = mustPlan(t, d, usual(p), WithImplementation(impl), WithTier(TierMatrix))
 		}

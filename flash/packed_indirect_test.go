@@ -108,6 +108,9 @@ func TestPackedIndirect(t *testing.T) {
 			for indirect := range recordings {
 				tuning := maps.Clone(x.tuning)
 				tuning[kernel.IndirectParameter] = indirect
+				if x.tier == TierMatrix {
+					tuning = forwardTile(t, d, Flash, p, tuning)
+				}
 				plan, err := d.Plan(p, WithTier(x.tier), WithTuning(tuning))
 				skipUnsupported(t, err)
 				defer plan.Close()

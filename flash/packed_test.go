@@ -167,7 +167,7 @@ func TestPackedOnMatrices(t *testing.T) {
 		more map[string]int
 		long string
 	}{
-		{func(p *Problem) { p.Causal = CausalBottomRight }, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 16, "kv_ck": 8, "q_bc": 16, "q_ck": 8}, ""},
+		{func(p *Problem) { p.Causal = CausalBottomRight }, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 1, "q_bc": 2, "q_ck": 1}, "packed sequences in form 2, and in TestPackedGradientsOnMatrices"},
 		{func(p *Problem) { p.KeyLengths, p.QueryLengths, p.Sinks = true, true, true }, map[string]int{"form": 2, "kv_w": 1, "q_w": 1}, ""},
 		{func(p *Problem) { p.Causal, p.Packed.Keys = CausalTopLeft, 0 }, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}, "queries alone on scalar kernels"},
 		{func(p *Problem) { p.Window = SlidingWindow(20, 3) }, map[string]int{"form": 3, "kv_w": 1, "q_w": 1}, "this form without a window"},

@@ -19,22 +19,22 @@ import (
 // TestPartsOnMatrices: keys in parts give what they give in one, whatever the parts: equal, uneven, more than there are tiles.
 func TestPartsOnMatrices(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.Caps.Fragments(attn.F16)[0]
+	f := matrixFragment(d)
 	layout, err := d.env.Layout(attn.F16, f)
 	require.NoError(t, err)
-	step := max(f.N, f.K)
+	step := stepOf(f)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
 	for _, test := range []struct {
 		name   string
 		p      Problem
 		tuning map[string]int
 	}{
-		{"causal", ragged, map[string]int{"parts": 3, "bc": step}},
-		{"more parts than tiles", ragged, map[string]int{"parts": 40, "bc": 2 * step, "prefetch": 1}},
-		{"one query", narrowed(Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 16, DType: F16}), map[string]int{"parts": 5, "bc": step, "prefetch": 3}},
+		{"causal", ragged, map[string]int{"parts": 3, "bc": 1}},
+		{"more parts than tiles", ragged, map[string]int{"parts": 40, "bc": 2, "prefetch": 1}},
+		{"one query", narrowed(Problem{Batch: 1, Heads: 6, KeyHeads: 2, QueryLen: 1, KeyLen: 203, HeadDim: 16, DType: F16}), map[string]int{"parts": 5, "bc": 1, "prefetch": 3}},
 		{"whole tiles, rows that see nothing", narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 4 * step, HeadDim: 16, ValueDim: 24, DType: F16, Causal: CausalBottomRight}),
-			map[string]int{"parts": 2, "bc": step, "prefetch": 4, "steps": 1, "whole": 1}},
-		{"several dispatches", ragged, map[string]int{"parts": 3, "bc": step, "max_groups": 2}},
+			map[string]int{"parts": 2, "bc": 1, "prefetch": 4, "steps": 1, "whole": 1}},
+		{"several dispatches", ragged, map[string]int{"parts": 3, "bc": 1, "max_groups": 2}},
 	} {
 		for form := layout.Form; form <= kernel.FormShared; form++ {
 			if form > layout.Form && test.name != "causal" && slowCompiler(d) {
@@ -44,11 +44,11 @@ func TestPartsOnMatrices(t *testing.T) {
 				if form > layout.Form {
 					vktest.Long(t, "parts in the best form")
 				}
-				tuning := map[string]int{"w": 2, "rm": 1, "ck": step, "form": form}
+				tuning := map[string]int{"w": 2, "rm": 1, "ck": 1, "form": form}
 				for k, v := range test.tuning {
 					tuning[k] = v
 				}
-				plan := runMatrix(t, d, test.p, tuning)
+				plan := runMatrix(t, d, test.p, forwardTile(t, d, Flash, test.p, tuning))
 				require.Contains(t, plan.Kernel(), ", keys in ")
 				require.NotZero(t, plan.WorkspaceBytes())
 			})
@@ -98,11 +98,10 @@ func TestPartsInScalarArithmetic(t *testing.T) {
 func TestPartsDrop(t *testing.T) {
 	d := matrixDevice(t)
 	p := narrowed(Problem{Batch: 1, Heads: 2, QueryLen: 19, KeyLen: 150, HeadDim: 16, DType: F16, Dropout: 0.3})
-	step := max(d.env.Caps.Fragments(attn.F16)[0].N, d.env.Caps.Fragments(attn.F16)[0].K)
 	s := newSample(t, p)
 	var o, lse [2][]float32
 	for i, parts := range []int{1, 4} {
-		plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(map[string]int{"w": 2, "rm": 1, "ck": step, "bc": 2 * step, "prefetch": 5, "parts": parts}))
+		plan := mustPlan(t, d, s.p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"w": 2, "rm": 1, "ck": 1, "bc": 2, "prefetch": 5, "parts": parts})))
 		f := s.tensors(t, d, plainly(t, d))
 		f.Seed = 12
 		pending, err := plan.SubmitForward(f)

@@ -27,7 +27,7 @@ func TestStandardMatrix(t *testing.T) {
 		{"odd dimensions", Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 37, HeadDim: 13, ValueDim: 7}, nil},
 		{"slabs of rows", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16, Causal: CausalTopLeft}, map[string]int{"max_slab": 13 * 48 * 2}},
 		{"dispatches of one group", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 45, HeadDim: 16}, map[string]int{"max_groups": 1}},
-		{"several slices, runs of one tile", Problem{Batch: 1, Heads: 1, QueryLen: 24, KeyLen: 40, HeadDim: 32}, map[string]int{"run": 1, "fc": 1, "product_stage": 16}},
+		{"several slices, runs of one tile", Problem{Batch: 1, Heads: 1, QueryLen: 24, KeyLen: 40, HeadDim: 32}, map[string]int{"run": 1, "fc": 1, "product_stage": 2}},
 		{"a run longer than the keys, causal", Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 60, HeadDim: 32, Causal: CausalTopLeft}, map[string]int{"run": 9, "fr": 2}},
 		{"fp32 on the way out", Problem{Batch: 1, Heads: 1, QueryLen: 35, KeyLen: 40, HeadDim: 16}, map[string]int{"half": 0}},
 		{"long rows", Problem{Batch: 1, Heads: 1, QueryLen: 8, KeyLen: 700, HeadDim: 8}, map[string]int{"row_threads": 8}},
@@ -40,7 +40,7 @@ func TestStandardMatrix(t *testing.T) {
 			vktest.Budget(t)
 			c.p.DType = F16
 			s := newSample(t, c.p)
-			plan := mustPlan(t, d, s.p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(c.tuning))
+			plan := mustPlan(t, d, s.p, WithImplementation(Standard), WithTier(TierMatrix), WithTuning(forwardTile(t, d, Standard, c.p, c.tuning)))
 			require.Contains(t, plan.String(), "standard_matrix")
 			tensors := s.tensors(t, d, plainly(t, d))
 			require.NoError(t, plan.Forward(bg, tensors))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -251,20 +250,6 @@ func narrowed(p Problem) Problem {
 		p.HeadDim, p.ValueDim = 8, 8
 	}
 	return p
-}
-
-// ofFragments gives a tuning, written for fragments 16 keys wide, with as many fragments of the device's: those of CPU drivers are 8 wide, and tiles of
-// twice as many are compiled three times as long.
-func ofFragments(d *Device, tuning map[string]int) map[string]int {
-	if f := d.env.Caps.Fragments(attn.F16); len(f) > 0 && max(f[0].N, f[0].K) == 8 {
-		tuning = maps.Clone(tuning)
-		for name, v := range tuning {
-			if strings.HasSuffix(name, "bc") || strings.HasSuffix(name, "ck") {
-				tuning[name] = v / 2
-			}
-		}
-	}
-	return tuning
 }
 
 // requireSteadyState: recording again and again for other tensors of the sample's problem allocates nothing.

@@ -35,28 +35,32 @@ func TestWideForms(t *testing.T) {
 // TestWideTiles forces what tiles of matrix_forward_wide are made of: teams, steps, columns beyond the last fragment, rows of several heads.
 func TestWideTiles(t *testing.T) {
 	d := matrixDevice(t)
-	f := d.env.Caps.Fragments(attn.F16)[0]
-	step := max(f.N, f.K)
+	step := stepOf(matrixFragment(d))
 	odd := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 75, HeadDim: 261, ValueDim: 29, DType: F16, Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 4, KeyHeads: 1, QueryLen: 9, KeyLen: 4 * step, HeadDim: 16, ValueDim: 272, DType: F16}
 	for name, c := range map[string]struct {
 		p      Problem
 		tuning map[string]int
 	}{
-		"two teams of two":      {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": step, "slice": 2 * step, "v_keys": step, "prefetch": 1}},
-		"two steps":             {odd, map[string]int{"w": 2, "split": 2, "rm": 2, "ck": 2 * step, "slice": 3 * step, "v_keys": 2 * step, "prefetch": 3}},
-		"no prefetch, form 3":   {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": step, "slice": 4 * step, "v_keys": 2 * step, "prefetch": 0, "form": 3}},
-		"alone, form 2":         {odd, map[string]int{"w": 2, "split": 1, "rm": 1, "ck": 2 * step, "slice": step, "v_keys": step, "prefetch": 1, "form": 2}},
-		"packed, no masks":      {whole, map[string]int{"w": 3, "split": 3, "rm": 1, "ck": step, "slice": step, "v_keys": step, "prefetch": 3}},
-		"parts":                 {whole, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": step, "parts": 2}},
-		"parts, form 3":         {odd, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": step, "parts": 3, "form": 3}},
+		"two teams of two":      {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": 1, "slice": 2, "v_keys": 1, "prefetch": 1}},
+		"two steps":             {odd, map[string]int{"w": 2, "split": 2, "rm": 2, "ck": 2, "slice": 3, "v_keys": 2, "prefetch": 3}},
+		"no prefetch, form 3":   {odd, map[string]int{"w": 4, "split": 2, "rm": 1, "ck": 1, "slice": 4, "v_keys": 2, "prefetch": 0, "form": 3}},
+		"alone, form 2":         {odd, map[string]int{"w": 2, "split": 1, "rm": 1, "ck": 2, "slice": 1, "v_keys": 1, "prefetch": 1, "form": 2}},
+		"packed, no masks":      {whole, map[string]int{"w": 3, "split": 3, "rm": 1, "ck": 1, "slice": 1, "v_keys": 1, "prefetch": 3}},
+		"parts":                 {whole, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": 1, "parts": 2}},
+		"parts, form 3":         {odd, map[string]int{"w": 2, "split": 2, "rm": 1, "ck": 1, "parts": 3, "form": 3}},
 		"in several dispatches": {odd, map[string]int{"w": 2, "split": 2, "heads_together": 3, "max_groups": 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			switch name {
+			case "two steps", "no prefetch, form 3", "parts, form 3", "in several dispatches":
+				vktest.Long(t, "these one at a time; TestWideForms has every form")
+			}
 			vktest.Budget(t)
-			plan := runMatrix(t, d, c.p, c.tuning)
+			tile := forwardTile(t, d, Flash, c.p, c.tuning)
+			plan := runMatrix(t, d, c.p, tile)
 			require.Contains(t, plan.Kernel(), "matrix_forward_wide")
-			for k, v := range c.tuning {
+			for k, v := range tile {
 				require.Equal(t, v, plan.Tuning()[k], k)
 			}
 		})

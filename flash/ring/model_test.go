@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // moved adds up what a recorder saw, keys and values apart from gradients.
@@ -192,6 +193,7 @@ func TestModelMemory(t *testing.T) {
 
 // TestMemoryOfARank: what a rank allocates on its device falls with the number of ranks, and is what the model says.
 func TestMemoryOfARank(t *testing.T) {
+	vktest.Long(t, "memory of ranks that divide heads in TestHeadsMemory")
 	p := flash.Problem{Batch: 1, Heads: 2, QueryLen: 2048, HeadDim: 16, DType: flash.F32, Causal: flash.CausalBottomRight}
 	var peaks []float64
 	for _, ranks := range []int{3, 6} { // with fewer, not every place for blocks is used

@@ -14,6 +14,7 @@ import (
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // more is a rank's tensors besides queries, keys and values; nil where a problem has none.
@@ -267,6 +268,10 @@ func TestPackedRanks(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, ranks), func(t *testing.T) {
+				switch c.name {
+				case "dropout", "bias, dropout", "lengths", "heads, dropout, sinks":
+					vktest.Long(t, "these with something else beside them")
+				}
 				devices := sharedDevices(t, ranks)
 				groupBytes = i % 2 << 30
 				keys := c.keys

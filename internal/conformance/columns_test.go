@@ -37,19 +37,15 @@ func TestColumns(t *testing.T) {
 	for _, x := range []struct {
 		cases  string
 		tuning map[string]int
-		long   bool
 	}{
-		{`^core/gqa/f16$`, byTwo, false},
-		{`^scores/softcap-window/f16$`, byTwo, true},
-		{`^packed/bias-heads/f16$`, byTwo, true}, // whose gradient takes a kernel beside these
-		{`^packed/used/f16$`, byTwo, true},
-		{`^lengths/window-causal/f16$`, byFour, true},
+		{`^core/gqa/f16$`, byTwo},
+		{`^scores/softcap-window/f16$`, byTwo},
+		{`^packed/bias-heads/f16$`, byTwo}, // whose gradient takes a kernel beside these
+		{`^packed/used/f16$`, byTwo},
+		{`^lengths/window-causal/f16$`, byFour},
 	} {
 		t.Run(fmt.Sprintf("%d/%s", x.tuning["kv_columns"], x.cases), func(t *testing.T) {
-			vktest.Budget(t)
-			if x.long {
-				vktest.Long(t, "one case of columns in two")
-			}
+			vktest.Long(t, "columns in two and in four in TestMatrixBackwardColumns of flash")
 			o := Options{Families: []string{"flash2"}, Tiers: []flash.Tier{flash.TierMatrix}, Seed: rand.Uint64(), Filter: regexp.MustCompile(x.cases),
 				Tunings: []map[string]int{x.tuning}}
 			o.Tunings[0]["form"] = 1
@@ -90,16 +86,12 @@ func TestColumnsAddUp(t *testing.T) {
 		form       int
 		p          flash.Problem
 		accumulate bool
-		long       bool
 	}{
-		{"two, added", byTwo, 2, flash.Problem{HeadDim: 16, ValueDim: 21, Dropout: 0.2}, true, true},
-		{"four in form 2", byFour, 2, flash.Problem{HeadDim: 12, Window: flash.SlidingWindow(9, 5)}, false, false},
+		{"two, added", byTwo, 2, flash.Problem{HeadDim: 16, ValueDim: 21, Dropout: 0.2}, true},
+		{"four in form 2", byFour, 2, flash.Problem{HeadDim: 12, Window: flash.SlidingWindow(9, 5)}, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			vktest.Budget(t)
-			if x.long {
-				vktest.Long(t, "columns in four in form 2")
-			}
+			vktest.Long(t, "columns in two and in four, and in form 2, in TestMatrixBackwardColumns of flash")
 			p := x.p
 			p.Batch, p.Heads, p.KeyHeads, p.QueryLen, p.KeyLen, p.DType = 1, 4, 2, 41, 53, flash.F16
 			x.tuning["form"] = x.form

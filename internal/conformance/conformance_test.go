@@ -77,10 +77,10 @@ func TestConformance(t *testing.T) {
 // them with all that their files hold. Where a CPU is the device, which compiles kernels of fragments for seconds each, one form of such a kernel runs
 // all that skip leaves it, and the others the cover.
 func chosenOf(cases []*Case, targets []Target) [][]Target {
-	covered := cover(cases, targets)
 	if testing.Short() {
-		return covered
+		return cover(cases, targets, singly)
 	}
+	covered := cover(cases, targets, inPairs)
 	chosen := make([][]Target, len(cases))
 	for at, c := range cases {
 		for _, t := range targets {

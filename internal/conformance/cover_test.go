@@ -14,8 +14,18 @@ import (
 )
 
 // What a suite costs where a CPU is the device is compiling: a second for a scalar kernel, several for a kernel of matrix fragments.
-// go test -short runs a part of the suite that keeps what finds mistakes: for each kernel every option that any case of the whole suite has for
-// it, and every pair of options that concern the same thing; of kernels on matrices every option in every form.
+// So there are two parts of the suite that keep what finds mistakes. The cover in pairs has for each kernel every option that any case of the whole
+// suite has for it, and every pair of options that concern the same thing; of kernels on matrices every option in every form. The whole suite runs
+// that of kernels that are compiled for long, in all forms but the first. The short cover, go test -short's, has every option once for each kernel in
+// scalar arithmetic, once for all kernels on matrices together, and of those each kernel in each form, with gradients and without.
+
+// coverage is which of them.
+type coverage bool
+
+const (
+	singly  coverage = false
+	inPairs coverage = true
+)
 
 // A choice is one case on one target.
 type choice struct {
@@ -304,10 +314,10 @@ func (c *Case) seconds() float64 {
 	return 0.05 + pairs*float64(p.HeadDim+p.ValueDim)*4e-8
 }
 
-// cover picks, for each family of targets, cases that have every option and every pair of options that any case has on it; of those that do,
-// cheap ones. Then it adds the cases that need no further kernel to be compiled and are run in a moment.
+// cover picks, for each family of targets, cases that have every option that any case has on it, and every pair of options if that is asked; of those
+// that do, cheap ones. Then it adds the cases that need no further kernel to be compiled and are run in a moment.
 // The targets stand by the case's place.
-func cover(cases []*Case, targets []Target) [][]Target {
+func cover(cases []*Case, targets []Target, of coverage) [][]Target {
 	families := map[string][]choice{}
 	var order []string
 	for at, c := range cases {
@@ -315,10 +325,11 @@ func cover(cases []*Case, targets []Target) [][]Target {
 			if !mayRun(c, t) {
 				continue
 			}
-			if families[t.family()] == nil {
-				order = append(order, t.family())
+			name, options := c.coveredAs(t, of)
+			if families[name] == nil {
+				order = append(order, name)
 			}
-			families[t.family()] = append(families[t.family()], choice{at, i, c.options(t), c.compiles(t)})
+			families[name] = append(families[name], choice{at, i, options, c.compiles(t)})
 		}
 	}
 	picked, compiled := make([][]Target, len(cases)), map[string]bool{}
@@ -338,6 +349,22 @@ func cover(cases []*Case, targets []Target) [][]Target {
 		}
 	}
 	return picked
+}
+
+// coveredAs says what a case on a target has to be covered, and with which others it is.
+func (c *Case) coveredAs(t Target, of coverage) (family string, options []option) {
+	family, options = t.family(), c.options(t)
+	if of == inPairs {
+		return family, options
+	}
+	for i := range options {
+		options[i].concern = 0
+	}
+	if t.Tier == flash.TierMatrix {
+		form, gradients := fmt.Sprint(t.Tuning["form"]), fmt.Sprint(c.hasGradients() && t.hasGradients(c))
+		return "matrix", append(options, option{"kernel", family + ", form " + form + ", gradients " + gradients, 0})
+	}
+	return family, options
 }
 
 // killer is a case on a target that tools/mutate expects to find a mistake.

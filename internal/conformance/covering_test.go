@@ -10,15 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCoverHasEveryPair: what go test -short runs has, for each family, every option and pair of options of the whole suite, and needs far
-// fewer kernels.
+// TestCoverHasEveryPair: the cover in pairs has, for each family, every option and pair of options of the whole suite, and needs far fewer kernels.
 func TestCoverHasEveryPair(t *testing.T) {
 	dev := device(t)
 	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
 	targets := Targets(dev, o)
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
-	picked := cover(cases, targets)
+	picked := cover(cases, targets, inPairs)
 	want, have := map[string]bool{}, map[string]bool{}
 	allKernels, kernels := map[string]bool{}, map[string]bool{}
 	note := func(c *Case, target Target, pairs, compiled map[string]bool) {
@@ -58,6 +57,53 @@ func TestCoverHasEveryPair(t *testing.T) {
 	}
 }
 
+// TestShortCoverHasEveryOption: what go test -short runs has, for each family, all those on matrices being one, every option that the whole suite has,
+// with a number of kernels that two cores compile in minutes.
+func TestShortCoverHasEveryOption(t *testing.T) {
+	dev := device(t)
+	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
+	targets := Targets(dev, o)
+	cases, err := Cases(dev, o)
+	require.NoError(t, err)
+	picked := cover(cases, targets, singly)
+	missing, count := map[string]bool{}, 0
+	kernels, seconds := map[string]bool{}, map[string]float64{}
+	each := func(targets []Target, c *Case, do func(option string)) {
+		for _, target := range targets {
+			family, options := c.coveredAs(target, singly)
+			for _, o := range options {
+				do(family + ": " + o.axis + "=" + o.value)
+			}
+		}
+	}
+	for _, c := range cases {
+		able := slices.DeleteFunc(slices.Clone(targets), func(t Target) bool { return !mayRun(c, t) || c.drawn() })
+		each(able, c, func(option string) { missing[option] = true })
+	}
+	require.Greater(t, len(missing), 300)
+	for i, c := range cases {
+		each(picked[i], c, func(option string) { delete(missing, option) })
+		for _, target := range picked[i] {
+			count++
+			for _, k := range c.compiles(target) {
+				if !kernels[k.name] {
+					seconds[target.family()] += k.seconds
+				}
+				kernels[k.name] = true
+			}
+		}
+	}
+	require.Empty(t, missing)
+	sum := 0.0
+	for _, s := range seconds {
+		sum += s
+	}
+	t.Logf("%d cases, %d kernels, %.0f s: %v", count, len(kernels), sum, seconds)
+	if onCPU(dev.Info()) {
+		require.Less(t, len(kernels), 250)
+	}
+}
+
 // TestMutantsExpectShortCases: the cases that tools/mutate expects to find a mistake are among those that go test -short runs where a CPU is
 // the device. On others short runs have other cases, and other tests stand behind these.
 func TestMutantsExpectShortCases(t *testing.T) {
@@ -70,7 +116,7 @@ func TestMutantsExpectShortCases(t *testing.T) {
 	cases, err := Cases(dev, o)
 	require.NoError(t, err)
 	short := map[string][]Target{}
-	for at, chosen := range cover(cases, targets) {
+	for at, chosen := range cover(cases, targets, singly) {
 		short[cases[at].Name] = chosen
 	}
 	for _, k := range killers() {
