@@ -112,16 +112,16 @@ type faultOperation struct {
 
 // doesWithout names, by result, the calls that an operation can do without on a device; the comments say what it does in their place.
 func doesWithout(facts *vk.Facts, result vk.Result) []string {
-	var calls []string
+	calls := []string{"vkCreatePipelineCache", "vkGetPipelineCacheData"} // compiled anew; not stored
 	switch result {
 	case vk.ErrOutOfHostMemory:
-		calls = []string{"vkWaitForFences", "vkGetQueryPoolResults", "vkDeviceWaitIdle"} // waits for the device; no timings; tries again
+		calls = append(calls, "vkWaitForFences", "vkGetQueryPoolResults", "vkDeviceWaitIdle") // waits for the device; no timings; tries again
 	case vk.ErrOutOfPoolMemory:
-		calls = []string{"vkAllocateDescriptorSets"} // another pool
+		calls = append(calls, "vkAllocateDescriptorSets") // another pool
 	case vk.Timeout:
-		calls = []string{"vkWaitForFences"} // waits on
+		calls = append(calls, "vkWaitForFences") // waits on
 	case vk.NotReady:
-		calls = []string{"vkGetFenceStatus", "vkGetQueryPoolResults"} // says so, or has no timings
+		calls = append(calls, "vkGetFenceStatus", "vkGetQueryPoolResults") // says so, or has no timings
 	}
 	if len(facts.MemoryTypes) > 1 && (result == vk.ErrOutOfHostMemory || result == vk.ErrOutOfDeviceMemory) {
 		calls = append(calls, "vkAllocateMemory") // memory of another type
