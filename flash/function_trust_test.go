@@ -154,6 +154,8 @@ func TestScoresAreProved(t *testing.T) {
 	f := s.tensors(t, d, plainly(t, d))
 	out := make([]float32, 2*20*23)
 	require.NoError(t, mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar)).Scores(bg, f, out))
+	d = testDevice(t) // the first one has the kernel
+	f = s.tensors(t, d, plainly(t, d))
 	plan := mustPlan(t, d, p, WithImplementation(Standard), WithTier(TierScalar))
 	forgetProcess(t)
 	d.env.Modules = func(name string) ([]uint32, error) {
