@@ -21,17 +21,17 @@ import (
 // KernelInfo describes a kernel: a SPIR-V module with an entry point "main" whose interface is one descriptor set (0) of
 // storage buffers at bindings 0 … Bindings−1, and PushBytes bytes of push constants.
 type KernelInfo struct {
-	Name          string   // for messages and labels; kernels that differ in nothing else are one
-	Code          []uint32 // SPIR-V
-	Identity      string   // with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
-	Load          func() ([]uint32, error)
-	Spec          []vk.SpecConstant // specialization constants, in any order
-	Constants     fmt.Stringer      // what Spec sets, by name, for the account of test runs; may be nil
-	Bindings      int               // storage buffers
-	Buffers       map[string]uint32 // bindings by name, for those who bind by name; may be nil
-	PushBytes     int               // a multiple of 4
-	SubgroupSize  uint32            // 0: the driver's choice
-	FullSubgroups bool              // every subgroup of a workgroup is full
+	Name          string                   // for messages and labels; kernels that differ in nothing else are one
+	Code          []uint32                 // SPIR-V
+	Identity      string                   // with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
+	Load          func() ([]uint32, error) // gives the code that Identity names, SPIR-V; called where the kernel is compiled
+	Spec          []vk.SpecConstant        // specialization constants, in any order
+	Constants     fmt.Stringer             // what Spec sets, by name, for the account of test runs; may be nil
+	Bindings      int                      // storage buffers
+	Buffers       map[string]uint32        // bindings by name, for those who bind by name; may be nil
+	PushBytes     int                      // a multiple of 4
+	SubgroupSize  uint32                   // 0: the driver's choice
+	FullSubgroups bool                     // every subgroup of a workgroup is full
 }
 
 // Kernel is a compiled compute pipeline.
@@ -298,7 +298,10 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 		delete(t.entries, key)
 		t.mu.Unlock()
 	} else {
-		e.kernel = &Kernel{name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c, compiled: i.account(time.Since(began))}
+		e.kernel = &Kernel{
+			name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
+			compiled: i.account(time.Since(began)),
+		}
 	}
 	close(e.done)
 	return e.kernel, e.err
