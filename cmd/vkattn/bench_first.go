@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,23 +36,11 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 		return f.firstSteps(cmd)
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	var sinks []io.Writer // of lines
-	if f.format == "json" {
-		sinks = append(sinks, stdout)
+	lines, closeLines, err := linesTo(stdout, f.format == "json", f.out, f.force)
+	if err != nil {
+		return err
 	}
-	if f.out != "" {
-		mode := bench.CreateNew
-		if f.force {
-			mode = bench.Force
-		}
-		file, err := bench.CreateFile(f.out, mode)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		sinks = append(sinks, file)
-	}
-	lines := io.MultiWriter(sinks...)
+	defer closeLines()
 	dev, err := f.device.open()
 	if err != nil {
 		return err
@@ -85,7 +72,7 @@ func runFirst(cmd *cobra.Command, f *benchFlags, args []string) error {
 	for _, warm := range []bool{false, true} {
 		err := first.Child(ctx, first.Environment(folder), append(child, fmt.Sprintf("--%s=%v", firstWarm, warm)), func(s first.Step) error {
 			steps = append(steps, s)
-			bar.step(len(steps), 0, s.Name)
+			bar.step(len(steps)+1, 2*first.Steps, s.Name)
 			return rows.WriteLine(lines, s)
 		})
 		if err != nil {

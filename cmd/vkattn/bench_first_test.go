@@ -43,6 +43,7 @@ func TestBenchFirst(t *testing.T) {
 		byName[s.Cached][s.Name] = s
 	}
 	require.Equal(t, 2*11, plans)
+	require.Len(t, steps, 2*first.Steps)
 	for cached, of := range byName {
 		for _, name := range []string{first.Open, first.FirstPlan, first.FirstForward, first.OpenToForward, first.FirstBackward, first.Again, first.NewLength, first.Decoding, first.ElevenPlans} {
 			require.Contains(t, of, name)

@@ -1,6 +1,10 @@
 package main
 
-import "io"
+import (
+	"io"
+
+	"github.com/vkattn/vkattn/internal/bench"
+)
 
 // output remembers the first error of writing to the standard output, which whoever prints there need not look at.
 type output struct {
@@ -30,4 +34,27 @@ func (o *output) writer() io.Writer {
 		return fileOutput{o, f.Fd}
 	}
 	return o
+}
+
+// linesTo is where rows of JSON lines go: to the standard output where JSON is asked for, and to a new file where one is named, which force
+// replaces.
+func linesTo(stdout io.Writer, asJSON bool, path string, force bool) (lines io.Writer, close func(), err error) {
+	var sinks []io.Writer
+	close = func() {}
+	if asJSON {
+		sinks = append(sinks, stdout)
+	}
+	if path != "" {
+		mode := bench.CreateNew
+		if force {
+			mode = bench.Force
+		}
+		file, err := bench.CreateFile(path, mode)
+		if err != nil {
+			return nil, nil, err
+		}
+		close = func() { file.Close() }
+		sinks = append(sinks, file)
+	}
+	return io.MultiWriter(sinks...), close, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -78,28 +77,16 @@ func runRows(cmd *cobra.Command, f *rowsFlags) (err error) {
 		return err
 	}
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	var sinks []io.Writer // of lines
-	if f.asJSON {
-		sinks = append(sinks, stdout)
-	}
 	dev, err := f.device.open()
 	if err != nil {
 		return err
 	}
 	defer closeDevice(stderr, dev)
-	if f.out != "" {
-		mode := bench.CreateNew
-		if f.force {
-			mode = bench.Force
-		}
-		file, err := bench.CreateFile(f.out, mode)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		sinks = append(sinks, file)
+	lines, closeLines, err := linesTo(stdout, f.asJSON, f.out, f.force)
+	if err != nil {
+		return err
 	}
-	lines := io.MultiWriter(sinks...)
+	defer closeLines()
 	header, err := headerOf(ctx, dev)
 	if err != nil {
 		return err

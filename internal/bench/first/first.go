@@ -42,6 +42,9 @@ const (
 	ElevenPlans   = "eleven plans" // all of them, one after the other
 )
 
+// Steps is how many steps a process reports: those above, and the plans of which the last one is the sum.
+const Steps = 9 + 11
+
 // shape is a problem of one of the sizes that the steps have on a GPU, or on a CPU.
 func shape(cpu bool) flash.Problem {
 	if cpu {
