@@ -8,15 +8,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vkattn/vkattn/flash"
 )
+
+// wholeSuite is what tests of covers choose from.
+func wholeSuite(t *testing.T) (dev *flash.Device, targets []Target, cases []*Case) {
+	t.Helper()
+	dev = device(t)
+	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
+	cases, err := Cases(dev, o)
+	require.NoError(t, err)
+	return dev, Targets(dev, o), cases
+}
 
 // TestCoverHasEveryPair: the cover in pairs has, for each family, every option and pair of options of the whole suite, and needs far fewer kernels.
 func TestCoverHasEveryPair(t *testing.T) {
-	dev := device(t)
-	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
-	targets := Targets(dev, o)
-	cases, err := Cases(dev, o)
-	require.NoError(t, err)
+	_, targets, cases := wholeSuite(t)
 	picked := cover(cases, targets, inPairs)
 	want, have := map[string]bool{}, map[string]bool{}
 	allKernels, kernels := map[string]bool{}, map[string]bool{}
@@ -60,11 +68,7 @@ func TestCoverHasEveryPair(t *testing.T) {
 // TestShortCoverHasEveryOption: what go test -short runs has, for each family, all those on matrices being one, every option that the whole suite has,
 // with a number of kernels that two cores compile in minutes.
 func TestShortCoverHasEveryOption(t *testing.T) {
-	dev := device(t)
-	o := Options{Seed: 1, Vectors: os.DirFS(goldenFolder)}
-	targets := Targets(dev, o)
-	cases, err := Cases(dev, o)
-	require.NoError(t, err)
+	dev, targets, cases := wholeSuite(t)
 	picked := cover(cases, targets, singly)
 	missing, count := map[string]bool{}, 0
 	kernels, seconds := map[string]bool{}, map[string]float64{}

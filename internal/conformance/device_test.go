@@ -1,11 +1,14 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/vktest"
@@ -79,4 +82,17 @@ func takeMessages() []string {
 	out := shared.messages
 	shared.messages = nil
 	return out
+}
+
+// passes runs a case on a target as a test of its own, which skips where the case does, and fails where it or the validation layers do.
+func passes(t *testing.T, dev *flash.Device, c *Case, target Target) Result {
+	t.Helper()
+	vktest.Budget(t)
+	r := c.Run(context.Background(), dev, target)
+	require.Empty(t, takeMessages())
+	if r.Skipped != "" {
+		t.Skip(r.Skipped)
+	}
+	require.True(t, r.Pass, r.Failure)
+	return r
 }

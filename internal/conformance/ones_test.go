@@ -1,16 +1,12 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
-	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // sizesOfOne are the sizes of problems in which an axis has a length of 1 that is the problem's own, all of them first: batch, heads, queries, keys.
@@ -133,15 +129,7 @@ func TestSizesOfOne(t *testing.T) {
 				if target.skip(c) != "" {
 					continue
 				}
-				t.Run(c.Name+" on "+target.String(), func(t *testing.T) {
-					vktest.Budget(t)
-					r := c.Run(context.Background(), dev, target)
-					require.Empty(t, takeMessages())
-					if r.Skipped != "" {
-						t.Skip(r.Skipped)
-					}
-					require.True(t, r.Pass, r.Failure)
-				})
+				t.Run(c.Name+" on "+target.String(), func(t *testing.T) { passes(t, dev, c, target) })
 			}
 		}
 	}
