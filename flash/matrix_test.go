@@ -16,7 +16,6 @@ import (
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/kernel/matrix"
-	"github.com/vkattn/vkattn/internal/kernel/scalar"
 	"github.com/vkattn/vkattn/internal/ref"
 	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/shaders"
@@ -209,14 +208,17 @@ func TestMatrixFetching(t *testing.T) {
 // TestMatrixChoice: who gets the tier unasked, and what plans say of it.
 func TestMatrixChoice(t *testing.T) {
 	d := matrixDevice(t)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: scalar.DecodeRows + 1, HeadDim: 8, DType: F16}
+	p := Problem{Batch: 1, Heads: 1, QueryLen: matrix.DecodeRows + 1, HeadDim: 8, DType: F16}
 	plan := mustPlan(t, d, p, WithoutStoredTuning())
 	if d.isCPU() {
 		require.Equal(t, TierScalar, plan.Tier())
 		require.Contains(t, plan.String(), "not chosen: matrix_forward: matrices on a CPU are slower")
 	} else {
 		require.Equal(t, TierMatrix, plan.Tier())
-		require.Len(t, plan.WhyNotFaster(), 1, "for few rows")
+		require.Len(t, plan.WhyNotFaster(), 2, "kernels for few rows")
+		for _, why := range plan.WhyNotFaster() {
+			require.Contains(t, why, "rows for each key head")
+		}
 	}
 	p.DType = F32
 	require.Contains(t, mustPlan(t, d, p).String(), "not chosen: matrix_forward: matrices take fp16 or bf16")
@@ -455,7 +457,8 @@ func TestMatrixAttached(t *testing.T) {
 	d, err := Attach(own.External(), WithoutDiskCache())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	m := mustPlan(t, d, Problem{Batch: 1, Heads: 1, QueryLen: 8, HeadDim: 8, DType: F16}, WithTier(TierMatrix)).program.(*matrix.ForwardProgram)
+	p := Problem{Batch: 1, Heads: 1, QueryLen: matrix.DecodeRows + 1, HeadDim: 8, DType: F16}
+	m := mustPlan(t, d, p, WithTier(TierMatrix)).program.(*matrix.ForwardProgram)
 	for _, aligned := range []bool{true, false} {
 		require.NotNil(t, m.Kernels[kernel.Variant{Aligned: aligned, LSE: true}.Index()].Load())
 	}
