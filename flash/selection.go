@@ -3,6 +3,8 @@ package flash
 import (
 	"sync"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/kernel"
 	"github.com/vkattn/vkattn/internal/tiles"
@@ -67,39 +69,32 @@ func (d *Device) knownState(stored bool) knownState {
 	return s
 }
 
-// mostSelections is how many are kept at least; twice as many at most.
-const mostSelections = 256
+// mostSelections is how many are kept: those that were used last.
+const mostSelections = 128
 
-// selections are those of a device, the ones used last.
+// selections are those of a device. Their number does not grow once it is full, so that neither does what a program holds.
 type selections struct {
-	mu          sync.Mutex
-	young, aged map[selectionKey]*selection
+	mu   sync.Mutex
+	used *simplelru.LRU[selectionKey, *selection] // nil before the first
 }
 
 func (s *selections) get(key *selectionKey) *selection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found, ok := s.young[*key]; ok {
-		return found
+	if s.used == nil {
+		return nil
 	}
-	found := s.aged[*key]
-	if found != nil {
-		s.add(key, found)
-	}
+	found, _ := s.used.Get(*key)
 	return found
 }
 
 func (s *selections) put(key *selectionKey, made *selection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(key, made)
-}
-
-func (s *selections) add(key *selectionKey, made *selection) {
-	if s.young == nil || len(s.young) >= mostSelections {
-		s.young, s.aged = map[selectionKey]*selection{}, s.young
+	if s.used == nil {
+		s.used, _ = simplelru.NewLRU[selectionKey, *selection](mostSelections, nil) // an error is of a size that is not positive
 	}
-	s.young[*key] = made
+	s.used.Add(*key, made)
 }
 
 // selected gives the kernel for a problem and options, by what was chosen before where that still holds.

@@ -115,7 +115,7 @@ func readCache(path string, id cacheID) ([]byte, error) {
 	return data, nil
 }
 
-// storeCache replaces a cache file.
+// storeCache replaces a cache file, or makes it and its folder.
 func storeCache(path string, id cacheID, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

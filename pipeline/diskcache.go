@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
 // DiskCache says what became of the compiled kernels on disk.
@@ -32,6 +34,7 @@ type diskCache struct {
 
 	storing sync.Mutex // held by the one who writes
 	written int64      // bytes since files were counted last
+	swept   bool       // what killed processes left is removed
 }
 
 // at chooses the folder. One that is no folder is told at once; one that is not there will be made.
@@ -102,7 +105,7 @@ func (d *diskCache) store(name string) error {
 	if !ok {
 		return nil
 	}
-	err := storeCache(d.file(name), d.id, data)
+	err := d.write(name, data)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.state.StoreErr = err; err == nil {
@@ -110,6 +113,21 @@ func (d *diskCache) store(name string) error {
 		d.written += int64(len(data))
 	}
 	return err
+}
+
+// write makes a file, alone among the processes that write where locks work: then temporary files are of no one that lives, and go.
+func (d *diskCache) write(name string, data []byte) error {
+	if err := os.MkdirAll(d.state.Path, 0o700); err != nil {
+		return err
+	}
+	if unlock, err := diskfile.Lock(filepath.Join(d.root, lockFile)); err == nil {
+		defer unlock()
+		if !d.swept {
+			removeTemporary(d.state.Path)
+			d.swept = true
+		}
+	}
+	return storeCache(d.file(name), d.id, data)
 }
 
 // count removes what is too much, where more than some bytes were written since that was looked at; d.storing is held.

@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/diskfile"
 )
 
 // fakeCache is a driver's cache of a kernel, which is a word.
@@ -152,6 +155,24 @@ func TestDiskCacheThatCannotBeStored(t *testing.T) {
 	}
 }
 
+// TestDiskCacheAfterAKill: what a process that was killed left of a file goes with the next that is written, and what another process is about to
+// rename never does.
+func TestDiskCacheAfterAKill(t *testing.T) {
+	d, driver := fakeDisk(t.TempDir())
+	require.NoError(t, os.MkdirAll(d.state.Path, 0o700))
+	left := d.file(hashName("a", 0)) + ".77.tmp"
+	require.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
+	unlock, err := diskfile.Lock(filepath.Join(d.root, lockFile)) // another process writes
+	require.NoError(t, err)
+	driver.compile(t, d, "b")
+	time.Sleep(20 * time.Millisecond)
+	require.FileExists(t, left)
+	unlock()
+	require.NoError(t, d.save())
+	require.NoFileExists(t, left)
+	require.FileExists(t, d.file(hashName("b", 0)))
+}
+
 // TestDiskCacheInMemoryOnly: without a folder nothing is read and nothing written.
 func TestDiskCacheInMemoryOnly(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -187,5 +208,5 @@ func TestDiskCacheOfOneFile(t *testing.T) {
 		left = append(left, f.Name())
 	}
 	slices.SortFunc(left, strings.Compare)
-	require.Equal(t, []string{testID.folder(), testID.folder() + ".known.json", "a file of the user's.bin"}, left)
+	require.Equal(t, []string{testID.folder(), testID.folder() + ".known.json", "a file of the user's.bin", lockFile}, left)
 }

@@ -18,7 +18,8 @@ import (
 const (
 	defaultCacheBytes = 256 << 20
 	touchEvery        = 24 * time.Hour
-	abandoned         = time.Hour // a temporary file that old is that of a process that was killed
+	abandoned         = time.Hour // a temporary file that old is that of a process that was killed, wherever it lies and with locks or without
+	lockFile          = "lock"    // of all that write below the same root
 )
 
 // What is removed is known by its name, whatever else lies in a folder that the user chose.
@@ -27,6 +28,19 @@ var (
 	cacheFile   = regexp.MustCompile(`^[0-9a-f]{64}\.bin$`)
 	cacheTemp   = regexp.MustCompile(`^[0-9a-f]{64}\.bin\.[0-9]+\.tmp$`)
 )
+
+// removeTemporary removes the temporary files of a folder.
+func removeTemporary(folder string) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return
+	}
+	for _, f := range files {
+		if cacheTemp.MatchString(f.Name()) {
+			os.Remove(filepath.Join(folder, f.Name()))
+		}
+	}
+}
 
 // touchFile notes that a file was read.
 func touchFile(f *os.File, path string) {

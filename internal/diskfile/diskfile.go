@@ -31,7 +31,7 @@ func Update(path string, change func() ([]byte, error)) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if unlock, err := lock(path + ".lock"); err == nil {
+	if unlock, err := Lock(path + ".lock"); err == nil {
 		defer unlock()
 		removeLeftovers(path)
 	}
@@ -42,12 +42,13 @@ func Update(path string, change func() ([]byte, error)) error {
 	return replace(path, data)
 }
 
-// Replace makes a file hold data, whole, without a lock: for files of which it does not matter which of two writers comes last. Temporary files of
-// processes that were killed meanwhile, *.tmp beside it, are the caller's to remove.
+// Replace makes a file hold data, whole, without a lock of its own: for many files in one folder, of which it does not matter which of two writers
+// comes last. Temporary files of processes that were killed meanwhile, *.tmp beside it, are the caller's to remove.
 func Replace(path string, data []byte) error { return replace(path, data) }
 
-// lock takes the lock of a file made for that, waiting for it at most patience.
-func lock(path string) (unlock func(), err error) {
+// Lock takes the lock of a file made for that, waiting for it at most five seconds. An error means that the file system has no locks, or that the
+// holder hangs.
+func Lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
