@@ -106,6 +106,9 @@ func (p *plans) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := p.remember(ctx); err != nil {
+		return err
+	}
 	quiet := runtime.NumGoroutine()
 	p.mark(0, quiet)
 	began := time.Now()
@@ -191,6 +194,26 @@ func (p *plans) another(ctx context.Context, k *kind) error {
 		return err
 	}
 	return errors.Join(p.warm(ctx, k, dev), dev.Close())
+}
+
+// remembered is more problems than a device remembers the choice of kernels for.
+const remembered = 200
+
+// remember runs plans, backward too, so that a device remembers as many as it ever will.
+func (p *plans) remember(ctx context.Context) error {
+	r := rand.New(rand.NewPCG(p.o.Seed, 0))
+	for n := range remembered {
+		k := &kinds[n%len(kinds)]
+		l, err := p.begin(k, p.dev, r, k.draw(r))
+		if err != nil {
+			return err
+		}
+		l.ctx = ctx
+		if err := errors.Join(l.upload(), l.run(true), l.end()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // warm runs all that a kind compiles.
