@@ -39,12 +39,13 @@ func Update(path string, change func() ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	return replace(path, data)
+	return replace(path, data, true)
 }
 
-// Replace makes a file hold data, whole, without a lock of its own: for many files in one folder, of which it does not matter which of two writers
-// comes last. Temporary files of processes that were killed meanwhile, *.tmp beside it, are the caller's to remove.
-func Replace(path string, data []byte) error { return replace(path, data) }
+// Replace makes a file hold data, without a lock of its own and without waiting for the disk: for many files in one folder of which it does not matter
+// which of two writers comes last, and whose content tells whether it is whole, as after a power cut it may not be. Temporary files of processes that
+// were killed meanwhile, *.tmp beside it, are the caller's to remove.
+func Replace(path string, data []byte) error { return replace(path, data, false) }
 
 // Lock takes the lock of a file made for that, waiting for it at most five seconds. An error means that the file system has no locks, or that the
 // holder hangs.
@@ -92,14 +93,14 @@ func removeLeftovers(path string) {
 	}
 }
 
-// replace makes path hold data: in one rename, after the data has reached the disk.
-func replace(path string, data []byte) error {
+// replace makes path hold data in one rename, after the data has reached the disk where it must.
+func replace(path string, data []byte, sync bool) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return failed(path, err)
 	}
 	_, err = f.Write(data)
-	if err == nil {
+	if err == nil && sync {
 		err = f.Sync()
 	}
 	if e := f.Close(); err == nil {
