@@ -169,7 +169,7 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "file-lock", File: sharedFile,
-		Old: "if unlock, err := lock(path + \".lock\"); err == nil {", New: "if unlock, err := lock(path + \".lock\"); err == nil && unlock == nil {",
+		Old: "if unlock, err := Lock(path + \".lock\"); err == nil {", New: "if unlock, err := lock(path + \".lock\"); err == nil && unlock == nil {",
 		Breaks: "of two processes that store at once one loses what it stored",
 		Kill:   []Killer{in("./internal/diskfile", "TestUpdate.*")},
 	},
