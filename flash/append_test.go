@@ -9,6 +9,7 @@ import (
 
 	"github.com/vkattn/vkattn/internal/attn"
 	"github.com/vkattn/vkattn/internal/ref"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestAppendPages: rows go to the pages that tables name, of shuffled and of shared pages, from lengths before, at and behind the end of a page, by dense
@@ -119,6 +120,7 @@ func TestAppendCounts(t *testing.T) {
 // TestAppendTypes: every type of row into every type of cache, keys and values apart, by every kind of rotation, whole and partial, in rows whose pairs
 // lie in one block and across blocks, of odd numbers of columns and of more than a workgroup has; queries of all types with them.
 func TestAppendTypes(t *testing.T) {
+	vktest.Long(t, "two types in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Interleaved: true}, {Columns: 32}, {Columns: 24, Interleaved: true}, {Columns: 22, Table: 40},
 		{Columns: 30, PerToken: true, Interleaved: true}}
 	types := []DType{0, Q8_0, Q4_0, F8E4M3}
@@ -160,6 +162,7 @@ func TestAppendTypes(t *testing.T) {
 // others are: heads of one run and several, runs of keys, values and queries in one workgroup, rotations of all columns, of the first ones, of
 // neighbours, and of more pairs than are kept.
 func TestAppendWide(t *testing.T) {
+	vktest.Long(t, "narrow rows in TestAppendTokens")
 	turns := []*Rotary{nil, {}, {Columns: 64}, {Columns: 20, Interleaved: true}, {Interleaved: true, PerToken: true}}
 	types := []DType{0, Q8_0, Q4_0, F8E4M3}
 	n := 0

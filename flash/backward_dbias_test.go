@@ -24,6 +24,7 @@ func smallQueries(more map[string]int) map[string]int {
 // that cannot or must not, and have a kernel behind: every element is written, by rows and by elements, of both types, with rows that see nothing by
 // position or by the bias, with dropout, and before score functions.
 func TestBackwardWritesTheBiasGradient(t *testing.T) {
+	vktest.Long(t, "biases of the conformance suite, whose gradients are compared")
 	d := testDevice(t)
 	grouped := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	whole := Problem{Batch: 1, Heads: 2, QueryLen: 35, KeyLen: 48, HeadDim: 16, DType: F16}
@@ -73,6 +74,7 @@ func TestBackwardWritesTheBiasGradient(t *testing.T) {
 
 // TestBackwardMovesABiasGradientAsTheModelSays: of such passes, the bytes that builds of the kernels count equal the model's.
 func TestBackwardMovesABiasGradientAsTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, counted := countingDevice(t)
 	causal := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	window := Problem{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, DType: F16, Window: SlidingWindow(9, 5)}

@@ -198,6 +198,7 @@ func (g *guarded) alone(t *testing.T, name string) {
 // the gradient by the bias and where a kernel behind makes it; in every form, in one slab and in several, biases of both types and of all
 // layouts, with rows that see nothing by position or by the bias.
 func TestBackwardBySlabsWithBias(t *testing.T) {
+	vktest.Long(t, "TestBackwardBySlabs without a bias")
 	d := testDevice(t)
 	with := func(more ...any) map[string]int {
 		m := map[string]int{"slabs": 1, "weights_w": 1, "weights_rm": 1, "weights_bc": 2, "weights_ck": 1}
@@ -246,6 +247,7 @@ func TestBackwardBySlabsWithBias(t *testing.T) {
 
 // TestSlabsMoveABiasAsTheModelSays: with a bias, and with its gradient, the bytes that builds of the kernels count equal the model's.
 func TestSlabsMoveABiasAsTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, counted := countingDevice(t)
 	causal := Problem{Batch: 1, Heads: 4, KeyHeads: 2, QueryLen: 41, KeyLen: 53, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	window := Problem{Batch: 1, Heads: 2, QueryLen: 67, KeyLen: 72, HeadDim: 16, DType: F16, Window: SlidingWindow(9, 5)}

@@ -8,12 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/internal/attn"
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
 
 // TestBackwardSynchronization: synchronization validation has nothing to say of the kernels, which share delta, inputs and,
 // in standard attention, matrices, nor of forward and backward one after the other.
 func TestBackwardSynchronization(t *testing.T) {
+	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	var messages []Message
 	d, err := Open(WithoutDiskCache(), WithValidation(func(m Message) { messages = append(messages, m) }), WithSyncValidation())
 	if errors.Is(err, vk.ErrLayerMissing) && os.Getenv("VKATTN_REQUIRE_VALIDATION") != "1" || errors.Is(err, ErrNoDevice) && os.Getenv("VKATTN_REQUIRE_DEVICE") != "1" {

@@ -16,6 +16,7 @@ import (
 // TestMatrixBias compares the gradient by the bias of the two tiers, for what a bias is broadcast over, in registers and through shared memory,
 // with bounds, dropout, tiles of several kinds, bias types, rows of 16 bytes and others, and adding up.
 func TestMatrixBias(t *testing.T) {
+	vktest.Long(t, "biases of the conformance suite")
 	d := testDevice(t)
 	for i, c := range []struct {
 		p      Problem

@@ -186,6 +186,7 @@ func TestBadBlockMasks(t *testing.T) {
 // TestBlockSparseTunings: whatever is fetched ahead, with blocks of whole tiles and of others, causal or not, masks with empty tiles at
 // the start, in the middle and at the end give what attention in float64 gives.
 func TestBlockSparseTunings(t *testing.T) {
+	vktest.Long(t, "block masks of the conformance suite")
 	d := testDevice(t)
 	problem := func(keys int, causal Causal, b Blocks) Problem {
 		return Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 75, KeyLen: keys, HeadDim: 8, DType: F16, Causal: causal, Blocks: b}

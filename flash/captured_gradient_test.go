@@ -91,6 +91,7 @@ func TestCapturedFiniteDifferences(t *testing.T) {
 // TestCapturedRepeats: the same bits in every run, whether sums meet in shared memory or a table is too large for that; a table of an element for
 // each pair has the gradient of a bias.
 func TestCapturedRepeats(t *testing.T) {
+	vktest.Long(t, "TestCapturedFiniteDifferences")
 	d := testDevice(t)
 	const n, m = 96, 90
 	few := score.RelativeBias(score.Capture("few", 3, 4), score.Key().Sub(score.Query()).Mod(score.ConstInt(3)))

@@ -37,6 +37,7 @@ func countedBits(shape [3]int) []bool {
 // TestBlockSparseMovesWhatTheModelSays: with a block mask, too, what the kernels count equals the model, which is told the mask, and o and lse
 // are right. Whole tiles are blocks, or parts of blocks, or touch several.
 func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, c := countingDevice(t)
 	tiles, odd := Blocks{Queries: 32, Keys: 32}, Blocks{Queries: 20, Keys: 12, PerHead: true}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {
@@ -105,6 +106,7 @@ func TestBlockSparseMovesWhatTheModelSays(t *testing.T) {
 // TestBlockSparseBackwardMovesWhatTheModelSays is the same of a backward pass: tiles that are blocks, or touch several; heads with masks of
 // their own, whose walks end at different tiles.
 func TestBlockSparseBackwardMovesWhatTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, c := countingDevice(t)
 	tiles, odd := Blocks{Queries: 32, Keys: 32, PerHead: true}, Blocks{Queries: 20, Keys: 12, PerHead: true, PerBatch: true}
 	problem := func(keys int, dtype DType, causal Causal, b Blocks) Problem {

@@ -176,6 +176,7 @@ var waysLong = map[string]bool{"few rows, apart": true, "few rows, more parts th
 // TestForwardMovesWhatTheModelSays: for every implementation and tier, the bytes that builds of its kernels count equal the
 // byte model's, tensor by tensor.
 func TestForwardMovesWhatTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, c := countingDevice(t)
 	run := func(t *testing.T, p Problem, opts ...PlanOption) {
 		plan, err := d.Plan(p, opts...)
@@ -319,6 +320,7 @@ func backwardMoves(t *testing.T, c *counts, plan *Plan, call Call, mask *BlockMa
 
 // TestBackwardMovesWhatTheModelSays is the same of the backward pass.
 func TestBackwardMovesWhatTheModelSays(t *testing.T) {
+	vktest.Long(t, "what kernels move is counted by the whole suite alone")
 	d, c := countingDevice(t)
 	run := func(t *testing.T, p Problem, accumulate bool, impl Implementation, tier Tier, opts ...PlanOption) {
 		var plan *Plan

@@ -212,7 +212,10 @@ var coldOperations = []faultOperation{
 }
 
 // Every call of every operation on a device in use fails in turn, under validation.
-func TestFaultWalkOperations(t *testing.T) { walkAll(t, true, warmOperations) }
+func TestFaultWalkOperations(t *testing.T) {
+	vktest.Long(t, "the walk over opening, and that with kernels that are compiled, as far as it goes")
+	walkAll(t, true, warmOperations)
+}
 
 // Every call of what a new device compiles or allocates for good fails in turn.
 func TestFaultWalkCold(t *testing.T) { walkAll(t, !testing.Short(), coldOperations) }

@@ -76,6 +76,7 @@ func TestMatrixFlash1Tables(t *testing.T) {
 
 // TestMatrixFlash1Tiles forces what tiles are made of, one after the other.
 func TestMatrixFlash1Tiles(t *testing.T) {
+	vktest.Long(t, "the first paper's loops on matrices in the conformance suite")
 	d := matrixDevice(t)
 	f := matrixFragment(d)
 	step := stepOf(f)

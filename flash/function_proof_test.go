@@ -45,8 +45,8 @@ func TestProofsOfHugeScores(t *testing.T) {
 				impl Implementation
 				tier Tier
 			}{{Flash, TierScalar}, {Standard, TierScalar}, {Flash, TierMatrix}} {
-				if of.tier == TierMatrix && (dtype == F32 || testing.Short() && name != "lengths") {
-					continue
+				if of.tier == TierMatrix && dtype == F32 || testing.Short() && (name != "lengths" || dtype == F32) {
+					continue // the function that was first seen to be denied, on each tier
 				}
 				t.Run(name+" "+dtype.String()+" "+of.impl.String()+" "+string(of.tier), func(t *testing.T) {
 					d := testDevice(t)

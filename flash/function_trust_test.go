@@ -59,6 +59,9 @@ func functionCases() map[string]functionCase {
 func TestFunctionsAreProved(t *testing.T) {
 	for name, c := range functionCases() {
 		t.Run(name, func(t *testing.T) {
+			if c.back {
+				vktest.Long(t, "forward passes")
+			}
 			d := testDevice(t)
 			forgetProcess(t)
 			plan := func(p Problem) (*Plan, error) {
@@ -170,6 +173,7 @@ func TestScoresAreProved(t *testing.T) {
 // TestStrangeFunctionsAreTrusted: functions that make much of roundings, and such that give no number for some of what a trial draws, are no
 // reason to deny a kernel that computes them as it should.
 func TestStrangeFunctionsAreTrusted(t *testing.T) {
+	vktest.Long(t, "functions of the conformance suite")
 	d := testDevice(t)
 	build := func(e score.Float) score.Function {
 		f, err := score.New(e)

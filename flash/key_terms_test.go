@@ -53,6 +53,7 @@ func (s *sample) lseBeside(t *testing.T, d *Device, keys DType, kernel string, t
 // TestKeysInTwoTerms: keys of blocks that are staged as two elements each give the scores of the numbers themselves, where one element each is
 // off by its rounding. bf16 takes two by itself (fp16 does here because lavapipe has no matrices of bf16), in every form and way of staging.
 func TestKeysInTwoTerms(t *testing.T) {
+	vktest.Long(t, "quantised keys of the conformance suite")
 	d := matrixDevice(t)
 	vktest.Budget(t)
 	p := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 40, KeyLen: 75, HeadDim: 32, ValueDim: 8, DType: F16, Causal: CausalBottomRight}
@@ -89,6 +90,7 @@ func TestKeysInTwoTerms(t *testing.T) {
 // themselves; with an odd number of blocks, of which the last piece of eight lanes (lavapipe's) has one and not two, and a batch that ends
 // beyond the last key.
 func TestDecodingKeysOfBlocks(t *testing.T) {
+	vktest.Long(t, "quantised keys of the conformance suite")
 	d := matrixDecodeDevice(t)
 	vktest.Budget(t)
 	for _, x := range []struct {

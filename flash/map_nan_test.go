@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestMapKeepsNaN: a cell of which a weight is no number is none, of every pool and on every tier, however cells are cut; others are what they were.
 func TestMapKeepsNaN(t *testing.T) {
+	vktest.Long(t, "TestMapOfNoNumbers in the command")
 	d := testDevice(t)
 	for _, dtype := range []DType{F32, F16} {
 		p := Problem{Batch: 1, Heads: 2, QueryLen: 70, KeyLen: 131, HeadDim: 16, DType: dtype}

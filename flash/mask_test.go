@@ -170,6 +170,7 @@ func right(t *testing.T, p Problem, s *sample, out [5][]float32) {
 // TestMaskTiles: whatever the tiles are and whatever is fetched ahead, both passes give what float64 gives, and 50 runs the same bits: blocks of
 // whole tiles and of others, none, whole and edges, with bounds that cut them or without.
 func TestMaskTiles(t *testing.T) {
+	vktest.Long(t, "mask functions of the conformance suite")
 	d := testDevice(t)
 	documents := func(keys, each int) (ids []int32) {
 		for j := range keys {

@@ -90,6 +90,7 @@ func compareGradients(t *testing.T, d *Device, p Problem, tuning map[string]int,
 // TestMatrixBackwardColumns does the same where subgroups divide the columns of gradients: in slices that do not divide them, with rows that
 // subgroups share, roles, one chunk and several, tiles ahead, slopes of scores, in every form.
 func TestMatrixBackwardColumns(t *testing.T) {
+	vktest.Long(t, "the tile that is chosen, in TestMatrixBackward")
 	d := testDevice(t)
 	gqa := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 37, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
 	wide := Problem{Batch: 1, Heads: 1, QueryLen: 35, KeyLen: 44, HeadDim: 24, ValueDim: 37, DType: F16}

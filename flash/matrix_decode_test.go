@@ -52,8 +52,8 @@ func TestMatrixDecode(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			switch test.name {
-			case "more parts than keys", "several dispatches", "rows apart", "negative scale":
-				vktest.Long(t, "these one at a time; conformance has scales")
+			case "more parts than keys", "several dispatches", "rows apart", "negative scale", "ragged", "window", "more rows than a fragment has", "as it is chosen":
+				vktest.Long(t, "few queries in parts, and what the conformance suite has of the rest")
 			}
 			testDecode(t, d, matrix.DecodeKernel, TierMatrix, test.p, test.tuning)
 		})
@@ -62,6 +62,7 @@ func TestMatrixDecode(t *testing.T) {
 
 // TestMatrixDecodePadding: testDecodePadding for matrix_decode.
 func TestMatrixDecodePadding(t *testing.T) {
+	vktest.Long(t, "few queries of the conformance suite")
 	d := matrixDecodeDevice(t)
 	for _, keys := range []int{1, 29, 64} {
 		testDecodePadding(t, d, TierMatrix, F16, keys, map[string]int{"decode": 1, "w": 2, "parts": 2})
@@ -71,6 +72,7 @@ func TestMatrixDecodePadding(t *testing.T) {
 // TestMatrixDecodeCaches: each plan runs its kernel on a small problem with such a cache, with pages that must not be read between those that
 // are, entries of length 0 among others, and is refused where anything is wrong.
 func TestMatrixDecodeCaches(t *testing.T) {
+	vktest.Long(t, "caches of the conformance suite")
 	d := matrixDecodeDevice(t)
 	for _, test := range []struct {
 		name               string
@@ -120,6 +122,7 @@ func TestMatrixDecodeCaches(t *testing.T) {
 // TestMatrixDecodeRescalesInTime: a row's reference follows before a weight passes the largest fp16, however fast scores grow from batch to batch,
 // and sums and outputs with it.
 func TestMatrixDecodeRescalesInTime(t *testing.T) {
+	vktest.Long(t, "few queries of the conformance suite")
 	d := matrixDecodeDevice(t)
 	p := Problem{Batch: 1, Heads: 1, QueryLen: 3, KeyLen: 96, HeadDim: 8, DType: F16, Scale: math.Ln2}
 	plan := mustPlan(t, d, p, WithTier(TierMatrix), WithTuning(forwardTile(t, d, Flash, p, map[string]int{"decode": 1, "w": 1, "keys": 2, "parts": 1})))

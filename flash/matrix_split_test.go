@@ -127,6 +127,7 @@ func splitMay(input string, terms int, want, scale float64) float64 {
 // TestSplitIsAsCloseAsScalar: sums of terms on matrices are as close to attention in float64 as fp32 arithmetic is, whatever the scales of the
 // inputs, and the same bits twice.
 func TestSplitIsAsCloseAsScalar(t *testing.T) {
+	vktest.Long(t, "fp32 on matrices in the conformance suite")
 	d := matrixDevice(t)
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 21, KeyLen: 150, HeadDim: 20, ValueDim: 8, DType: F32}.Normalize()
 	require.NoError(t, err)
@@ -167,6 +168,7 @@ func TestSplitIsAsCloseAsScalar(t *testing.T) {
 // TestSplitGradients: backward passes, which are in fp32 arithmetic, follow a forward pass on matrices with gradients as close to float64 as theirs
 // behind the scalar tier's. Here the tiers are asked for; where sums of terms are taken unasked, plans choose so.
 func TestSplitGradients(t *testing.T) {
+	vktest.Long(t, "gradients of fp32 on scalar kernels")
 	d := matrixDevice(t)
 	p, err := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 37, KeyLen: 53, HeadDim: 20, ValueDim: 12, DType: F32, Causal: CausalBottomRight}.Normalize()
 	require.NoError(t, err)
@@ -256,6 +258,7 @@ func TestSplitOfSpecialNumbers(t *testing.T) {
 // TestSplitForms: forms with which no device here would take it prove themselves too, and terms that are not scaled, as those of bf16 are not.
 // (The proof compares with attention in float64, within what the loss of one product of terms would exceed.)
 func TestSplitForms(t *testing.T) {
+	vktest.Long(t, "one form of fp32 on matrices in the conformance suite")
 	d := matrixDevice(t)
 	p, err := Problem{Batch: 1, Heads: 2, QueryLen: 20, KeyLen: 30, HeadDim: 12, ValueDim: 8, DType: F32, Causal: CausalBottomRight}.Normalize()
 	require.NoError(t, err)
@@ -281,6 +284,7 @@ func TestSplitForms(t *testing.T) {
 // TestSplitWays: tiles in registers, in shared memory and under a branch, two row fragments, Q in shared memory, growth by sums, keys in parts. A plan
 // is what proved itself.
 func TestSplitWays(t *testing.T) {
+	vktest.Long(t, "one way of fp32 on matrices in the conformance suite")
 	d := matrixDevice(t)
 	p := Problem{Batch: 1, Heads: 2, QueryLen: 40, KeyLen: 96, HeadDim: 12, ValueDim: 8, DType: F32}
 	for i, tuning := range []map[string]int{

@@ -85,6 +85,7 @@ func TestMatrixForms(t *testing.T) {
 
 // TestMatrixTiles forces what tiles are made of, one after the other.
 func TestMatrixTiles(t *testing.T) {
+	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	d := matrixDevice(t)
 	f := matrixFragment(d)
 	ragged := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 83, HeadDim: 12, ValueDim: 5, DType: F16, Causal: CausalBottomRight}
@@ -161,6 +162,7 @@ func TestMatrixIgnoresSharedMemory(t *testing.T) {
 // TestMatrixFetching: the next tile asked for under a branch, into registers or a second tile of shared memory, with places by shared steps
 // and keys that are whole tiles or not, gives the same in every form.
 func TestMatrixFetching(t *testing.T) {
+	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	d := matrixDevice(t)
 	f := matrixFragment(d)
 	layout, err := d.env.Layout(attn.F16, f)

@@ -71,6 +71,7 @@ func (m packedTensors) bits(x *Tensor) []uint32 {
 // TestPackedIndirect: of packed sequences a kernel starts the workgroups that there are blocks for and no others, whatever is packed into the rows of one
 // recording, and gives bit for bit what it gives where the host dispatches as many as there may be.
 func TestPackedIndirect(t *testing.T) {
+	vktest.Long(t, "packed sequences of the conformance suite")
 	long := Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 2000, KeyLen: 150, HeadDim: 8, DType: F16, Causal: CausalBottomRight, Packed: Packed{2200, 400}}
 	few := Problem{Batch: 5, Heads: 4, KeyHeads: 2, QueryLen: 3, KeyLen: 150, HeadDim: 8, DType: F16, Packed: Packed{20, 400}}
 	some := Problem{Batch: 5, Heads: 2, KeyHeads: 1, QueryLen: 60, KeyLen: 150, HeadDim: 8, DType: F16, Packed: Packed{300, 400}}
@@ -206,6 +207,7 @@ func TestPackedIndirectInRows(t *testing.T) {
 
 // TestPackedIndirectBackward is the same of the backward pass: its kernel of keys, that of queries and that of gradients by captured tensors.
 func TestPackedIndirectBackward(t *testing.T) {
+	vktest.Long(t, "packed sequences of the conformance suite")
 	for _, tier := range []Tier{TierScalar, TierMatrix} {
 		t.Run(string(tier), func(t *testing.T) {
 			vktest.Budget(t)

@@ -366,6 +366,7 @@ func TestBadPacked(t *testing.T) {
 // TestPackedGradientsOnMatrices: gradients of kernels on matrices are those of scalar ones on packed sequences, those by a bias for all sequences and of
 // each among them.
 func TestPackedGradientsOnMatrices(t *testing.T) {
+	vktest.Long(t, "packed sequences of the conformance suite")
 	d := testDevice(t)
 	m := newPackedTensors(t, d)
 	for _, causal := range []Causal{CausalNone, CausalBottomRight} {

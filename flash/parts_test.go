@@ -18,6 +18,7 @@ import (
 
 // TestPartsOnMatrices: keys in parts give what they give in one, whatever the parts: equal, uneven, more than there are tiles.
 func TestPartsOnMatrices(t *testing.T) {
+	vktest.Long(t, "keys in parts on scalar kernels, and in the conformance suite")
 	d := matrixDevice(t)
 	f := matrixFragment(d)
 	layout, err := d.env.Layout(attn.F16, f)

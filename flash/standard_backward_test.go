@@ -12,6 +12,7 @@ import (
 // TestStandardBackwardTiles: tiles and ways out of the matrix tier other than those chosen prove themselves against the scalar tier (the
 // check of every first use), and bad ones are refused with the parameter's name.
 func TestStandardBackwardTiles(t *testing.T) {
+	vktest.Long(t, "the tiles that are chosen, in the conformance suite")
 	d := testDevice(t)
 	for i, p := range []Problem{
 		usual(Problem{Batch: 1, Heads: 2, QueryLen: 40, HeadDim: 16, DType: F16, Causal: CausalTopLeft, Dropout: 0.3}), // conformance has dropout and ragged rows

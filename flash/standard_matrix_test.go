@@ -15,6 +15,7 @@ import (
 
 // TestStandardMatrix runs standard attention on matrices: one dispatch writes the other's input, so every edge of a tile shows.
 func TestStandardMatrix(t *testing.T) {
+	vktest.Long(t, "standard attention on matrices in the conformance suite")
 	d := matrixDevice(t)
 	for _, c := range []struct {
 		name   string

@@ -34,6 +34,7 @@ func TestWideForms(t *testing.T) {
 
 // TestWideTiles forces what tiles of matrix_forward_wide are made of: teams, steps, columns beyond the last fragment, rows of several heads.
 func TestWideTiles(t *testing.T) {
+	vktest.Long(t, "wide heads of the conformance suite")
 	d := matrixDevice(t)
 	step := stepOf(matrixFragment(d))
 	odd := Problem{Batch: 2, Heads: 2, KeyHeads: 1, QueryLen: 19, KeyLen: 75, HeadDim: 261, ValueDim: 29, DType: F16, Causal: CausalBottomRight}

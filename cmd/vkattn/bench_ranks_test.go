@@ -12,10 +12,12 @@ import (
 
 	"github.com/vkattn/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestBenchRanks: ranks that share a device, and keys and values from the host, have a line each with figures.
 func TestBenchRanks(t *testing.T) {
+	vktest.Long(t, "internal/bench/ranks")
 	needDevice(t)
 	path := filepath.Join(t.TempDir(), "ranks.jsonl")
 	sizes := []string{"--heads", "2", "--head-dim", "32", "--seq", "256,300", "--causal", "--pass", "both", "--quiet"}
@@ -50,6 +52,7 @@ func TestBenchRanks(t *testing.T) {
 
 // TestBenchOver: what is asked for is in the row, with a trace of every rank; a file of links is chosen from.
 func TestBenchOver(t *testing.T) {
+	vktest.Long(t, "two files that are compared in TestCompare")
 	needDevice(t)
 	dir := t.TempDir()
 	links, trace := filepath.Join(dir, "links.jsonl"), filepath.Join(dir, "trace.json")

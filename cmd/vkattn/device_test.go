@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/vktest"
 	"github.com/vkattn/vkattn/vk"
 )
 
@@ -186,6 +187,7 @@ func TestBenchEndToEnd(t *testing.T) {
 // TestAppendGoesByPassDropoutAndTile: a row is there already when its case is, dropout and tile included, with the passes
 // asked for.
 func TestAppendGoesByPassDropoutAndTile(t *testing.T) {
+	vktest.Long(t, "TestAppendContinuesAnInterruptedSweep")
 	needDevice(t)
 	out := filepath.Join(t.TempDir(), "out.jsonl")
 	measured := 0

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 const (
@@ -170,6 +172,7 @@ func TestReportUsage(t *testing.T) {
 
 // TestReportLeavesOthersFiles: a report replaces the page of an earlier one, and no other index.html or README.md.
 func TestReportLeavesOthersFiles(t *testing.T) {
+	vktest.Long(t, "TestReport")
 	dir := t.TempDir()
 	for format, name := range map[string]string{"html": "index.html", "md": "README.md"} {
 		path := filepath.Join(dir, name)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // mounted runs a shell script where $DISK is a file system of its own, made with these options. Only the superuser of Linux, and
@@ -38,6 +39,7 @@ func (h home) mounted(t *testing.T, options, script string, args ...string) (std
 // TestFullDisk fills a disk of 64 KiB, which has room for three files, its root among them, with a sweep: the rows for which there is room are kept,
 // whole, and printed with the one that was in the way; the error names the file; and that no kernel could be kept is said once.
 func TestFullDisk(t *testing.T) {
+	vktest.Long(t, "TestFullOutput")
 	needDevice(t)
 	h := newHome(t)
 	var seqs []string

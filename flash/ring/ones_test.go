@@ -9,11 +9,13 @@ import (
 
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestRanksOfOneToken: launches in which a rank has one query or one key of its own compute what one device does, with every option that has numbers
 // by query and key.
 func TestRanksOfOneToken(t *testing.T) {
+	vktest.Long(t, "lengths of 1 in the conformance package's TestSizesOfOne")
 	bias := func(p *flash.Problem) {
 		p.Bias = flash.PerScore{DType: flash.F32, Batch: p.Batch, Heads: p.Heads, Queries: p.QueryLen, Keys: p.KeyLen}
 	}

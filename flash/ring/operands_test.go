@@ -183,6 +183,7 @@ func runsOn(ranks, i int) bool {
 
 // TestOperandRanks compares ranks with sinks, biases and mask tensors with the oracle, and a second run with the first, bit by bit.
 func TestOperandRanks(t *testing.T) {
+	vktest.Long(t, "biases, masks and sinks in TestStream")
 	for i, c := range operandCases {
 		for ranks := 1; ranks <= 4; ranks++ {
 			if !runsOn(ranks, i) {
@@ -262,6 +263,7 @@ func bySequence() score.Function {
 
 // TestPackedRanks compares packed sequences over ranks with the oracle, and a second run with the first, bit by bit.
 func TestPackedRanks(t *testing.T) {
+	vktest.Long(t, "packed sequences in TestStream, and rows that are not packed in TestRanks")
 	for i, c := range packedCases {
 		for ranks := 1; ranks <= 4; ranks++ {
 			if c.heads && ranks == 3 || !runsOn(ranks, i) && !(c.heads && ranks == 4) {

@@ -235,7 +235,7 @@ func TestBiasAccumulate(t *testing.T) {
 	}
 	plain := flash.Problem{Batch: 2, Heads: 2, QueryLen: 50, HeadDim: 8, DType: flash.F32, Causal: flash.CausalBottomRight, Sinks: true}
 	for _, queries := range []int{50, 1, -50} { // packed
-		if queries == 50 && testing.Short() {
+		if queries != 1 && testing.Short() {
 			continue
 		}
 		p, none := plain, []sequencesOf{{}}

@@ -26,6 +26,7 @@ func faultyDevice(t *testing.T, f *vk.Faults) *flash.Device {
 
 // Calls of measuring a row fail in turn: the row says which and in what, nothing is left behind, and the next row is measured.
 func TestFaultWalkRow(t *testing.T) {
+	vktest.Long(t, "the walks of the package flash")
 	ctx := context.Background()
 	f := vk.NewFaults()
 	c := Case{Impl: "flash2", DType: "float32", B: 1, H: 1, Hkv: 1, Nq: 4, N: 8, D: 8, Dv: 8}

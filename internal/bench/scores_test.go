@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vkattn/vkattn/flash/score"
+	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 func TestParseScores(t *testing.T) {
@@ -136,6 +137,7 @@ func TestHostScores(t *testing.T) {
 // TestScoredRows: rows of every kind are timed and checked forward and backward, the gradients by bias and sinks too, and gradients
 // that are wrong are noticed.
 func TestScoredRows(t *testing.T) {
+	vktest.Long(t, "rows without scores in TestMeasure, and scores in the conformance suite")
 	ctx := context.Background()
 	d := NewDevice(testDevice(t), "test", Peaks{})
 	d.Limit = 1
