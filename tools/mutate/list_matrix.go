@@ -74,6 +74,18 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixRescalesInTime")},
 	},
 	{
+		ID: "matrix-nothing-seen", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "const float NONE = LOWEST;", New: "const float NONE = -1.0e30;",
+		Breaks: "a row all of whose scores are below -1e30 counts as one that sees no key",
+		Kill:   []Killer{in("./flash", "TestHugeBiases")},
+	},
+	{
+		ID: "matrix-far-bias", File: "shaders/include/score.glsl", Modules: "matrix_forward.f16",
+		Old: "else if (WIDE_BIAS) s = min(max(fma(bias, LOG2E, s), bias * 0.5 - FAR), bias * 0.5 + FAR);", New: "else if (WIDE_BIAS) s = fma(bias, LOG2E, s);",
+		Breaks: "a finite bias of fp32 is infinite in units of log 2",
+		Kill:   []Killer{in("./flash", "TestHugeBiases")},
+	},
+	{
 		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
