@@ -130,7 +130,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-lse", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "(reference + log2(row_sum)) * 0.69314718055994531;", New: "(reference + log2(row_sum));",
+		Old: "score_of_bits(reference + log2(row_sum));", New: "(reference + log2(row_sum));",
 		Breaks: "lse is a logarithm to base 2",
 		Kill:   []Killer{matrixForms},
 	},
