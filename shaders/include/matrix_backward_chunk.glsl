@@ -50,6 +50,7 @@ float weight(float s, float l, uint query, uint key, bool masked, float float_ke
   if (SCORED) {
     const vec2 x = score_bits_with_slope(s, scale, query, key, float_key, ahead, bias);
     p = clamped_weight(x.x - l); slope = x.y;
+    if (l == infinity()) p = slope = 0;   // of a query that does not exist functions may make anything: infinities and NaNs
   } else p = clamped_weight(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
     if (out_of_band(query, key)) p = 0;
