@@ -12,7 +12,7 @@ import (
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
-const lowest = -math.MaxFloat32 // what programs write as finfo.min
+const lowest, highest = -math.MaxFloat32, math.MaxFloat32 // the first is what programs write as finfo.min
 
 var noSink = float32(math.Inf(-1))
 
@@ -40,11 +40,13 @@ func hugeScoresCases() []hugeScores {
 		{name: "sink and row -1e31", c: -1e31, sink: -1e31, o: [2]float64{firstO, 4. / 3}, lse: [2]float64{firstLSE, -1e31}},
 		{name: "sink and row lowest", c: lowest, sink: lowest, o: [2]float64{firstO, 4. / 3}, lse: [2]float64{firstLSE, lowest}},
 		{name: "sink 3e38", c: -1e31, sink: 3e38, lse: [2]float64{3e38, 3e38}},
-		{name: "sink highest, row too", c: math.MaxFloat32, sink: math.MaxFloat32, o: [2]float64{0, 4. / 3}, lse: [2]float64{math.MaxFloat32, math.MaxFloat32}},
+		{name: "sink highest, row too", c: highest, sink: highest, o: [2]float64{0, 4. / 3}, lse: [2]float64{highest, highest}},
 		{name: "row hidden", c: noSink, sink: noSink, o: [2]float64{firstO, 0}, lse: [2]float64{firstLSE, math.Inf(-1)}},
 		{name: "row hidden, sink lowest", c: noSink, sink: lowest, o: [2]float64{firstO, 0}, lse: [2]float64{firstLSE, lowest}},
 	}
-	for _, c := range []float32{-1e9, -1.4885229e9, -1e30, -1e31, -3e34, -1.8e38, -2.4e38, -3.3895314e38, lowest, 1e31, 2.4e38, 3e38, math.MaxFloat32} {
+	for _, c := range []float32{
+		-1e9, -1.4885229e9, -1e30, -1e31, -3e34, -1.8e38, -2.4e38, -3.3895314e38, lowest, 1e31, 2.4e38, 3e38, highest,
+	} {
 		out = append(out, hugeScores{
 			name: fmt.Sprint("row ", c), c: c, sink: noSink, o: [2]float64{firstO, 2}, lse: [2]float64{firstLSE, float64(c)},
 			one: c == -1e9 || c == lowest || c == -3.3895314e38,
@@ -61,8 +63,8 @@ func hugeScoresCases() []hugeScores {
 	return out
 }
 
-// TestHugeBiases: only -inf hides. A row all of whose scores are one finite number gives the mean of the values, down to fp32's lowest, sinks are
-// numbers likewise, and gradients are finite: those of a row whose do is 0 are 0.
+// TestHugeBiases: only -inf hides. A row all of whose scores are one finite number gives the mean of the values, down to fp32's lowest, sinks
+// are numbers likewise, and gradients are finite: those of a row whose do is 0 are 0.
 func TestHugeBiases(t *testing.T) {
 	d := testDevice(t)
 	for _, dtype := range []DType{F16, F32, BF16} {
@@ -120,7 +122,7 @@ func testHugeScores(t *testing.T, d *Device, p Problem, opts ...PlanOption) {
 	near := map[DType]float64{F32: 2e-6, F16: 4e-3, BF16: 4e-2}[p.DType]
 	for _, c := range hugeScoresCases() {
 		t.Run(c.name, func(t *testing.T) {
-			if bias == nil && c.c == 0 { // the function adds nothing, it replaces
+			if bias == nil && (c.c == 0 || c.c == noSink) { // one function replaces scores, the other makes NaN of 0 times infinity
 				return
 			}
 			f.Bias = rows(c.c)
@@ -190,21 +192,32 @@ func downloaded(t *testing.T, x *Tensor) []float32 {
 // TestHugeFunctions: what a function makes of scores is a number likewise.
 func TestHugeFunctions(t *testing.T) {
 	d := testDevice(t)
-	f, err := score.New(score.Query().Equal(score.ConstInt(1)).Select(score.Capture("c", 1).At(score.ConstInt(0)), score.S()))
-	require.NoError(t, err)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 2, HeadDim: 1, DType: F16, Scale: 1, Sinks: true, Score: f}
-	everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
-		if !strings.Contains(t.Name(), "flash2-matrix") {
-			vktest.Long(t, "flash2 on matrices, whose functions give scores in units of log 2")
-		}
-		testHugeScores(t, d, p, opts...)
-	})
+	c := score.Capture("c", 1).At(score.ConstInt(0))
+	for name, e := range map[string]score.Float{
+		"in place of scores": score.Query().Equal(score.ConstInt(1)).Select(c, score.S()),
+		"times a mask":       score.S().Add(score.Query().Float().Mul(c)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := score.New(e)
+			require.NoError(t, err)
+			p := Problem{Batch: 1, Heads: 1, QueryLen: 2, KeyLen: 2, HeadDim: 1, DType: F16, Scale: 1, Sinks: true, Score: f}
+			everyKernel(t, d, p, func(t *testing.T, opts ...PlanOption) {
+				if !strings.Contains(t.Name(), "flash2-matrix") {
+					vktest.Long(t, "flash2 on matrices, whose functions give scores in units of log 2")
+				}
+				testHugeScores(t, d, p, opts...)
+			})
+		})
+	}
 }
 
 // TestHugeBiasesOfFewRows: the same of kernels for few queries, whose keys are in parts, and of wide heads.
 func TestHugeBiasesOfFewRows(t *testing.T) {
 	d := testDevice(t)
-	p := Problem{Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 70, HeadDim: 8, DType: F16, Bias: PerScore{DType: F32, Batch: 1, Heads: 1, Queries: 1, Keys: 70}, Sinks: true}
+	p := Problem{
+		Batch: 1, Heads: 1, QueryLen: 1, KeyLen: 70, HeadDim: 8, DType: F16,
+		Bias: PerScore{DType: F32, Batch: 1, Heads: 1, Queries: 1, Keys: 70}, Sinks: true,
+	}
 	wide := p
 	wide.HeadDim = 264
 	for _, c := range []struct {
@@ -232,8 +245,8 @@ func TestHugeBiasesOfFewRows(t *testing.T) {
 			n := c.p.HeadDim
 			make1 := plainly(t, d)
 			f := Forward{
-				Q: make1(F16, [4]int{1, 1, 1, n}), K: make1(F16, [4]int{1, 1, 70, n}), V: make1(F16, [4]int{1, 1, 70, n}), O: make1(F16, [4]int{1, 1, 1, n}),
-				LSE: make1(F32, [4]int{1, 1, 1, 1}), Bias: make1(F32, [4]int{1, 1, 1, 70}), Sinks: make1(F32, [4]int{1, 1, 1, 1}),
+				Q: make1(F16, [4]int{1, 1, 1, n}), K: make1(F16, [4]int{1, 1, 70, n}), V: make1(F16, [4]int{1, 1, 70, n}),
+				O: make1(F16, [4]int{1, 1, 1, n}), LSE: make1(F32, [4]int{1, 1, 1, 1}), Bias: make1(F32, [4]int{1, 1, 1, 70}), Sinks: make1(F32, [4]int{1, 1, 1, 1}),
 			}
 			require.NoError(t, f.Q.Upload(bg, make([]float32, n)))
 			require.NoError(t, f.K.Upload(bg, make([]float32, 70*n)))
