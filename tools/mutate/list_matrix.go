@@ -86,6 +86,24 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestHugeBiases")},
 	},
 	{
+		ID: "matrix-no-query", File: "shaders/include/matrix_backward_chunk.glsl", Modules: "matrix_backward_kv.f16",
+		Old: "if (l == infinity()) p = slope = 0;", New: "",
+		Breaks: "queries beyond the last have weights where a function is infinite",
+		Kill:   []Killer{in("./flash", "TestHugeFunctions")},
+	},
+	{
+		ID: "score-bits-in-parts", File: "flash/score/bits.go",
+		Old: "case !s.ofPair[r]:", New: "case !s.ofPair[r] && v.op != opMul && v.op != opAdd:",
+		Breaks: "parts of what does not depend on the pair are brought into units of log 2 one by one, and are infinite",
+		Kill:   []Killer{in("./flash/score", "TestFiniteScoresAreFiniteBits")},
+	},
+	{
+		ID: "score-bits-far", File: "flash/score/bits.go",
+		Old: "if !s.takes()[r] {\n\t\treturn inFarBits(g, r)", New: "if !s.takes()[r] {\n\t\treturn g.apply(opMul, r, g.float(math.Log2E))",
+		Breaks: "a function's finfo.min hides keys",
+		Kill:   []Killer{in("./flash/score", "TestFiniteScoresAreFiniteBits")},
+	},
+	{
 		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
