@@ -39,7 +39,7 @@ void main() {
   for (uint row = lid; row < rows; row += WG) {
     const uint at = PACKED_QUERIES ? packed_statistics(head) + first + row : (row / nq * heads() + head) * nq + row % nq;
     const float l = lse[lse_off() + at];
-    if (l != NEG_INFINITY) sum -= exp2((sink - l) * LOG2E) * delta[delta_off() + at];
+    if (l != NEG_INFINITY) sum -= weight_of((sink - l) * LOG2E) * delta[delta_off() + at];
   }
   meet[lid] = sum;
   [[unroll]] for (uint step = WG / 2; step > 0; step >>= 1) {

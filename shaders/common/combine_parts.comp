@@ -94,10 +94,10 @@ void main() {
     b = sequence_of(packed_row); head = row / packed_queries; query = packed_row - query_start(b);
   }
   take_lengths(b);
-  if (SINKS) { if (query_exists(query)) join(sinks[sinks_off + head] * LOG2E, 1, vec4(0)); }
+  if (SINKS) { if (query_exists(query)) join(bits_of_score(sinks[sinks_off + head]), 1, vec4(0)); }
   const vec4 y = acc * (l == 0 ? 0 : 1 / l);
   const uint at = o_off() + query_origin(b, o_sb, o_sn) + head * o_sh + query * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(y));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(y[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + row] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + row] = l == 0 ? NEG_INFINITY : score_of_bits(m + log2(l)));
 }

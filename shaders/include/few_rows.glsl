@@ -69,7 +69,8 @@ void store(uint row, uint four, vec4 x, float m, float l) {
   const uint at = o_off() + query_origin(b, o_sb, o_sn) + head * o_sh + query * o_sn + 4 * four;
   if (ALIGNED) STORED(o, 4 * BYTES, o4[at / 4] = encode4(x));
   else [[unroll]] for (uint e = 0; e < 4; ++e) if (4 * four + e < DV) STORED(o, BYTES, o1[at + e] = encode(x[e]));
-  if (WRITE_LSE && four == 0) STORED(lse, 4, lse[lse_off() + statistics_row(bh) + query] = l == 0 ? NEG_INFINITY : (m + log2(l)) * LN2);
+  if (WRITE_LSE && four == 0)
+    STORED(lse, 4, lse[lse_off() + statistics_row(bh) + query] = l == 0 ? NEG_INFINITY : score_of_bits(m + log2(l)));
 }
 
 // Stores rows first_row to first_row + MEET - 1 of the workgroup, which lie in met and met_ml.

@@ -81,8 +81,9 @@ const uint Q_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH;      // of Q through th
 const uint Q_EACH = (FM * PATCH + SG - 1) / SG;               // pieces of a pass that a lane moves
 const uint KEY_GROUPS = (BC % 64) * (64 % BC) == 0 ? (BC + 63) / 64 : BC / 64 + 2;
 const uint DRAWS = RM * FM * KEY_GROUPS * 4, DRAW_EACH = (DRAWS + SG - 1) / SG;   // of a subgroup and tile; of a lane
-const float NONE = -1.0e30;         // reference of a row that has seen nothing
-const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score passes reference + GROWTH, P <= 2^15
+#include "common.glsl"
+const float NONE = LOWEST;          // reference of a row that has seen nothing
+const float GROWTH = 15.0;          // MAX_FIRST: rescale when a score reaches reference + GROWTH, P < 2^15
 const float SUM_LIMIT = 32768.0;    // else: when a lane's sum over a chunk passes this (it bounds every P in it)
 
 #include "matrix_types.glsl"
@@ -124,7 +125,6 @@ shared uint drawn[DROP_LEN];
 #include "matrix_layout.glsl"
 #define PAGES 5
 #include "walk.glsl"
-#include "common.glsl"
 #ifdef CACHE
 #include "quantised.glsl"
 float value_factor;   // the scale of values
@@ -193,7 +193,7 @@ uint member_of(uint row) { return PACK ? row % group() : 0u; }
 // Row of the subgroup's slot x.
 uint row_of_slot(uint x) { return row0 + x / SLOTS * FM + row_lane + TABLE(ROW_OF_SLOT, x % SLOTS); }
 // lse of a row with these statistics.
-float lse_of(float reference, float row_sum) { return row_sum == 0.0 ? -infinity() : (reference + log2(row_sum)) * 0.69314718055994531; }
+float lse_of(float reference, float row_sum) { return row_sum == 0.0 ? -infinity() : score_of_bits(reference + log2(row_sum)); }
 
 #ifdef SPLIT
 #include "matrix_split.glsl"

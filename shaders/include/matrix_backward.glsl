@@ -218,7 +218,7 @@ float lse_at(uint row, uint col, uint r, uint e);     // in units of log 2, of t
 float delta_at(uint row, uint col, uint r, uint e);
 
 #define WITHOUT_SCALE(x) (DROPOUT ? (x) / keep_scale : (x))
-float log2_units(float l) { return l == -infinity() ? infinity() : l * 1.4426950408889634; }
+float log2_units(float l) { return l == -infinity() ? infinity() : bits_of_score(l); }
 
 void take_place() {
   tid = gl_LocalInvocationID.x; lane = gl_SubgroupInvocationID;

@@ -38,14 +38,20 @@ void weight_gradients(uint c) {
   }
 }
 
+// As weight_of; BITS makes half of the weights of keys (include/matrix_backward_dropout.glsl).
+float clamped_weight(float above) {
+  if (KEYS_ARE_ROWS && BITS) return exp2(min(above, -1.0));
+  return weight_of(above);
+}
 // The weight of a score, and the slope of its function, 1 without.
 float weight(float s, float l, uint query, uint key, bool masked, float float_key, float ahead, float bias, out float slope) {
   slope = 1;
   float p;
   if (SCORED) {
     const vec2 x = score_bits_with_slope(s, scale, query, key, float_key, ahead, bias);
-    p = exp2(x.x - l); slope = x.y;
-  } else p = exp2(fma(s, scale * 1.4426950408889634, -l));
+    p = clamped_weight(x.x - l); slope = x.y;
+    if (l == infinity()) p = slope = 0;   // of a query that does not exist functions may make anything: infinities and NaNs
+  } else p = clamped_weight(fma(s, scale * 1.4426950408889634, -l));
   if (masked) {
     if (out_of_band(query, key)) p = 0;
     if (!KEYS_ARE_ROWS && key >= key_count()) p = 0;

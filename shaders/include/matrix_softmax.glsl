@@ -129,7 +129,7 @@ void to_operand() {
 bool scores_grew() {
   bool grew = false;
   [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x)
-    grew = grew || (STEPS ? fma(top[x], scale, -m[x]) > GROWTH : top[x] * scale > m[x] + GROWTH);
+    grew = grew || (STEPS ? fma(top[x], scale, -m[x]) > GROWTH : top[x] * scale >= m[x] + GROWTH);
   return subgroupAny(grew);
 }
 bool sums_grew() {

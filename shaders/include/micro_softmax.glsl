@@ -39,7 +39,7 @@ void score_pairs(uint key0) {
   [[unroll]] for (uint i = 0; i < MR; ++i)
     [[unroll]] for (uint j = 0; j < MC; ++j) {
       const uint query = q0 + ty + TY * i, key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
-      S[i * MC4 + j / 4][j % 4] = scored(S[i * MC4 + j / 4][j % 4] * LN2, query, key) * LOG2E;
+      S[i * MC4 + j / 4][j % 4] = bits_of_score(scored(S[i * MC4 + j / 4][j % 4] * LN2, query, key));
     }
 }
 

@@ -18,6 +18,7 @@
 // Needs nq, nk and heads() of the arguments, lengths.glsl, and
 //   SCORE_AT         a binding: there lie further arguments (more.glsl), then bias, mask and sinks; captured tensors follow
 //   BIAS_ELEMENT(i)  element i of bias16[], whose type is BIAS_TYPE, as a float; not defined in builds for fp32
+//   common.glsl
 
 layout(constant_id = 63) const uint SCORE_BIAS = 0;
 layout(constant_id = 64) const uint SCORE_MASK = 0;
@@ -97,8 +98,15 @@ vec2 scored_with_slope(float s, uint query, uint key) {
 
 // The same in units of log 2 for kernels that have s as a product, raw * factor: the factors then become one. bias is what bias_of says, or
 // anything without SCORE_BIAS.
+#if defined(BIAS_ELEMENT) && !defined(DTYPE_BF16)
+const bool WIDE_BIAS = SCORE_BIAS == 2;   // it may be so large that bits_of_score is asked; fp16 has no such number
+#else
+const bool WIDE_BIAS = SCORE_BIAS != 0;
+#endif
 float bits_of(float s, uint query, uint key, float bias) {
-  if (SCORE_BIAS != 0) s = fma(bias, LOG2E, s);
+  if (WIDE_BIAS && SCORE_FUNCTIONS) s += bits_of_score(bias);
+  else if (WIDE_BIAS) s = min(max(fma(bias, LOG2E, s), bias * 0.5 - FAR), bias * 0.5 + FAR);
+  else if (SCORE_BIAS != 0) s = fma(bias, LOG2E, s);
   return unseen(s, query, key);
 }
 float score_bits(float raw, float factor, uint query, uint key, float float_key, float ahead, float bias) {

@@ -1,5 +1,5 @@
 // Attention sinks: a logit for each query head that joins a row's softmax and has no value. Where the last key of a row has been seen, the
-// sum l over weights 2^(s - m) gets the sink's as well. Needs SCORE_AT.
+// sum l over weights 2^(s - m) gets the sink's as well. Needs SCORE_AT and common.glsl.
 
 #include "more.glsl"
 
@@ -8,7 +8,7 @@ layout(set = 0, binding = SCORE_AT + 3, std430) readonly buffer Sinks_ { float s
 
 // The reference m and the sum l with the sink of a head, and what O is to be multiplied by. m stays finite, and -inf is no sink.
 float join_sink(uint head, inout float m, inout float l) {
-  const float sink = sinks[sinks_off + head] * LOG2E, top = max(m, sink), factor = exp2(m - top);
+  const float sink = bits_of_score(sinks[sinks_off + head]), top = max(m, sink), factor = exp2(m - top);
   l = l * factor + exp2(sink - top);
   m = top;
   return factor;

@@ -101,8 +101,8 @@ const uint K_STEPS = 8 / HELD, V_STEPS = 8 / SLOTS;                    // fragme
 const uint QF = KC * K_STEPS, OF = VC * V_STEPS;                       // fragments of a row of Q, of a column of O^T
 const uint Q_PITCH = QF * FK + 8, P_PITCH = RN * FN + 8;
 const uint MEET_PITCH = VC * ROW_LANES * 2;
-const float NONE = -1.0e30;    // reference of a row that has seen nothing
-// m = maximum - BELOW, and is moved when a score passes m + GROWTH: P is 2^BELOW at the maximum then, and 2^GROWTH at most.
+const float NONE = LOWEST;     // reference of a row that has seen nothing
+// m = maximum - BELOW, and is moved when a score reaches m + GROWTH: P is 2^BELOW at the maximum then, and below 2^GROWTH.
 const float GROWTH = 15.0, BELOW = 4.0;
 #define J_OF(f, e) TABLE(J_OF_COMP, (f) * COMPONENTS + (e))
 
@@ -341,7 +341,7 @@ void score_pairs() {
       [[unroll]] for (uint f = 0; f < KF; ++f)
         [[unroll]] for (uint e = 0; e < COMPONENTS; ++e)
           if (J_OF(0, e) == j)
-            S[f * RN + n][e] = scored(S[f * RN + n][e] * LN2, query, current * BATCH + f * FM + row_lane + ROW_OF(e)) * LOG2E;
+            S[f * RN + n][e] = bits_of_score(scored(S[f * RN + n][e] * LN2, query, current * BATCH + f * FM + row_lane + ROW_OF(e)));
     }
 }
 
@@ -381,7 +381,7 @@ void weigh() {
       [[unroll]] for (uint f = 0; f < KF; ++f)
         [[unroll]] for (uint e = 0; e < COMPONENTS; ++e) if (J_OF(0, e) == j) x = max(x, S[f * RN + n][e]);
       top[n * ACC_HELD + j] = x;
-      grew = grew || x > m[n * ACC_HELD + j] + GROWTH;
+      grew = grew || x >= m[n * ACC_HELD + j] + GROWTH;
     }
   if (subgroupAny(grew)) {
     [[unroll]] for (uint n = 0; n < RN; ++n)

@@ -98,8 +98,9 @@ const uint PATCH_PITCH = FN / 4 | 1u;     // of a subgroup's patch, through whic
 // Places in X: scores [subgroup][row][CK], then for each subgroup and row: maximum or sum, m, l, a factor; matrices of a factor.
 const uint TOPS = WORDS ? 0 : BR * BC, MS = TOPS + SPLIT * BR, LS = MS + SPLIT * BR;
 const uint FACTORS = LS + SPLIT * BR, SPREAD = FACTORS + SPLIT * BR;
-const float NONE = -1.0e30;     // reference of a row that has seen nothing
-const float GROWTH = 15.0;      // rescale when a score passes reference + GROWTH, P <= 2^15
+#include "common.glsl"
+const float NONE = LOWEST;      // reference of a row that has seen nothing
+const float GROWTH = 15.0;      // rescale when a score reaches reference + GROWTH, P < 2^15
 const float BIAS = 4.0;         // reference = maximum - BIAS, in log 2: 4 more bits for small weights
 
 #include "matrix_types.glsl"
@@ -126,7 +127,6 @@ shared uint grown[2];              // of tiles of even and odd number: whether a
 
 #include "matrix_layout.glsl"
 #include "walk.glsl"
-#include "common.glsl"
 #define SCORE_AT 8
 #define BIAS_TYPE uint16_t
 #define BIAS_ELEMENT(i) UNPAIR(uint(bias16[i])).x
@@ -243,7 +243,7 @@ bool scores_grew() {
   [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint n = 0; n < NS; ++n) [[unroll]] for (uint e = 0; e < S[0].length(); ++e)
     top[r * SLOTS + SLOT_OF(e)] = max(top[r * SLOTS + SLOT_OF(e)], S[r * NS + n][e]);
   bool grew = false;
-  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) grew = grew || top[x] * scale > m[x] + GROWTH;
+  [[unroll]] for (uint x = 0; x < RM * SLOTS; ++x) grew = grew || top[x] * scale >= m[x] + GROWTH;
   return grew;
 }
 void weights() {
@@ -271,7 +271,7 @@ bool scores_grew_in_shared(bool masked) {
       most = max(most, s);
     }
     X[TOPS + own_row + i] = most;
-    grew = grew || most * scale > X[MS + own_row + i] + GROWTH;
+    grew = grew || most * scale >= X[MS + own_row + i] + GROWTH;
   }
   return grew;
 }
@@ -417,7 +417,7 @@ const bool SUNK = false;       // combine_parts.comp knows of sinks
 #else
 void row_done(uint row, float reference, float row_sum) {
   STORED(lse, 4, lse[lse_off() + (b * heads() + q_head + member_of(row)) * nq + query_of(row)] =
-    row_sum == 0.0 ? -infinity() : (reference + log2(row_sum)) * LN2);
+    row_sum == 0.0 ? -infinity() : score_of_bits(reference + log2(row_sum)));
 }
 const bool SUNK = SINKS;
 #endif

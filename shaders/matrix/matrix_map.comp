@@ -133,8 +133,8 @@ void add_statistics() {
 // S = exp2(S scale - reference) of a chunk.
 void weigh(bool edge) {
   if (SCORED) EACH_PAIR(r, n, e)
-    S[r * NS + n][e] = scored(S[r * NS + n][e] * (score_scale * LN2), map_row0 + r * FM + row_lane + ROW_OF(e),
-      chunk_key + n * FN + col_lane + COL_OF(e)) * LOG2E;
+    S[r * NS + n][e] = bits_of_score(scored(S[r * NS + n][e] * (score_scale * LN2), map_row0 + r * FM + row_lane + ROW_OF(e),
+      chunk_key + n * FN + col_lane + COL_OF(e)));
   if (edge) [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint e = 0; e < S[0].length(); ++e) {
     const uint row = map_row0 + r * FM + row_lane + ROW_OF(e);
     const Span keys = keys_of(row);
@@ -146,7 +146,8 @@ void weigh(bool edge) {
     }
   }
   EACH_PAIR(r, n, e) {
-    const float bits = fma(S[r * NS + n][e], SCORED ? 1.0 : score_scale, -reference[SUM_OF(r, e)]);
+    float bits = min(fma(S[r * NS + n][e], SCORED ? 1.0 : score_scale, -reference[SUM_OF(r, e)]), 0.0);   // as weight_of
+    if (SCORED) { if (reference[SUM_OF(r, e)] == infinity()) bits = -infinity(); }   // of a query that does not exist
     S[r * NS + n][e] = STATISTICS ? -bits : exp2(bits);
   }
 }
@@ -169,7 +170,7 @@ void take_rows() {
     reference[x] = infinity();
     if (own < map_rows_end && query_exists(own)) {
       const float y = lse[lse_off() + statistics_row(map_b * heads() + map_h) + min(own, last_query())];
-      if (y != -infinity()) reference[x] = y * LOG2E;
+      if (y != -infinity()) reference[x] = bits_of_score(y);
     }
   }
   take_blocks(map_b, map_h, map_row0);

@@ -70,7 +70,7 @@ void add_scores_of(uint bh, uint key0) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
-      sum[i * MC4 + j / 4][j % 4] += exp2(s * LOG2E) * (x - dl);
+      sum[i * MC4 + j / 4][j % 4] += weight_of(s * LOG2E) * (x - dl);
     }
   }
 }

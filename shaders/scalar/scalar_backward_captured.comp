@@ -124,7 +124,7 @@ void key_tile(uint key0, uint bh) {
       bool seen = query < query_count() && has(keys, key);
       if (BLOCK_MASK) { if (seen) seen = block_allows(query, key); }
       if (seen) {
-        const float ds = exp2((scored(s, query, key) - l[i]) * LOG2E) * (x - dl[i]);
+        const float ds = weight_of((scored(s, query, key) - l[i]) * LOG2E) * (x - dl[i]);
         const vec2 by = HOOK(s, query, key, 4.0).xy;   // coefficient and index
         if (ds != 0) add(ds * by.x, floatBitsToUint(by.y));
       }

@@ -78,7 +78,7 @@ void key_tile(uint key0, uint bh, bool edge) {
         if (j % 2 == 0 && 4 * TX * (j / 4) % DRAW_STEP == 0) drawn[j / 2 % 2] = draw(draw_group(key), query, bh);
         x = kept(drawn[j / 2 % 2], key) ? x * keep : 0;
       }
-      X[i * MC4 + j / 4][j % 4] = exp2(s * LOG2E) * (x - dl[i]) * slope;
+      X[i * MC4 + j / 4][j % 4] = weight_of(s * LOG2E) * (x - dl[i]) * slope;
       if (PADDED) { if (edge && !has(keys, key)) X[i * MC4 + j / 4][j % 4] = 0; }   // without any key the slope may be anything
     }
   }

@@ -274,7 +274,7 @@ void score_pairs(uint batch) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     scores_of(b, kh * group() + member_of(row0 + r));
     [[unroll]] for (uint u = 0; u < U; ++u)
-      S[r * U + u] = scored(S[r * U + u] * LN2, query_of(row0 + r), batch * BATCH + g + GROUPS * u) * LOG2E;
+      S[r * U + u] = bits_of_score(scored(S[r * U + u] * LN2, query_of(row0 + r), batch * BATCH + g + GROUPS * u));
   }
 }
 

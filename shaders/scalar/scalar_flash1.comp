@@ -285,7 +285,7 @@ void query_block(uint key0, bool edge, bool first, bool last) {
     [[unroll]] for (uint j = 0; j < MD4; ++j) store_sum(row, j, acc[i * MD4 + j] * inv, last);
     if (tx == 0 && row < nq) {
       if (!last) STORED(statistics, 8, statistics[bh * nq + row] = vec2(top[i], l[i]));
-      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : (top[i] + log2(l[i])) * LN2);
+      else if (WRITE_LSE) STORED(lse, 4, lse[lse_off() + bh * nq + row] = l[i] == 0 ? NEG_INFINITY : score_of_bits(top[i] + log2(l[i])));
     }
   }
 }

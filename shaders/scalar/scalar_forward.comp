@@ -372,7 +372,7 @@ void main() {
       }
     }
     if (WRITE_LSE && tx == 0)
-      STORED(lse, 4, lse[lse_off() + statistics_row(bh) + row] = l[i] == 0 ? NEG_INFINITY : (m[i] + log2(l[i])) * LN2);
+      STORED(lse, 4, lse[lse_off() + statistics_row(bh) + row] = l[i] == 0 ? NEG_INFINITY : score_of_bits(m[i] + log2(l[i])));
   }
 #endif
 }

@@ -147,14 +147,16 @@ void add_statistics() {
 void weigh(uint c, bool edge) {
   vec4 s = tile[lid * S_PITCH + c];
   const uint row = query_of_sum(0), key = tile_key + 4 * c;
-  if (SCORED) [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = scored(s[e] * LN2, row, key + e) * LOG2E;
+  if (SCORED) [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = bits_of_score(scored(s[e] * LN2, row, key + e));
   if (edge) [[unroll]] for (uint e = 0; e < 4; ++e) {
     bool seen = key + e < band_end && has(own_keys_of_row, key + e);
     if (BLOCK_MASK) { if (seen) seen = block_allows(row, key + e); }
     if (!seen) s[e] = NEG_INFINITY;
   }
-  if (STATISTICS) bits[STATISTICS ? c : 0] = reference - s;
-  weights[c] = exp2(s - reference);
+  vec4 above = min(s - reference, 0.0);   // as weight_of
+  if (SCORED) { if (reference == -NEG_INFINITY) above = vec4(NEG_INFINITY); }   // whatever functions make of a query that does not exist
+  if (STATISTICS) bits[STATISTICS ? c : 0] = -above;
+  weights[c] = exp2(above);
 }
 
 void take_head() {
@@ -171,7 +173,7 @@ void take_rows() {
   reference = -NEG_INFINITY;
   if (own < map_rows_end && query_exists(own)) {
     const float x = lse[lse_off() + statistics_row(map_b * heads() + map_h) + min(own, last_query())];
-    if (x != NEG_INFINITY) reference = x * LOG2E;
+    if (x != NEG_INFINITY) reference = bits_of_score(x);
   }
   take_blocks(map_b, map_h, map_row0);
 }

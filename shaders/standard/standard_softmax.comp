@@ -73,12 +73,16 @@ layout(set = 0, binding = 1, std430) writeonly buffer Lse { float lse[]; };
 
 COUNTING(bool is_real;)  // the row exists
 
-// Four scores in units of log 2, as functions, bias and masks make them; -inf where the row may not look.
-vec4 scores(uint at, uint piece, uint row, Span keys) {
+// Four scores as functions, bias and masks make them; -inf where the row may not look. Then in units of log 2.
+vec4 natural_scores(uint at, uint piece, uint row, Span keys) {
   vec4 s = decode4(LOADED_IF(scores, 4 * BYTES, is_real, s4[at + piece]));
   if (SCORED) [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = scored(s[e], row, 4 * piece + e);
-  s *= LOG2E;
   return mix(vec4(NEG_INFINITY), s, has(keys, 4 * piece + uvec4(0, 1, 2, 3)));
+}
+vec4 scores(uint at, uint piece, uint row, Span keys) {
+  vec4 s = natural_scores(at, piece, row, keys);
+  [[unroll]] for (uint e = 0; e < 4; ++e) s[e] = bits_of_score(s[e]);
+  return s;
 }
 // Four weights of a row as they are stored: with their signs set where dropout drops them.
 vec4 marked(vec4 p, uint piece, uint row, uint bh) {
@@ -107,7 +111,7 @@ void main() {
   const uint pieces = (end_of(keys) + 3) / 4;
 
   if (SCORES_ONLY) {
-    if (real) for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(scores(at, c, row, keys) * LN2));
+    if (real) for (uint c = lane; c < pieces; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(natural_scores(at, c, row, keys)));
     return;
   }
 
@@ -151,6 +155,7 @@ void main() {
     }
     const uint zero_end = (min(pitch, end_of(keys) + min(ZERO, pitch)) + 3) / 4;
     for (uint c = pieces + lane; c < zero_end; c += TPR) STORED(scores, 4 * BYTES, s4[at + c] = encode4(vec4(0)));
-    if (WRITE_LSE && lane == 0) STORED(lse, 4, lse[lse_off() + bh * nq + row] = all == 0 ? NEG_INFINITY : (reference + log2(all)) * LN2);
+    if (WRITE_LSE && lane == 0)
+      STORED(lse, 4, lse[lse_off() + bh * nq + row] = all == 0 ? NEG_INFINITY : score_of_bits(reference + log2(all)));
   }
 }

@@ -39,6 +39,12 @@ var backwardMutants = []Mutant{
 		Kill:   []Killer{gradientsCase},
 	},
 	{
+		ID: "weights-above-one", File: "shaders/include/common.glsl", Modules: "scalar_backward",
+		Old: "return exp2(min(above, 0.0));", New: "return exp2(above);",
+		Breaks: "weights that are made of an lse whose rounding is large are large or infinite, and a do of 0 gives NaNs",
+		Kill:   []Killer{in("./flash", "TestHugeBiases")},
+	},
+	{
 		ID: "dk-scale", File: backwardKV, Modules: "scalar_backward_kv",
 		Old: "h * x_sh, x_sn, scale);", New: "h * x_sh, x_sn, 1.0);",
 		Breaks: "dK lacks the scale",

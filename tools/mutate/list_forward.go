@@ -180,13 +180,13 @@ var forwardMutants = []Mutant{
 	},
 	{
 		ID: "lse-log2", File: scalarForward, Modules: forwardF32,
-		Old: "NEG_INFINITY : (m[i] + log2(l[i])) * LN2);", New: "NEG_INFINITY : m[i] + log2(l[i]));",
+		Old: "NEG_INFINITY : score_of_bits(m[i] + log2(l[i])));", New: "NEG_INFINITY : m[i] + log2(l[i]));",
 		Breaks: "lse is a logarithm to base 2",
 		Kill:   []Killer{differences},
 	},
 	{
 		ID: "lse-maximum", File: scalarForward, Modules: forwardF32,
-		Old: "NEG_INFINITY : (m[i] + log2(l[i])) * LN2);", New: "NEG_INFINITY : log2(l[i]) * LN2);",
+		Old: "NEG_INFINITY : score_of_bits(m[i] + log2(l[i])));", New: "NEG_INFINITY : log2(l[i]) * LN2);",
 		Breaks: "lse lacks the row's maximum",
 		Kill:   []Killer{differences},
 	},

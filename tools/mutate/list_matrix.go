@@ -74,6 +74,36 @@ var matrixMutants = []Mutant{
 		Kill:   []Killer{in("./flash", "TestMatrixRescalesInTime")},
 	},
 	{
+		ID: "matrix-nothing-seen", File: matrixAttention, Modules: "matrix_forward.f16",
+		Old: "const float NONE = LOWEST;", New: "const float NONE = -1.0e30;",
+		Breaks: "a row all of whose scores are below -1e30 counts as one that sees no key",
+		Kill:   []Killer{in("./flash", "TestHugeBiases")},
+	},
+	{
+		ID: "matrix-far-bias", File: "shaders/include/score.glsl", Modules: "matrix_forward.f16",
+		Old: "else if (WIDE_BIAS) s = min(max(fma(bias, LOG2E, s), bias * 0.5 - FAR), bias * 0.5 + FAR);", New: "else if (WIDE_BIAS) s = fma(bias, LOG2E, s);",
+		Breaks: "a finite bias of fp32 is infinite in units of log 2",
+		Kill:   []Killer{in("./flash", "TestHugeBiases")},
+	},
+	{
+		ID: "matrix-no-query", File: "shaders/include/matrix_backward_chunk.glsl", Modules: "matrix_backward_kv.f16",
+		Old: "if (l == infinity()) p = slope = 0;", New: "",
+		Breaks: "queries beyond the last have weights where a function is infinite",
+		Kill:   []Killer{in("./flash", "TestHugeFunctions")},
+	},
+	{
+		ID: "score-bits-in-parts", File: "flash/score/bits.go",
+		Old: "case !s.ofPair[r]:", New: "case !s.ofPair[r] && v.op != opMul && v.op != opAdd:",
+		Breaks: "parts of what does not depend on the pair are brought into units of log 2 one by one, and are infinite",
+		Kill:   []Killer{in("./flash/score", "TestFiniteScoresAreFiniteBits")},
+	},
+	{
+		ID: "score-bits-far", File: "flash/score/bits.go",
+		Old: "if !s.takes()[r] {\n\t\treturn inFarBits(g, r)", New: "if !s.takes()[r] {\n\t\treturn g.apply(opMul, r, g.float(math.Log2E))",
+		Breaks: "a function's finfo.min hides keys",
+		Kill:   []Killer{in("./flash/score", "TestFiniteScoresAreFiniteBits")},
+	},
+	{
 		ID: "matrix-rescale-l", File: matrixSoftmax, Modules: "matrix_forward.f16",
 		Old: "shrink[s] = exp2(m[x] - y); m[x] = y; l[x] *= shrink[s];", New: "shrink[s] = exp2(m[x] - y); m[x] = y;",
 		Breaks: "the sum l is not rescaled with the reference",
@@ -118,7 +148,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-lse", File: matrixAttention, Modules: "matrix_forward.f16",
-		Old: "(reference + log2(row_sum)) * 0.69314718055994531;", New: "(reference + log2(row_sum));",
+		Old: "score_of_bits(reference + log2(row_sum));", New: "(reference + log2(row_sum));",
 		Breaks: "lse is a logarithm to base 2",
 		Kill:   []Killer{matrixForms},
 	},

@@ -37,7 +37,7 @@ var partsMutants = []Mutant{
 	},
 	{
 		ID: "combine-lse", File: combineParts, Modules: "combine_parts",
-		Old: "NEG_INFINITY : (m + log2(l)) * LN2);", New: "NEG_INFINITY : m + log2(l));",
+		Old: "NEG_INFINITY : score_of_bits(m + log2(l)));", New: "NEG_INFINITY : m + log2(l));",
 		Breaks: "lse of keys in parts is a logarithm to base 2",
 		Kill:   []Killer{partsTests},
 	},
