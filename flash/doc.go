@@ -4,6 +4,7 @@
 // # The names that matter first
 //
 //   - [Attention]: everything below in one call, on Go slices;
+//   - [Device.SDPA] and [Device.SDPAVJP]: attention and its gradients in one call, on tensors;
 //   - [Open], and [WithDevice] where a machine has several: a [Device];
 //   - [Problem]: sizes, type, masks and scores, with the mathematics;
 //   - [Device.NewTensor], [Tensor.Upload] and [Tensor.Download]: memory;

@@ -44,13 +44,12 @@ func sdpaCases() []sdpaCase {
 	wide := small
 	wide.DType, wide.ValueDim = F32, 16
 	filled := func(t *testing.T, d *Device, dtype DType, shape [4]int, values func(i int) float32) *Tensor {
-		x, err := d.NewTensor(dtype, shape[0], shape[1], shape[2], shape[3])
-		require.NoError(t, err)
-		data := make([]float32, x.Elements())
+		data := make([]float32, shape[0]*shape[1]*shape[2]*shape[3])
 		for i := range data {
 			data[i] = values(i)
 		}
-		require.NoError(t, x.Upload(bg, data))
+		x, err := d.TensorFrom(bg, dtype, data, shape[0], shape[1], shape[2], shape[3])
+		require.NoError(t, err)
 		return x
 	}
 	return []sdpaCase{
@@ -211,13 +210,17 @@ func TestSDPARefuses(t *testing.T) {
 		require.ErrorContains(t, err, c.says)
 		require.Equal(t, before, d.Usage().Current)
 	}
+	before := d.Usage().Current
+	_, err := d.TensorFrom(bg, F16, make([]float32, 9), 1, 1, 2, 4)
+	require.ErrorContains(t, err, "len(values)")
+	require.Equal(t, before, d.Usage().Current)
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
-	_, _, err := d.SDPA(ctx, q, k, v, SDPAOptions{})
+	_, _, err = d.SDPA(ctx, q, k, v, SDPAOptions{})
 	require.ErrorIs(t, err, context.Canceled)
 	o, lse, err := d.SDPA(bg, q, k, v, SDPAOptions{})
 	require.NoError(t, err)
-	before := d.Usage().Current
+	before = d.Usage().Current
 	_, err = d.SDPAVJP(bg, q, k, v, o, lse, k, SDPAOptions{})
 	require.ErrorIs(t, err, ErrArgument)
 	require.Equal(t, before, d.Usage().Current)

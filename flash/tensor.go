@@ -93,6 +93,18 @@ func (d *Device) allocate(label string, dtype DType, shape [4]int, strides func(
 	return t, nil
 }
 
+// TensorFrom allocates a tensor as [Device.NewTensor] does and uploads values to it, in the order b, h, n, d: [Tensor.Upload] has the rules.
+func (d *Device) TensorFrom(ctx context.Context, dtype DType, values []float32, batch, heads, length, dim int) (*Tensor, error) {
+	t, err := d.NewTensor(dtype, batch, heads, length, dim)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Upload(ctx, values); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
 // TensorOn lays a tensor over a buffer of the caller's on the same VkDevice. The offset is in bytes, a multiple of the
 // element size, of 2 for Q8_0 and Q4_0; strides are in elements, the last one 1, the others of bits multiples of 8 and of blocks
 // multiples of 32; all-zero strides mean row-major order, rows of bits up to the next byte. The buffer must outlive the
