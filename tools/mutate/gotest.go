@@ -63,10 +63,17 @@ type event struct {
 	Action, Package, ImportPath, Test, Output, FailedBuild string
 }
 
-// run runs the short tests of packages that match a pattern, until one fails. A test that hangs is a failure, code that does not
-// compile an error.
-func (t *tester) run(ctx context.Context, limit time.Duration, pattern string, packages ...string) (outcome, error) {
-	args := []string{"test", "-json", "-short", "-failfast", "-count=1", "-trimpath", "-vet=off", "-timeout=" + limit.String(), "-skip=" + staleness}
+// testLength says whether tests run whole.
+type testLength string
+
+const (
+	shortTests testLength = "-test.short=true"
+	wholeTests testLength = "-test.short=false"
+)
+
+// run runs the tests of packages that match a pattern, until one fails. A test that hangs is a failure, code that does not compile an error.
+func (t *tester) run(ctx context.Context, limit time.Duration, length testLength, pattern string, packages ...string) (outcome, error) {
+	args := []string{"test", "-json", string(length), "-failfast", "-count=1", "-trimpath", "-vet=off", "-timeout=" + limit.String(), "-skip=" + staleness}
 	if t.exec != "" {
 		args = append(args, "-exec="+t.exec)
 	}
@@ -77,7 +84,7 @@ func (t *tester) run(ctx context.Context, limit time.Duration, pattern string, p
 }
 
 // runClean runs the same tests of one package in the tree without a mutant. It is asked for again and again, and links the tests once.
-func (t *tester) runClean(ctx context.Context, limit time.Duration, pattern, pkg string) (outcome, error) {
+func (t *tester) runClean(ctx context.Context, limit time.Duration, length testLength, pattern, pkg string) (outcome, error) {
 	if t.built[pkg] == "" {
 		binary := filepath.Join(t.dir+cleanSuffix, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "-")+".test")
 		if _, err := output(ctx, t.dir, "go", "test", "-c", "-trimpath", "-vet=off", "-o="+binary, pkg); err != nil {
@@ -86,7 +93,7 @@ func (t *tester) runClean(ctx context.Context, limit time.Duration, pattern, pkg
 		t.built[pkg] = binary
 	}
 	args := []string{"tool", "test2json", "-p=" + module + strings.TrimPrefix(pkg, ".")}
-	args = append(append(args, strings.Fields(t.exec)...), t.built[pkg], "-test.v=test2json", "-test.paniconexit0", "-test.short", "-test.failfast",
+	args = append(append(args, strings.Fields(t.exec)...), t.built[pkg], "-test.v=test2json", "-test.paniconexit0", string(length), "-test.failfast",
 		"-test.count=1", "-test.timeout="+limit.String(), "-test.skip="+staleness, "-test.run="+pattern)
 	return t.json(ctx, limit, filepath.Join(t.dir, filepath.FromSlash(pkg)), args, pkg)
 }

@@ -7,8 +7,8 @@
 //
 // It works in a Git worktree of HEAD in a temporary folder; what is not committed is no part of it, and the tree at hand stays as it
 // is. For each mutant it puts one text in another's place, compiles the shaders that this changes (behaviour is to be judged: neither
-// the manifest nor the test of stale modules may give a mutant away), and runs, in short mode, the tests that ought to find it, then,
-// if these pass, all tests of their packages, with --whole every package. What finds a mutant must pass without it.
+// the manifest nor the test of stale modules may give a mutant away), and runs the tests that ought to find it, in short mode and then whole,
+// and, if these pass, all short tests of their packages, with --whole of every package. What finds a mutant must pass without it.
 //
 // Results go to a table in Markdown (testdata/mutants.md), a row as soon as it is known, so that an interrupted run goes on where it
 // ended. The exit status is 1 where a mutant survives that is not marked as equivalent, or as one of other devices, or where one that is
@@ -197,20 +197,31 @@ func (s *session) try(ctx context.Context, m *Mutant) (verdict string, err error
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.tree.restore()) }()
-	for _, k := range expected {
-		o, err := s.tester.run(ctx, s.testTime, k.Run, k.Package)
-		if err != nil || o.failed() {
-			return o.String(), err
+	for _, length := range []testLength{shortTests, wholeTests} {
+		for _, k := range expected {
+			o, err := s.tester.run(ctx, s.testTime, length, k.Run, k.Package)
+			if err != nil {
+				return o.String(), err
+			}
+			if o.failed() && length == wholeTests && o.test != "" {
+				if err := s.tree.restore(); err != nil {
+					return "", err
+				}
+				_, err = s.sound(ctx, Killer{o.pkg, exactly(o.test)}) // it was asked of short tests
+			}
+			if o.failed() {
+				return o.String(), err
+			}
 		}
 	}
 	if s.expected || m.Equivalent != "" || m.OnlyOn != "" {
 		return survivedPrefix + " the expected tests" + because(m), nil
 	}
 	packages := m.packages()
-	o, err := s.tester.run(ctx, s.packageTime, "", packages...)
+	o, err := s.tester.run(ctx, s.packageTime, shortTests, "", packages...)
 	if err == nil && !o.failed() && s.whole {
 		packages = []string{"./..."}
-		o, err = s.tester.run(ctx, s.packageTime, "", packages...)
+		o, err = s.tester.run(ctx, s.packageTime, shortTests, "", packages...)
 	}
 	if err != nil {
 		return "", err
@@ -245,18 +256,20 @@ func (s *session) sound(ctx context.Context, k Killer) (runs bool, err error) {
 	if _, ok := s.table.sound[k.String()]; ok {
 		return true, nil
 	}
-	start := time.Now()
-	o, err := s.tester.runClean(ctx, s.testTime, k.Run, k.Package)
-	switch {
-	case err != nil:
-		return false, err
-	case o.failed():
-		return false, fmt.Errorf("without a mutant %s is %s\n%s", k, o, o.tail)
-	case o.passed == 0:
-		return false, nil
+	for _, length := range []testLength{shortTests, wholeTests} {
+		start := time.Now()
+		o, err := s.tester.runClean(ctx, s.testTime, length, k.Run, k.Package)
+		switch {
+		case err != nil:
+			return false, err
+		case o.failed():
+			return false, fmt.Errorf("without a mutant %s is %s\n%s", k, o, o.tail)
+		case o.passed > 0:
+			s.table.sound[k.String()] = time.Since(start).Seconds()
+			return true, s.table.write(s.out)
+		}
 	}
-	s.table.sound[k.String()] = time.Since(start).Seconds()
-	return true, s.table.write(s.out)
+	return false, nil
 }
 
 // output runs a command and gives what it prints.
