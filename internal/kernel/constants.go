@@ -81,9 +81,13 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	if info.Spec, err = c.Number(module, in); err != nil {
 		return nil, err
 	}
-	info.Name, info.Identity, info.Load, info.PushBytes, info.Constants = module, code.identity, code.words, in.PushBytes(), c
+	info.Name, info.Identity, info.Load, info.PushBytes, info.Constants = module, code.identity, code.load, in.PushBytes(), c
 	info.Bindings, info.Buffers = in.BindingCount()+code.captured, in.Bindings
-	return e.Ctx.Kernel(info)
+	k, err := e.Ctx.Kernel(info)
+	if err == nil {
+		code.hashed(k.CodeHash())
+	}
+	return k, err
 }
 
 // takesFunctions says whether a pipeline of these constants has the functions of a problem in it.

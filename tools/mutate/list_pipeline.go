@@ -124,13 +124,13 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "cache-checksum", File: cacheFile,
-		Old: "!bytes.Equal(sum[:], file[44:cacheHeaderSize]) {", New: "len(sum) == 0 {",
+		Old: "!bytes.Equal(sum[:], file[cacheSumAt:cacheHeaderSize]) {", New: "len(sum) == 0 {",
 		Breaks: "damaged cache data reaches the driver",
 		Kill:   []Killer{damageTests},
 	},
 	{
 		ID: "cache-driver-header", File: cacheFile,
-		Old: "return data, checkDriverHeader(id, data)", New: "return data, nil",
+		Old: "return k, checkDriverHeader(id, k.data)", New: "return k, nil",
 		Breaks: "cache data with another device's header reaches the driver",
 		Kill:   []Killer{in("./pipeline", "TestCacheFileOfAnotherDevice")},
 	},
