@@ -117,12 +117,8 @@ type kernelTable struct {
 }
 
 func (i *KernelInfo) key() kernelKey {
-	h := sha256.New()
-	word := func(v uint64) {
-		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], v)
-		h.Write(b[:])
-	}
+	b := make([]byte, 0, 2048)
+	word := func(v uint64) { b = binary.LittleEndian.AppendUint64(b, v) }
 	word(uint64(i.Bindings))
 	word(uint64(i.PushBytes))
 	word(uint64(i.SubgroupSize))
@@ -138,14 +134,15 @@ func (i *KernelInfo) key() kernelKey {
 		word(uint64(s.ID)<<32 | uint64(s.Value))
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Buffers)) {
-		h.Write([]byte(name))
+		b = append(b, name...)
 		word(uint64(i.Buffers[name]))
 	}
 	if i.Load != nil {
-		h.Write([]byte("named " + i.Identity))
-	} else {
-		h.Write(spirv.Bytes(i.Code))
+		return sha256.Sum256(append(append(b, "named "...), i.Identity...))
 	}
+	h := sha256.New()
+	h.Write(b)
+	h.Write(spirv.Bytes(i.Code))
 	return kernelKey(h.Sum(nil))
 }
 
@@ -178,7 +175,12 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	if i.PushBytes < 0 || i.PushBytes%4 != 0 || i.PushBytes > int(l.MaxPushConstants) {
 		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4, at least 0 and at most %d, the device's limit", l.MaxPushConstants))
 	}
+	highest := uint32(0)
 	for a := range i.Spec {
+		if id := i.Spec[a].ID; a == 0 || id > highest { // than all before: they come in order as a rule
+			highest = id
+			continue
+		}
 		for b := range i.Spec[:a] {
 			if i.Spec[a].ID == i.Spec[b].ID {
 				return argErr(call, "Spec", fmt.Sprintf("ID %d twice", i.Spec[a].ID), "each specialization constant may be given once")

@@ -3,7 +3,7 @@ package kernel
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"strconv"
 	"sync"
 
 	"github.com/vkattn/vkattn/flash/score"
@@ -46,7 +46,7 @@ func (c *code) hashed(sum [sha256.Size]byte) string {
 
 // codeRevision counts changes of what vk.WithFloatControls16 and score.Splice make of modules: words are kept on disk under their identity, and those of
 // an earlier revision are no longer what it stands for.
-const codeRevision = 1
+const codeRevision = "1"
 
 // named is a module with functions in place of its hooks, where the constants say that it takes any.
 func (e *Env) named(module string, c Constants, functions score.Code) (*code, error) {
@@ -56,7 +56,7 @@ func (e *Env) named(module string, c Constants, functions score.Code) (*code, er
 	}
 	out := &code{load: func() ([]uint32, error) { return e.Module(module) }}
 	if e.Modules == nil {
-		out.identity = fmt.Sprintf("%d %s %s", codeRevision, declared.SPIRVSHA256, e.controls())
+		out.identity = codeRevision + " " + declared.SPIRVSHA256 + e.controls()
 	} else { // in tests: what the name stands for may change
 		words, err := out.load()
 		if err != nil {
@@ -89,8 +89,14 @@ func (e *Env) named(module string, c Constants, functions score.Code) (*code, er
 // controls is what modules ask of fp16 on this device.
 func (e *Env) controls() string {
 	f := e.Dev.FloatControls()
-	return fmt.Sprint(vk.FloatControls{RoundingRTE16: f.RoundingRTE16, DenormPreserve16: f.DenormPreserve16, SignedZeroInfNan16: f.SignedZeroInfNan16,
-		DenormIndependence: f.DenormIndependence, RoundingIndependence: f.RoundingIndependence})
+	asked := make([]byte, 0, 16)
+	for _, on := range [...]bool{f.RoundingRTE16, f.DenormPreserve16, f.SignedZeroInfNan16} {
+		asked = strconv.AppendBool(append(asked, ' '), on)
+	}
+	for _, n := range [...]vk.Independence{f.DenormIndependence, f.RoundingIndependence} {
+		asked = strconv.AppendUint(append(asked, ' '), uint64(n), 10)
+	}
+	return string(asked)
 }
 
 // ModuleHash names the content of Module(name), for keys of what is remembered about it.
