@@ -27,11 +27,11 @@ func TestCacheFileChild(t *testing.T) {
 	d.at(root)
 	for i := range stores {
 		for _, name := range []string{hashName(process, i), hashName("shared", i%3)} {
-			want := driverData(testID, name)
-			if data := d.load(name); data != nil {
-				require.Equal(t, want, data)
+			want := keptBy(testID, name)
+			if k := d.load(name); k != nil {
+				require.Equal(t, want, k)
 			}
-			d.keep(name, want)
+			require.NoError(t, d.keep(name, want))
 		}
 	}
 	require.NoError(t, d.save())
@@ -63,7 +63,7 @@ func TestCacheFileManyProcesses(t *testing.T) {
 	for p := range processes {
 		for i := range stores {
 			name := hashName(fmt.Sprintf("process %d", p), i)
-			require.Equal(t, driverData(testID, name), d.load(name))
+			require.Equal(t, keptBy(testID, name), d.load(name))
 		}
 	}
 	for i := range 3 {
@@ -77,10 +77,10 @@ func TestCacheFileManyProcesses(t *testing.T) {
 // FuzzDecodeCache reads arbitrary files: what is accepted must be exactly what encodeCache writes.
 func FuzzDecodeCache(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(encodeCache(testID, driverData(testID, "pipelines")))
+	f.Add(encodeCache(testID, keptBy(testID, "pipelines")))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if data, err := decodeCache(testID, file); err == nil {
-			assert.Equal(t, file, encodeCache(testID, data))
+		if k, err := decodeCache(testID, file); err == nil {
+			assert.Equal(t, file, encodeCache(testID, k))
 		}
 	})
 }

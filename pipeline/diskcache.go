@@ -16,7 +16,7 @@ import (
 // DiskCache says what became of the compiled kernels on disk.
 type DiskCache struct {
 	Path     string // the folder of the device and driver, empty when there is none
-	Loaded   int    // bytes of usable data found so far
+	Loaded   int    // bytes of drivers' data found so far that can be used
 	Err      error  // why what a file held, or a place for it, could not be used
 	StoreErr error  // why something could not be stored, the last time that it was tried
 }
@@ -30,7 +30,7 @@ type diskCache struct {
 
 	mu      sync.Mutex
 	state   DiskCache
-	waiting map[string][]byte // to be stored, or tried in vain, by the name of the file
+	waiting map[string][]byte // files to be stored, or tried in vain, by name
 
 	storing sync.Mutex // held by the one who writes
 	written int64      // bytes since files were counted last
@@ -69,25 +69,31 @@ func (d *diskCache) note(err error) {
 func (d *diskCache) file(name string) string { return filepath.Join(d.state.Path, name+cacheSuffix) }
 
 // load gives what is stored under a name, nil for nothing.
-func (d *diskCache) load(name string) []byte {
+func (d *diskCache) load(name string) *kept {
 	if d.root == "" {
 		return nil
 	}
-	data, err := readCache(d.file(name), d.id)
+	k, err := readCache(d.file(name), d.id)
 	if err != nil {
 		d.note(err)
 		return nil
 	}
-	d.mu.Lock()
-	d.state.Loaded += len(data)
-	d.mu.Unlock()
-	return data
+	if k != nil {
+		d.mu.Lock()
+		d.state.Loaded += len(k.data)
+		d.mu.Unlock()
+	}
+	return k
 }
 
-// keep stores data under a name, soon.
-func (d *diskCache) keep(name string, data []byte) {
+// keep stores a kernel under a name, soon.
+func (d *diskCache) keep(name string, k *kept) error {
+	file := encodeCache(d.id, k)
+	if len(file) > maxCacheSize {
+		return fmt.Errorf("a kernel of %s is too large to be kept", humanBytes(uint64(len(file))))
+	}
 	d.mu.Lock()
-	d.waiting[name] = data
+	d.waiting[name] = file
 	d.mu.Unlock()
 	go func() {
 		d.storing.Lock()
@@ -95,28 +101,29 @@ func (d *diskCache) keep(name string, data []byte) {
 		_ = d.store(name) // told by DiskCache, and tried again by save
 		d.count(d.limit / 16)
 	}()
+	return nil
 }
 
 // store writes what waits under a name, if it still does; d.storing is held.
 func (d *diskCache) store(name string) error {
 	d.mu.Lock()
-	data, ok := d.waiting[name]
+	file, ok := d.waiting[name]
 	d.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	err := d.write(name, data)
+	err := d.write(name, file)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.state.StoreErr = err; err == nil {
 		delete(d.waiting, name)
-		d.written += int64(len(data))
+		d.written += int64(len(file))
 	}
 	return err
 }
 
 // write makes a file, alone among the processes that write where locks work: then temporary files are of no one that lives, and go.
-func (d *diskCache) write(name string, data []byte) error {
+func (d *diskCache) write(name string, file []byte) error {
 	if err := os.MkdirAll(d.state.Path, 0o700); err != nil {
 		return err
 	}
@@ -127,7 +134,7 @@ func (d *diskCache) write(name string, data []byte) error {
 			d.swept = true
 		}
 	}
-	return storeCache(d.file(name), d.id, data)
+	return storeCache(d.file(name), file)
 }
 
 // count removes what is too much, where more than some bytes were written since that was looked at; d.storing is held.
@@ -169,33 +176,41 @@ type driverCache interface {
 	Close() error
 }
 
-// throughCache makes something in a driver's cache: filled with what is stored under a name, or empty, and then stored. fromDisk says which. What a
-// driver refuses, or does not give, costs compiling again.
-func throughCache[C driverCache](d *diskCache, name string, open func(data []byte) (C, error), make func(C) error) (fromDisk bool, err error) {
-	data := d.load(name)
-	cache, err := open(data)
-	if err != nil && data != nil { // the driver has its own opinion of the data
-		d.note(fmt.Errorf("%s: %w", d.file(name), err))
-		data = nil
-		cache, err = open(nil)
-	}
-	if err != nil {
-		return false, err
-	}
-	if err = make(cache); err == nil && data == nil {
-		made, e := cache.Data()
-		if e == nil && len(made) > maxCacheSize {
-			e = fmt.Errorf("a kernel of %s is too large to be kept", humanBytes(uint64(len(made))))
+// throughCache makes something in a driver's cache: of the words that are stored under a name, in a cache that is filled with what the driver made of
+// them; or of words that prepare gives, in an empty cache, and then stores both. fromDisk says which. What a driver refuses, or does not give, costs
+// compiling again.
+func throughCache[C driverCache](d *diskCache, name string, prepare func() (prepared, error), open func(data []byte) (C, error),
+	make func(C, *prepared) error) (fromDisk bool, err error) {
+	k := d.load(name)
+	var cache C
+	if fromDisk = k != nil; fromDisk {
+		if cache, err = open(k.data); err != nil { // the driver has its own opinion of the data
+			d.note(fmt.Errorf("%s: %w", d.file(name), err))
+			fromDisk = false
 		}
-		if e == nil {
-			d.keep(name, made)
-		} else {
+	} else {
+		k = &kept{}
+		if k.prepared, err = prepare(); err != nil {
+			return false, err
+		}
+	}
+	if !fromDisk {
+		if cache, err = open(nil); err != nil {
+			return false, err
+		}
+	}
+	if err = make(cache, &k.prepared); err == nil && !fromDisk {
+		var e error
+		if k.data, e = cache.Data(); e == nil {
+			e = d.keep(name, k)
+		}
+		if e != nil {
 			d.mu.Lock()
 			d.state.StoreErr = e
 			d.mu.Unlock()
 		}
 	}
-	return data != nil, errors.Join(err, cache.Close())
+	return fromDisk, errors.Join(err, cache.Close())
 }
 
 // DiskCache returns what became of the compiled kernels on disk. A file that cannot be used costs compile time, nothing else; it

@@ -55,12 +55,16 @@ func fakeDisk(root string) (*diskCache, *fakeDriver) {
 // compile makes a kernel, which is a word.
 func (f *fakeDriver) compile(t *testing.T, d *diskCache, word string) (fromDisk bool) {
 	t.Helper()
-	fromDisk, err := throughCache(d, hashName(word, 0), f.open, func(c *fakeCache) error {
+	asked, want := false, keptBy(testID, word).prepared
+	prepare := func() (prepared, error) { asked = true; return want, nil }
+	fromDisk, err := throughCache(d, hashName(word, 0), prepare, f.open, func(c *fakeCache, of *prepared) error {
 		require.Contains(t, []string{"", word}, c.word, "what is stored under its name is its own")
+		require.Equal(t, want, *of)
 		c.word = word
 		return nil
 	})
 	require.NoError(t, err)
+	require.False(t, asked && fromDisk, "nothing is prepared that is on disk")
 	for _, c := range f.made {
 		require.Equal(t, 1, c.closed)
 	}
@@ -93,27 +97,41 @@ func TestDiskCacheByKernel(t *testing.T) {
 
 	// A kernel that cannot be made is not stored, and one that the driver tells nothing of costs nothing else.
 	failed := errors.New("no kernel")
-	_, err = throughCache(two, hashName("d", 0), driver.open, func(*fakeCache) error { return failed })
+	nothing := func() (prepared, error) { return prepared{}, nil }
+	_, err = throughCache(two, hashName("d", 0), nothing, driver.open, func(*fakeCache, *prepared) error { return failed })
+	require.ErrorIs(t, err, failed)
+	_, err = throughCache(two, hashName("f", 0), func() (prepared, error) { return prepared{}, failed }, driver.open,
+		func(*fakeCache, *prepared) error { panic("of what?") })
 	require.ErrorIs(t, err, failed)
 	driver.silent = errors.New("out of memory")
 	require.False(t, driver.compile(t, two, "e"))
 	assert.Equal(t, driver.silent, two.state.StoreErr)
 	require.NoError(t, two.save())
-	for _, word := range []string{"d", "e"} {
+	for _, word := range []string{"d", "e", "f"} {
 		assert.NoFileExists(t, two.file(hashName(word, 0)))
 	}
 }
 
 // TestDiskCacheOfBadFiles: a file that cannot be used is told, and replaced; what it held is compiled again, and nothing else is.
 func TestDiskCacheOfBadFiles(t *testing.T) {
-	sound := encodeCache(testID, driverData(testID, "a"))
-	flipped := slices.Clone(sound)
-	flipped[len(flipped)-1] ^= 4
-	for want, file := range map[string][]byte{
-		"not a pipeline cache file": nil,
-		"holds 32 bytes of data":    sound[:len(sound)-1],
-		"checksum does not match":   flipped,
-		errRefused.Error():          encodeCache(testID, driverData(testID, "poison")),
+	sound := encodeCache(testID, keptBy(testID, "a"))
+	flip := func(at int) []byte {
+		flipped := slices.Clone(sound)
+		flipped[at] ^= 4
+		return flipped
+	}
+	poison := keptBy(testID, "a")
+	poison.data = driverData(testID, "poison")
+	for _, tc := range []struct {
+		want string
+		file []byte
+	}{
+		{"not a pipeline cache file", nil},
+		{"of words and 33 of data", sound[:len(sound)-1]},
+		{"checksum does not match", flip(len(sound) - 1)},
+		{"checksum does not match", flip(cacheHeaderSize + 5)}, // a word
+		{"checksum does not match", flip(60)},                  // the hash of the module
+		{errRefused.Error(), encodeCache(testID, poison)},
 	} {
 		root := t.TempDir()
 		d, driver := fakeDisk(root)
@@ -121,13 +139,13 @@ func TestDiskCacheOfBadFiles(t *testing.T) {
 		driver.compile(t, d, "b")
 		require.NoError(t, d.save())
 		path := d.file(hashName("a", 0))
-		require.NoError(t, os.WriteFile(path, file, 0o600))
+		require.NoError(t, os.WriteFile(path, tc.file, 0o600))
 
 		d, driver = fakeDisk(root)
 		assert.NoError(t, d.state.Err)
 		require.True(t, driver.compile(t, d, "b"))
 		require.False(t, driver.compile(t, d, "a"))
-		assert.ErrorContains(t, d.state.Err, want)
+		assert.ErrorContains(t, d.state.Err, tc.want)
 		assert.ErrorContains(t, d.state.Err, path)
 		require.NoError(t, d.save())
 

@@ -52,7 +52,7 @@ func TestEvict(t *testing.T) {
 // TestReadingKeeps: a file that is read counts as used, and is not written to for that more than once a day.
 func TestReadingKeeps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.bin")
-	require.NoError(t, storeCache(path, testID, driverData(testID, "a")))
+	require.NoError(t, storeCache(path, encodeCache(testID, keptBy(testID, "a"))))
 	for _, age := range []time.Duration{time.Hour, 40 * time.Hour} {
 		at := time.Now().Add(-age)
 		require.NoError(t, os.Chtimes(path, at, at))
@@ -74,7 +74,9 @@ func TestCacheStaysSmall(t *testing.T) {
 			d := &diskCache{id: testID, limit: limit}
 			d.at(root)
 			for i := range 100 {
-				d.keep(hashName("k", 100*process+i), driverData(testID, string(make([]byte, 2000))))
+				if err := d.keep(hashName("k", 100*process+i), keptBy(testID, string(make([]byte, 2000)))); err != nil {
+					t.Error(err)
+				}
 			}
 			if err := d.save(); err != nil || d.state.Err != nil {
 				t.Error(err, d.state.Err)
@@ -84,7 +86,7 @@ func TestCacheStaysSmall(t *testing.T) {
 	wg.Wait()
 	d := &diskCache{id: testID, limit: limit}
 	d.at(root)
-	d.keep(hashName("k", 1000), driverData(testID, "the last"))
+	require.NoError(t, d.keep(hashName("k", 1000), keptBy(testID, "the last")))
 	require.NoError(t, d.save())
 	files, err := os.ReadDir(d.state.Path)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ type KernelInfo struct {
 	Name          string                   // for messages and labels; kernels that differ in nothing else are one
 	Code          []uint32                 // SPIR-V
 	Identity      string                   // with Load, in place of Code: names the code, so that it is not looked at where the kernel exists
-	Load          func() ([]uint32, error) // gives the code that Identity names, SPIR-V; called where the kernel is compiled
+	Load          func() ([]uint32, error) // gives the code that Identity names, SPIR-V; called where nothing is kept of the kernel, on disk neither
 	Spec          []vk.SpecConstant        // specialization constants, in any order
 	Constants     fmt.Stringer             // what Spec sets, by name, for the account of test runs; may be nil
 	Bindings      int                      // storage buffers
@@ -37,6 +37,7 @@ type KernelInfo struct {
 // Kernel is a compiled compute pipeline.
 type Kernel struct {
 	name      string
+	code      [sha256.Size]byte
 	bindings  int
 	buffers   map[string]uint32
 	pushBytes int
@@ -51,6 +52,14 @@ func (k *Kernel) Name() string {
 		return ""
 	}
 	return k.name
+}
+
+// CodeHash is the SHA-256 of the kernel's module, as KernelInfo.Code or Load gave it, now or to the process that left the kernel on disk.
+func (k *Kernel) CodeHash() [sha256.Size]byte {
+	if k == nil {
+		return [sha256.Size]byte{}
+	}
+	return k.code
 }
 
 // Bindings is the number of storage buffers that a dispatch of the kernel takes.
@@ -108,12 +117,8 @@ type kernelTable struct {
 }
 
 func (i *KernelInfo) key() kernelKey {
-	h := sha256.New()
-	word := func(v uint64) {
-		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], v)
-		h.Write(b[:])
-	}
+	b := make([]byte, 0, 2048)
+	word := func(v uint64) { b = binary.LittleEndian.AppendUint64(b, v) }
 	word(uint64(i.Bindings))
 	word(uint64(i.PushBytes))
 	word(uint64(i.SubgroupSize))
@@ -129,22 +134,23 @@ func (i *KernelInfo) key() kernelKey {
 		word(uint64(s.ID)<<32 | uint64(s.Value))
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Buffers)) {
-		h.Write([]byte(name))
+		b = append(b, name...)
 		word(uint64(i.Buffers[name]))
 	}
 	if i.Load != nil {
-		h.Write([]byte("named " + i.Identity))
-	} else {
-		h.Write(spirv.Bytes(i.Code))
+		return sha256.Sum256(append(append(b, "named "...), i.Identity...))
 	}
+	h := sha256.New()
+	h.Write(b)
+	h.Write(spirv.Bytes(i.Code))
 	return kernelKey(h.Sum(nil))
 }
 
 func (i *KernelInfo) call() string { return fmt.Sprintf("Kernel %q", i.Name) }
 
-func (i *KernelInfo) checkCode() error {
-	if len(i.Code) < spirv.HeaderWords || i.Code[0] != spirv.Magic {
-		return argErr(i.call(), "Code", fmt.Sprintf("%d words", len(i.Code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
+func (i *KernelInfo) checkCode(code []uint32) error {
+	if len(code) < spirv.HeaderWords || code[0] != spirv.Magic {
+		return argErr(i.call(), "Code", fmt.Sprintf("%d words", len(code)), "it must be a SPIR-V module, which begins with 0x07230203 and a header of 5 words")
 	}
 	return nil
 }
@@ -153,7 +159,7 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	call := i.call()
 	switch {
 	case i.Load == nil:
-		if err := i.checkCode(); err != nil {
+		if err := i.checkCode(i.Code); err != nil {
 			return err
 		}
 	case i.Identity == "":
@@ -169,7 +175,12 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	if i.PushBytes < 0 || i.PushBytes%4 != 0 || i.PushBytes > int(l.MaxPushConstants) {
 		return argErr(call, "PushBytes", i.PushBytes, fmt.Sprintf("it must be a multiple of 4, at least 0 and at most %d, the device's limit", l.MaxPushConstants))
 	}
+	highest := uint32(0)
 	for a := range i.Spec {
+		if id := i.Spec[a].ID; a == 0 || id > highest { // than all before: they come in order as a rule
+			highest = id
+			continue
+		}
 		for b := range i.Spec[:a] {
 			if i.Spec[a].ID == i.Spec[b].ID {
 				return argErr(call, "Spec", fmt.Sprintf("ID %d twice", i.Spec[a].ID), "each specialization constant may be given once")
@@ -179,60 +190,75 @@ func (c *Context) checkKernel(i *KernelInfo) error {
 	return nil
 }
 
-// specialized is the module with its constants' values in it.
-func (i *KernelInfo) specialized() ([]uint32, error) {
-	values := make(map[uint32]uint32, len(i.Spec))
-	for _, s := range i.Spec {
-		values[s.ID] = s.Value
-	}
-	return specialize.Module(i.Code, values)
+// prepared is what a driver gets of a kernel.
+type prepared struct {
+	code  [sha256.Size]byte // SHA-256 of the module as Code or Load gave it
+	words []uint32          // specialized, where the context does that
 }
 
-// compile makes the kernel's pipeline.
-func (c *Context) compile(i KernelInfo) (*vk.ComputePipeline, error) {
-	if i.Load != nil {
-		var err error
-		if i.Code, err = i.Load(); err != nil {
-			return nil, err
+// prepare loads the module, and writes the constants' values into it where they belong there.
+func (i *KernelInfo) prepare(specialized bool) (p prepared, err error) {
+	if p.words = i.Code; i.Load != nil {
+		if p.words, err = i.Load(); err != nil {
+			return p, err
 		}
-		if err := i.checkCode(); err != nil {
-			return nil, err
+		if err = i.checkCode(p.words); err != nil {
+			return p, err
 		}
 	}
-	code, spec := i.Code, i.Spec
-	if c.options.Specialize {
-		var err error
-		if code, err = i.specialized(); err != nil {
-			return nil, err
+	p.code = sha256.Sum256(spirv.Bytes(p.words))
+	if specialized {
+		values := make(map[uint32]uint32, len(i.Spec))
+		for _, s := range i.Spec {
+			values[s.ID] = s.Value
 		}
-		spec = nil
+		p.words, err = specialize.Module(p.words, values)
 	}
-	info := vk.PipelineInfo{Name: i.Name, Code: code, Spec: spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
-		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, CaptureStats: c.options.CaptureStats}
-	began := time.Now()
-	if c.disk.root == "" {
-		p, err := c.dev.NewComputePipeline(info)
-		c.made.add(err == nil, false, began)
-		return p, err
-	}
-	i.Code, i.Load, i.Spec, i.Buffers = code, nil, spec, nil
-	var p *vk.ComputePipeline
-	fromDisk, err := throughCache(&c.disk, i.fileName(c.options.CaptureStats), c.dev.NewPipelineCache, func(cache *vk.PipelineCache) (err error) {
-		info.Cache = cache
-		p, err = c.dev.NewComputePipeline(info)
-		return err
-	})
-	if err != nil && p != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	c.made.add(err == nil, fromDisk, began)
 	return p, err
 }
 
-// fileName is that of what a driver makes of the kernel: of the very words that it gets, so that a file never stands for others.
-func (i *KernelInfo) fileName(stats bool) string {
-	key := i.key()
-	sum := sha256.Sum256(fmt.Appendf(key[:], "stats %v", stats))
+// compile makes the kernel's pipeline. The hash is that of its module before specialization.
+func (c *Context) compile(i *KernelInfo) (p *vk.ComputePipeline, code [sha256.Size]byte, err error) {
+	specialized := 0
+	info := vk.PipelineInfo{Name: i.Name, Spec: i.Spec, Bindings: i.Bindings, PushBytes: i.PushBytes,
+		SubgroupSize: i.SubgroupSize, FullSubgroups: i.FullSubgroups, CaptureStats: c.options.CaptureStats}
+	if c.options.Specialize {
+		specialized, info.Spec = specialize.Revision, nil
+	}
+	var preparing time.Duration // which is not the driver's
+	began := time.Now()
+	prepare := func() (prepared, error) {
+		defer func(began time.Time) { preparing = time.Since(began) }(time.Now())
+		return i.prepare(c.options.Specialize)
+	}
+	build := func(cache *vk.PipelineCache, of *prepared) (err error) {
+		info.Cache, info.Code, code = cache, of.words, of.code
+		p, err = c.dev.NewComputePipeline(info)
+		return err
+	}
+	fromDisk := false
+	if c.disk.root == "" {
+		var of prepared
+		if of, err = prepare(); err == nil {
+			err = build(nil, &of)
+		}
+	} else {
+		fromDisk, err = throughCache(&c.disk, i.fileName(specialized, c.options.CaptureStats), prepare, c.dev.NewPipelineCache, build)
+	}
+	if err != nil && p != nil {
+		return nil, code, errors.Join(err, p.Close())
+	}
+	c.made.add(err == nil, fromDisk, time.Since(began)-preparing)
+	return p, code, err
+}
+
+// fileName is that of what is kept of the kernel on disk. It names all that the words follow from which the driver gets, and all else that it is told,
+// so that a file never stands for others; not the words themselves, which nobody has to make then. Specialization is named by its revision, 0 for none.
+func (i *KernelInfo) fileName(specialized int, stats bool) string {
+	named := *i
+	named.Buffers = nil // no driver hears of them
+	key := named.key()
+	sum := sha256.Sum256(fmt.Appendf(key[:], "%s specialized %d stats %v", cacheMagic, specialized, stats))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -245,12 +271,12 @@ type Compilations struct {
 
 type compilations struct{ kernels, fromDisk, nanoseconds atomic.Int64 }
 
-func (m *compilations) add(made, fromDisk bool, began time.Time) {
+func (m *compilations) add(made, fromDisk bool, took time.Duration) {
 	if !made {
 		return
 	}
 	m.kernels.Add(1)
-	m.nanoseconds.Add(int64(time.Since(began)))
+	m.nanoseconds.Add(int64(took))
 	if fromDisk {
 		m.fromDisk.Add(1)
 	}
@@ -265,7 +291,8 @@ func (c *Context) Compilations() Compilations {
 }
 
 // Kernel returns the kernel with the given content, compiling it at the first call. Where the code is named (KernelInfo.Identity), the name
-// stands for it, and Load is called by that first call alone. Concurrent calls for one kernel share one compilation; a failure is returned to
+// stands for it, and Load is called by that first call alone, and not where the kernel is on disk: a name must stand for the same code in every
+// process that keeps kernels in the folder. Concurrent calls for one kernel share one compilation; a failure is returned to
 // all of them and tried again by the next call.
 func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	if err := c.enter(); err != nil {
@@ -291,7 +318,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 	t.mu.Unlock()
 
 	began := time.Now()
-	p, err := c.compile(i)
+	p, code, err := c.compile(&i)
 	if err != nil {
 		e.err = fmt.Errorf("pipeline: kernel %q: %w", i.Name, err)
 		t.mu.Lock()
@@ -299,7 +326,7 @@ func (c *Context) Kernel(i KernelInfo) (*Kernel, error) {
 		t.mu.Unlock()
 	} else {
 		e.kernel = &Kernel{
-			name: i.Name, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
+			name: i.Name, code: code, bindings: i.Bindings, buffers: i.Buffers, pushBytes: i.PushBytes, pipeline: p, ctx: c,
 			compiled: i.account(time.Since(began)),
 		}
 	}

@@ -9,9 +9,13 @@ import (
 // TestSpecialize: the driver gets a module that has the constants' values in it, and computes with these.
 func TestSpecialize(t *testing.T) {
 	info := mixInfo(t, 9)
-	code, err := info.specialized()
+	plain, err := info.prepare(false)
 	require.NoError(t, err)
-	require.NotEqual(t, info.Code, code)
+	require.Equal(t, info.Code, plain.words)
+	made, err := info.prepare(true)
+	require.NoError(t, err)
+	require.NotEqual(t, info.Code, made.words)
+	require.Equal(t, plain.code, made.code, "the hash is that of the module as it was")
 	require.Equal(t, testModule(t, "mix"), info.Code, "that of the caller is not written to")
 
 	c := newContext(t, Options{Specialize: true})

@@ -8,6 +8,7 @@
 package shaders
 
 import (
+	"bytes"
 	"compress/gzip"
 	"embed"
 	"encoding/binary"
@@ -65,22 +66,34 @@ const suffix = ".spv.gz"
 // Set is a build list's modules: spv/NAME.spv.gz for each, and a manifest.
 type Set struct {
 	binaries fs.FS
-	manifest func() (map[string]Info, error)
+	lines    func() (map[string][]byte, error) // of the manifest, by name of the module
+	infos    sync.Map                          // what was read of them, by the same
 }
 
 // NewSet makes a set of the files that tools/glslc.sh writes for a build list.
 func NewSet(binaries fs.FS, manifestJSON []byte) *Set {
-	return &Set{binaries: binaries, manifest: sync.OnceValues(func() (map[string]Info, error) {
-		var infos []Info
-		if err := json.Unmarshal(manifestJSON, &infos); err != nil {
-			return nil, fmt.Errorf("shaders: manifest.json: %w", err)
+	return &Set{binaries: binaries, lines: sync.OnceValues(func() (map[string][]byte, error) { return manifestLines(manifestJSON) })}
+}
+
+// manifestLines takes a manifest apart: a list in JSON, of which each module has a line that begins with its name. Of the modules a program uses a few:
+// reading all of them takes longer than anything else that it does before a device is open.
+func manifestLines(manifest []byte) (map[string][]byte, error) {
+	byName := map[string][]byte{}
+	n := 0
+	for line := range bytes.Lines(manifest) {
+		n++
+		line = bytes.TrimSuffix(bytes.TrimSpace(line), []byte(","))
+		if bare := string(line); bare == "" || bare == "[" || bare == "]" {
+			continue
 		}
-		byName := make(map[string]Info, len(infos))
-		for _, info := range infos {
-			byName[info.Name] = info
+		rest, begins := bytes.CutPrefix(line, []byte(`{"name":"`))
+		name, _, ends := bytes.Cut(rest, []byte(`"`))
+		if !begins || !ends {
+			return nil, fmt.Errorf("shaders: manifest.json: line %d does not begin with the name of a module", n)
 		}
-		return byName, nil
-	})}
+		byName[string(name)] = line
+	}
+	return byName, nil
 }
 
 // Names is Names of the set.
@@ -118,15 +131,23 @@ func (s *Set) Module(name string) ([]uint32, error) {
 
 // Describe is Describe of the set.
 func (s *Set) Describe(name string) (Info, error) {
-	byName, err := s.manifest()
+	if known, ok := s.infos.Load(name); ok {
+		return *known.(*Info), nil
+	}
+	byName, err := s.lines()
 	if err != nil {
 		return Info{}, err
 	}
-	info, ok := byName[name]
+	line, ok := byName[name]
 	if !ok {
 		return Info{}, fmt.Errorf("shaders: module %q: %w", name, ErrUnknownModule)
 	}
-	return info, nil
+	info := &Info{}
+	if err := json.Unmarshal(line, info); err != nil {
+		return Info{}, fmt.Errorf("shaders: manifest.json: module %q: %w", name, err)
+	}
+	known, _ := s.infos.LoadOrStore(name, info)
+	return *known.(*Info), nil
 }
 
 // bytes are those of a module, unpacked.

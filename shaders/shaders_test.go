@@ -209,6 +209,31 @@ func TestCountingModulesAreNamesakes(t *testing.T) {
 	}
 }
 
+// TestManifestByLines: what is read of a manifest by lines is what is in it, and one that does not have a line for each module is refused.
+func TestManifestByLines(t *testing.T) {
+	raw, err := os.ReadFile("manifest.json")
+	require.NoError(t, err)
+	var whole []shaders.Info
+	require.NoError(t, json.Unmarshal(raw, &whole))
+	require.Len(t, whole, len(shaders.Names()))
+	set := shaders.NewSet(os.DirFS("."), raw)
+	for range 2 {
+		for _, want := range whole {
+			got, err := set.Describe(want.Name)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+	for manifest, want := range map[string]string{
+		"[\n{\"source\":\"a\"}\n]\n":                  "line 2 does not begin with the name",
+		"[\n{\"name\":\"a\",\"source\":1},\n]\n":      `module "a": json`,
+		"[\n{\"name\":\"a\",\"source\":\"b\"\n}\n]\n": "line 3 does not begin",
+	} {
+		_, err := shaders.NewSet(os.DirFS("."), []byte(manifest)).Describe("a")
+		require.ErrorContains(t, err, want)
+	}
+}
+
 func TestUnknownModule(t *testing.T) {
 	_, err := shaders.Module("no_such_kernel.f32")
 	assert.ErrorIs(t, err, shaders.ErrUnknownModule)

@@ -45,12 +45,12 @@ func (m *CheckedKernels) Kernel(v Variant) (*pipeline.Kernel, error) {
 	if !m.tried() {
 		return m.Env.Variant(&m.Kernels[v.Index()], m.Module, m.For, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
 	}
-	var built atomic.Pointer[pipeline.Kernel]
-	k, err := m.Env.Variant(&built, m.Module, m.For, func() (Constants, pipeline.KernelInfo) { return m.Describe(v) })
+	c, info := m.Describe(v)
+	k, err := m.Env.Build(m.Module, c, info, m.For.Code())
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Env.Prove(m.Module+" "+m.Named, m.Compiled(v), func() (string, error) { return m.Try(k, v) }); err != nil {
+	if err := m.Env.Prove(m.Module+" "+m.Named, m.compiled(c), func() (string, error) { return m.Try(k, v) }); err != nil {
 		return nil, err
 	}
 	m.Kernels[v.Index()].Store(k)
@@ -63,5 +63,9 @@ func (m *CheckedKernels) tried() bool { return !m.Trusted || HasFunctions(m.For)
 // Compiled is what the driver compiles for a variant.
 func (m *CheckedKernels) Compiled(v Variant) []Compiled {
 	c, _ := m.Describe(v)
+	return m.compiled(c)
+}
+
+func (m *CheckedKernels) compiled(c Constants) []Compiled {
 	return []Compiled{{m.Module, c, m.For.Code()}}
 }

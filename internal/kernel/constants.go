@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vkattn/vkattn/flash/score"
@@ -18,7 +19,12 @@ type Constants map[string]int
 
 // And joins constants. One that is set twice stands under a name that no module declares, so that building the pipeline fails.
 func (c Constants) And(more ...Constants) Constants {
-	out := maps.Clone(c)
+	n := len(c)
+	for _, m := range more {
+		n += len(m)
+	}
+	out := make(Constants, n)
+	maps.Copy(out, c)
 	for _, m := range more {
 		for name, v := range m {
 			if _, twice := out[name]; twice {
@@ -32,32 +38,42 @@ func (c Constants) And(more ...Constants) Constants {
 
 // String lists them by name: what a verdict on a pipeline is remembered under.
 func (c Constants) String() string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		fmt.Fprintf(&b, " %s=%d", name, c[name])
+	names := slices.AppendSeq(make([]string, 0, len(c)), maps.Keys(c))
+	slices.Sort(names)
+	b := make([]byte, 0, 20*len(names))
+	for _, name := range names {
+		b = append(append(append(b, ' '), name...), '=')
+		b = strconv.AppendInt(b, int64(c[name]), 10)
 	}
-	return b.String()
+	return string(b)
 }
 
 // Number gives each constant the number that the module declares for its name. Every constant of the module must be set, and nothing
 // else: a default left in place is a wrong tile on some device, and a name that the module lost is a setting without effect.
 func (c Constants) Number(module string, in *shaders.Interface) ([]vk.SpecConstant, error) {
-	unset := maps.Clone(in.Constants)
-	var out []vk.SpecConstant
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		id, ok := unset[name]
+	out := make([]vk.SpecConstant, 0, len(in.Constants))
+	for name, value := range c {
+		id, ok := in.Constants[name]
 		if !ok {
-			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, name, strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
+			return nil, fmt.Errorf("flash: %s declares no constant %s; it declares %s", module, least(c, in.Constants), strings.Join(slices.Sorted(maps.Keys(in.Constants)), ", "))
 		}
-		delete(unset, name)
-		out = append(out, vk.SpecConstant{ID: id, Value: uint32(c[name])})
+		out = append(out, vk.SpecConstant{ID: id, Value: uint32(value)})
 	}
-	if len(unset) > 0 {
+	if len(out) < len(in.Constants) {
+		unset := maps.Clone(in.Constants)
+		maps.DeleteFunc(unset, func(name string, _ uint32) bool { _, set := c[name]; return set })
 		return nil, fmt.Errorf("flash: constants of %s are not set: %s", module, strings.Join(slices.Sorted(maps.Keys(unset)), ", "))
 	}
 	// In the order of numbers: the validation layer (1.4.309) takes a matrix's dimensions from the map by position.
 	slices.SortFunc(out, func(a, b vk.SpecConstant) int { return cmp.Compare(a.ID, b.ID) })
 	return out, nil
+}
+
+// least is the first name, in alphabetical order, of a constant that is not declared.
+func least(c Constants, declared map[string]uint32) string {
+	undeclared := maps.Clone(c)
+	maps.DeleteFunc(undeclared, func(name string, _ int) bool { _, ok := declared[name]; return ok })
+	return slices.Min(slices.Collect(maps.Keys(undeclared)))
 }
 
 // Build makes the pipeline of a module, with functions in place of its hooks. info says what else it is made with; bindings and push constants are
@@ -81,9 +97,13 @@ func (e *Env) Build(module string, c Constants, info pipeline.KernelInfo, functi
 	if info.Spec, err = c.Number(module, in); err != nil {
 		return nil, err
 	}
-	info.Name, info.Identity, info.Load, info.PushBytes, info.Constants = module, code.identity, code.words, in.PushBytes(), c
+	info.Name, info.Identity, info.Load, info.PushBytes, info.Constants = module, code.identity, code.load, in.PushBytes(), c
 	info.Bindings, info.Buffers = in.BindingCount()+code.captured, in.Bindings
-	return e.Ctx.Kernel(info)
+	k, err := e.Ctx.Kernel(info)
+	if err == nil {
+		code.hashed(k.CodeHash())
+	}
+	return k, err
 }
 
 // takesFunctions says whether a pipeline of these constants has the functions of a problem in it.

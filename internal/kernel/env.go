@@ -18,6 +18,7 @@ type Env struct {
 	Counting *CountingBuilds                     // nil but in tests
 	Modules  func(name string) ([]uint32, error) // where shaders come from in tests; nil: from the package of that name
 	Notices  Notices
+	layouts  sync.Map // decodedLayout of fragments, by ProbeKey
 }
 
 // Notices are what was wrong with files kept between runs, each kind once. They may be used from several goroutines.

@@ -48,6 +48,9 @@ func (s *ForwardPass) lay(e *Env, p *attn.Problem, label string, c Cut, g Grid, 
 
 // Usual builds the pipelines that a plan looks at.
 func (s *ForwardPass) Usual(p *attn.Problem) error {
+	if s.Combine == nil {
+		return s.CheckedKernels.Usual(p)
+	}
 	return Together(func() error { return s.CheckedKernels.Usual(p) }, s.Combine.usual)
 }
 

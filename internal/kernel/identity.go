@@ -3,7 +3,7 @@ package kernel
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"strconv"
 	"sync"
 
 	"github.com/vkattn/vkattn/flash/score"
@@ -22,7 +22,7 @@ type code struct {
 // hashes are those of words by identity, in all of the process.
 var hashes sync.Map
 
-// hash is the SHA-256 of the words: what is remembered about them, on disk too, is remembered under it.
+// hash is the SHA-256 of the words: what is remembered about them, on disk too, is remembered under it. Whoever built a pipeline of them knows it.
 func (c *code) hash() (string, error) {
 	if h, ok := hashes.Load(c.identity); ok {
 		return h.(string), nil
@@ -31,28 +31,22 @@ func (c *code) hash() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return c.hashed(words), nil
+	return c.hashed(sha256.Sum256(spirv.Bytes(words))), nil
 }
 
-// hashed is the hash of words that were loaded, which nobody has to load for it then.
-func (c *code) hashed(words []uint32) string {
+// hashed remembers the hash of words.
+func (c *code) hashed(sum [sha256.Size]byte) string {
 	if h, ok := hashes.Load(c.identity); ok {
 		return h.(string)
 	}
-	sum := sha256.Sum256(spirv.Bytes(words))
 	h := hex.EncodeToString(sum[:])
 	hashes.Store(c.identity, h)
 	return h
 }
 
-// words are what the driver gets.
-func (c *code) words() ([]uint32, error) {
-	words, err := c.load()
-	if err == nil {
-		c.hashed(words) // the pipeline has to prove itself, more often than not
-	}
-	return words, err
-}
+// codeRevision counts changes of what vk.WithFloatControls16 and score.Splice make of modules: words are kept on disk under their identity, and those of
+// an earlier revision are no longer what it stands for.
+const codeRevision = "1"
 
 // named is a module with functions in place of its hooks, where the constants say that it takes any.
 func (e *Env) named(module string, c Constants, functions score.Code) (*code, error) {
@@ -62,7 +56,7 @@ func (e *Env) named(module string, c Constants, functions score.Code) (*code, er
 	}
 	out := &code{load: func() ([]uint32, error) { return e.Module(module) }}
 	if e.Modules == nil {
-		out.identity = declared.SPIRVSHA256 + " " + e.controls()
+		out.identity = codeRevision + " " + declared.SPIRVSHA256 + e.controls()
 	} else { // in tests: what the name stands for may change
 		words, err := out.load()
 		if err != nil {
@@ -95,8 +89,14 @@ func (e *Env) named(module string, c Constants, functions score.Code) (*code, er
 // controls is what modules ask of fp16 on this device.
 func (e *Env) controls() string {
 	f := e.Dev.FloatControls()
-	return fmt.Sprint(vk.FloatControls{RoundingRTE16: f.RoundingRTE16, DenormPreserve16: f.DenormPreserve16, SignedZeroInfNan16: f.SignedZeroInfNan16,
-		DenormIndependence: f.DenormIndependence, RoundingIndependence: f.RoundingIndependence})
+	asked := make([]byte, 0, 16)
+	for _, on := range [...]bool{f.RoundingRTE16, f.DenormPreserve16, f.SignedZeroInfNan16} {
+		asked = strconv.AppendBool(append(asked, ' '), on)
+	}
+	for _, n := range [...]vk.Independence{f.DenormIndependence, f.RoundingIndependence} {
+		asked = strconv.AppendUint(append(asked, ' '), uint64(n), 10)
+	}
+	return string(asked)
 }
 
 // ModuleHash names the content of Module(name), for keys of what is remembered about it.

@@ -19,9 +19,12 @@ func (e *Env) Layout(t attn.DType, s Fragment) (FragmentLayout, error) {
 	if err != nil {
 		return FragmentLayout{}, err
 	}
+	if l, ok := e.decoded(key, s); ok {
+		return l, nil
+	}
 	defer Known.enter(e.Identity() + " " + key)() // the probe runs once, whoever asks
-	if acc, a, err := ParseHeld(e.Recall(key), s); err == nil {
-		return DecodeLayout(s, acc, a), nil
+	if l, ok := e.decoded(key, s); ok {
+		return l, nil
 	}
 	if 8*s.M*s.N+4*s.M*s.K > int(e.Caps.Facts.Limits.MaxSharedMemory) {
 		return FragmentLayout{Form: FormShared, Why: "fragments are too large to be probed"}, nil
@@ -38,6 +41,27 @@ func (e *Env) Layout(t attn.DType, s Fragment) (FragmentLayout, error) {
 		e.Remember(key, string(text))
 	}
 	return DecodeLayout(s, acc, a), nil
+}
+
+// decodedLayout is a layout, and what was remembered of the probe that it follows from.
+type decodedLayout struct {
+	held   string
+	layout FragmentLayout
+}
+
+// decoded gives the layout that is remembered under a key, if one is: it is decoded once.
+func (e *Env) decoded(key string, s Fragment) (l FragmentLayout, ok bool) {
+	held := e.Recall(key)
+	if last, ok := e.layouts.Load(key); ok && last.(*decodedLayout).held == held {
+		return last.(*decodedLayout).layout, true
+	}
+	acc, a, err := ParseHeld(held, s)
+	if err != nil {
+		return l, false
+	}
+	l = DecodeLayout(s, acc, a)
+	e.layouts.Store(key, &decodedLayout{held, l})
+	return l, true
 }
 
 // ProbeKey names everything that a layout may depend on besides the device and its driver.

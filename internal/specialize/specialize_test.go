@@ -1,8 +1,11 @@
 package specialize
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"math"
+	"os"
 	"slices"
 	"testing"
 
@@ -224,6 +227,32 @@ func TestModules(t *testing.T) {
 			require.False(t, op == opDecorate && got[at+2] == specIDDeco, name)
 		}
 	}
+}
+
+// TestRevision: what is made of a module is what other processes that had this revision made, and keep on disk. Where this fails, that has changed, or newProgram has:
+// count Revision up, and give this test the hash that goes with it.
+func TestRevision(t *testing.T) {
+	h := sha256.New()
+	add := func(words []uint32, given map[uint32]uint32) {
+		made, err := Module(words, given)
+		require.NoError(t, err)
+		h.Write(spirv.Bytes(made))
+	}
+	programs := rapid.Custom(newProgram)
+	for seed := range 40 {
+		p := programs.Example(seed)
+		add(p.module(), p.given)
+	}
+	for _, file := range []string{"../../pipeline/testdata/mix.spv", "../../flash/score/testdata/hooks.spv", "../../flash/score/testdata/branches.spv", "../../flash/score/testdata/many.spv"} {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		words := make([]uint32, len(raw)/4)
+		for i := range words {
+			words[i] = binary.LittleEndian.Uint32(raw[4*i:])
+		}
+		add(words, map[uint32]uint32{0: 32, 1: 5})
+	}
+	require.Equal(t, map[int]string{2: "1d3af8cb6d35fb1b1dc20623c8d05de58a4fd16f59c1d1212a92e3786b411aea"}[Revision], hex.EncodeToString(h.Sum(nil)))
 }
 
 // TestNotHandled: what it says of modules that are none, or have what it leaves alone.

@@ -118,19 +118,19 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "cache-length", File: cacheFile,
-		Old: "n != uint64(len(data)) {", New: "n == 0 {",
+		Old: "packed > n || data != n-packed {", New: "packed > n {",
 		Breaks: "a wrong length in the file's header is no error",
 		Kill:   []Killer{damageTests},
 	},
 	{
 		ID: "cache-checksum", File: cacheFile,
-		Old: "!bytes.Equal(sum[:], file[44:cacheHeaderSize]) {", New: "len(sum) == 0 {",
+		Old: "!bytes.Equal(sum[:], file[cacheSumAt:cacheHeaderSize]) {", New: "len(sum) == 0 {",
 		Breaks: "damaged cache data reaches the driver",
 		Kill:   []Killer{damageTests},
 	},
 	{
 		ID: "cache-driver-header", File: cacheFile,
-		Old: "return data, checkDriverHeader(id, data)", New: "return data, nil",
+		Old: "return k, checkDriverHeader(id, k.data)", New: "return k, nil",
 		Breaks: "cache data with another device's header reaches the driver",
 		Kill:   []Killer{in("./pipeline", "TestCacheFileOfAnotherDevice")},
 	},
@@ -139,6 +139,22 @@ var pipelineMutants = []Mutant{
 		Old: "word(uint64(s.ID)<<32 | uint64(s.Value))", New: "word(uint64(s.ID) << 32)",
 		Breaks: "kernels that differ in the value of a constant are one, in memory and on disk",
 		Kill:   []Killer{in("./pipeline", "TestKernelMemo")},
+	},
+	{
+		ID: "cache-name-constants", File: "pipeline/kernel.go", Old: "named.Buffers = nil //", New: "named.Buffers, named.Spec = nil, nil //",
+		Breaks: "what is kept on disk of a kernel stands for kernels with other constants",
+		Kill:   []Killer{in("./pipeline", "TestKernelFileNames")},
+	},
+	{
+		ID: "cache-name-revision", File: "pipeline/kernel.go", Old: "cacheMagic, specialized, stats)", New: "cacheMagic, min(specialized, 1), stats)",
+		Breaks: "words that an earlier revision of specialization made are taken from disk",
+		Kill:   []Killer{in("./pipeline", "TestKernelFileNames")},
+	},
+	{
+		ID: "cache-prepares", File: "pipeline/diskcache.go",
+		Old: "\t\tif cache, err = open(k.data); err != nil {", New: "\t\tif _, err := prepare(); err != nil {\n\t\t\treturn false, err\n\t\t}\n\t\tif cache, err = open(k.data); err != nil {",
+		Breaks: "modules are unpacked and specialized of kernels that are on disk with the words made of them",
+		Kill:   []Killer{in("./pipeline", "TestKernelOnDisk")},
 	},
 	{
 		ID: "cache-evicts-newest", File: "pipeline/evict.go", Old: "a.used.Compare(b.used)", New: "b.used.Compare(a.used)",
@@ -169,7 +185,7 @@ var pipelineMutants = []Mutant{
 	},
 	{
 		ID: "file-lock", File: sharedFile,
-		Old: "if unlock, err := Lock(path + \".lock\"); err == nil {", New: "if unlock, err := lock(path + \".lock\"); err == nil && unlock == nil {",
+		Old: "if unlock, err := Lock(path + \".lock\"); err == nil {", New: "if unlock, err := Lock(path + \".lock\"); err == nil && unlock == nil {",
 		Breaks: "of two processes that store at once one loses what it stored",
 		Kill:   []Killer{in("./internal/diskfile", "TestUpdate.*")},
 	},
