@@ -22,12 +22,11 @@ var (
 	forwardSplit = forwardMatrix.and(values{"default": onOff})
 	forwardWide  = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
-	backwardOfRows = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
-	backwardMatrix = backwardOfRows.and(values{"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}})
+	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
 	// one: it is taken where the caller allows sums in any order. k_reg: slices of K for dQ in registers, as many as there are at most.
-	backwardAtomic = backwardOfRows.and(values{"one": onOff, "k_reg": {0, 256, true}})
+	backwardAtomic = backwardMatrix.and(values{"one": onOff, "k_reg": {0, 256, true}})
 	// slabs: it is taken where the caller says nothing.
-	backwardWeights = backwardOfRows.and(values{"slabs": onOff})
+	backwardWeights = backwardMatrix.and(values{"slabs": onOff})
 	pieces          = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
 	forwardScalar   = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
 	backwardScalar  = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})

@@ -19,7 +19,7 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.And(kernel.IndirectRange).Of("kv_"), columnRanges.And(kernel.IndirectRange).Of("q_"),
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.And(kernel.IndirectRange).Of("kv_"), backwardMatrixRanges.And(kernel.IndirectRange).Of("q_"),
 			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.OneParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: BackwardLacks,
@@ -131,11 +131,10 @@ func (s *BackwardProgram) Dispatches() int {
 	return kernel.BoolInt(s.sums > 0) + s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
 }
 
-// Labels of the dispatches, and names of the modules; the builds in which subgroups divide columns have more to them.
+// Labels of the dispatches, and names of the modules.
 const (
 	keysLabel    = "matrix_backward_kv"
 	queriesLabel = "matrix_backward_q"
-	byColumns    = "_columns"
 	orderedLabel = "matrix_backward" // both
 )
 
@@ -145,11 +144,8 @@ func (t *BackwardTile) module() string {
 	if t.Keys {
 		name = keysLabel
 	}
-	switch {
-	case t.Atomic:
+	if t.Atomic {
 		name += atomically
-	case t.sliced():
-		name += byColumns
 	}
 	return name
 }
@@ -168,7 +164,7 @@ func (s *BackwardProgram) Model() traffic.Model {
 
 // model is how a kernel with this tile walks over columns.
 func (t *BackwardTile) model(label string, p *attn.Problem) traffic.BackwardTile {
-	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1, Sharers: t.readers()}
+	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1}
 }
 
 // rowReaders is how many invocations load lse and δ of a query that is a row: in registers a lane keeps the rows of which it holds elements. 0: one.
@@ -176,7 +172,7 @@ func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
 	if t.Form != kernel.FormRegisters {
 		return 0
 	}
-	return t.share() * t.Fragment.Lanes * max(1, len(l.RowOfSlot)) / t.Fragment.M
+	return t.Fragment.Lanes * max(1, len(l.RowOfSlot)) / t.Fragment.M
 }
 
 // Constants are the specialization constants of a kernel; parts says which sums it makes.
@@ -191,30 +187,18 @@ func (s *BackwardProgram) Constants(part *BackwardPart, parts int, v BackwardVar
 		return SumConstants(p, &s.Kv.Tile, &s.Layout, v.Aligned, v.Accumulate)
 	}
 	t.DBias = v.DBias
-	c := t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t),
-		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(v.Aligned && s.Layout.PairsOfBias(p, t.Form))})
-	if !t.sliced() {
-		c = c.And(v.ofBias())
-	}
-	return c
+	return t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t),
+		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(v.Aligned && s.Layout.PairsOfBias(p, t.Form))}, v.ofBias())
 }
 
 // keysConstants are those of the kernel of keys.
 func keysConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, parts int, aligned, accumulate bool) kernel.Constants {
-	c := t.constants(p, t.Shared(p), l, aligned, accumulate).And(ofEither(p, t))
-	if !t.sliced() {
-		c = c.And(kernel.Constants{"PARTS": parts})
-	}
-	return c
+	return t.constants(p, t.Shared(p), l, aligned, accumulate).And(ofEither(p, t), kernel.Constants{"PARTS": parts})
 }
 
 // ofEither are those of the kernel of keys and of that of queries.
 func ofEither(p *attn.Problem, t *BackwardTile) kernel.Constants {
-	c := kernel.Constants{"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)}
-	if t.sliced() {
-		c = c.And(kernel.Constants{"COLUMNS": t.Columns, "SHARE": t.share(), "ROLES": max(t.Roles, 1)})
-	}
-	return c
+	return kernel.Constants{"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)}
 }
 
 // constants are the specialization constants that all kernels of backward passes on matrices have; sh is the lengths of the kernel's shared arrays.
