@@ -167,9 +167,6 @@ uint patch_at, e_at, h_at, ra_at, rb_at;
 uint matrix, i, sub0, row0;
 uint bh, first_query, first_key;         // head of queries; first of the workgroup or of the tile
 uint tile, tile_at;                      // which of the tiles in shared memory, and where it begins in T
-#ifdef ATOMIC_DQ
-uint tile_head;                          // the query head of the tile that is computed
-#endif
 uint a_rows, b_rows, x_base;             // where A, B and the first gradient begin for this head
 uint a_columns, b_columns, a_member, b_member;   // where a and b begin for the first head of the group; from head to head
 float keep_scale;                        // of dropout, 1/(1-p): sums take dP and delta without it, gradients are multiplied in the end
@@ -336,9 +333,6 @@ void walk(uint first, uint n, bool masked) {
       store(0, 0, col0);
     }
     if (KEYS_ARE_ROWS) first_query = col0; else first_key = col0;
-#ifdef ATOMIC_DQ
-    tile_head = bh + member;
-#endif
     scores_of(KEYS_ARE_ROWS ? bh + member : bh);
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
     if (PREFETCH != 2 || DROPOUT) barrier();

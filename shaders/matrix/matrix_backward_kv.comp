@@ -10,12 +10,10 @@
 //
 // Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths; with
-// ATOMIC_DQ also 14, dQ in fp32 (include/matrix_backward_sums.glsl).
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths.
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; ATOMIC_DQ of both, which makes dQ too, by atomic sums (include/matrix_backward_atomic.glsl).
-// Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #define KV
@@ -69,10 +67,6 @@ void add_dk(uint c) {
   }
 }
 
-#ifdef ATOMIC_DQ
-#include "matrix_backward_atomic.glsl"
-#endif
-
 // Chunk c of the staged tile of queries: what the inner loop of algorithm 2 does for dV and dK, transposed.
 void chunk(uint c, bool masked) {
   scores(c);                            // S = K Q^T
@@ -93,9 +87,6 @@ void chunk(uint c, bool masked) {
     if (MAKE_DV) add_dv(c);
     if (MAKE_DK) add_dk(c);
   }
-#ifdef ATOMIC_DQ
-  if (MAKE_DK) add_dq(c);
-#endif
 }
 
 // The second gradient, DV columns wide, as store_x in matrix_backward.glsl.
@@ -149,9 +140,6 @@ void main() {
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);
   [[unroll]] for (uint x = 0; x < dV.length(); ++x) dV[x] = ACC(0.0);
   barrier();
-#ifdef ATOMIC_DQ
-  if (MAKE_DK) take_keys();
-#endif
   zero_edges();
 
   // Queries beyond the last need no mask: their lse is +inf.

@@ -34,9 +34,6 @@ type BackwardTile struct {
 
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
 	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient by the bias
-
-	Atomic bool // the kernel of keys makes dQ too, by atomic sums
-	KReg   int  // then: slices of K for dQ in registers
 }
 
 // Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.
@@ -143,23 +140,6 @@ type matrixBackwardShared struct {
 	Stats, x, Drop                       int
 }
 
-// atomicShared is the lengths of the arrays that it has besides with atomic sums, in units of 16 bytes.
-type atomicShared struct{ keys, ds int }
-
-func (t *BackwardTile) atomicShared(p *attn.Problem) atomicShared {
-	if !t.Atomic {
-		return atomicShared{}
-	}
-	f := &t.Fragment
-	s := atomicShared{keys: max(16, (t.rows()-t.KReg*f.K)*t.Shared(p).aPitch), ds: t.CK * (t.rows()/8 | 1)}
-	if t.CK < t.BC || t.Prefetch == 2 {
-		s.ds *= 2
-	}
-	return s
-}
-
-func (s atomicShared) bytes() int { return 16 * (s.keys + s.ds) }
-
 func (s matrixBackwardShared) bytes() int { return 16*(s.Tile+s.rows+s.h) + 8*s.Stats + 4*(s.x+s.Drop) }
 
 func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
@@ -228,16 +208,8 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
-	case t.Atomic && f.M%8 != 0:
-		return fmt.Sprintf("fragments of %v: M must be a multiple of 8 where dq is summed in any order", *f)
-	case t.Atomic && t.rows()%f.K != 0:
-		return fmt.Sprintf("%d keys, %sw = %d by %srm = %d by M = %d, must be a multiple of the fragment's K = %d", t.rows(), prefix, t.W, prefix, t.RM, f.M, f.K)
-	case t.Atomic && t.CK%f.M != 0:
-		return fmt.Sprintf("%sck = %d must be a multiple of the fragment's M = %d", prefix, t.CK, f.M)
-	case t.Atomic && (t.KReg < 0 || t.KReg > t.rows()/f.K):
-		return fmt.Sprintf("%sk_reg = %d must be from 0 to %d, the slices of %d keys", prefix, t.KReg, t.rows()/f.K, t.rows())
 	}
-	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes()+t.atomicShared(p).bytes(), c)
+	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes(), c)
 }
 
 // shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
@@ -295,13 +267,13 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 	return chooseBackwardTile(c, p, l, f, form, prefix, "matrix_backward_"+strings.TrimSuffix(prefix, "_"), t)
 }
 
-// chooseBackwardTile is the same with the rows of a kernel, which may be the one with atomic sums.
+// chooseBackwardTile is the same with the rows of a kernel, which may be the one that puts weights into memory.
 func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix, rows string, t *kernel.Tuning) (BackwardTile, error) {
 	k, why := c.Prediction(), "no tile fits"
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
 			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
-		tile.Atomic, tile.ToMemory = rows == atomicLabel, rows == weightsLabel
+		tile.ToMemory = rows == weightsLabel
 		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
@@ -334,9 +306,6 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		if tile.Keys {
 			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0
 		}
-		if tile.Atomic {
-			tile.KReg = t.Get(prefix+"k_reg", min(row.Get("k_reg"), tile.rows()/f.K))
-		}
 		tile.ByLane = tile.LaneOfDraws(p, l)
 		if why = tile.Check(prefix, p, c); why == "" {
 			t.Took(row)
@@ -344,12 +313,12 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		}
 	}
 	aboutTiles := len(t.Given)
-	for _, name := range []string{kernel.OneParameter, kernel.SlabsParameter, dBiasParameter} { // are about none
+	for _, name := range []string{kernel.SlabsParameter, dBiasParameter} { // are about none
 		if _, given := t.Given[name]; given {
 			aboutTiles--
 		}
 	}
-	if aboutTiles > 0 && (rows != atomicLabel || t.Given[kernel.OneParameter] != 0) { // without insisting on one kernel two may take them
+	if aboutTiles > 0 {
 		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
 	}
 	return BackwardTile{}, &kernel.Declined{Why: why}

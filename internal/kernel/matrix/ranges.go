@@ -18,5 +18,4 @@ var (
 	headRanges           = kernel.Parameters{"heads_together": togetherRange, "pack": kernel.OnOff, "parts": kernel.PartsRange}
 	backwardTileRanges   = subgroupRanges.And(kernel.Parameters{"prefetch": kernel.Between(0, 2), "a_reg": kernel.FragmentRange, "b_reg": kernel.FragmentRange})
 	backwardMatrixRanges = backwardTileRanges.And(kernel.Parameters{"heads_together": togetherRange})
-	atomicMatrixRanges   = backwardMatrixRanges.And(kernel.Parameters{"k_reg": kernel.Between(0, 256), "split": kernel.OnOff})
 )
