@@ -92,7 +92,7 @@ func closeTensors(tensors ...*Tensor) (err error) {
 // where there is no room, the context's own where it is cancelled.
 func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o, lse *Tensor, err error) {
 	defer during("SDPA", &err)
-	if err := opts.order(&q, &k, &v); err != nil {
+	if err := opts.order(sdpaTensor{"q", &q}, sdpaTensor{"k", &k}, sdpaTensor{"v", &v}); err != nil {
 		return nil, nil, err
 	}
 	p, err := opts.problem(q, k, v)
@@ -117,7 +117,7 @@ func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o
 	}
 	f := Forward{Q: q, K: k, V: v, O: o, LSE: lse, Bias: opts.Bias, Mask: opts.Mask, Sinks: opts.Sinks, QueryLengths: opts.QueryLengths,
 		KeyLengths: opts.KeyLengths, Captured: opts.Captured, Seed: opts.Seed, Offset: opts.Offset}
-	if err := opts.order(&f.O); err != nil {
+	if err := opts.order(sdpaTensor{"o", &f.O}); err != nil {
 		return o, lse, err
 	}
 	return o, lse, plan.Forward(ctx, f)
@@ -129,7 +129,7 @@ func (d *Device) SDPA(ctx context.Context, q, k, v *Tensor, opts SDPAOptions) (o
 // Errors are those of SDPA.
 func (d *Device) SDPAVJP(ctx context.Context, q, k, v, o, lse, do *Tensor, opts SDPAOptions) (_ *SDPAGradients, err error) {
 	defer during("SDPAVJP", &err)
-	if err := opts.order(&q, &k, &v, &o, &do); err != nil {
+	if err := opts.order(sdpaTensor{"q", &q}, sdpaTensor{"k", &k}, sdpaTensor{"v", &v}, sdpaTensor{"o", &o}, sdpaTensor{"do", &do}); err != nil {
 		return nil, err
 	}
 	p, err := opts.problem(q, k, v)
@@ -153,7 +153,7 @@ func (d *Device) SDPAVJP(ctx context.Context, q, k, v, o, lse, do *Tensor, opts 
 	b := Backward{Q: q, K: k, V: v, O: o, LSE: lse, DO: do, DQ: g.DQ, DK: g.DK, DV: g.DV, Bias: opts.Bias, Mask: opts.Mask, Sinks: opts.Sinks,
 		DBias: g.DBias, DSinks: g.DSinks, QueryLengths: opts.QueryLengths, KeyLengths: opts.KeyLengths,
 		Captured: opts.Captured, DCaptured: g.DCaptured, Seed: opts.Seed, Offset: opts.Offset}
-	if err := opts.order(&b.DQ, &b.DK, &b.DV); err != nil {
+	if err := opts.order(sdpaTensor{"dq", &b.DQ}, sdpaTensor{"dk", &b.DK}, sdpaTensor{"dv", &b.DV}); err != nil {
 		return nil, err
 	}
 	if err := plan.Backward(ctx, b); err != nil {
@@ -201,26 +201,33 @@ func (o *SDPAOptions) allocate(d *Device, dtype DType, shape [4]int) (*Tensor, e
 	return d.allocate("tensor", dtype, shape, attn.Contiguous)
 }
 
+// sdpaTensor is an argument, by the name that errors call it.
+type sdpaTensor struct {
+	name   string
+	tensor **Tensor
+}
+
 // order replaces tensors in the options' layout by views of them as [batch, heads, length, dimension].
-func (o *SDPAOptions) order(tensors ...**Tensor) error {
+func (o *SDPAOptions) order(tensors ...sdpaTensor) error {
 	if o.Layout > BNHD {
 		return badArgument("opts.Layout", uint8(o.Layout), "must be BHND or BNHD")
 	}
-	for _, t := range tensors {
-		if err := (*t).usable("Tensor"); err != nil {
+	for _, n := range tensors {
+		t := *n.tensor
+		if err := t.usable(n.name); err != nil {
 			return err
 		}
 		if o.Layout == BHND {
 			continue
 		}
-		shape, strides := (*t).Shape(), (*t).Strides()
+		shape, strides := t.Shape(), t.Strides()
 		shape[1], shape[2] = shape[2], shape[1]
 		strides[1], strides[2] = strides[2], strides[1]
-		view, err := (*t).View((*t).Offset(), (*t).DType(), shape, strides)
+		view, err := t.View(t.Offset(), t.DType(), shape, strides)
 		if err != nil {
 			return err
 		}
-		*t = view
+		*n.tensor = view
 	}
 	return nil
 }

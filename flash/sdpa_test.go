@@ -191,7 +191,8 @@ func TestSDPARefuses(t *testing.T) {
 		opts    SDPAOptions
 		says    string
 	}{
-		{nil, k, v, SDPAOptions{}, "must be a tensor made by a Device"},
+		{nil, k, v, SDPAOptions{}, "q is nil or zero"},
+		{q, k, nil, SDPAOptions{Layout: BNHD}, "v is nil or zero"},
 		{q, tensor(F16, 1, 2, 7, 16), v, SDPAOptions{}, "k is"},
 		{q, tensor(F16, 2, 2, 7, 8), v, SDPAOptions{}, "k is"},
 		{q, k, tensor(F16, 1, 2, 8, 8), SDPAOptions{}, "v is"},
