@@ -153,8 +153,8 @@ void weigh(uint c, bool edge) {
     if (BLOCK_MASK) { if (seen) seen = block_allows(row, key + e); }
     if (!seen) s[e] = NEG_INFINITY;
   }
-  vec4 above = s - reference;
-  above = mix(above, vec4(0.0), greaterThan(above, vec4(0.0)));   // at most weight 1, as weight_of; NaN stays, as with min() it may not
+  vec4 above;
+  [[unroll]] for (uint e = 0; e < 4; ++e) above[e] = at_most(s[e] - reference, 0.0);   // as weight_of
   if (SCORED) { if (reference == -NEG_INFINITY) above = vec4(NEG_INFINITY); }   // whatever functions make of a query that does not exist
   if (STATISTICS) bits[STATISTICS ? c : 0] = -above;
   weights[c] = exp2(above);
