@@ -63,7 +63,7 @@ void add_scores_of(uint bh, uint key0) {
     [[unroll]] for (uint j = 0; j < MC; ++j) {
       const uint key = key0 + 4 * (tx + TX * (j / 4)) + j % 4;
       float s = scored(S[i * MC4 + j / 4][j % 4] * scale, query, key) - l;
-      if (!has(keys, key)) s = NEG_INFINITY;
+      if (!has(keys, key) || l == -NEG_INFINITY) s = NEG_INFINITY;   // whatever functions make of a query that does not exist
       if (BLOCK_MASK && !BLOCKS_OF_TILES) { if (!block_allows(query, key)) s = NEG_INFINITY; }
       float x = X[i * MC4 + j / 4][j % 4];
       if (DROPOUT) {

@@ -119,8 +119,8 @@ void query_tile(uint query0, uint bh, bool edge) {
       }
       S[i * MC4 + j / 4][j % 4] = z;
       X[i * MC4 + j / 4][j % 4] = p * (x - dl) * slope;
-      // Keys that no query attends to do a tile of none, and may be anything: NaNs too.
-      if (BLOCK_MASK || PADDED) { if (!real) S[i * MC4 + j / 4][j % 4] = X[i * MC4 + j / 4][j % 4] = 0; }
+      // Keys that no query attends to do a tile of none, and may be anything: NaNs too. So may functions of a query that does not exist.
+      if (BLOCK_MASK || PADDED || SCORED) { if (!real) S[i * MC4 + j / 4][j % 4] = X[i * MC4 + j / 4][j % 4] = 0; }
     }
   }
   sum_tile(true, query0, edge);   // dV
