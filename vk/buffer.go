@@ -317,7 +317,11 @@ func (b *Buffer) Close() error {
 func (b *Buffer) destroy() {
 	handle, done := b.take()
 	defer done()
-	if !b.foreign {
-		C.vka_buffer_destroy(b.dev.table, C.uint64_t(handle), C.uint64_t(b.memory))
+	if b.foreign {
+		return
 	}
+	b.dev.emptying.Lock()
+	C.vka_buffer_destroy(b.dev.table, C.uint64_t(handle))
+	b.dev.emptying.Unlock()
+	C.vka_memory_free(b.dev.table, C.uint64_t(b.memory))
 }

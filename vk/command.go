@@ -94,6 +94,8 @@ func (p *CommandPool) Reset() error {
 		return err
 	}
 	defer p.leave()
+	p.dev.emptying.RLock()
+	defer p.dev.emptying.RUnlock()
 	if err := p.dev.check("vkResetCommandPool", C.vka_command_pool_reset(p.dev.table, C.uint64_t(p.handle.Load()))); err != nil {
 		return err
 	}
@@ -181,6 +183,8 @@ func (c *CommandBuffer) Begin(oneTime bool) error {
 		return err
 	}
 	defer c.leave()
+	c.dev.emptying.RLock()
+	defer c.dev.emptying.RUnlock()
 	if err := c.dev.check("vkBeginCommandBuffer", C.vka_command_begin(c.dev.table, C.uint64_t(c.handle.Load()), cbool(oneTime))); err != nil {
 		return err
 	}
@@ -232,6 +236,8 @@ func (c *CommandBuffer) Reset() error {
 		return err
 	}
 	defer c.leave()
+	c.dev.emptying.RLock()
+	defer c.dev.emptying.RUnlock()
 	if err := c.dev.check("vkResetCommandBuffer", C.vka_command_reset(c.dev.table, C.uint64_t(c.handle.Load()))); err != nil {
 		return err
 	}

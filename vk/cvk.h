@@ -149,7 +149,8 @@ typedef struct {
 } vka_buffer;
 
 int32_t vka_buffer_create(vka_device *d, uint64_t size, int device_address, vka_buffer *out);
-void vka_buffer_destroy(vka_device *d, uint64_t buffer, uint64_t memory);
+void vka_buffer_destroy(vka_device *d, uint64_t buffer);
+void vka_memory_free(vka_device *d, uint64_t memory);
 int32_t vka_memory_allocate(vka_device *d, uint64_t size, uint32_t type, int device_address, uint64_t *out);
 // Memory of the host as memory of the device: a buffer for it, the types that it can be, and its import.
 int32_t vka_host_buffer_create(vka_device *d, uint64_t size, vka_buffer *out);

@@ -131,8 +131,9 @@ int32_t vka_host_import(vka_device *d, void *memory, uint64_t size, uint32_t typ
 	return r;
 }
 
-void vka_buffer_destroy(vka_device *d, uint64_t buffer, uint64_t memory) {
-	d->DestroyBuffer(d->device, (VkBuffer)buffer, NULL);
+void vka_buffer_destroy(vka_device *d, uint64_t buffer) { d->DestroyBuffer(d->device, (VkBuffer)buffer, NULL); }
+
+void vka_memory_free(vka_device *d, uint64_t memory) {
 	if (memory)
 		d->FreeMemory(d->device, (VkDeviceMemory)memory, NULL); // also unmaps
 }

@@ -47,6 +47,10 @@ type Device struct {
 	life   sync.RWMutex
 	closed bool
 
+	// emptying is read-locked where a command buffer is emptied and locked where a buffer is destroyed. A driver does not mind both at once, but the
+	// validation layers may then find the command buffer's next contents invalid: they mark all that held the buffer, as it was when they began.
+	emptying sync.RWMutex
+
 	mu       sync.Mutex
 	children map[child]struct{}
 }
