@@ -23,7 +23,7 @@ type BackwardUses struct {
 //	dk_j  = Scale · Σ_i ds_ij · q_i
 //
 // Sums over the query heads that share a key head are part of dk and dv. A query with no key to attend to has gradient 0.
-// The same inputs give the same bits, except dq's where [WithAnyOrder] allows another order of its sums.
+// The same inputs give the same bits.
 //
 // Standard attention reads P in place of computing it. Its backward pass is that of attention unfused (PyTorch's math backend):
 // dP = dO·Vᵀ and then dS are matrices of the size of P, in the type of the tensors, in the workspace.

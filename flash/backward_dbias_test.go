@@ -59,7 +59,6 @@ func TestBackwardWritesTheBiasGradient(t *testing.T) {
 		{"turned off", biasedPass{p: blind, own: allOwned, dtype: F16, tuning: map[string]int{"q_dbias": 0}, layout: inUnits}, ""},
 		{"for all queries", biasedPass{p: whole, own: queries, dtype: F16, layout: inUnits}, "biases that are broadcast in TestMatrixBias"},
 		{"form 2", biasedPass{p: grouped, own: allOwned, dtype: F16, tuning: map[string]int{"form": 2}, layout: 1}, "form 2 in TestMatrixBias"},
-		{"columns divided", biasedPass{p: whole, own: allOwned, dtype: F16, tuning: map[string]int{"q_columns": 2}, layout: inUnits}, "turned off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vktest.Budget(t)
@@ -118,7 +117,6 @@ func TestBiasGradientOnTheWay(t *testing.T) {
 		{none, nil, "there is no bias"},
 		{shared, nil, "scores share elements of it"},
 		{p, map[string]int{"form": 2}, "form 2 has it in shared memory"},
-		{p, map[string]int{"q_columns": 2}, "subgroups divide the columns of dq"},
 	} {
 		given := smallQueries(c.tuning)
 		given["q_dbias"] = 1

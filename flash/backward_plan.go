@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/vkattn/vkattn/internal/kernel"
@@ -13,9 +12,8 @@ import (
 
 // backwardChoice is the kernel that a plan takes for backward passes.
 type backwardChoice struct {
-	tier     Tier           // insisted on; "" for the fastest that can
-	given    map[string]int // tuning
-	anyOrder bool           // WithAnyOrder
+	tier  Tier           // insisted on; "" for the fastest that can
+	given map[string]int // tuning
 
 	mu      sync.Mutex
 	made    bool // for good: what was chosen, or that nothing can be
@@ -43,7 +41,7 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 	if p.attn.Cached() {
 		return &UnsupportedError{What: fmt.Sprintf("backward of %v", p.attn), Reasons: []string{"caches have no gradients: keys and values lie in pages or are quantised"}}
 	}
-	key := backwardKey{tier: c.tier, anyOrder: c.anyOrder}
+	key := backwardKey{tier: c.tier}
 	if len(c.given) > 0 {
 		key.tuning = kernel.Constants(c.given).String()
 	}
@@ -51,9 +49,8 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 		c.kernel, c.program, c.tuning, c.reasons = b.kernel, b.program, b.tuning, b.reasons
 		return nil
 	}
-	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, c.kernels(), "backward of ", p.Implementation(), c.tier, func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
+	c.kernel, c.tuning, c.reasons, err = pick(p.dev, &p.attn, backwardKernels, "backward of ", p.Implementation(), c.tier, func(k *kernel.BackwardKernel) (t *kernel.Tuning, note string, err error) {
 		t = kernel.NewBackwardTuning(c.given)
-		t.AnyOrder = c.anyOrder
 		if err := t.Fits(&k.Offer); err != nil {
 			return nil, "", err
 		}
@@ -68,21 +65,12 @@ func (c *backwardChoice) choose(p *Plan) (err error) {
 	return err
 }
 
-// kernels are those that the plan may take.
-func (c *backwardChoice) kernels() []*kernel.BackwardKernel {
-	if c.anyOrder {
-		return backwardKernels
-	}
-	return slices.DeleteFunc(slices.Clone(backwardKernels), func(k *kernel.BackwardKernel) bool { return k.AnyOrder })
-}
-
 // BackwardInfo is how a plan runs backward passes.
 type BackwardInfo struct {
 	Tier           Tier           // of the kernels, which may be another than the forward pass's
 	Kernel         string         // with its tile
 	KernelName     string         // without
 	WorkspaceBytes uint64         // of each recording, beyond tensors and Weights
-	AnyOrder       bool           // dq is summed in an order that differs from run to run, as WithAnyOrder allowed
 	Tuning         map[string]int // parameters in effect by name
 	WhyNotFaster   []string       // kernels preferred over the chosen one, each with the reason it was not chosen
 }
@@ -98,7 +86,7 @@ func (p *Plan) BackwardInfo() (_ BackwardInfo, err error) {
 	if err != nil {
 		return BackwardInfo{}, err
 	}
-	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name, AnyOrder: c.kernel.AnyOrder, Tuning: maps.Clone(c.tuning),
+	info := BackwardInfo{Tier: Tier(c.kernel.Tier), Kernel: c.kernel.Name + " " + c.program.Tile(), KernelName: c.kernel.Name, Tuning: maps.Clone(c.tuning),
 		WhyNotFaster: append([]string(nil), c.reasons...)}
 	for _, n := range c.program.Scratch() {
 		info.WorkspaceBytes += n

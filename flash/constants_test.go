@@ -80,14 +80,6 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(nil))
 		require.NoError(t, err)
 	}
-	byColumns := &matrix.BackwardProgram{Problem: p.attn(), Kv: matrix.BackwardPart{Keys: true}}
-	for part, prefix := range map[*matrix.BackwardPart]string{&byColumns.Kv: "kv_", &byColumns.Q: "q_"} {
-		given := kernel.NewBackwardTuning(map[string]int{prefix + "columns": 2})
-		part.Tile, err = matrix.ChooseBackwardTile(c, attnOf(p), &byColumns.Layout, fragment, kernel.FormRegisters, prefix, given)
-		require.NoError(t, err)
-	}
-	atomicTile, err := matrix.ChooseAtomicTile(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(map[string]int{"one": 1}))
-	require.NoError(t, err)
 	weights, _, err := matrix.ChooseWeights(c, attnOf(p), &backMatrix.Layout, fragment, kernel.FormRegisters, kernel.NewBackwardTuning(nil))
 	require.NoError(t, err)
 	inThree, err := standard.ChooseScalarTile(c, attnOf(p), kernel.NewTuning(nil))
@@ -116,21 +108,17 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 		"matrix_flash1":      matrixFlash1,
 		"backward_delta":     (&kernel.DeltaProgram{}).Constants(true, true),
 		"scalar_backward_kv": back.Constants(&back.Kv, true, false), "scalar_backward_q": back.Constants(&back.Q, true, false),
-		"matrix_backward_kv":         backMatrix.Constants(&backMatrix.Kv, 3, overwriting),
-		"matrix_backward_q":          backMatrix.Constants(&backMatrix.Q, 3, overwriting),
-		"matrix_backward_kv_atomic":  matrix.AtomicConstants(attnOf(p), &atomicTile, &backMatrix.Layout, 3, true, false),
-		"matrix_backward_sum":        matrix.SumConstants(attnOf(p), &atomicTile, &backMatrix.Layout, true, false),
-		"matrix_backward_kv_columns": byColumns.Constants(&byColumns.Kv, 3, overwriting),
-		"matrix_backward_q_columns":  byColumns.Constants(&byColumns.Q, 3, overwriting),
-		"matrix_backward_weights":    weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
-		"matrix_backward_bias":       matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
-		"scalar_backward_bias":       scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
-		"scalar_backward_captured":   scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
-		"backward_captured":          scalar.CapturedEndsConstants(true, false, 64, 3),
-		"append":                     kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
-		"append_quantised":           kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
-		"cache_step":                 kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
-		"scalar_map":                 mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached), kernel.MapVariant{}),
+		"matrix_backward_kv":       backMatrix.Constants(&backMatrix.Kv, 3, overwriting),
+		"matrix_backward_q":        backMatrix.Constants(&backMatrix.Q, 3, overwriting),
+		"matrix_backward_weights":  weights.Compiled(attnOf(p), overwriting, 2, 64).Constants,
+		"matrix_backward_bias":     matrix.BiasConstants(attnOf(p), &backMatrix.Q.Tile, &backMatrix.Layout, true, false, true),
+		"scalar_backward_bias":     scalar.BiasConstants(attnOf(p), &attnOf(p).Bias, &back.Q.Tile, true, false),
+		"scalar_backward_captured": scalar.CapturedConstants(attnOf(p), &back.Q.Tile, true, true, 64, 3, false),
+		"backward_captured":        scalar.CapturedEndsConstants(true, false, 64, 3),
+		"append":                   kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64}),
+		"append_quantised":         kernel.RowConstants(&kernel.Rows{Dim: 64, ValueDim: 64, KeyType: attn.Q8_0}),
+		"cache_step":               kernel.CacheStepConstants(2, &kernel.CachePools{Pools: 2, PageBytes: 32, PoolBytes: 256}),
+		"scalar_map":               mapTile.Constants(attnOf(p), kernel.MapVariant{}), "scalar_map_cache": mapTile.Constants(attnOf(cached), kernel.MapVariant{}),
 		"matrix_map":      matrixMap.Constants(attnOf(p), &kernel.FragmentLayout{}, kernel.MapVariant{}),
 		"map_ends":        kernel.MapEndsConstants(false),
 		"merge":           kernel.MergeConstants(&kernel.Merge{ValueDim: 64}, true, 2),

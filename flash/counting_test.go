@@ -379,8 +379,6 @@ func TestBackwardMovesWhatTheModelSays(t *testing.T) {
 		{"added, ahead", TierMatrix, true, map[string]int{"kv_prefetch": 1, "q_prefetch": 1}},
 		{"two tiles", TierMatrix, true, map[string]int{"kv_prefetch": 2, "q_prefetch": 2, "kv_bc": 2, "kv_ck": 2, "q_bc": 2, "q_ck": 2}},
 		{"apart", TierMatrix, false, map[string]int{"kv_split": 1, "form": 3}},
-		{"in columns", TierMatrix, false, map[string]int{"kv_columns": 2, "kv_share": 2, "kv_w": 4, "kv_bc": 4, "kv_ck": 2,
-			"q_columns": 4, "q_share": 4, "q_roles": 2, "q_w": 4, "q_bc": 4, "q_ck": 2}},
 		{"by slabs", TierMatrix, true, map[string]int{"slabs": 1, "max_slab": 2 * 67 * 72 * 2}},
 	} {
 		names := []string{"grouped", "unaligned"}

@@ -304,10 +304,6 @@ func (g *madeUpGPU) requireTiles(t *testing.T, c *kernel.Capabilities, p *Proble
 		own(tn, err, "matrix_backward_"+prefix)
 		fits(tile.Check(prefix, attnOf(*p), c))
 	}
-	tn = kernel.NewBackwardTuning(map[string]int{"one": 1})
-	atomic, err := matrix.ChooseAtomicTile(c, attnOf(*p), &kernel.FragmentLayout{Form: g.form}, f, g.form, tn)
-	own(tn, err, "matrix_backward_atomic")
-	fits(atomic.Check("kv_", attnOf(*p), c))
 	tn = kernel.NewBackwardTuning(nil)
 	weights, _, err := matrix.ChooseWeights(c, attnOf(*p), &kernel.FragmentLayout{Form: g.form}, f, g.form, tn)
 	own(tn, err, "matrix_backward_weights")

@@ -75,10 +75,6 @@ func backwardTile(t *testing.T, d *Device, of Implementation, p Problem, tile ma
 		eachElsewhere(t, d, func(g *Device) error {
 			_, _, _, err := pick(g, attnOf(normal(t, p)), backwardKernels, "backward of ", of, TierMatrix, func(k *kernel.BackwardKernel) (*kernel.Tuning, string, error) {
 				tn := kernel.NewBackwardTuning(inFragments(&g.env.Caps, tile))
-				tn.AnyOrder = tile[kernel.OneParameter] == 1
-				if k.AnyOrder && !tn.AnyOrder {
-					return nil, "", &kernel.Declined{Why: "in any order"}
-				}
 				if err := tn.Fits(&k.Offer); err != nil {
 					return nil, "", err
 				}
@@ -126,7 +122,6 @@ func elsewhere(t *testing.T, d *Device) (out []*Device) {
 				return nil, errPlanned
 			}}
 			e.Caps.Facts.DeviceID = uint32(i + 1) // what is known of one is not known of another
-			e.Caps.Facts.Features.AtomicAddF32, e.Caps.Enabled.AtomicAddF32 = true, true
 			e.Caps.Facts.Heaps = []vk.Heap{{Size: 16 << 30, DeviceLocal: true}}
 			e.Caps.Facts.Limits.MaxStorageBufferRange = 1 << 30
 			for _, k := range knownLayouts {

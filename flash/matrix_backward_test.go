@@ -3,9 +3,7 @@ package flash
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -85,49 +83,6 @@ func compareGradients(t *testing.T, d *Device, p Problem, tuning map[string]int,
 	}
 	require.NoError(t, plan.Close())
 	require.NoError(t, scalar.Close())
-}
-
-// TestMatrixBackwardColumns does the same where subgroups divide the columns of gradients: in slices that do not divide them, with rows that
-// subgroups share, roles, one chunk and several, tiles ahead, slopes of scores, in every form.
-func TestMatrixBackwardColumns(t *testing.T) {
-	vktest.Long(t, "the tile that is chosen, in TestMatrixBackward")
-	d := testDevice(t)
-	gqa := Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 41, KeyLen: 37, HeadDim: 16, DType: F16, Causal: CausalBottomRight}
-	wide := Problem{Batch: 1, Heads: 1, QueryLen: 35, KeyLen: 44, HeadDim: 24, ValueDim: 37, DType: F16}
-	drop := Problem{Batch: 1, Heads: 2, QueryLen: 27, KeyLen: 41, HeadDim: 16, DType: F16, Dropout: 0.3}
-	for i, c := range []struct {
-		name   string
-		p      Problem
-		tuning string // of both kernels
-		form   int
-		long   string
-	}{
-		{"2", gqa, "columns=2 w=4 share=2 bc=2 ck=1", 1, "columns with roles"},
-		{"2, roles", gqa, "columns=2 w=4 share=2 roles=2 bc=2 ck=2 prefetch=2", 1, ""},
-		{"4, roles", wide, "columns=4 w=4 share=4 roles=2 rm=2 bc=2 ck=1 prefetch=1", 1, ""},
-		{"2, roles, dropout", drop, "columns=2 w=2 share=2 roles=2 bc=2 ck=2", 1, "dropout with roles"},
-		{"4, dropout", drop, "columns=4 w=4 share=2 bc=2 ck=1 prefetch=2", 1, "dropout with columns"},
-		{"4, form 2", wide, "columns=4 w=4 share=2 bc=2 ck=1", 2, "this form with roles"},
-		{"2, roles, form 2", gqa, "columns=2 w=4 share=2 roles=2 bc=2 ck=2 prefetch=2", 2, ""},
-		{"4, roles, dropout, form 3", drop, "columns=4 w=4 share=4 roles=2 bc=2 ck=1", 3, "form 2, which is the same here"},
-		{"3 of 4", Problem{Batch: 1, Heads: 1, QueryLen: 20, KeyLen: 20, HeadDim: 21, DType: F16, Window: SlidingWindow(5, 3)},
-			"columns=4 w=8 share=1 bc=2 ck=1 a_reg=1 b_reg=1", 1, "four slices with roles"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			vktest.Budget(t)
-			if c.long != "" {
-				vktest.Long(t, c.long)
-			}
-			tuning := map[string]int{"form": c.form}
-			for _, word := range strings.Fields(c.tuning) {
-				name, value, _ := strings.Cut(word, "=")
-				n, err := strconv.Atoi(value)
-				require.NoError(t, err)
-				tuning["kv_"+name], tuning["q_"+name] = n, n
-			}
-			compareGradients(t, d, c.p, tuning, i == 0 || i == 3) // adding up is two kernels more
-		})
-	}
 }
 
 // planGradients plans flash2 with a forward pass of the scalar tier and a backward pass of another, for tests that look at the latter: no
@@ -219,52 +174,12 @@ func TestMatrixBackwardTiles(t *testing.T) {
 	}
 	small, err := choose(Problem{QueryLen: 128, HeadDim: 128}, "kv_", nil)
 	require.NoError(t, err)
-	require.Equal(t, matrix.BackwardTile{Fragment: s, Form: kernel.FormRegisters, Keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1, Columns: 1, Share: 1, Roles: 1},
+	require.Equal(t, matrix.BackwardTile{Fragment: s, Form: kernel.FormRegisters, Keys: true, W: 4, RM: 1, BC: 32, CK: 32, Prefetch: 2, AReg: 8, BReg: 8, HeadsTogether: 1},
 		small,
 		"fewer rows, and the same columns: of the next tile a chunk at a time is held")
 	for _, given := range []map[string]int{{"kv_prefetch": 3}, {"kv_prefetch": -1}, {"kv_bc": 24}, {"kv_ck": 8}, {"kv_bc": 64, "kv_ck": 16, "kv_prefetch": 2}} {
 		_, err := choose(Problem{QueryLen: 8192, HeadDim: 128}, "kv_", given)
 		require.ErrorIs(t, err, ErrArgument, "%v", given)
-	}
-}
-
-// TestBackwardCandidatesFit: every tile of Hopper's that tune measures fits an H200 with heads of the dimension that it is for; and what
-// does not go together is refused, with the rule.
-func TestBackwardCandidatesFit(t *testing.T) {
-	c, s := h200(), kernel.Fragment{M: 16, N: 16, K: 16, Lanes: 32}
-	choose := func(dim int, prefix string, given map[string]int) (matrix.BackwardTile, error) {
-		p, err := Problem{Batch: 4, Heads: 16, QueryLen: 4096, HeadDim: dim, DType: F16}.Normalize()
-		require.NoError(t, err)
-		return matrix.ChooseBackwardTile(c, attnOf(p), layoutOf(t, "NVIDIA 16x16x16"), s, kernel.FormRegisters, prefix, kernel.NewBackwardTuning(given))
-	}
-	tried := 0
-	for _, prefix := range []string{"kv_", "q_"} {
-		for _, row := range c.Family().Candidates("matrix_backward_" + strings.TrimSuffix(prefix, "_")) {
-			given := map[string]int{prefix + "prefetch": 0, prefix + "share": 1, prefix + "roles": 1}
-			for name, v := range row.Values {
-				given[prefix+name] = v
-			}
-			tile, err := choose(row.When.HeadDim, prefix, given)
-			require.NoError(t, err, "%v", row)
-			require.Equal(t, tile.W*tile.RM*16/tile.Share, tile.BlockRows(), "%v", row)
-			tried++
-		}
-	}
-	require.Greater(t, tried, 30)
-	for rule, given := range map[string]map[string]int{
-		"kv_share = 2 and kv_roles = 1 must be 1":                        {"kv_share": 2},
-		"kv_w = 8 must be a multiple of kv_share = 1 and kv_columns = 3": {"kv_columns": 3},
-		"kv_share = 1 must be a multiple of kv_roles = 2":                {"kv_columns": 2, "kv_roles": 2},
-		"kv_bc = 32 must be a multiple of kv_ck = 32 by the 2 subgroups": {"kv_columns": 4, "kv_share": 2, "kv_bc": 32, "kv_ck": 32},
-		"kv_bc = 32 must be kv_ck = 16 by the 1 subgroups":               {"kv_columns": 4, "kv_share": 2, "kv_roles": 2, "kv_bc": 32, "kv_ck": 16},
-		"must keep all slices where kv_roles is 2":                       {"kv_columns": 4, "kv_share": 2, "kv_roles": 2, "kv_bc": 16, "kv_ck": 16, "kv_a_reg": 4},
-		"kv_split must be 0 where kv_columns is more than 1":             {"kv_columns": 4, "kv_split": 1},
-		"bytes of shared memory pass the device's 49152":                 {"kv_columns": 4, "kv_bc": 64, "kv_ck": 64},
-	} {
-		all := map[string]int{"kv_w": 8, "kv_rm": 1, "kv_bc": 32, "kv_ck": 16, "kv_prefetch": 0} // whatever row the others are from
-		maps.Copy(all, given)
-		_, err := choose(128, "kv_", all)
-		require.ErrorContains(t, err, rule, "%v", given)
 	}
 }
 

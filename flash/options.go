@@ -66,7 +66,6 @@ type planOptions struct {
 	tier           Tier // "" means the fastest that can
 	tuning         map[string]int
 	backwardTuning map[string]int
-	anyOrder       bool
 	noStored       bool // the user's tuning file is not looked at
 }
 
@@ -154,24 +153,6 @@ func SplitTunings(values map[string]int) (forward, backward map[string]int) {
 		}
 	}
 	return forward, backward
-}
-
-// WithAnyOrder allows backward passes to add up dq in an order that is not fixed, as FlashAttention-2's own does (Dao 2023, algorithm 2): one kernel
-// with five matrix products instead of two with seven, whose workgroups add up their parts of dq atomically. It costs
-//
-//   - that dq is the same from run to run only up to rounding of fp32 sums, before it is rounded to the problem's type; dk, dv and everything
-//     else keep their bits
-//   - workspace of dq's size in fp32: BackwardInfo.WorkspaceBytes
-//
-// It allows but does not insist. It needs cooperative matrices and the feature shaderBufferFloat32AtomicAdd of VK_EXT_shader_atomic_float, which Open
-// enables where there is one and the owner of an attached device says that it did (vk.Features.AtomicAddF32); and it is done where the device's tiles
-// say that it is faster, or WithBackwardTuning's "one" is 1. No built-in tiles say so: on an H200 it is slower. Elsewhere the kernels are those without
-// this option. BackwardInfo.AnyOrder says whether it is done, and BackwardInfo.WhyNotFaster why not.
-func WithAnyOrder() PlanOption {
-	return func(o *planOptions) error {
-		o.anyOrder = true
-		return nil
-	}
 }
 
 // override adds an option's values to those of options before it. Each must be within the range that some kernel of the list has for it.

@@ -88,7 +88,6 @@ func pick[K kernel.AnyKernel](d *Device, p *attn.Problem, list []K, pass string,
 
 // backwardKernels holds every kernel of the backward pass, the most preferred first within its implementation.
 var backwardKernels = []*kernel.BackwardKernel{
-	matrix.BackwardAtomic,
 	slabs.Backward,
 	matrix.Backward,
 	scalar.Backward,

@@ -72,7 +72,7 @@ func (d *Device) Plan(p Problem, opts ...PlanOption) (_ *Plan, err error) {
 	if p.Classes != (Blocks{}) {
 		plan.classes = p.Sees.CacheKey()
 	}
-	plan.gradient.tier, plan.gradient.given, plan.gradient.anyOrder = o.tier, o.backwardTuning, o.anyOrder
+	plan.gradient.tier, plan.gradient.given = o.tier, o.backwardTuning
 	plan.maps.dev, plan.maps.name = d, "Plan"
 	if plan.captured, err = d.captured(context.Background(), &placed); err != nil {
 		return nil, err

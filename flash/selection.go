@@ -41,9 +41,8 @@ type selection struct {
 
 // backwardKey is all that the choice for a backward pass depends on beside the selection.
 type backwardKey struct {
-	tier     Tier
-	tuning   string
-	anyOrder bool
+	tier   Tier
+	tuning string
 }
 
 type backwardSelection struct {

@@ -241,8 +241,11 @@ func TestWithTiles(t *testing.T) {
 	require.NoError(t, d.Close())
 
 	for text, want := range map[string]string{
-		"family mine\nnonsense":               path + ":2: ",
-		"family mine\ndevice id=1 vendor=0x1": path + ": these tiles are for other devices: for id=1 vendor=0x1, and this one is ",
+		"family mine\nnonsense": path + ":2: ",
+		// of versions that had them
+		"family mine\nkernel matrix_backward_kv measured\nany : w=8 rm=1 bc=32 ck=16 columns=2": path + `:3: matrix_backward_kv has no number "columns"`,
+		"family mine\nkernel matrix_backward_atomic derived":                                    path + `:2: unknown kernel "matrix_backward_atomic"`,
+		"family mine\ndevice id=1 vendor=0x1":                                                   path + ": these tiles are for other devices: for id=1 vendor=0x1, and this one is ",
 	} {
 		write(text)
 		_, err = Open(WithoutDiskCache(), WithTiles(path))

@@ -161,6 +161,7 @@ func TestStoredTuningThatDoesNotFit(t *testing.T) {
 		"a number outside its range": {map[string]int{"dk": 1 << 62}, "WithTuning[dk] is 4611686018427387904: must be a multiple of 4 from 4 to 576"},
 		"a negative number":          {map[string]int{"br": -1}, "WithTuning[br] is -1: must be from 1 to 1024"},
 		"an unknown name":            {map[string]int{"colour": 3}, "has no such parameter"},
+		"a name that is gone":        {map[string]int{"br": 32, "kv_columns": 2}, "WithTuning[kv_columns] is 2: scalar_forward has no such parameter"},
 		"too much for memory":        {map[string]int{"br": 1024, "bc": 1024}, "device's"},
 	} {
 		require.NoError(t, StoreTunings(TuningEntry{TuningKey: key, Tuning: test.tuning, Tile: "bad"}))

@@ -81,7 +81,6 @@ func tunedKernels(t testing.TB) (out []tunedKernel) {
 	for _, k := range backwardKernels {
 		p := problem(&k.Offer)
 		fit := func(d *Device, tn *kernel.Tuning) error {
-			tn.AnyOrder = true
 			var forward kernel.Program
 			if k.Implementation == kernel.Standard {
 				tile, err := standard.ChooseScalarTile(&d.env.Caps, attnOf(p), kernel.NewTuning(nil))
@@ -120,9 +119,6 @@ func TestKernelParameters(t *testing.T) {
 		given := map[string]int{}
 		if _, ok := known[kernel.DecodeParameter]; ok {
 			given[kernel.DecodeParameter] = kernel.BoolInt(k.kernel.MostRows > 0)
-		}
-		if k.kernel.AnyOrder {
-			given[kernel.OneParameter] = 1 // whatever is predicted
 		}
 		if _, ok := known["max_slab"]; ok && k.kernel.Implementation == kernel.Flash {
 			given[kernel.SlabsParameter] = 1

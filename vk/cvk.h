@@ -72,7 +72,6 @@ enum {
 	VKA_AMD_COMPUTE_UNITS = 1 << 18,
 	VKA_ARM_CORES = 1 << 19,
 	VKA_EXTERNAL_HOST = 1 << 20,
-	VKA_ATOMIC_FLOAT = 1 << 21,
 };
 
 typedef struct {
@@ -92,7 +91,6 @@ typedef struct {
 	VkPhysicalDeviceScalarBlockLayoutFeatures scalar_layout;
 	VkPhysicalDeviceMaintenance4Features maintenance4;
 	VkPhysicalDeviceShaderSubgroupExtendedTypesFeatures subgroup_extended;
-	VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float;
 } vka_features;
 
 typedef struct {

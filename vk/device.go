@@ -166,8 +166,6 @@ func wanted(bit C.uint32_t, f Features) bool {
 		return f.Maintenance4
 	case C.VKA_SUBGROUP_EXTENDED:
 		return f.SubgroupExtendedTypes
-	case C.VKA_ATOMIC_FLOAT:
-		return f.AtomicAddF32
 	case C.VKA_BUDGET:
 		return f.MemoryBudget
 	case C.VKA_EXTERNAL_HOST:

@@ -172,7 +172,6 @@ type Features struct {
 	ScalarBlockLayout            bool
 	Maintenance4                 bool
 	SubgroupExtendedTypes        bool
-	AtomicAddF32                 bool // shaderBufferFloat32AtomicAdd of VK_EXT_shader_atomic_float: atomic additions of fp32 in buffers
 	MemoryBudget                 bool // VK_EXT_memory_budget
 	ExternalMemoryHost           bool // VK_EXT_external_memory_host
 	RobustBufferAccess           bool // never enabled by Open: it costs a check per load

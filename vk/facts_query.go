@@ -106,7 +106,6 @@ var optionals = []optional{
 	{C.VKA_AMD_COMPUTE_UNITS, 0, "VK_AMD_shader_core_properties2"},
 	{C.VKA_ARM_CORES, 0, "VK_ARM_shader_core_builtins"},
 	{C.VKA_EXTERNAL_HOST, 0, "VK_EXT_external_memory_host"},
-	{C.VKA_ATOMIC_FLOAT, 0, "VK_EXT_shader_atomic_float"},
 }
 
 func structMask(version Version, has func(string) bool) (mask C.uint32_t) {
@@ -228,7 +227,6 @@ func featureBits(f *Features, c *C.vka_features) []struct {
 		{&f.ScalarBlockLayout, &c.scalar_layout.scalarBlockLayout},
 		{&f.Maintenance4, &c.maintenance4.maintenance4},
 		{&f.SubgroupExtendedTypes, &c.subgroup_extended.shaderSubgroupExtendedTypes},
-		{&f.AtomicAddF32, &c.atomic_float.shaderBufferFloat32AtomicAdd},
 	}
 }
 

@@ -255,7 +255,6 @@ static void features_chain(vka_features *f, uint32_t mask) {
 	LINK(mask & VKA_MAINTENANCE4, f->maintenance4, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES);
 	LINK(mask & VKA_SUBGROUP_EXTENDED, f->subgroup_extended,
 		VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SUBGROUP_EXTENDED_TYPES_FEATURES);
-	LINK(mask & VKA_ATOMIC_FLOAT, f->atomic_float, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
 }
 
 void vka_features_query(vka_instance *t, uint64_t physical, uint32_t mask, vka_features *out) {

@@ -267,8 +267,7 @@ func (d *deviceJSON) print(w io.Writer, color bool) {
 		name string
 		has  bool
 	}{{"fp16", f.Features.Float16}, {"16-bit storage", f.Features.Storage16}, {"bf16", f.Features.BFloat16Type},
-		{"cooperative matrices", f.Features.CooperativeMatrix}, {"bf16 matrices", f.Features.BFloat16CooperativeMatrix},
-		{"fp32 atomic additions", f.Features.AtomicAddF32}} {
+		{"cooperative matrices", f.Features.CooperativeMatrix}, {"bf16 matrices", f.Features.BFloat16CooperativeMatrix}} {
 		mark := "no "
 		if t.has {
 			mark = ""

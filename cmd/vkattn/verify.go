@@ -22,7 +22,6 @@ func newVerify() *cobra.Command {
 		device                                deviceChoice
 		impls, tiers, tunings                 []string
 		quick, failed, bare, ran, wide, quiet bool
-		anyOrder                              bool
 		seed                                  uint64
 		random, parallel                      int
 		vectors                               string
@@ -58,7 +57,7 @@ counted, and the exit status is not zero.`,
   vkattn verify --impl flash --tier matrix --tuning fm=16,fn=8,fk=16 --tuning fm=16,fn=8,fk=8`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := conformance.Options{AnyOrder: anyOrder, Quick: quick, Seed: seed, Random: random, Parallel: parallel}
+			o := conformance.Options{Quick: quick, Seed: seed, Random: random, Parallel: parallel}
 			for _, f := range []struct {
 				name string
 				n    int
@@ -159,7 +158,6 @@ counted, and the exit status is not zero.`,
 	fl.StringArrayVar(&tunings, "tuning", nil, "force `parameters` of the kernels asked for: a fragment such as fm=16,fn=8,fk=16, a form such as form=2, a tile; several run one after the other (default: the library's choice, and every form)")
 	fl.StringVar(&vectors, "vectors", "", "`folder` of golden vectors and ONNX cases to run in place of the suite (default: the suite)")
 	fl.BoolVar(&quick, "quick", false, "the core cases only")
-	fl.BoolVar(&anyOrder, "any-order", false, "the kernels that sum dq in an order that differs from run to run, and no others")
 	fl.StringVar(&pattern, "run", "", "only the cases whose names match this regular `expression` (default: all)")
 	fl.IntVar(&random, "random", 0, "`number` of random problems (default: as many as suit the device)")
 	fl.Uint64Var(&seed, "seed", 1, "`seed` of inputs and random problems")

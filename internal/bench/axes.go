@@ -127,12 +127,6 @@ var Axes = []Axis{
 		axisValues: values[Tuning]{list: func(g *Grid) *[]Tuning { return &g.Tunings }, field: func(c *Case) *Tuning { return &c.Tuning },
 			from: each(ParseTuning), spell: Tuning.sorted,
 			only: func(c Case) bool { return hasTiles(c.Impl) || c.Impl == flash.Flash1.String() }}},
-	{Name: "any-order", Usage: "allow the flash kernels an `order` of dq's sums that differs from run to run: true, false or both", Usual: "false", Alone: "true", Whole: true,
-		Key: "any_order", Own: true, Label: "any order", Left: true, Cell: func(c Case) string { return choose(c.AnyOrder, "yes", "") },
-		Text: func(c Case) string { return choose(c.AnyOrder, "any order", "") },
-		axisValues: values[bool]{list: func(g *Grid) *[]bool { return &g.AnyOrder }, field: func(c *Case) *bool { return &c.AnyOrder },
-			from: last(parseBools("any-order")),
-			only: func(c Case) bool { return hasTiles(c.Impl) }}},
 	{Name: "pass", Usage: "`list` of passes to time: fwd, bwd, both", Usual: "fwd", axisValues: passAxis{}},
 }
 

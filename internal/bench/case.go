@@ -43,8 +43,7 @@ type Case struct {
 	Density float64
 
 	// Like Impl no part of the problem.
-	Tuning   Tuning // of the kernel; "": as the library chooses
-	AnyOrder bool   // gradients may be summed in an order that differs from run to run
+	Tuning Tuning // of the kernel; "": as the library chooses
 }
 
 // Shape is the case without its implementation, block mask, tuning and order of sums: rows of

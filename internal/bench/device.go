@@ -307,9 +307,6 @@ func (s *deviceShape) measure(ctx context.Context, row *Row, j Job, verify bool,
 	if _, names := flash.SplitTunings(j.Case.Tuning.Values()); len(names) > 0 && !passes.Bwd {
 		return fmt.Errorf("tuning %q: %s is of backward passes, and none is timed", j.Case.Tuning, slices.Sorted(maps.Keys(names))[0])
 	}
-	if j.Case.AnyOrder && !passes.Bwd {
-		return errors.New("any-order is of backward passes, and none is timed")
-	}
 	problem, err := j.Case.Problem()
 	if err != nil {
 		return err
@@ -374,9 +371,6 @@ func (d *Device) options(c Case) ([]flash.PlanOption, error) {
 	opts := slices.Concat([]flash.PlanOption{flash.WithImplementation(impl)}, d.opts)
 	if c.Tuning != "" {
 		opts = append(opts, flash.WithTunings(c.Tuning.Values()))
-	}
-	if c.AnyOrder {
-		opts = append(opts, flash.WithAnyOrder())
 	}
 	return opts, nil
 }

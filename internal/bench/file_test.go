@@ -51,6 +51,31 @@ func TestFileRoundTrip(t *testing.T) {
 	require.Equal(t, want, got.Rows)
 }
 
+// TestRowsOfWhatIsGone: rows of parameters, kernels and orders of sums that this version does not have are read, by what it knows of them.
+func TestRowsOfWhatIsGone(t *testing.T) {
+	text := `{"vkattn": "0.1.0"}
+{"library": "vkattn 0.1.0", "impl": "flash2", "dtype": "float16", "B": 1, "H": 2, "N": 64, "D": 64, "tuning": "one=1", "any_order": true, "bwd_kernel": "matrix_backward_atomic kv 128x32", "bwd_ms": 2.5, "bwd_tflops": 9, "bwd_model": {"kind": "backward atomic", "delta": "d", "zero": "z", "sum": "s", "keys": {"label": "k", "rows": 128, "columns": 32}, "sum_rows": 16, "sum_columns": 64}}
+{"library": "vkattn 0.1.0", "impl": "flash2", "dtype": "float16", "B": 1, "H": 2, "N": 64, "D": 64, "tuning": "kv_columns=2,kv_roles=2,kv_share=2", "bwd_ms": 3.5, "bwd_model": {"kind": "backward", "delta": "d", "keys": {"label": "k", "rows": 64, "columns": 32, "sharers": 2}, "queries": {"label": "q", "rows": 64, "columns": 32}}}
+`
+	got, err := Read("x", strings.NewReader(text))
+	require.NoError(t, err)
+	require.Len(t, got.Rows, 2)
+	require.Equal(t, 2.5, got.Rows[0].Bwd.Ms)
+	require.Equal(t, Tuning("one=1"), got.Rows[0].Tuning)
+	require.True(t, got.Rows[0].Bwd.Model.IsZero(), "a kernel that is gone has no model")
+	require.Equal(t, Tuning("kv_columns=2,kv_roles=2,kv_share=2"), got.Rows[1].Tuning)
+	require.False(t, got.Rows[1].Bwd.Model.IsZero())
+	var out bytes.Buffer
+	w := NewWriter(&out)
+	for _, r := range got.Rows {
+		require.NoError(t, w.Row(r))
+	}
+	require.NotContains(t, out.String(), "any_order")
+	again, err := Read("x", &out)
+	require.NoError(t, err)
+	require.Len(t, again.Rows, 2)
+}
+
 func TestReadPeerFile(t *testing.T) {
 	text := `{"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "capability": [9, 0]}
 {"library": "torch 2.11.0+cu130", "impl": "fa2", "dtype": "float16", "B": 1, "H": 32, "Hkv": 8, "Nq": 1, "N": 4096, "D": 128, "causal": false, "fwd_peak_MiB": 0.5, "fwd_ms": 0.0172, "fwd_tflops": 3.9}

@@ -36,7 +36,6 @@ type Grid struct {
 	Pages    []int     // rows of a page of keys and values; 0 means none
 	Caches   []string  // types of keys and values, as ParseCache spells them; "" is that of q
 	Density  []float64 // of blocksparse: shares of nonzero blocks; default 1
-	AnyOrder []bool    // of flash2 and blocksparse: gradients may be summed in an order that differs from run to run
 	Tunings  []Tuning  // of flash2, flash1 and blocksparse, the implementations whose tile this is about; "" is the library's choice
 
 	Passes Passes // the zero value: forward

@@ -24,7 +24,6 @@ type Options struct {
 	Families []string         // names of implementations, and BlockSparse; nil: all
 	Tiers    []flash.Tier     // nil: all
 	Tunings  []map[string]int // each makes targets of its own that it is forced on, with a fragment shape for example (fm, fn, fk)
-	AnyOrder bool             // only targets that have a kernel with sums in any order, with it
 	Quick    bool             // the core cases only
 	Seed     uint64           // of inputs and random problems
 	Random   int              // how many random problems; 0: as many as suit the device

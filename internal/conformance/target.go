@@ -17,7 +17,6 @@ type Target struct {
 	Implementation flash.Implementation
 	Tier           flash.Tier
 	Tuning         map[string]int
-	AnyOrder       bool // gradients by the kernel that sums dq in any order, where the tier has it and it can
 	info           flash.TierInfo
 	light          bool // see light
 }
@@ -54,9 +53,6 @@ func (t Target) String() string {
 	for _, key := range slices.Sorted(maps.Keys(t.Tuning)) {
 		name += fmt.Sprintf("/%s=%d", key, t.Tuning[key])
 	}
-	if t.AnyOrder {
-		name += "/any-order"
-	}
 	return name
 }
 
@@ -81,12 +77,8 @@ func Targets(dev *flash.Device, o Options) []Target {
 			len(o.Tiers) > 0 && !slices.Contains(o.Tiers, tier.Tier) || len(tier.DTypes) == 0 {
 			continue
 		}
-		if o.AnyOrder && (tier.Implementation != flash.Flash || tier.Tier != flash.TierMatrix || tier.Backward == "" || tier.MostRows > 0) {
-			continue
-		}
 		for _, tuning := range tunings {
 			for _, t := range tierTargets(dev, tier, tuning) {
-				t.AnyOrder = o.AnyOrder
 				if !slices.ContainsFunc(out, func(o Target) bool { return o.String() == t.String() }) {
 					out = append(out, t)
 				}
@@ -209,13 +201,6 @@ func (t Target) options(tuning map[string]int) []flash.PlanOption {
 	out := []flash.PlanOption{flash.WithImplementation(t.Implementation), flash.WithTier(t.Tier)}
 	if len(all) > 0 {
 		out = append(out, flash.WithTunings(all))
-	}
-	if t.AnyOrder {
-		backward := map[string]int{"one": 1}
-		if form, forced := all["form"]; forced {
-			backward["form"] = form
-		}
-		out = append(out, flash.WithAnyOrder(), flash.WithBackwardTuning(backward))
 	}
 	return out
 }

@@ -75,11 +75,6 @@ func (c *Capabilities) Holds(sizes []uint64) error {
 	return nil
 }
 
-// LacksAtomicAdd says what the device lacks for atomic additions of fp32 in buffers.
-func (c *Capabilities) LacksAtomicAdd() string {
-	return lacking("shaderBufferFloat32AtomicAdd", c.Enabled.AtomicAddF32, c.Facts.Features.AtomicAddF32)
-}
-
 // LacksScalar says what every scalar kernel needs of a device that this one lacks.
 func (c *Capabilities) LacksScalar(t attn.DType) string {
 	if v := c.Facts.EffectiveVersion; v < vk.Version11 {

@@ -24,7 +24,6 @@ type Offer struct {
 	MostDim        int           // the largest of HeadDim and ValueDim
 	MostRows       int           // of a key head: queries times the query heads that share it; 0: any number
 	Parameters     Parameters
-	AnyOrder       bool // sums in an order that differs from run to run: it exists only where the caller allows that
 	Yields         bool // leaves problems with a tuning parameter that it does not have to the next kernel
 
 	// Unsupported says what the device or the problem lacks for this kernel, "" when it can run. It touches no device: it

@@ -13,8 +13,6 @@ type Tuning struct {
 	Given  map[string]int
 	Effect map[string]int
 	Rows   []*tiles.Row // of tiles, that were taken
-
-	AnyOrder bool // the caller allows sums in an order that differs from run to run
 }
 
 func NewTuning(given map[string]int) *Tuning {
@@ -87,9 +85,6 @@ func (t *Tuning) Decodes(o *Offer) error {
 	}
 	return nil
 }
-
-// OneParameter is the tuning parameter that turns the backward pass in one kernel, with sums in any order, off (0) or insists on it (1).
-const OneParameter = "one"
 
 // SlabsParameter is the tuning parameter that turns the backward pass by way of P and dS in memory off (0) or insists on it (1).
 const SlabsParameter = "slabs"

@@ -22,12 +22,9 @@ var (
 	forwardSplit = forwardMatrix.and(values{"default": onOff})
 	forwardWide  = values{"w": few, "split": few, "rm": {1, 8, false}, "ck": side, "slice": side, "v_keys": side, "prefetch": {0, 3, true},
 		"heads_together": together}
-	backwardOfRows = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
-	backwardMatrix = backwardOfRows.and(values{"columns": {1, 16, true}, "share": {1, 16, true}, "roles": {1, 2, true}})
-	// one: it is taken where the caller allows sums in any order. k_reg: slices of K for dQ in registers, as many as there are at most.
-	backwardAtomic = backwardOfRows.and(values{"one": onOff, "k_reg": {0, 256, true}})
+	backwardMatrix = values{"w": few, "rm": {1, 8, false}, "bc": side, "ck": side, "prefetch": {0, 2, true}, "a_reg": slicesOf, "b_reg": slicesOf}
 	// slabs: it is taken where the caller says nothing.
-	backwardWeights = backwardOfRows.and(values{"slabs": onOff})
+	backwardWeights = backwardMatrix.and(values{"slabs": onOff})
 	pieces          = values{"br": side, "bc": side, "mr": {1, 16, false}, "mc": {4, 16, false}}
 	forwardScalar   = pieces.and(values{"dk": {4, 576, true}, "pc": {1, 1024, true}, "vc": {4, 1024, true}, "q_resident": onOff, "v_early": onOff})
 	backwardScalar  = pieces.and(values{"dk": {4, 256, true}, "vc": {4, 1024, true}})
@@ -42,7 +39,6 @@ var kernels = map[string]values{
 	"matrix_flash1":           forwardMatrix,
 	"matrix_backward_kv":      backwardMatrix,
 	"matrix_backward_q":       backwardMatrix,
-	"matrix_backward_atomic":  backwardAtomic,
 	"matrix_backward_weights": backwardWeights,
 	"scalar_forward":          forwardScalar,
 	"scalar_forward_blocks":   forwardScalar, // before those of scalar_forward

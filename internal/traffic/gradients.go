@@ -12,8 +12,6 @@ const (
 	StepValueGrads   = "dV = Pᵀ dO"
 	StepQueryGrads   = "dQ = dS K"
 	StepKeyGrads     = "dK = dSᵀ Q"
-	StepZeroSums     = "dQ = 0"         // in fp32, where atomic additions make it
-	StepRoundSums    = "dQ in its type" // from these sums
 )
 
 // gradients gives the operations of these steps of a backward pass, without dropout's where there is none.

@@ -20,14 +20,12 @@
 // With DROPOUT, which weights of a tile are kept is drawn once for the workgroup while the tile is staged (each draw serves 16 keys),
 // and waits in shared memory, as the words of the draw or as the 16 bits that are asked of it (BY_LANE 2).
 //
-// Built with SLICED, the columns of the sums are divided over subgroups: include/matrix_backward_columns.glsl.
-//
 // The steps are functions on globals (include/matrix_attention.glsl says what that costs: nothing). A kernel
 //   defines KV before it includes this, if its rows are keys
 //   defines after it the functions that are only declared here, above all chunk(): algorithm 2 for a chunk of a staged tile
 //
 // Specialization constants of both kernels (odd(x) = x | 1; DF = ceil(D/FK), DN = ceil(D/FN), EF = ceil(DV/FK), EN = ceil(DV/FN)):
-//   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries), divided by SHARE with SLICED
+//   0 WG = W SG   1 BR = W RM FM rows (kv: keys; q: queries)
 //   2 BC columns of a tile (kv: queries; q: keys)   3 D   4 DV
 //   5, 58..62, 72, 81  include/mask.glsl: binding 11 is the block mask; where blocks are no whole tiles, or classes, MASKS is 1
 //   90..92, 100, 101  include/lengths.glsl, rows.glsl: bindings 12 and 13; with lengths, MASKS is 1 where rows are queries
@@ -46,9 +44,8 @@
 //                 nk is a multiple of BC
 //  24 STATS_LEN   pairs of floats: kv BC, 2 BC with PREFETCH 2; q: form 1: 1, else BR
 //  25 ROWS_LEN    16 bytes: BR (pitch(DF - A_REG) + pitch(EF - B_REG)), pitch(n) = n > 0 ? odd(n FK/8) : 0; at least 1
-//  26 X_LEN       floats of exchange: form 1: 1; else W 2 FM CK. SLICED: form 1 with one role: 0; with two: BR (BC + 8), twice that with
-//                 SLOPES; other forms: 2 BR (BC + 8). At least 64, as DROP_LEN
-//  40 H_LEN       16 bytes of exchange: form 1: 1; else W 2 FM CK/8. SLICED: BR odd(BC/8), in kv twice that
+//  26 X_LEN       floats of exchange: form 1: 1; else W 2 FM CK
+//  40 H_LEN       16 bytes of exchange: form 1: 1; else W 2 FM CK/8
 //  41 PATCH       16-byte units a row of the patch through which rows enter and gradients leave: a multiple of FK/8 and FN/4
 //  42 DROP_LEN    words: at least 64, as include/matrix_attention.glsl says; with DROPOUT 16 KEY_GROUPS times 8 more than the queries of
 //                 a tile (kv: BC; q: BR), where KEY_GROUPS counts the groups of 64 keys that the keys of a tile (n = kv: BR; q: BC) may
@@ -59,7 +56,6 @@
 //                 keys: form 1; kv: lanes hold rows q and q + 8 of every 16, q < 8, and FM is a multiple of 16; q: columns 2 q, 2 q + 1,
 //                 2 q + 8, 2 q + 9, q < 4, and CK is a multiple of 16; keys of a tile divide 64, or 64 divides them. 2: the same with
 //                 bits for words; kv: FM is 16, RM 1, 2 or 4, and components e and e + 1, e even, are columns 2 n and 2 n + 1 of a row
-//  50..52         SLICED: include/matrix_backward_columns.glsl
 //  27..39         include/matrix_layout.glsl     63..66 include/score.glsl: bindings from 8 on
 //  68 SLOPES      the score functions' derivative is not 1 everywhere: it is kept beside the weights (SCORE_FUNCTIONS)
 
@@ -102,13 +98,6 @@ layout(constant_id = 40) const uint H_LEN = 1;
 layout(constant_id = 41) const uint PATCH = 4;
 layout(constant_id = 42) const uint DROP_LEN = 64;
 layout(constant_id = 44) const uint BY_LANE = 0;
-#ifdef SLICED
-layout(constant_id = 50) const uint COLUMNS = 2;
-layout(constant_id = 51) const uint SHARE = 1;
-layout(constant_id = 52) const uint ROLES = 1;
-#else
-const uint SHARE = 1, ROLES = 1;
-#endif
 
 #ifdef KV
 const bool KEYS_ARE_ROWS = true;
@@ -125,22 +114,11 @@ const uint EF = (DV + FK - 1) / FK, EN = (DV + FN - 1) / FN;    // the same for 
 const uint AU = (D + 7) / 8, BU = (DV + 7) / 8;                 // 16-byte units of a row
 const uint A_WIDTH = (DF * FK > DN * FN ? DF * FK : DN * FN) / 8, B_WIDTH = (EF * FK > EN * FN ? EF * FK : EN * FN) / 8;
 const uint NS = CK / FN, NP = CK / FK;                          // accumulators of S and operands P across a chunk
-#ifdef SLICED
-const uint CHUNKS = BC / CK / (SHARE / ROLES);                  // of a tile, that are a subgroup's own
-#else
 const uint CHUNKS = BC / CK;
-#endif
 const uint B_AT = BC * A_PITCH;                                 // b behind a
 const uint TILE = BC * (A_PITCH + B_PITCH), TILES = PREFETCH == 2 ? 2 : 1;  // length of a tile, tiles in shared memory
 const uint AR = A_REG < DF ? A_REG : DF, BRG = B_REG < EF ? B_REG : EF;
-#ifdef SLICED
-const uint AM = ROLES == 2 ? (BRG > AR ? BRG : AR) : AR;        // operands of a row fragment in Am, which is A or B where there are roles
-const uint DS = (DN + COLUMNS - 1) / COLUMNS, ES = (EN + COLUMNS - 1) / COLUMNS;   // fragments of a subgroup's slice of D and DV
-const bool WHOLE_D = D % FN + DN % COLUMNS == 0, WHOLE_DV = DV % FN + EN % COLUMNS == 0;   // no fragment passes the last column
-#else
-const uint AM = AR;
-const bool WHOLE_D = D % FN == 0, WHOLE_DV = DV % FN == 0;
-#endif
+const bool WHOLE_D = D % FN == 0, WHOLE_DV = DV % FN == 0;      // no fragment passes the last column
 const uint RA_PITCH = AR < DF ? (DF - AR) * FK / 8 | 1u : 0, RB_PITCH = BRG < EF ? (EF - BRG) * FK / 8 | 1u : 0;
 const uint PATCH_PITCH = PATCH | 1u;
 const uint A_PASSES = (DF * FK / 8 + PATCH - 1) / PATCH, B_PASSES = (EF * FK / 8 + PATCH - 1) / PATCH;
@@ -189,25 +167,15 @@ uint patch_at, e_at, h_at, ra_at, rb_at;
 uint matrix, i, sub0, row0;
 uint bh, first_query, first_key;         // head of queries; first of the workgroup or of the tile
 uint tile, tile_at;                      // which of the tiles in shared memory, and where it begins in T
-#ifdef ATOMIC_DQ
-uint tile_head;                          // the query head of the tile that is computed
-#endif
 uint a_rows, b_rows, x_base;             // where A, B and the first gradient begin for this head
 uint a_columns, b_columns, a_member, b_member;   // where a and b begin for the first head of the group; from head to head
 float keep_scale;                        // of dropout, 1/(1-p): sums take dP and delta without it, gradients are multiplied in the end
 // What the subgroup holds: A and B; of a chunk S, which becomes P in place, dP, which becomes dS in place, and these two as operands.
-FRAG_A Am[RM * AM], Bm[ROLES == 2 ? 1 : RM * BRG], dS[RM * NP];
+FRAG_A Am[RM * AR], Bm[RM * BRG], dS[RM * NP];
 ACC S[RM * NS], dP[RM * NS];
 ACC slopes[SLOPES ? RM * NS : 1];   // of the score functions, from weights() to score_gradients()
 #ifdef KV
 FRAG_A P[RM * NP];
-#endif
-#ifdef SLICED
-uint role, own;   // of a subgroup: 0 S, 1 dP (ROLES 2); which part of a tile's columns it makes them for
-void take_share();
-void add_tile(bool masked);
-#else
-const uint role = 0, own = 0;
 #endif
 
 // What a kernel defines.
@@ -224,12 +192,8 @@ void take_place() {
   tid = gl_LocalInvocationID.x; lane = gl_SubgroupInvocationID;
   row_lane = lane_part(ROW_LANE, lane); col_lane = lane_part(COL_LANE, lane);
   patch_at = gl_SubgroupID * FM * PATCH_PITCH;
-#ifdef SLICED
-  take_share();
-#else
   e_at = gl_SubgroupID * 2 * FM * CK; h_at = gl_SubgroupID * 2 * FM * CK / 8;
   sub0 = gl_SubgroupID * RM * FM;
-#endif
   ra_at = sub0 * (RA_PITCH + RB_PITCH); rb_at = ra_at + RM * FM * RA_PITCH;
   keep_scale = DROPOUT ? drop_scale() : 1.0;
 }
@@ -273,11 +237,7 @@ uvec4 column_b(uint origin, uint col, uint c) { return piece_v(origin + min(col,
 #endif
 
 // A workgroup moves PART columns of a tile at once; invocation tid moves pieces tid, tid + WG, ...
-#ifdef SLICED
-const uint PART = PREFETCH == 2 ? BC / CHUNKS : BC;
-#else
 const uint PART = PREFETCH == 2 ? CK : BC;
-#endif
 const uint A_PIECES = PART * AU, B_PIECES = PART * BU;
 const uint A_EACH = (A_PIECES + WG - 1) / WG, B_EACH = (B_PIECES + WG - 1) / WG;
 #define EACH(pieces, each, u, x) \
@@ -373,9 +333,6 @@ void walk(uint first, uint n, bool masked) {
       store(0, 0, col0);
     }
     if (KEYS_ARE_ROWS) first_query = col0; else first_key = col0;
-#ifdef ATOMIC_DQ
-    tile_head = bh + member;
-#endif
     scores_of(KEYS_ARE_ROWS ? bh + member : bh);
     draw_tile(KEYS_ARE_ROWS ? bh + member : bh);
     if (PREFETCH != 2 || DROPOUT) barrier();
@@ -390,22 +347,18 @@ void walk(uint first, uint n, bool masked) {
       chunk(c, masked);
       if (PREFETCH == 2) store(1 - tile, c * PART, next_col);
     }
-#ifdef SLICED
-    add_tile(masked);
-#endif
     if (PREFETCH == 2) barrier();   // nobody reads this tile any more, and the next one is whole
   }
 }
 
 // Slice d of row fragment r of A or B: in registers, or in shared memory.
 void keep_a(uint r, uint d, FRAG_A x) {
-  if (ROLES == 2 || d < A_REG) Am[r * AM + min(d, AM - 1)] = x;
-  else if (own == 0) coopMatStore(x, Rows, ra_at + r * FM * RA_PITCH + (d - AR) * FK / 8, RA_PITCH, BY_ROW);
+  if (d < A_REG) Am[r * AR + min(d, AR - 1)] = x;
+  else coopMatStore(x, Rows, ra_at + r * FM * RA_PITCH + (d - AR) * FK / 8, RA_PITCH, BY_ROW);
 }
 void keep_b(uint r, uint d, FRAG_A x) {
-  if (ROLES == 2) keep_a(r, d, x);
-  else if (d < B_REG) Bm[r * BRG + min(d, BRG - 1)] = x;
-  else if (own == 0) coopMatStore(x, Rows, rb_at + r * FM * RB_PITCH + (d - BRG) * FK / 8, RB_PITCH, BY_ROW);
+  if (d < B_REG) Bm[r * BRG + min(d, BRG - 1)] = x;
+  else coopMatStore(x, Rows, rb_at + r * FM * RB_PITCH + (d - BRG) * FK / 8, RB_PITCH, BY_ROW);
 }
 // Rows of A, or of B if `second`, become operands. They enter through the patch, in so many passes, a constant where this is called; all of
 // them are on their way before the first piece is waited for.
@@ -437,11 +390,8 @@ void load_rows(uint passes, bool second) {
   }
 }
 
-void load_a() {
-  if (ROLES == 2) load_rows(A_PASSES > B_PASSES ? A_PASSES : B_PASSES, role == 1);   // subgroups meet as often whatever their role
-  else load_rows(A_PASSES, false);
-}
-void load_b() { if (ROLES == 1) load_rows(B_PASSES, true); }
+void load_a() { load_rows(A_PASSES, false); }
+void load_b() { load_rows(B_PASSES, true); }
 
 // Columns of a and b between their last and the next fragment are zero once and for all: `units` of 16 bytes exist, of `width`.
 void zero_edge(uint from, uint pitch, uint width, uint units) {

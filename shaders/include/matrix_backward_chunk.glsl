@@ -8,7 +8,7 @@ void scores(uint c) {
   [[unroll]] for (uint d = 0; d < DF; ++d) {
     FRAG_A a[RM];
     [[unroll]] for (uint r = 0; r < RM; ++r) {
-      if (d < A_REG) a[r] = Am[r * AM + min(d, AM - 1)];
+      if (d < A_REG) a[r] = Am[r * AR + min(d, AR - 1)];
       else coopMatLoad(a[r], Rows, ra_at + r * FM * RA_PITCH + (d - AR) * FK / 8, RA_PITCH, BY_ROW);
     }
     [[unroll]] for (uint n = 0; n < NS; ++n) {

@@ -8,26 +8,19 @@
 // fixed order and written once; matrix_backward_q.comp does dQ, recomputing P a second time. S and P are transposed: rows are keys.
 // With dropout Z (0 or 256/(256 - k) by place): dV = (P o Z)^T dO, dS = P o (dP o Z - delta).
 //
-// Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
-// columns of dK and dV: include/matrix_backward_columns.glsl.
+// Tiling, forms and specialization constants: include/matrix_backward.glsl.
 //
-// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths; with
-// ATOMIC_DQ also 14, dQ in fp32 (include/matrix_backward_sums.glsl).
+// Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dK, 7 dV, 8.. scores, 11 block mask, 12 and 13 lengths.
 // Push constants: include/args_backward.glsl (x is dK, y is dV). Workgroups: ceil(nk/BR) B Hk; with a
 // causal mask the key blocks that most queries see first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; SLICED of both; ATOMIC_DQ of both, which makes dQ too, by atomic sums (include/matrix_backward_atomic.glsl).
-// Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #define KV
 #include "matrix_backward.glsl"
 
-#ifdef SLICED
-const bool MAKE_DK = true, MAKE_DV = true;
-#else
 layout(constant_id = 43) const uint PARTS = 3;
 const bool MAKE_DK = (PARTS & 1u) != 0u, MAKE_DV = (PARTS & 2u) != 0u;
-#endif
 VIEWS(Y, y, 7, )
 
 const uint STAT_EACH = (PART + WG - 1) / WG;
@@ -58,26 +51,6 @@ void weights_to_operand(uint c) {
       KEPT_HALVES(S[r * NS + n][e], S[r * NS + n][e + 1], factors, COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
     } else HALVES(kept_part(S[r * NS + n][e]), kept_part(S[r * NS + n][e + 1]), COMPONENT(P, r, n, e), COMPONENT(P, r, n, e + 1))
 }
-#ifdef SLICED
-#include "matrix_backward_columns.glsl"
-ACC dK[SUM_RM * DS], dV[SUM_RM * ES];   // dK / scale
-void add_dv() { ADD_TEAM(dV, P_AT, tile_at + B_AT, B_PITCH, ES, EN) }   // dV += P^T dO
-void add_dk() { ADD_TEAM(dK, DS_AT, tile_at, A_PITCH, DS, DN) }         // dK += dS^T Q
-// The staged tile: what the inner loop of algorithm 2 does for dV and dK, by subgroups for their team's rows and their own columns.
-void add_tile(bool masked) {
-  if (ROLES == 2 && FORM == 1) {
-    barrier();             // P is whole
-    gradients_of_role();   // dS
-    add_dv();
-    barrier();             // dS is whole
-  } else {
-    shared_weights(masked);
-    add_dv();
-  }
-  add_dk();
-}
-#else
-const uint SUM_RM = RM, DS = DN, ES = EN, slice = 0;
 ACC dK[MAKE_DK ? RM * DN : 1], dV[MAKE_DV ? RM * EN : 1];   // dK / scale
 // dV += P^T dO for chunk c.
 void add_dv(uint c) {
@@ -93,10 +66,6 @@ void add_dk(uint c) {
     [[unroll]] for (uint r = 0; r < RM; ++r) dK[r * DN + d] = coopMatMulAdd(dS[r * NP + n], q, dK[r * DN + d]);
   }
 }
-
-#ifdef ATOMIC_DQ
-#include "matrix_backward_atomic.glsl"
-#endif
 
 // Chunk c of the staged tile of queries: what the inner loop of algorithm 2 does for dV and dK, transposed.
 void chunk(uint c, bool masked) {
@@ -118,11 +87,7 @@ void chunk(uint c, bool masked) {
     if (MAKE_DV) add_dv(c);
     if (MAKE_DK) add_dk(c);
   }
-#ifdef ATOMIC_DQ
-  if (MAKE_DK) add_dq(c);
-#endif
 }
-#endif
 
 // The second gradient, DV columns wide, as store_x in matrix_backward.glsl.
 uint y_base;
@@ -145,15 +110,15 @@ void store_y(uint r, uint d, float factor) {
   }
 }
 void store_dk() {
-  [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < DS; ++d) {
-    coopMatStore(dK[r * DS + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_x(r, slice * DS + d, scale * keep_scale * P_UNIT); MEET
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
+    coopMatStore(dK[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_x(r, d, scale * keep_scale * P_UNIT); MEET
   }
 }
 void store_dv() {
-  [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < ES; ++d) {
-    coopMatStore(dV[r * ES + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_y(r, slice * ES + d, keep_scale * P_UNIT); MEET
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < EN; ++d) {
+    coopMatStore(dV[r * EN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_y(r, d, keep_scale * P_UNIT); MEET
   }
 }
 
@@ -175,9 +140,6 @@ void main() {
   [[unroll]] for (uint x = 0; x < dK.length(); ++x) dK[x] = ACC(0.0);
   [[unroll]] for (uint x = 0; x < dV.length(); ++x) dV[x] = ACC(0.0);
   barrier();
-#ifdef ATOMIC_DQ
-  if (MAKE_DK) take_keys();
-#endif
   zero_edges();
 
   // Queries beyond the last need no mask: their lse is +inf.
@@ -191,9 +153,6 @@ void main() {
   } else walk(queries.begin, queries.end - queries.begin, true);
 
   barrier();
-#ifdef SLICED
-  take_sums();
-#endif
   if (MAKE_DK) store_dk();
   if (MAKE_DV) store_dv();
 }

@@ -11,39 +11,24 @@
 // on the way, rounded once, and zeros where no query of the block sees a key. A kernel that makes S and dP again for it
 // (matrix_backward_bias.comp) took a quarter of the pass.
 //
-// Tiling, forms and specialization constants: include/matrix_backward.glsl; built with SLICED, subgroups share S and dP and divide the
-// columns of dQ: include/matrix_backward_columns.glsl; built with TO_MEMORY, P and dS go to memory, and nothing is summed:
-// include/matrix_backward_weights.glsl.
+// Tiling, forms and specialization constants: include/matrix_backward.glsl; built with TO_MEMORY, P and dS go to memory, and nothing is
+// summed: include/matrix_backward_weights.glsl.
 //
 // Bindings: 0 Q, 1 K, 2 V, 3 dO, 4 lse, 5 delta (backward_delta.comp), 6 dQ, 7 dbias, 8.. scores, 11 block mask, 12 and 13 lengths.
 // Push constants: include/args_backward.glsl (x is dQ, y dbias).
-// Specialization constants of its own, without SLICED and TO_MEMORY; with DBIAS, H_LEN in form 1 is W FM (CK/4 + 2):
+// Specialization constants of its own, without TO_MEMORY; with DBIAS, H_LEN in form 1 is W FM (CK/4 + 2):
 //   54 DBIAS          form 1, no block mask, queries not packed: the gradient by the bias is wanted, of its type
 //   77 ALIGNED_BIAS   every row of dbias begins at a multiple of 16 bytes, and nk elements are a multiple of that
 // Workgroups: ceil(nq/BR) B Hq; with a causal mask the longest query blocks first, HEADS_TOGETHER heads at a time.
-// Variants: fp16; DTYPE_BF16; SLICED and TO_MEMORY of both. Full subgroups of SG required.
+// Variants: fp16; DTYPE_BF16; TO_MEMORY of both. Full subgroups of SG required.
 
 #extension GL_GOOGLE_include_directive : require
 #include "matrix_backward.glsl"
 #include "matrix_backward_queries.glsl"
 
-#ifdef SLICED
-#include "matrix_backward_columns.glsl"
-ACC dQ[SUM_RM * DS];   // / scale
-
-// The staged tile: what the inner loop of algorithm 2 does for dQ, by subgroups for their team's rows and their own columns.
-void add_tile(bool masked) {
-  if (ROLES == 2 && FORM == 1) {
-    barrier();             // P is whole
-    gradients_of_role();   // dS
-    barrier();             // dS is whole
-  } else shared_weights(masked);
-  ADD_TEAM(dQ, DS_AT, tile_at, A_PITCH, DS, DN)   // dQ += dS K
-}
-#elif defined(TO_MEMORY)
+#ifdef TO_MEMORY
 #include "matrix_backward_weights.glsl"
 #else
-const uint SUM_RM = RM, DS = DN, slice = 0;
 ACC dQ[RM * DN];
 
 layout(constant_id = 54) const bool DBIAS = false;
@@ -106,9 +91,9 @@ void chunk(uint c, bool masked) {
 
 #ifndef TO_MEMORY
 void store_dq() {
-  [[unroll]] for (uint r = 0; r < SUM_RM; ++r) [[unroll]] for (uint d = 0; d < DS; ++d) {
-    coopMatStore(dQ[r * DS + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
-    store_x(r, slice * DS + d, scale * keep_scale * P_UNIT); MEET
+  [[unroll]] for (uint r = 0; r < RM; ++r) [[unroll]] for (uint d = 0; d < DN; ++d) {
+    coopMatStore(dQ[r * DN + d], T, patch_at, PATCH_PITCH, BY_ROW); MEET
+    store_x(r, d, scale * keep_scale * P_UNIT); MEET
   }
 }
 #endif
@@ -134,9 +119,7 @@ void main() {
   z_base = y_off() + b * y_sb + h * y_sh;
 #else
   x_base = x_off() + query_origin(b, x_sb, x_sn) + h * x_sh;
-#ifndef SLICED
   if (DBIAS) y_base = y_off() + b * y_sb + h * y_sh;
-#endif
 #endif
 
   load_a();   // Q
@@ -161,11 +144,7 @@ void main() {
   put_zeros(keys.begin, keys.end);
 #else
   barrier();
-#ifdef SLICED
-  take_sums();
-#else
   if (DBIAS) put_unseen_bias(keys.begin, keys.end);
-#endif
   store_dq();
 #endif
 }

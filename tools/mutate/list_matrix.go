@@ -191,7 +191,7 @@ var matrixMutants = []Mutant{
 	},
 	{
 		ID: "matrix-dk-scale", File: "shaders/matrix/matrix_backward_kv.comp", Modules: "matrix_backward_kv",
-		Old: "store_x(r, slice * DS + d, scale * keep_scale * P_UNIT)", New: "store_x(r, slice * DS + d, keep_scale * P_UNIT)",
+		Old: "store_x(r, d, scale * keep_scale * P_UNIT)", New: "store_x(r, d, keep_scale * P_UNIT)",
 		Breaks: "dK on matrices lacks the scale",
 		Kill:   []Killer{in("./flash", "TestMatrixBackwardIsTrusted"), matrixGradient},
 	},

@@ -19,8 +19,8 @@ var Backward = &kernel.BackwardKernel{
 		Tier:           kernel.TierMatrix,
 		MostDim:        kernel.PlainDims,
 		Can:            attn.WithDropout | attn.WithPartsOfWholes | attn.WithBlocks | attn.OfScores | attn.WithSinks | attn.WithLengths | attn.WithPacked,
-		Parameters: kernel.FormRanges.And(kernel.GroupBound, columnRanges.And(kernel.IndirectRange).Of("kv_"), columnRanges.And(kernel.IndirectRange).Of("q_"),
-			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.OneParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
+		Parameters: kernel.FormRanges.And(kernel.GroupBound, backwardMatrixRanges.And(kernel.IndirectRange).Of("kv_"), backwardMatrixRanges.And(kernel.IndirectRange).Of("q_"),
+			kernel.Parameters{"kv_split": kernel.OnOff, dBiasParameter: kernel.OnOff, kernel.SlabsParameter: kernel.OnOff}),
 		Reserved:    kernel.ReservedOnCPU,
 		Unsupported: BackwardLacks,
 	},
@@ -44,9 +44,6 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 	if err := staysInRegisters(t); err != nil {
 		return nil, err
 	}
-	if err := staysOrdered(t); err != nil {
-		return nil, err
-	}
 	s := &BackwardProgram{env: e, Problem: *p, Layout: layout}
 	s.Kv.Keys = true
 	for _, part := range []*BackwardPart{&s.Kv, &s.Q} {
@@ -57,7 +54,7 @@ func planBackward(e *kernel.Env, p *attn.Problem, _ kernel.Program, t *kernel.Tu
 		if part.Tile, err = ChooseBackwardTile(&e.Caps, p, &layout, fragment, form, prefix, t); err != nil {
 			return nil, err
 		}
-		part.module = part.Tile.module() + "." + p.DType.Suffix()
+		part.module = part.label() + "." + p.DType.Suffix()
 	}
 	if err := s.takeBias(t); err != nil {
 		return nil, err
@@ -98,7 +95,6 @@ type BackwardProgram struct {
 	delta   *kernel.DeltaProgram
 	rows    kernel.RowTables
 	Kv, Q   BackwardPart
-	sums    uint64 // bytes of dQ in fp32, to which Kv adds and which Q takes; 0: Q makes it. See backward_atomic.go
 	checked [BackwardVariants]atomic.Bool
 }
 
@@ -115,51 +111,31 @@ type BackwardPart struct {
 }
 
 func (s *BackwardProgram) Tile() string {
-	if s.sums > 0 {
-		return fmt.Sprintf("kv %v %v form %d", &s.Kv.Tile, s.Kv.Tile.Fragment, s.Kv.Tile.Form)
-	}
 	return fmt.Sprintf("kv %v, q %v %v form %d", &s.Kv.Tile, &s.Q.Tile, s.Q.Tile.Fragment, s.Q.Tile.Form)
 }
 func (s *BackwardProgram) Scratch() []uint64 {
-	sizes := append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
-	if s.sums > 0 {
-		sizes = append(sizes, s.sums) // sumsAt
-	}
-	return sizes
+	return append([]uint64{s.delta.Bytes()}, s.rows.Scratch()...)
 }
 func (s *BackwardProgram) Dispatches() int {
-	return kernel.BoolInt(s.sums > 0) + s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
+	return s.rows.Dispatches() + s.delta.Grid.Dispatches() + len(s.Kv.Tile.pieces())*s.Kv.grid.Dispatches() + s.Q.grid.Dispatches()
 }
 
-// Labels of the dispatches, and names of the modules; the builds in which subgroups divide columns have more to them.
+// Labels of the dispatches, and names of the modules without the element type.
 const (
 	keysLabel    = "matrix_backward_kv"
 	queriesLabel = "matrix_backward_q"
-	byColumns    = "_columns"
 	orderedLabel = "matrix_backward" // both
 )
 
-// module is the name of the module that a tile is for, without the element type.
-func (t *BackwardTile) module() string {
-	name := queriesLabel
-	if t.Keys {
-		name = keysLabel
+// label is that of a part's dispatches, and the name of its module without the element type.
+func (part *BackwardPart) label() string {
+	if part.Keys {
+		return keysLabel
 	}
-	switch {
-	case t.Atomic:
-		name += atomically
-	case t.sliced():
-		name += byColumns
-	}
-	return name
+	return queriesLabel
 }
 
 func (s *BackwardProgram) Model() traffic.Model {
-	if s.sums > 0 {
-		f := &s.Kv.Tile.Fragment
-		return traffic.BackwardAtomic{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(atomicLabel, &s.Problem), Zero: zeroLabel, Sum: sumLabel, SumRows: f.M,
-			SumColumns: attn.CeilDiv(s.Problem.HeadDim, f.N) * f.N}
-	}
 	m := traffic.BackwardFused{Delta: kernel.DeltaLabel, Keys: s.Kv.Tile.model(keysLabel, &s.Problem), Queries: s.Q.Tile.model(queriesLabel, &s.Problem),
 		DBias: s.Q.Tile.DBias}
 	m.Queries.RowReaders = s.Q.Tile.rowReaders(&s.Layout)
@@ -168,7 +144,7 @@ func (s *BackwardProgram) Model() traffic.Model {
 
 // model is how a kernel with this tile walks over columns.
 func (t *BackwardTile) model(label string, p *attn.Problem) traffic.BackwardTile {
-	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1, Sharers: t.readers()}
+	return traffic.BackwardTile{Label: label, Rows: t.rows(), Columns: t.BC, Masked: t.masks(p), Ahead: t.Prefetch != 0, Apart: len(t.pieces()) > 1}
 }
 
 // rowReaders is how many invocations load lse and δ of a query that is a row: in registers a lane keeps the rows of which it holds elements. 0: one.
@@ -176,45 +152,23 @@ func (t *BackwardTile) rowReaders(l *kernel.FragmentLayout) int {
 	if t.Form != kernel.FormRegisters {
 		return 0
 	}
-	return t.share() * t.Fragment.Lanes * max(1, len(l.RowOfSlot)) / t.Fragment.M
+	return t.Fragment.Lanes * max(1, len(l.RowOfSlot)) / t.Fragment.M
 }
 
 // Constants are the specialization constants of a kernel; parts says which sums it makes.
 func (s *BackwardProgram) Constants(part *BackwardPart, parts int, v BackwardVariant) kernel.Constants {
 	p, t := &s.Problem, part.Tile
-	switch {
-	case part.Keys && s.sums > 0:
-		return AtomicConstants(p, &t, &s.Layout, parts, v.Aligned, v.Accumulate)
-	case part.Keys:
-		return keysConstants(p, &t, &s.Layout, parts, v.Aligned, v.Accumulate)
-	case s.sums > 0:
-		return SumConstants(p, &s.Kv.Tile, &s.Layout, v.Aligned, v.Accumulate)
+	if part.Keys {
+		return t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t), kernel.Constants{"PARTS": parts})
 	}
 	t.DBias = v.DBias
-	c := t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t),
-		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(v.Aligned && s.Layout.PairsOfBias(p, t.Form))})
-	if !t.sliced() {
-		c = c.And(v.ofBias())
-	}
-	return c
-}
-
-// keysConstants are those of the kernel of keys.
-func keysConstants(p *attn.Problem, t *BackwardTile, l *kernel.FragmentLayout, parts int, aligned, accumulate bool) kernel.Constants {
-	c := t.constants(p, t.Shared(p), l, aligned, accumulate).And(ofEither(p, t))
-	if !t.sliced() {
-		c = c.And(kernel.Constants{"PARTS": parts})
-	}
-	return c
+	return t.constants(p, t.Shared(p), &s.Layout, v.Aligned, v.Accumulate).And(ofEither(p, &t),
+		kernel.Constants{"BIAS_PAIRS": kernel.BoolInt(v.Aligned && s.Layout.PairsOfBias(p, t.Form))}, v.ofBias())
 }
 
 // ofEither are those of the kernel of keys and of that of queries.
 func ofEither(p *attn.Problem, t *BackwardTile) kernel.Constants {
-	c := kernel.Constants{"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)}
-	if t.sliced() {
-		c = c.And(kernel.Constants{"COLUMNS": t.Columns, "SHARE": t.share(), "ROLES": max(t.Roles, 1)})
-	}
-	return c
+	return kernel.Constants{"MASKS": kernel.BoolInt(t.masks(p)), "SLOPES": kernel.BoolInt(p.Features()&attn.WithSlopes != 0)}
 }
 
 // constants are the specialization constants that all kernels of backward passes on matrices have; sh is the lengths of the kernel's shared arrays.
@@ -248,7 +202,7 @@ func (s *BackwardProgram) build(v BackwardVariant) error {
 		}
 		return s.try(v)
 	}
-	if err := s.env.Prove(s.name()+" "+s.Tile(), s.compiled(v), try); err != nil {
+	if err := s.env.Prove(orderedLabel+" "+s.Tile(), s.compiled(v), try); err != nil {
 		return err
 	}
 	if err := s.compile(v); err != nil { // where a verdict was remembered
@@ -279,9 +233,6 @@ func (s *BackwardProgram) Record(r *kernel.Recorder, g *kernel.Gradients) error 
 
 func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients, v BackwardVariant) error {
 	delta, tables := kernel.Operand{Binding: r.Scratch[0]}, r.Scratch[1:]
-	if err := s.recordZero(r); err != nil {
-		return err
-	}
 	if err := s.rows.Record(r, &g.Scores, tables); err != nil {
 		return err
 	}
@@ -304,10 +255,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients, v Backwar
 			r.Access[7].Mode = pipeline.Unused
 		}
 		access := r.BackwardScores(k, &s.Problem, g)
-		if parts != onlyDV {
-			s.bindSums(r, k, pipeline.ReadWrite)
-		}
-		if err := r.DispatchBlocks(k, &s.Problem, access, at, s.Kv.grid, s.label(&s.Kv)); err != nil {
+		if err := r.DispatchBlocks(k, &s.Problem, access, at, s.Kv.grid, s.Kv.label()); err != nil {
 			return err
 		}
 	}
@@ -325,8 +273,7 @@ func (s *BackwardProgram) run(r *kernel.Recorder, g *kernel.Gradients, v Backwar
 	r.BackwardInputs(g, &delta)
 	r.Access[6] = g.Output(&g.DQ)
 	access := r.BackwardScores(k, &s.Problem, g)
-	s.bindSums(r, k, pipeline.Read)
-	return r.DispatchBlocks(k, &s.Problem, access, at, s.Q.grid, s.label(&s.Q))
+	return r.DispatchBlocks(k, &s.Problem, access, at, s.Q.grid, s.Q.label())
 }
 
 // compiled is what the driver compiles for a variant.
@@ -362,9 +309,6 @@ func (s *BackwardProgram) trial(v BackwardVariant) attn.Problem {
 func (s *BackwardProgram) try(v BackwardVariant) (wrong string, err error) {
 	p := s.trial(v)
 	mine := &BackwardProgram{env: s.env, Problem: p, Layout: s.Layout}
-	if s.sums > 0 {
-		mine.sums = sumBytes(&p, &s.Kv.Tile.Fragment)
-	}
 	for _, part := range [][2]*BackwardPart{{&mine.Kv, &s.Kv}, {&mine.Q, &s.Q}} {
 		part[0].Keys, part[0].module, part[0].Tile = part[1].Keys, part[1].module, part[1].Tile
 		if part[0].grid, err = kernel.NewGrid(part[1].Tile.groups(&p), 0); err != nil {

@@ -95,7 +95,6 @@ func ChooseBiasTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentL
 	if err != nil {
 		return t, err
 	}
-	t.Columns, t.Share, t.Roles = 1, 1, 1 // its subgroups have rows of their own
 	if ownOf(p) != allOwn {
 		t.BC, t.Prefetch = t.CK, 0
 	}

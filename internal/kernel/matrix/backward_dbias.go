@@ -86,8 +86,6 @@ func (t *BackwardTile) lacksBias(p *attn.Problem, c *kernel.Capabilities) string
 		return "sequences are packed"
 	case t.Form != kernel.FormRegisters:
 		return fmt.Sprintf("form %d has it in shared memory piece by piece", t.Form)
-	case t.sliced():
-		return "subgroups divide the columns of dq"
 	}
 	with := *t
 	with.DBias = true

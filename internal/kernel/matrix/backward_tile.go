@@ -32,25 +32,9 @@ type BackwardTile struct {
 	HeadsTogether int
 	ByLane        int // how weights find what dropout draws for them
 
-	// shaders/include/matrix_backward_columns.glsl: slices of the columns of gradients that subgroups divide; with more than one of them,
-	// subgroups that make the scores of the same rows, and whether half of them make dP alone.
-	Columns, Share, Roles int
-
 	ToMemory bool // P and dS go to memory, and nothing is summed: Weights
 	DBias    bool // then, and in the kernel of queries: dS leaves, where it is wanted, as the gradient by the bias
-
-	Atomic bool // the kernel of keys makes dQ too, by atomic sums
-	KReg   int  // then: slices of K for dQ in registers
 }
-
-// sliced says whether subgroups divide the columns of gradients. Without, every subgroup has rows of its own from the first product to the last.
-func (t *BackwardTile) sliced() bool { return t.Columns > 1 }
-
-// share is how many subgroups make the scores of the same rows.
-func (t *BackwardTile) share() int { return max(t.Share, 1) }
-
-// readers is how many subgroups load the same rows of q (or of k) and of do (or of v).
-func (t *BackwardTile) readers() int { return t.share() / max(t.Roles, 1) }
 
 // Ways in which weights find what dropout draws for them: BY_LANE in shaders/include/matrix_backward.glsl.
 const (
@@ -75,21 +59,18 @@ func (t *BackwardTile) LaneOfDraws(p *attn.Problem, l *kernel.FragmentLayout) in
 	return DrawBits
 }
 
-func (t *BackwardTile) rows() int { return t.W / t.share() * t.RM * t.Fragment.M }
+func (t *BackwardTile) rows() int { return t.W * t.RM * t.Fragment.M }
 
 // BlockRows is the rows of a workgroup.
 func (t *BackwardTile) BlockRows() int { return t.rows() }
 
 func (t *BackwardTile) String() string {
-	if t.sliced() {
-		return fmt.Sprintf("%dx%d in %d", t.rows(), t.BC, t.Columns)
-	}
 	return fmt.Sprintf("%dx%d", t.rows(), t.BC)
 }
 
 // pieces lists the dispatches by what they sum.
 func (t *BackwardTile) pieces() []int {
-	if t.Keys && t.split && !t.sliced() {
+	if t.Keys && t.split {
 		return piecesApart
 	}
 	return piecesTogether
@@ -139,7 +120,7 @@ func (t BackwardTile) Within(b attn.Blocks) BackwardTile {
 		for w := 1; w <= t.W*t.RM/rm; w++ {
 			more, try := w*rm-cut.W*cut.RM, t
 			try.W, try.RM = w, rm
-			if try.divides() && own%try.rows() == 0 && (more > 0 || more == 0 && w >= leastSubgroups) {
+			if own%try.rows() == 0 && (more > 0 || more == 0 && w >= leastSubgroups) {
 				cut.W, cut.RM = w, rm
 			}
 		}
@@ -158,23 +139,6 @@ type matrixBackwardShared struct {
 	aPitch, bPitch, Tile, rows, h, patch int
 	Stats, x, Drop                       int
 }
-
-// atomicShared is the lengths of the arrays that it has besides with atomic sums, in units of 16 bytes.
-type atomicShared struct{ keys, ds int }
-
-func (t *BackwardTile) atomicShared(p *attn.Problem) atomicShared {
-	if !t.Atomic {
-		return atomicShared{}
-	}
-	f := &t.Fragment
-	s := atomicShared{keys: max(16, (t.rows()-t.KReg*f.K)*t.Shared(p).aPitch), ds: t.CK * (t.rows()/8 | 1)}
-	if t.CK < t.BC || t.Prefetch == 2 {
-		s.ds *= 2
-	}
-	return s
-}
-
-func (s atomicShared) bytes() int { return 16 * (s.keys + s.ds) }
 
 func (s matrixBackwardShared) bytes() int { return 16*(s.Tile+s.rows+s.h) + 8*s.Stats + 4*(s.x+s.Drop) }
 
@@ -198,18 +162,7 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 		return n*f.K/8 | 1
 	}
 	s.rows = max(1, t.rows()*(rest(attn.CeilDiv(p.HeadDim, f.K)-t.AReg)+rest(attn.CeilDiv(p.ValueDim, f.K)-t.BReg)))
-	switch exchanged := t.rows() * (t.BC + 8); {
-	case t.sliced():
-		if s.h = t.rows() * (t.BC/8 | 1); t.Keys {
-			s.h *= 2
-		}
-		s.x = leastDrop // unused, and not one long either
-		switch {
-		case t.Form != kernel.FormRegisters, t.Roles == 2 && p.Features()&attn.WithSlopes != 0:
-			s.x = 2 * exchanged
-		case t.Roles == 2:
-			s.x = exchanged
-		}
+	switch {
 	case t.Form != kernel.FormRegisters:
 		s.x, s.h = t.W*2*f.M*t.CK, t.W*2*f.M*t.CK/8
 	case t.DBias && !t.ToMemory:
@@ -239,37 +192,6 @@ func (t *BackwardTile) Shared(p *attn.Problem) matrixBackwardShared {
 	return s
 }
 
-// divides says whether subgroups divide evenly: those that share rows, the slices of columns, and rows among the teams that have one slice each.
-func (t *BackwardTile) divides() bool {
-	return t.W%t.share() == 0 && (!t.sliced() || t.W%t.Columns == 0 && t.W/t.share()*t.RM%(t.W/t.Columns) == 0)
-}
-
-// checkColumns gives the rule of subgroups that divide columns which a tile breaks, "" when it breaks none.
-func (t *BackwardTile) checkColumns(prefix string, p *attn.Problem) string {
-	switch {
-	case !t.sliced():
-		if t.Share > 1 || t.Roles > 1 {
-			return fmt.Sprintf("%sshare = %d and %sroles = %d must be 1 where %scolumns is", prefix, t.Share, prefix, t.Roles, prefix)
-		}
-	case t.W%t.share() != 0 || t.W%t.Columns != 0:
-		return fmt.Sprintf("%sw = %d must be a multiple of %sshare = %d and %scolumns = %d", prefix, t.W, prefix, t.share(), prefix, t.Columns)
-	case !t.divides():
-		return fmt.Sprintf("%d row fragments, %sw / %sshare by %srm, must be a multiple of the %d teams, %sw / %scolumns", t.W/t.share()*t.RM, prefix, prefix,
-			prefix, t.W/t.Columns, prefix, prefix)
-	case t.share()%max(t.Roles, 1) != 0:
-		return fmt.Sprintf("%sshare = %d must be a multiple of %sroles = %d", prefix, t.share(), prefix, t.Roles)
-	case t.BC%(t.CK*t.readers()) != 0:
-		return fmt.Sprintf("%sbc = %d must be a multiple of %sck = %d by the %d subgroups that divide it", prefix, t.BC, prefix, t.CK, t.readers())
-	case t.Roles == 2 && t.BC != t.CK*t.readers():
-		return fmt.Sprintf("%sbc = %d must be %sck = %d by the %d subgroups that divide it, where %sroles is 2", prefix, t.BC, prefix, t.CK, t.readers(), prefix)
-	case t.Roles == 2 && (t.AReg < attn.CeilDiv(p.HeadDim, t.Fragment.K) || t.BReg < attn.CeilDiv(p.ValueDim, t.Fragment.K)):
-		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must keep all slices where %sroles is 2", prefix, t.AReg, prefix, t.BReg, prefix)
-	case t.Keys && t.split:
-		return fmt.Sprintf("%ssplit must be 0 where %scolumns is more than 1", prefix, prefix)
-	}
-	return ""
-}
-
 // Check gives the rule that a tile breaks on a device, "" when it breaks none.
 func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilities) string {
 	f := &t.Fragment
@@ -286,27 +208,13 @@ func (t *BackwardTile) Check(prefix string, p *attn.Problem, c *kernel.Capabilit
 		return fmt.Sprintf("%sa_reg = %d and %sb_reg = %d must be at least 1", prefix, t.AReg, prefix, t.BReg)
 	case f.N%8 != 0 || f.K%8 != 0:
 		return fmt.Sprintf("fragments of %v: N and K must be multiples of 8", *f)
-	case t.Atomic && f.M%8 != 0:
-		return fmt.Sprintf("fragments of %v: M must be a multiple of 8 where dq is summed in any order", *f)
-	case t.Atomic && t.rows()%f.K != 0:
-		return fmt.Sprintf("%d keys, %sw = %d by %srm = %d by M = %d, must be a multiple of the fragment's K = %d", t.rows(), prefix, t.W, prefix, t.RM, f.M, f.K)
-	case t.Atomic && t.CK%f.M != 0:
-		return fmt.Sprintf("%sck = %d must be a multiple of the fragment's M = %d", prefix, t.CK, f.M)
-	case t.Atomic && (t.KReg < 0 || t.KReg > t.rows()/f.K):
-		return fmt.Sprintf("%sk_reg = %d must be from 0 to %d, the slices of %d keys", prefix, t.KReg, t.rows()/f.K, t.rows())
 	}
-	if why := t.checkColumns(prefix, p); why != "" {
-		return why
-	}
-	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes()+t.atomicShared(p).bytes(), c)
+	return kernel.CheckSubgroups(t.W, f.Lanes, t.Shared(p).bytes(), c)
 }
 
 // shrink takes fewer rows a workgroup while there are not enough workgroups to fill a GPU, or not enough rows to fill one.
 func (t *BackwardTile) shrink(k *kernel.Prediction, p *attn.Problem) {
 	const leastSubgroups = 4 // fewer hide no latency
-	if t.sliced() {
-		return // half as many may not divide the columns
-	}
 	rows := p.QueryLen
 	if t.Keys {
 		rows = p.KeyLen
@@ -334,7 +242,7 @@ func backwardCandidates(c *kernel.Capabilities, p *attn.Problem) []map[string]in
 	for _, name := range []string{keysLabel, queriesLabel} {
 		prefix := strings.TrimPrefix(name, "matrix_backward_") + "_"
 		add := func(row *tiles.Row) {
-			m := map[string]int{prefix + "prefetch": 0, prefix + "columns": 1, prefix + "share": 1, prefix + "roles": 1}
+			m := map[string]int{prefix + "prefetch": 0}
 			for value, n := range row.Values {
 				m[prefix+value] = n
 			}
@@ -359,13 +267,13 @@ func ChooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 	return chooseBackwardTile(c, p, l, f, form, prefix, "matrix_backward_"+strings.TrimSuffix(prefix, "_"), t)
 }
 
-// chooseBackwardTile is the same with the rows of a kernel, which may be the one with atomic sums.
+// chooseBackwardTile is the same with the rows of a kernel, which may be the one that puts weights into memory.
 func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.FragmentLayout, f kernel.Fragment, form int, prefix, rows string, t *kernel.Tuning) (BackwardTile, error) {
 	k, why := c.Prediction(), "no tile fits"
 	for _, row := range c.Suiting(kernel.Asked(p, f), rows) {
 		tile := BackwardTile{W: row.Get("w"), RM: row.Get("rm"), BC: row.Get("bc"), CK: row.Get("ck"), Prefetch: row.Get("prefetch"),
-			AReg: row.Get("a_reg"), BReg: row.Get("b_reg"), Columns: max(row.Get("columns"), 1), Share: max(row.Get("share"), 1), Roles: max(row.Get("roles"), 1)}
-		tile.Atomic, tile.ToMemory = rows == atomicLabel, rows == weightsLabel
+			AReg: row.Get("a_reg"), BReg: row.Get("b_reg")}
+		tile.ToMemory = rows == weightsLabel
 		tile.DBias = tile.ToMemory && form == kernel.FormRegisters && !p.Bias.None() && ownOf(p) == allOwn
 		tile.Fragment, tile.Form, tile.Keys, tile.split = f, form, prefix == "kv_", max(p.HeadDim, p.ValueDim) > wideHead
 		whole := max(f.N, f.K) // one divides the other
@@ -395,14 +303,8 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 			}
 			*x.value = t.Get(prefix+x.name, x.def)
 		}
-		if !tile.Atomic && !tile.ToMemory {
-			tile.Columns, tile.Share, tile.Roles = t.Get(prefix+"columns", tile.Columns), t.Get(prefix+"share", tile.Share), t.Get(prefix+"roles", tile.Roles)
-		}
 		if tile.Keys {
-			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split && !tile.sliced())) != 0
-		}
-		if tile.Atomic {
-			tile.KReg = t.Get(prefix+"k_reg", min(row.Get("k_reg"), tile.rows()/f.K))
+			tile.split = t.Get("kv_split", kernel.BoolInt(tile.split)) != 0
 		}
 		tile.ByLane = tile.LaneOfDraws(p, l)
 		if why = tile.Check(prefix, p, c); why == "" {
@@ -411,12 +313,12 @@ func chooseBackwardTile(c *kernel.Capabilities, p *attn.Problem, l *kernel.Fragm
 		}
 	}
 	aboutTiles := len(t.Given)
-	for _, name := range []string{kernel.OneParameter, kernel.SlabsParameter, dBiasParameter} { // are about none
+	for _, name := range []string{kernel.SlabsParameter, dBiasParameter} { // are about none
 		if _, given := t.Given[name]; given {
 			aboutTiles--
 		}
 	}
-	if aboutTiles > 0 && (rows != atomicLabel || t.Given[kernel.OneParameter] != 0) { // without insisting on one kernel two may take them
+	if aboutTiles > 0 {
 		return BackwardTile{}, attn.BadArgument("WithBackwardTuning", fmt.Sprint(t.Given), "%s", why)
 	}
 	return BackwardTile{}, &kernel.Declined{Why: why}

@@ -18,6 +18,4 @@ var (
 	headRanges           = kernel.Parameters{"heads_together": togetherRange, "pack": kernel.OnOff, "parts": kernel.PartsRange}
 	backwardTileRanges   = subgroupRanges.And(kernel.Parameters{"prefetch": kernel.Between(0, 2), "a_reg": kernel.FragmentRange, "b_reg": kernel.FragmentRange})
 	backwardMatrixRanges = backwardTileRanges.And(kernel.Parameters{"heads_together": togetherRange})
-	columnRanges         = backwardMatrixRanges.And(kernel.Parameters{"columns": kernel.Between(1, 16), "share": kernel.Between(1, 16), "roles": kernel.Between(1, 2)})
-	atomicMatrixRanges   = backwardMatrixRanges.And(kernel.Parameters{"k_reg": kernel.Between(0, 256), "split": kernel.OnOff})
 )
