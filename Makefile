@@ -38,8 +38,8 @@ test-all:
 
 test-view:
 	@tools/setup.sh --display
-	go vet -tags view ./internal/view/... ./examples/viewer ./cmd/vkattn
-	@tools/test.sh -short -tags view $(TESTFLAGS) ./internal/view/window ./examples/viewer
+	go vet -tags view ./cmd/vkattn/internal/view/... ./examples/viewer ./cmd/vkattn
+	@tools/test.sh -short -tags view $(TESTFLAGS) ./cmd/vkattn/internal/view/window ./examples/viewer
 	@tools/test.sh -short -tags view -run View $(TESTFLAGS) ./cmd/vkattn
 
 test-mpi:

@@ -141,7 +141,7 @@ func hostConstants(t *testing.T) map[string]kernel.Constants {
 	}
 }
 
-// viewModules begins the names of modules that draw, of which internal/view/render's tests know what they declare.
+// viewModules begins the names of modules that draw, of which cmd/vkattn/internal/view/render's tests know what they declare.
 const viewModules = "view_"
 
 // TestConstantsAreThoseOfModules: what a module declares is what the host sets, for every module.

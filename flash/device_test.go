@@ -16,7 +16,7 @@ import (
 	"github.com/vkattn/vkattn/vk"
 )
 
-// TestForward runs shapes that meet every path of the API once; the numerics in full are internal/conformance's.
+// TestForward runs shapes that meet every path of the API once; the numerics in full are cmd/vkattn/internal/conformance's.
 func TestForward(t *testing.T) {
 	d := testDevice(t)
 	small := Problem{Batch: 2, Heads: 4, KeyHeads: 2, QueryLen: 33, KeyLen: 47, HeadDim: 8, ValueDim: 16, Causal: CausalBottomRight}

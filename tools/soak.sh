@@ -20,7 +20,7 @@ usage() { sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 what=${1:-}; shift || usage
 
-build() { (cd "$top" && go test -c -o "$1" ./internal/soak); }
+build() { (cd "$top" && go test -c -o "$1" ./cmd/vkattn/internal/soak); }
 
 case $what in
 build) [ $# = 1 ] || usage; build "$1"; exit ;;

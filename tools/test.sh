@@ -27,7 +27,7 @@ flags=(-count=1 -timeout "${VKATTN_TEST_TIMEOUT:-1h}")
 # Without a package all of them, those that take longest first, so that no core waits for them at the end.
 case " $* " in
 *" ."* | *" github.com/"* | *" -args "*) ;;
-*) set -- "$@" ./flash ./internal/conformance ./cmd/vkattn ./flash/ring ./internal/bench ./... ;;
+*) set -- "$@" ./flash ./cmd/vkattn/internal/conformance ./cmd/vkattn ./flash/ring ./cmd/vkattn/internal/bench ./... ;;
 esac
 verbose=()
 for a in "$@"; do

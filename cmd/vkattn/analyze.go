@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/internal/analysis"
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/analysis"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 func newAnalyze() *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
 )
 
 // axisFlags hold what the flags of a sweep's axes were given, by name. The flags are those of bench's table of axes.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/report"
 )
 
 // benchFlags are the flags of bench as given.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/report"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
 
 // readResults reads a result file, and says so when its end is missing.

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/first"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/bench/first"
-	"github.com/vkattn/vkattn/internal/bench/rows"
-	"github.com/vkattn/vkattn/internal/report"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 // listCases prints the cases that bench would measure, a JSON object a line. Only the kind of the device matters, since some suites are

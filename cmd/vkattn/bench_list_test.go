@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 // TestBenchListsItsCases: --list prints what the same flags would measure, with the keys of result files, and opens no device.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
 )
 
 // TestBenchMPI: of two processes on one device the first writes the row of both; flags that do not go together are refused before MPI begins.

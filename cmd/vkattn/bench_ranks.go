@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
 	"github.com/vkattn/vkattn/flash/ring/mpi"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/bench/ranks"
-	"github.com/vkattn/vkattn/internal/bench/rows"
-	"github.com/vkattn/vkattn/internal/report"
 )
 
 // rankFlags are the flags of bench that spread attention over devices.

@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
 	"github.com/vkattn/vkattn/internal/vktest"
 )
 
 // TestBenchRanks: ranks that share a device, and keys and values from the host, have a line each with figures.
 func TestBenchRanks(t *testing.T) {
-	vktest.Long(t, "internal/bench/ranks")
+	vktest.Long(t, "cmd/vkattn/internal/bench/ranks")
 	needDevice(t)
 	path := filepath.Join(t.TempDir(), "ranks.jsonl")
 	sizes := []string{"--heads", "2", "--head-dim", "32", "--seq", "256,300", "--causal", "--pass", "both", "--quiet"}

@@ -9,8 +9,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
 )
 
 // deviceChoice is which device a command runs on, and with which tiles.

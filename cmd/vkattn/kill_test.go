@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
 )
 
 // kills is how often a command is killed: VKATTN_KILLS (tools/killtest.sh), else a few times.

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/ranks"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 	"github.com/vkattn/vkattn/flash"
 	"github.com/vkattn/vkattn/flash/ring"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/bench/ranks"
-	"github.com/vkattn/vkattn/internal/bench/rows"
-	"github.com/vkattn/vkattn/internal/report"
 )
 
 // printLinks measures links of all GPUs, or of the CPU where there is none.

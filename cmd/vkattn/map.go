@@ -14,10 +14,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/heads"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/picture"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/heads"
-	"github.com/vkattn/vkattn/internal/picture"
 )
 
 // mapFlags are the flags of map as given.

@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 // output remembers the first error of writing to the standard output, which whoever prints there need not look at.

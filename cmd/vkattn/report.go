@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/report"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
 
 func newReport() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 // resultsScript runs tools/results.sh with a command that notes what it is asked, adds a row to the --out file and, where SLOW names its

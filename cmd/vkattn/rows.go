@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/bench/rows"
-	"github.com/vkattn/vkattn/internal/report"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench/rows"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/report"
 )
 
 // rowsFlags are the flags of rows as given.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 // createTrace opens the --trace file. One that exists is replaced with --force, and with --append where it is a trace: a trace is of one

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vkattn/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
 )
 
 // readTrace counts the rows of a trace file, and the dispatches by name, each of which must have a time and bytes.

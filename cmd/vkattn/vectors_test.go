@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vkattn/vkattn/internal/conformance"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 )
 
 // goldenFolder holds cases that others computed.

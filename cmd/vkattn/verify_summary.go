@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/conformance"
 )
 
 // What was checked, in two tables: on each kernel the forward and the backward pass by types, and the same by options of the problem.

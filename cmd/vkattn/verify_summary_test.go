@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/conformance"
 )
 
 // TestCoverage: each case counts where its type, pass and options say, a failure where it belongs, and lines stay short.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vkattn/vkattn/internal/conformance"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/conformance"
 )
 
 // Cases that others computed: golden vectors and ONNX cases of a folder.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/input"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/render"
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/bench"
-	"github.com/vkattn/vkattn/internal/view"
-	"github.com/vkattn/vkattn/internal/view/input"
-	"github.com/vkattn/vkattn/internal/view/render"
 	"github.com/vkattn/vkattn/vk"
 )
 

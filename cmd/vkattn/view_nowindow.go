@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/vkattn/vkattn/internal/view"
-	"github.com/vkattn/vkattn/internal/view/render"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/render"
 )
 
 var errNoWindow = errors.New("this vkattn was built without its window: 'make view' in vkattn's source tree builds bin/vkattn with it (go build -tags view ./cmd/vkattn " +

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/vkattn/vkattn/internal/view"
-	"github.com/vkattn/vkattn/internal/view/render"
-	"github.com/vkattn/vkattn/internal/view/window"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/render"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/window"
 	"github.com/vkattn/vkattn/vk"
 )
 

@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vkattn/vkattn/flash"
-	"github.com/vkattn/vkattn/internal/view/input"
 )
 
 func open(t *testing.T) *flash.Device {
@@ -93,7 +95,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// TestHeads: the file of -heads is what the viewer reads: heads of all layers over the text, with the layers' windows.
+// TestHeads: the file of -heads holds queries and keys of all heads and layers over the text, with the layers' windows.
 func TestHeads(t *testing.T) {
 	dev := open(t)
 	m := saved(t)
@@ -102,22 +104,54 @@ func TestHeads(t *testing.T) {
 	o := options{prompts: []string{"Love is not love\n"}, kind: "f16", samples: 1, heads: file, cache: cacheOptions{batch: 1, room: 8, page: 1, pages: 1}}
 	require.NoError(t, run(context.Background(), &out, dev, o))
 	require.Contains(t, out.String(), "3 layers over 17 characters")
-	s, err := input.Read(file)
-	require.NoError(t, err)
-	require.Equal(t, []rune(o.prompts[0]), s.Text)
-	require.Len(t, s.Layers, m.config.layers)
-	for i, l := range s.Layers {
-		require.Equal(t, []int{m.heads, m.keyHeads, 17, 17, m.dim, max(m.seen(i)-1, 0)}, []int{l.Heads, l.KeyHeads, l.Queries, l.Keys, l.Dim, l.Window})
-		require.True(t, l.Causal)
+	about, tensors := storedHeads(t, file)
+	require.Equal(t, o.prompts[0], about["text"])
+	require.Equal(t, "bottom-right", about["causal"])
+	require.Len(t, tensors, 2*m.config.layers)
+	for i := range m.config.layers {
+		name := fmt.Sprintf("layer%d.", i)
+		require.Len(t, tensors[name+"q"], m.heads*17*m.dim)
+		require.Len(t, tensors[name+"k"], m.keyHeads*17*m.dim)
+		window, ok := about[name+"window"]
+		require.Equal(t, m.seen(i) > 0, ok)
+		if ok {
+			require.Equal(t, fmt.Sprintf("%d,0", m.seen(i)-1), window)
+		}
 	}
 	// The first layer's key heads are products of what is known: the token's embedding, normed, by the weights; at position 0 nothing is turned.
 	x, _ := normalize(m.embed.x[tokenOf(t, m, 'L')*m.width:][:m.width], m.width)
 	qkv := multiply(x, m.layers[0].qkv)
 	for c := range m.dim {
-		require.InDelta(t, qkv[m.heads*m.dim+c], s.Layers[0].K[c], 1e-5)
-		require.InDelta(t, qkv[c], s.Layers[0].Q[c], 1e-5)
+		require.InDelta(t, qkv[m.heads*m.dim+c], tensors["layer0.k"][c], 1e-5)
+		require.InDelta(t, qkv[c], tensors["layer0.q"][c], 1e-5)
 	}
 	require.Equal(t, 14, strings.Count(firstSonnet(), "\n"))
+}
+
+// storedHeads reads a file of fp32 tensors.
+func storedHeads(t *testing.T, file string) (about map[string]string, tensors map[string][]float32) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	n := binary.LittleEndian.Uint64(data)
+	var header map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(data[8:8+n], &header))
+	require.NoError(t, json.Unmarshal(header[metadataKey], &about))
+	delete(header, metadataKey)
+	body := data[8+n:]
+	tensors = map[string][]float32{}
+	for name, raw := range header {
+		var s stored
+		require.NoError(t, json.Unmarshal(raw, &s))
+		require.Equal(t, "F32", s.DType)
+		values := make([]float32, (s.Offsets[1]-s.Offsets[0])/4)
+		require.Len(t, values, s.Shape[0]*s.Shape[1]*s.Shape[2])
+		for i := range values {
+			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[s.Offsets[0]+4*i:]))
+		}
+		tensors[name] = values
+	}
+	return about, tensors
 }
 
 func tokenOf(t *testing.T, m *model, r rune) int {

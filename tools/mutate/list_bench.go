@@ -2,73 +2,73 @@ package main
 
 // Figures: what the benchmark measures and checks, and what reports make of it.
 
-var summaries = in("./internal/report", "TestSummaries")
+var summaries = in("./cmd/vkattn/internal/report", "TestSummaries")
 
 var benchMutants = []Mutant{
 	{
-		ID: "bench-percentile", File: "internal/bench/stats.go",
+		ID: "bench-percentile", File: "cmd/vkattn/internal/bench/stats.go",
 		Old: "pos := q * float64(len(sorted)-1)", New: "pos := q * float64(len(sorted))",
 		Breaks: "percentiles and medians are those of higher ranks",
-		Kill:   []Killer{in("./internal/bench", "TestQuantiles")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestQuantiles")},
 	},
 	{
-		ID: "bench-mean", File: "internal/bench/stats.go",
+		ID: "bench-mean", File: "cmd/vkattn/internal/bench/stats.go",
 		Old: "return math.Exp(sum / float64(len(values)))", New: "return math.Exp(sum)",
 		Breaks: "the geometric mean is a product",
-		Kill:   []Killer{in("./internal/bench", "TestGeoMean")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestGeoMean")},
 	},
 	{
-		ID: "bench-tflops", File: "internal/bench/figures.go",
+		ID: "bench-tflops", File: "cmd/vkattn/internal/bench/figures.go",
 		Old: "p.TFLOPS = flops / p.Ms / 1e9", New: "p.TFLOPS = 2 * flops / p.Ms / 1e9",
 		Breaks: "TFLOP/s are twice what they are",
-		Kill:   []Killer{in("./internal/bench", "TestFiguresFollowFromTheTime")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestFiguresFollowFromTheTime")},
 	},
 	{
-		ID: "bench-check", File: "internal/bench/check.go",
+		ID: "bench-check", File: "cmd/vkattn/internal/bench/check.go",
 		Old: "v := ref.CheckOutput(out.o, want.o, plain.o, dtype)\n", New: "v := ref.CheckOutput(want.o, want.o, plain.o, dtype)\n",
 		Breaks: "the benchmark compares the reference with itself",
-		Kill:   []Killer{in("./internal/bench", "TestJudge")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestJudge")},
 	},
 	{
-		ID: "bench-wrong-output", File: "internal/bench/row.go",
+		ID: "bench-wrong-output", File: "cmd/vkattn/internal/bench/row.go",
 		Old: "return r == ReasonFailed || r == ReasonCheck", New: "return r == ReasonFailed",
 		Breaks: "a row whose output is wrong counts as skipped",
-		Kill:   []Killer{in("./internal/bench", "TestFaultsAreNoSkips")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestFaultsAreNoSkips")},
 	},
 	{
-		ID: "peer-other-case", File: "internal/bench/peer.go",
+		ID: "peer-other-case", File: "cmd/vkattn/internal/bench/peer.go",
 		Old: "if answer.Shape() != c.Shape() || answer.Impl != c.Impl {", New: "if answer.Impl != c.Impl {",
 		Breaks: "a peer's answer to another question is taken for one to this",
-		Kill:   []Killer{in("./internal/bench", "TestPeerMisbehaves")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/bench", "TestPeerMisbehaves")},
 	},
 	{
-		ID: "report-ratio", File: "internal/report/compare.go",
+		ID: "report-ratio", File: "cmd/vkattn/internal/report/compare.go",
 		Old: "out.Standard = x.standard[row.Shape()] / row.Fwd.Ms", New: "out.Standard = row.Fwd.Ms / max(x.standard[row.Shape()], 1e-9)",
 		Breaks: "the speed against standard attention is upside down",
 		Kill:   []Killer{summaries},
 	},
 	{
-		ID: "report-peer-ratio", File: "internal/report/compare.go",
+		ID: "report-peer-ratio", File: "cmd/vkattn/internal/report/compare.go",
 		Old: "x.peers[peerKey{row.Shape(), impl}]/row.Fwd.Ms)", New: "x.peers[peerKey{row.Shape(), impl}])",
 		Breaks: "the speed against a peer is the peer's time",
 		Kill:   []Killer{summaries},
 	},
 	{
-		ID: "report-repeated-rows", File: "internal/report/compare.go",
+		ID: "report-repeated-rows", File: "cmd/vkattn/internal/report/compare.go",
 		Old: "x.peers[k] = bench.Median(v)", New: "x.peers[k] = v[0]",
 		Breaks: "of a peer's repeated rows the first counts alone",
-		Kill:   []Killer{in("./internal/report", "TestRepeatedPeerRowsCountWithTheirMedian")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/report", "TestRepeatedPeerRowsCountWithTheirMedian")},
 	},
 	{
-		ID: "report-slower", File: "internal/report/change.go",
+		ID: "report-slower", File: "cmd/vkattn/internal/report/change.go",
 		Old: "r.Significant && r.Ratio > factor {", New: "r.Significant && r.Ratio < factor {",
 		Breaks: "what became faster is reported as slower",
-		Kill:   []Killer{in("./internal/report", "TestDiff")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/report", "TestDiff")},
 	},
 	{
-		ID: "report-significance", File: "internal/report/change.go",
+		ID: "report-significance", File: "cmd/vkattn/internal/report/change.go",
 		Old: "c.Significant = a.p80 < b.p20 || b.p80 < a.p20", New: "c.Significant = a.p80 < b.p20",
 		Breaks: "what became faster is no change where percentiles decide",
-		Kill:   []Killer{in("./internal/report", "TestDiff")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/report", "TestDiff")},
 	},
 }

@@ -122,7 +122,7 @@ var forwardMutants = []Mutant{
 		ID: "maximum-start", File: scalarForward, Modules: forwardF32,
 		Old: "{ m[i] = LOWEST; l[i] = 0; }", New: "{ m[i] = 0; l[i] = 0; }",
 		Breaks: "the running maximum starts at 0: rows whose scores are all far below lose their weights",
-		Kill:   []Killer{in("./internal/conformance", "TestScoresFarFromZero")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/conformance", "TestScoresFarFromZero")},
 	},
 	{
 		ID: "maximum-of-row", File: softmaxTile, Modules: forwardF16,

@@ -25,7 +25,7 @@ var otherKernelMutants = []Mutant{
 		ID: "own-of-one", File: "flash/perscore.go",
 		Old: "out.Own[i] = n > 1 || n == own", New: "out.Own[i] = n > 1 || n > own",
 		Breaks: "a length of 1 that is the problem's own stands for all in self-checks",
-		Kill:   []Killer{in("./internal/conformance", "TestSizesOfOne"), in("./flash/ring", "TestRanksOfOneToken")},
+		Kill:   []Killer{in("./cmd/vkattn/internal/conformance", "TestSizesOfOne"), in("./flash/ring", "TestRanksOfOneToken")},
 	},
 	{
 		ID: "trial-leaves-all-out", File: "internal/kernel/trial_judged.go",

@@ -80,7 +80,7 @@ func in(pkg string, tests ...string) Killer {
 
 // conformance makes a killer of a case of the conformance suite on the targets whose names contain this one's parts.
 func conformance(name, target string) Killer {
-	return Killer{"./internal/conformance", exactly("TestConformance/"+name) + "/" + target}
+	return Killer{"./cmd/vkattn/internal/conformance", exactly("TestConformance/"+name) + "/" + target}
 }
 
 // exactly is the -run pattern of a test's name in full.

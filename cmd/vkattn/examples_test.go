@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/heads"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/view/input"
+	"github.com/vkattn/vkattn/flash"
+)
+
+// example builds one of the examples and runs it; it writes its heads to a file.
+func example(t *testing.T, name string, args ...string) (file, output string) {
+	t.Helper()
+	needDevice(t)
+	folder := t.TempDir()
+	program := filepath.Join(folder, name)
+	out, err := exec.Command("go", "build", "-o", program, "../../examples/"+name).CombinedOutput()
+	require.NoError(t, err, string(out))
+	file = filepath.Join(folder, "heads.safetensors")
+	line := append(append(strings.Fields(os.Getenv("VKATTN_EXEC")), program, "-heads", file), args...)
+	out, err = exec.Command(line[0], line[1:]...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return file, string(out)
+}
+
+// TestGeneratedHeads: the file that examples/generate writes is one that `vkattn view` shows.
+func TestGeneratedHeads(t *testing.T) {
+	const text = "Love is not love\n"
+	file, _ := example(t, "generate", "-prompt", text)
+	s, err := input.Read(file)
+	require.NoError(t, err)
+	require.Equal(t, []rune(text), s.Text)
+	require.Len(t, s.Layers, 3)
+	windows := 0
+	for _, l := range s.Layers {
+		require.Equal(t, [2]int{len(text), len(text)}, [2]int{l.Queries, l.Keys})
+		require.True(t, l.Causal)
+		if l.Window > 0 {
+			windows++
+		}
+	}
+	require.Positive(t, windows, "some layers see a window of keys")
+}
+
+// TestTrainedHeads: the file that examples/train writes is one that `vkattn map` draws.
+func TestTrainedHeads(t *testing.T) {
+	file, output := example(t, "train", "-steps", "1")
+	require.Contains(t, output, "loss")
+	trained, err := heads.Read(file, heads.Names{Q: "q", K: "k"})
+	require.NoError(t, err)
+	shape := trained.Problem.QShape()
+	require.Equal(t, flash.CausalBottomRight, trained.Problem.Causal)
+	require.Len(t, []rune(strings.Join(trained.Text, "")), shape[2])
+}

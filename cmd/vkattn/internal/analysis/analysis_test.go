@@ -1,0 +1,220 @@
+package analysis
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/internal/traffic"
+)
+
+const synthetic = "../report/testdata/synthetic.jsonl" // nobody measured it
+
+var machine = Machine{Device: "GPU", Peaks: bench.Peaks{MatrixTFLOPS: 100, FP32TFLOPS: 10, CopyGBps: 1000}}
+
+func row(impl string) bench.Row {
+	c := bench.Case{Impl: impl, DType: "float16", B: 1, H: 1, Hkv: 1, Nq: 1024, N: 1024, D: 64, Dv: 64}
+	return bench.Row{Library: "vkattn 1", Case: c, Tier: "matrix", Kernel: "k 128x64", Fwd: bench.Pass{Ms: 0.01, TFLOPS: c.ForwardFLOPs() / 0.01 / 1e9}}
+}
+
+// with is a row with a model of its forward pass.
+func with(t *testing.T, r bench.Row, m traffic.Model) bench.Row {
+	t.Helper()
+	var err error
+	r.Fwd.Model, err = modelOf(m)
+	require.NoError(t, err)
+	return r
+}
+
+// FlashAttention on one head of 1024 × 64 in fp16: 4·1024²·64 operations; q, k, v, o of 128 KiB each and lse of 4 KiB at least.
+func TestForward(t *testing.T) {
+	model := traffic.QueriesOutside{Label: "k", Rows: 128, Keys: 64}
+	e, err := Forward(machine, with(t, row("flash2"), model))
+	require.NoError(t, err)
+	flops, least, moved := 4.0*1024*1024*64, 4.0*131072+4096, 2*131072.0+8*2*131072+4096
+	require.Equal(t, flops, e.FLOPs)
+	require.Equal(t, least, e.Least)
+	require.Equal(t, moved, e.Bytes, "Q and O once, K and V for each of 8 blocks of queries")
+	require.InDelta(t, flops/moved, e.Intensity, 1e-9)
+	require.InDelta(t, 100, e.Ridge, 1e-9)
+	require.Equal(t, "arithmetic", e.Bound)
+	require.InDelta(t, 1e3*flops/100e12, e.LeastMs, 1e-12)
+	require.InDelta(t, 1e3*flops/100e12, e.NoCacheMs, 1e-12)
+	require.InDelta(t, 0.01/e.LeastMs, e.Over, 1e-9)
+
+	// The same on the scalar tier has a tenth of the peak; one query is bound by memory.
+	scalar := row("flash2")
+	scalar.Tier = "scalar"
+	e, err = Forward(machine, with(t, scalar, model))
+	require.NoError(t, err)
+	require.InDelta(t, 10, e.Ridge, 1e-9)
+	decode := row("flash2")
+	decode.Nq = 1
+	e, err = Forward(machine, decode)
+	require.NoError(t, err)
+	require.Equal(t, "memory", e.Bound)
+	require.InDelta(t, 1e3*(2*131072+256+4)/1e12, e.LeastMs, 1e-9)
+	require.Zero(t, e.Bytes)
+
+	// Without a model there are the bytes that were recorded, if any, and operations step by step.
+	recorded := row("flash2")
+	recorded.Fwd.Bytes = 5e6
+	e, err = Forward(machine, recorded)
+	require.NoError(t, err)
+	require.Equal(t, 5e6, e.Bytes)
+	require.Equal(t, flops+5*1024*1024, flash.Total(e.Steps).FLOPs)
+	require.Zero(t, flash.Total(e.Steps).Bytes())
+
+	// A quarter of the blocks: what the row's own mask has.
+	sparse := with(t, row(bench.BlockSparse), model)
+	sparse.Density = 0.25
+	e, err = Forward(machine, sparse)
+	require.NoError(t, err)
+	require.Equal(t, flops/4, e.FLOPs)
+	require.Equal(t, 2*131072.0+16*2*128*64*2+4096, e.Bytes, "16 of 64 blocks of K and V")
+	require.Equal(t, "25 % of blocks", e.Note)
+
+	_, err = Forward(machine, row("other"))
+	require.ErrorContains(t, err, `no model of "other"`)
+}
+
+func TestBackward(t *testing.T) {
+	r := row("flash2")
+	r.Bwd = bench.Pass{Ms: 0.03, TFLOPS: 1}
+	e, err := Backward(machine, r)
+	require.NoError(t, err)
+	require.Zero(t, e.Bytes)
+	require.Equal(t, 2.5*r.ForwardFLOPs(), e.FLOPs)
+	require.Equal(t, 8*131072.0+4096, e.Least)
+	require.InDelta(t, 0.03/e.LeastMs, e.Over, 1e-9)
+}
+
+func TestLectureTables(t *testing.T) {
+	of := func(m traffic.Model) flash.Model {
+		out, err := modelOf(m)
+		require.NoError(t, err)
+		return out
+	}
+	tile := traffic.BackwardTile{Rows: 64, Columns: 64}
+	models := []Model{forwardModel("flash2", of(traffic.QueriesOutside{Rows: 64, Keys: 64}), flash.Blocks{}, 0),
+		forwardModel("standard", of(traffic.Standard{Scores: traffic.Product{Rows: 64, Columns: 64}, Product: traffic.Product{Rows: 64, Columns: 32}}), flash.Blocks{}, 0),
+		backwardModel("flash2", of(traffic.BackwardFused{Keys: tile, Queries: tile}))}
+	rows, err := IntensityTable(flash.Problem{Batch: 9, Heads: 9, QueryLen: 1, HeadDim: 64, DType: flash.F16}, models, []int{256, 4096, 16384})
+	require.NoError(t, err)
+	// K and V are loaded for every 64 queries: 4·64·64 operations on a pair of rows of 2·64·2 bytes, 64 in the limit.
+	require.InDelta(t, 64, rows[2].Intensity["flash2"], 1)
+	require.Less(t, rows[0].Intensity["flash2"], rows[1].Intensity["flash2"])
+	require.Less(t, rows[2].Intensity["standard"], rows[2].Intensity["flash2"])
+	// Backward: rows of four tensors, 128 bytes each, for each of two kernels, and lse and δ for one: 10·64 operations on 2·2·128 + 8 bytes a pair of blocks.
+	require.InDelta(t, 10*64*64/(4*128.0+8), rows[2].Intensity["flash2 backward"], 1)
+
+	// GPT-3's block: embedding 12,288, 2048 tokens. 24·N·e² + 4·N²·e operations.
+	block := BlockTable(12288, false, []int{2048})[0]
+	require.Equal(t, 24.0*2048*12288*12288+4.0*2048*2048*12288, block.Forward)
+	require.Equal(t, 2*block.Forward, block.Backward)
+	require.InDelta(t, 2048.0/(2048+6*12288), block.Share, 1e-12)
+	require.Equal(t, block.Attention/2, BlockTable(12288, true, []int{2048})[0].Attention)
+}
+
+func TestFromFile(t *testing.T) {
+	f, err := bench.ReadFile(synthetic)
+	require.NoError(t, err)
+	r, err := FromFile(f, 0.25, func(c bench.Case) bool { return c.N == 2048 && c.B == 16 && c.H == 32 && c.Causal })
+	require.NoError(t, err)
+	require.Len(t, r.Entries, 10, "five rows, forward and backward")
+	measured := map[string]bench.Row{}
+	for _, row := range f.Rows {
+		measured[row.Library+row.Case.String()] = row
+	}
+	for _, e := range r.Entries {
+		want := measured[e.Library+e.Case.String()]
+		ms := want.Fwd.Ms
+		if e.Pass == "backward" {
+			ms = want.Bwd.Ms
+		}
+		require.Equal(t, ms, e.Ms, "%s %s", e.Name, e.Pass)
+		require.InDelta(t, ms/e.LeastMs, e.Over, 1e-9)
+		require.Greater(t, e.Over, 1.0)
+		require.Equal(t, Ours(e) && e.Pass == "forward", e.Bytes > 0, "only our own forward kernels have models there")
+	}
+	require.Equal(t, []string{"standard", "flash2", "flash1", "blocksparse"}, r.Models)
+
+	var out bytes.Buffer
+	require.NoError(t, r.Write(&out, "table"))
+	require.Contains(t, out.String(), "ridge: 150.0 operations a byte")
+	require.Contains(t, out.String(), "attention's share")
+	out.Reset()
+	require.NoError(t, r.Write(&out, "json"))
+	var back Result
+	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
+	require.Len(t, back.Entries, len(r.Entries))
+	require.Equal(t, r.Entries[0].Bytes, back.Entries[0].Bytes)
+	require.Error(t, r.Write(&out, "xml"))
+
+	dir := filepath.Join(t.TempDir(), "new")
+	require.NoError(t, r.WriteRoofline(dir))
+	svg, err := os.ReadFile(filepath.Join(dir, "roofline.svg"))
+	require.NoError(t, err)
+	for _, text := range []string{"flash2, backward", "copy 4,000 GB/s", "matrix 600 TFLOP/s", "Roofline of Synthetic GPU A"} {
+		require.Contains(t, string(svg), text)
+	}
+	points := r.Roofline().Points
+	require.Equal(t, r.Entries[0].TFLOPS, points[0].Y)
+	require.Equal(t, r.Entries[0].Ideal, points[0].X)
+	require.Equal(t, r.Entries[0].Intensity, points[0].Asked)
+
+	// Rows of an older version: what was recorded, and a note.
+	old := *f
+	old.Rows = slices.Clone(f.Rows)
+	for i := range old.Rows {
+		old.Rows[i].Fwd.Model, old.Rows[i].Bwd.Model = flash.Model{}, flash.Model{}
+	}
+	r, err = FromFile(&old, 0.25, func(c bench.Case) bool {
+		return c.B == 64 && c.H == 16 && c.N == 1024 && c.D == 64 && !c.Causal && c.Tuning != ""
+	})
+	require.NoError(t, err)
+	for _, e := range r.Entries {
+		require.Positive(t, e.Bytes, e.Name)
+		require.Zero(t, flash.Total(e.Steps).Bytes(), e.Name)
+	}
+	require.Empty(t, r.Intensity)
+	require.NotEmpty(t, r.Block)
+	require.Equal(t, []string{"rows of an older vkattn lack the models of their kernels: bytes by step, and of other lengths, are not known"}, r.Notes)
+
+	_, err = FromFile(f, 0.25, func(bench.Case) bool { return false })
+	require.ErrorContains(t, err, "no measured row")
+	_, err = FromFile(&bench.File{Path: "x", Rows: f.Rows}, 0.25, nil)
+	require.ErrorContains(t, err, "x: it has no header")
+}
+
+func TestRooflineNeedsPeaks(t *testing.T) {
+	e, err := Forward(Machine{}, row("flash2"))
+	require.NoError(t, err)
+	require.Zero(t, e.Ridge)
+	r := Result{Entries: []Entry{e}}
+	require.ErrorContains(t, r.WriteRoofline(t.TempDir()), "measured peaks")
+	require.ErrorContains(t, (&Result{}).WriteRoofline(t.TempDir()), "measured rows")
+}
+
+// Of two rounds that disagree the one that was measured undisturbed is analysed, not their mean.
+func TestRoundsThatDisagree(t *testing.T) {
+	f, err := bench.ReadFile(filepath.Join("..", "..", "..", "..", "testdata", "results", "h200-reports.jsonl"))
+	require.NoError(t, err)
+	r, err := FromFile(f, 1, func(c bench.Case) bool {
+		return c.Impl == "flash2" && c.B == 16 && c.H == 32 && c.N == 512 && c.D == 64 && c.Causal
+	})
+	require.NoError(t, err)
+	for _, e := range r.Entries {
+		if e.Pass == "backward" && Ours(e) {
+			require.Equal(t, 0.307392, e.Ms)
+			return
+		}
+	}
+	t.Fatal("no backward row")
+}

@@ -1,0 +1,202 @@
+package ranks
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+	"github.com/vkattn/vkattn/flash"
+	"github.com/vkattn/vkattn/flash/ring"
+)
+
+func devices(t *testing.T, n int) []*flash.Device {
+	t.Helper()
+	all, err := ring.Open(n, true, flash.WithoutDiskCache())
+	if err != nil {
+		if os.Getenv("VKATTN_REQUIRE_DEVICE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		for _, d := range all {
+			require.NoError(t, d.Close())
+		}
+	})
+	return all
+}
+
+// TestMeasure: a small problem on two ranks, and streamed, has figures, and results that were compared with float64.
+func TestMeasure(t *testing.T) {
+	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 1, QueryLen: 300, HeadDim: 32, DType: flash.F16, Causal: flash.CausalBottomRight}
+	for _, stream := range []bool{false, true} {
+		lanes := [2][]bench.RingLane{}
+		r := Measure(t.Context(), devices(t, 2), p, Options{Backward: true, Stream: stream, Runs: 2, Timeout: 5 * time.Minute, Lanes: func(backward bool, all []bench.RingLane) {
+			i := 0
+			if backward {
+				i = 1
+			}
+			lanes[i] = all
+		}})
+		require.Empty(t, r.Error)
+		for i, x := range []*bench.RingPass{&r.Fwd, &r.Bwd} {
+			tr := x.Traced
+			require.NotNil(t, tr)
+			require.InDelta(t, tr.Ms, tr.Kernels+tr.Sums+tr.Idle, 1e-3*tr.Ms+1e-3)
+			require.LessOrEqual(t, tr.Waiting, tr.Idle)
+			// Not how long they took: on a busy machine the host may see all of so small a pass end at once.
+			require.NotEmpty(t, spansOf(lanes[i], bench.WhatKernels))
+			require.NotEmpty(t, spansOf(lanes[i], bench.WhatCopy))
+			share, known := x.HiddenPercent()
+			require.Equal(t, tr.Copies > 0, known)
+			require.True(t, share >= 0 && share <= 100, share)
+			require.NotEmpty(t, tr.Lanes)
+			require.GreaterOrEqual(t, len(spansOf(lanes[i], "")), len(spansOf(tr.Lanes, "")))
+			for _, l := range tr.Lanes {
+				require.Less(t, l.Rank, r.Ranks)
+			}
+		}
+		require.Equal(t, map[bool]string{false: bench.OverRing, true: bench.OverHost}[stream], r.Over)
+		require.Positive(t, r.Fwd.Speed)
+		require.Positive(t, r.Bwd.Speed)
+		require.Positive(t, r.Both)
+		require.Positive(t, r.MemoryOne)
+		require.Positive(t, r.MemoryRank)
+		require.Positive(t, r.MaxErr)
+		require.Less(t, r.MaxErr, 5e-3)
+	}
+	p.Heads = 0
+	require.Contains(t, Measure(t.Context(), devices(t, 1), p, Options{}).Error, "Problem.Heads")
+}
+
+// spansOf are spans of one kind, of all for "".
+func spansOf(lanes []bench.RingLane, what string) (of []bench.RingSpan) {
+	for _, l := range lanes {
+		for _, s := range l.Spans {
+			if what == "" || s.What == what {
+				of = append(of, s)
+			}
+		}
+	}
+	return of
+}
+
+// TestOver: what is asked for is taken; left to the plan, a link without speed is given as few bytes as can be.
+func TestOver(t *testing.T) {
+	p := flash.Problem{Batch: 1, Heads: 2, KeyHeads: 2, QueryLen: 256, HeadDim: 32, DType: flash.F16}
+	o := Options{Runs: 1, Timeout: time.Minute}
+	all := devices(t, 2)
+	measure := func(over string, link Link) Result {
+		o.Over, o.Link = over, link
+		r := Measure(t.Context(), all, p, o)
+		require.Empty(t, r.Error)
+		require.Equal(t, float64(128*2*2*32*2), r.RingBytes) // keys and values, of two heads
+		// Half of the heads of the other's q, k, v; then o in as many bytes, and lse.
+		require.Equal(t, float64(128*(4*32*2+4)), r.HeadsBytes)
+		return r
+	}
+	require.Equal(t, bench.OverHeads, measure(bench.OverHeads, Link{}).Over)
+	slow := measure(OverAuto, Link{GBps: 1e-6, Us: 1})
+	require.True(t, slow.Chosen)
+	require.Equal(t, bench.OverRing, slow.Over)
+	require.Equal(t, 1e-6, slow.LinkGBps)
+	p.Heads, p.KeyHeads = 3, 3
+	o.Over = bench.OverHeads
+	require.Contains(t, Measure(t.Context(), all, p, o).Error, "must be a multiple of 2")
+}
+
+// TestSummary: shares of a pass of two ranks, by hand.
+func TestSummary(t *testing.T) {
+	rank := func(n int, ms float64, waits []interval, lanes ...bench.RingLane) noted {
+		for i := range lanes {
+			lanes[i].Rank = n
+		}
+		return noted{ms, lanes, waits}
+	}
+	x := summary([]noted{
+		rank(0, 10, []interval{{3, 5}}, bench.RingLane{Lane: bench.LaneCompute, Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 4}, {What: bench.WhatSums, Begin: 5, End: 6}, {What: bench.WhatKernels, Begin: 6, End: 9}}},
+			bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 2, End: 6}}}),
+		rank(1, 9, nil, bench.RingLane{Lane: bench.LaneCompute, Spans: []bench.RingSpan{{What: bench.WhatKernels, Begin: 0, End: 6}}},
+			bench.RingLane{Lane: bench.LaneOut, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 5, End: 9}}}),
+	})
+	lanes := x.Lanes
+	x.Lanes = nil
+	require.Equal(t, &bench.RingTrace{Ms: 10, Kernels: 6.5, Sums: 0.5, Idle: 3, Waiting: 0.5, Copies: 8, Hidden: 0.5}, x)
+	require.Len(t, lanes, 4)
+}
+
+// TestMerged: what follows the same at once is one span, and no more are left than a line of a file has room for.
+func TestMerged(t *testing.T) {
+	lane := bench.RingLane{Lane: bench.LaneIn, Spans: []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 1, Bytes: 5}, {What: bench.WhatCopy, Begin: 1, End: 2, Bytes: 6}, {What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}}
+	require.Equal(t, []bench.RingSpan{{What: bench.WhatCopy, Begin: 0, End: 2, Bytes: 11}, {What: bench.WhatCopy, Begin: 50, End: 51, Bytes: 7}}, merged([]bench.RingLane{lane}, 100)[0].Spans)
+	lane.Spans = nil
+	for i := range 10 * mostSpans {
+		lane.Spans = append(lane.Spans, bench.RingSpan{What: []string{bench.WhatKernels, bench.WhatSums}[i%2], Begin: float64(i), End: float64(i) + 0.5})
+	}
+	out := merged([]bench.RingLane{lane}, 10*mostSpans)
+	require.LessOrEqual(t, len(out[0].Spans), mostSpans)
+	require.Equal(t, lane.Spans[len(lane.Spans)-1].End, out[0].Spans[len(out[0].Spans)-1].End)
+}
+
+// TestMeasureExchange: ranks that send to one another have one link.
+func TestMeasureExchange(t *testing.T) {
+	all := devices(t, 2)
+	comms, err := ring.Local(2)
+	require.NoError(t, err)
+	var links [2]Link
+	var errs [2]error
+	var wait sync.WaitGroup
+	for rank := range all {
+		wait.Go(func() { links[rank], errs[rank] = MeasureExchange(t.Context(), comms[rank], all[rank], 1<<18) })
+	}
+	wait.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
+	require.Equal(t, links[0].GBps, links[1].GBps)
+	require.Positive(t, links[0].GBps)
+	require.Positive(t, links[0].Us)
+	one, err := ring.Local(1)
+	require.NoError(t, err)
+	alone, err := MeasureExchange(t.Context(), one[0], all[0], 1<<18)
+	require.NoError(t, err)
+	require.Positive(t, alone.GBps)
+}
+
+// TestSlowest: links between devices count where there are any.
+func TestSlowest(t *testing.T) {
+	l, err := Slowest([]Link{{From: -1, To: 0, GBps: 1, Us: 99}, {From: 0, To: 1, GBps: 20, Us: 5}, {From: 1, To: 0, GBps: 10, Us: 7}})
+	require.NoError(t, err)
+	require.Equal(t, Link{GBps: 10, Us: 7}, l)
+	for _, bad := range [][]Link{nil, {{From: 0, To: 1}}, {{From: 0, To: 1, GBps: -1}}, {{From: 0, To: 1, GBps: 1, Us: -1}}} {
+		_, err := Slowest(bad)
+		require.ErrorContains(t, err, "info --links --json")
+	}
+}
+
+// TestCheckFinds: a result that is off is found.
+func TestCheckFinds(t *testing.T) {
+	d := devices(t, 1)[0]
+	p, err := flash.Problem{Batch: 1, Heads: 1, QueryLen: 40, HeadDim: 16, DType: flash.F32}.Normalize()
+	require.NoError(t, err)
+	o, err := d.NewTensor(flash.F32, 1, 1, 40, 16)
+	require.NoError(t, err)
+	require.NoError(t, o.Upload(t.Context(), make([]float32, o.Elements())))
+	_, err = newNoise(flash.F32).check(t.Context(), p, o, []ring.Span{{End: 40}})
+	require.ErrorContains(t, err, "should be")
+}
+
+// TestLinks: every pair of ends has a rate.
+func TestLinks(t *testing.T) {
+	links, err := MeasureLinks(t.Context(), devices(t, 2), 1<<20)
+	require.NoError(t, err)
+	require.Len(t, links, 6)
+	for _, l := range links {
+		require.Positive(t, l.GBps)
+		require.Positive(t, l.Us)
+		require.NotEqual(t, l.From, l.To)
+	}
+}

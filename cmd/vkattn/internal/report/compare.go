@@ -1,0 +1,192 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vkattn/vkattn/cmd/vkattn/internal/bench"
+)
+
+// Results are the rows of one run with what they are compared with.
+type Results struct {
+	Header bench.Header
+	Rows   []bench.Row // our own
+	Peers  []bench.Row // another program's, or an earlier run's
+	// PeerImpls are the peer's implementations to compare with, one column each.
+	PeerImpls []string
+}
+
+const standard = "standard"
+
+// peerKey finds the peer's row for a shape.
+type peerKey struct {
+	shape bench.Case
+	impl  string
+}
+
+// index holds the forward times that rows are compared with.
+type index struct {
+	standard map[bench.Case]float64
+	rates    map[bench.Case]float64 // by our own cases
+	peers    map[peerKey]float64
+	impls    []string
+	earlier  bool // the peer is an earlier run of ours: compare like with like
+}
+
+// newIndex collects times by shape. Repeated rows count with their median.
+func newIndex(r *Results) *index {
+	x := &index{standard: map[bench.Case]float64{}, rates: map[bench.Case]float64{}, peers: map[peerKey]float64{}, impls: r.PeerImpls}
+	own, peers := map[bench.Case][]float64{}, map[peerKey][]float64{}
+	rates := map[bench.Case][]float64{}
+	for _, row := range r.Rows {
+		if row.Fwd.TFLOPS > 0 {
+			rates[row.Case] = append(rates[row.Case], row.Fwd.TFLOPS)
+		}
+		if row.Impl == standard && row.Fwd.Ms > 0 {
+			own[row.Shape()] = append(own[row.Shape()], row.Fwd.Ms)
+		}
+	}
+	for _, row := range r.Peers {
+		if row.Fwd.Ms > 0 {
+			k := peerKey{row.Shape(), row.Impl}
+			peers[k] = append(peers[k], row.Fwd.Ms)
+		}
+		x.earlier = x.earlier || IsOurs(row)
+	}
+	for k, v := range own {
+		x.standard[k] = bench.Median(v)
+	}
+	for k, v := range rates {
+		x.rates[k] = bench.Median(v)
+	}
+	for k, v := range peers {
+		x.peers[k] = bench.Median(v)
+	}
+	if x.earlier {
+		x.impls = []string{sameImpl}
+	}
+	return x
+}
+
+// sameImpl stands for "the same implementation in the earlier run".
+const sameImpl = "earlier"
+
+// IsOurs says whether this program measured the row.
+func IsOurs(r bench.Row) bool { return r.Ours() }
+
+// of compares a row: one ratio for each of the index's implementations.
+func (x *index) of(row bench.Row) bench.Ratios {
+	var out bench.Ratios
+	if row.Fwd.Ms <= 0 {
+		out.Peers = make([]float64, len(x.impls))
+		return out
+	}
+	out.Standard = x.standard[row.Shape()] / row.Fwd.Ms
+	if plain, costs := row.Plain(); costs && x.rates[plain] > 0 {
+		out.Plain = row.Fwd.TFLOPS / x.rates[plain]
+	}
+	for _, impl := range x.impls {
+		if impl == sameImpl {
+			impl = row.Impl
+		}
+		out.Peers = append(out.Peers, x.peers[peerKey{row.Shape(), impl}]/row.Fwd.Ms)
+	}
+	return out
+}
+
+// Summary is the geometric mean of an implementation's ratios against another.
+type Summary struct {
+	Impl, Against string
+	Mean          float64 // geometric mean of time of Against / time of Impl: above 1, Impl is faster
+	Worst, Best   float64
+	WorstCase     bench.Case
+	N             int // shapes
+	Backward      bool
+}
+
+// String reads "flash2 is 1.13 × fa2 (geometric mean of 12 shapes; worst 0.91 × at …)".
+func (s Summary) String() string {
+	text := fmt.Sprintf("%s is %s × the speed of %s", s.What(), bench.Times(s.Mean), s.Against)
+	if s.N == 1 {
+		return text + " (one shape)"
+	}
+	worst := s.WorstCase
+	worst.Impl = ""
+	return text + fmt.Sprintf(" (geometric mean of %d shapes; from %s × at %s to %s ×)", s.N, bench.Times(s.Worst), worst, bench.Times(s.Best))
+}
+
+// What is the implementation, and its pass where that is not forward.
+func (s Summary) What() string {
+	if s.Backward {
+		return s.Impl + " backward"
+	}
+	return s.Impl
+}
+
+// Summaries gives the geometric means of every implementation of ours against
+// standard attention and against the peers, those without a single pair left
+// out: of the forward pass, then of the backward pass.
+func Summaries(r *Results) []Summary {
+	out := summaries(r)
+	for _, s := range summaries(backwardOf(r)) {
+		s.Backward = true
+		out = append(out, s)
+	}
+	return out
+}
+
+func summaries(r *Results) []Summary {
+	x := newIndex(r)
+	type key struct{ impl, against string }
+	values := map[key][]float64{}
+	cases := map[key][]bench.Case{}
+	var order []key
+	note := func(k key, ratio float64, c bench.Case) {
+		if ratio <= 0 {
+			return
+		}
+		if _, ok := values[k]; !ok {
+			order = append(order, k)
+		}
+		values[k] = append(values[k], ratio)
+		cases[k] = append(cases[k], c)
+	}
+	for _, row := range r.Rows {
+		q := x.of(row)
+		if row.Tuning != "" || row.Density > 0 { // tiles, or masks, that are compared with one another
+			continue
+		}
+		if row.Impl != standard {
+			note(key{row.Impl, standard}, q.Standard, row.Case)
+		}
+		for i, ratio := range q.Peers {
+			if row.Impl == standard && x.impls[i] != standard && x.impls[i] != sameImpl {
+				continue // how far the baseline is behind says nothing
+			}
+			note(key{row.Impl, peerName(x.impls[i], r.Peers)}, ratio, row.Case)
+		}
+	}
+	var out []Summary
+	for _, k := range order {
+		v := values[k]
+		worst := slices.Index(v, slices.Min(v))
+		out = append(out, Summary{Impl: k.impl, Against: k.against, Mean: bench.GeoMean(v), Worst: v[worst],
+			Best: slices.Max(v), WorstCase: cases[k][worst], N: len(v)})
+	}
+	slices.SortStableFunc(out, func(a, b Summary) int { return strings.Compare(a.Impl, b.Impl) })
+	return out
+}
+
+// peerName is "torch 2.11.0 fa2", or the library for an earlier run of ours.
+func peerName(impl string, peers []bench.Row) string {
+	for _, row := range peers {
+		switch {
+		case impl == sameImpl:
+			return "the earlier run (" + row.Library + ")"
+		case row.Impl == impl:
+			return row.Library + " " + impl
+		}
+	}
+	return impl
+}

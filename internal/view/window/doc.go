@@ -1,3 +1,0 @@
-// Package window shows what internal/view/render draws, in a window of GLFW's. It is built with the tag view: GLFW needs headers of the window system,
-// which a plain build does without.
-package window
